@@ -1,0 +1,1 @@
+"""GraphGuard: proves that a distributed PyTorch program refines its sequential specification."""

@@ -1,0 +1,48 @@
+"""What running a capture on numbers said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Counterexample:
+    """The first element at which the implementation differs from what its promise makes of the specification.
+
+    ``rank`` is None where the whole is rebuilt from several ranks; ``index`` is into the specification's output, or, for a
+    single rank, into that rank's tensor.  ``inputs`` describes every leaf in a few words ("all ones", "seeded 7").
+    """
+
+    promise: str
+    rank: int | None
+    index: tuple[int, ...]
+    expected: float
+    found: float
+    mesh: dict[str, int]
+    shapes: dict[str, tuple[int, ...]]
+    inputs: dict[str, str]
+    seed: int
+
+    def __str__(self) -> str:
+        place = ", ".join(map(str, self.index))
+        owner = "" if self.rank is None else f"rank {self.rank}, "
+        return f"{owner}{self.promise}[{place}]: {self.found:.6g}, specification {self.expected:.6g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The verdict of numbers: ``equal`` on every draw tried, ``differs``, or ``not-run`` with the reason.
+
+    ``differing`` names the promises that fail; ``ratios`` maps a failing promise to found / expected where that is one constant.
+    ``kernels`` lists the operators that ran on a reference kernel of ours instead of torch's.
+    """
+
+    status: Literal["equal", "differs", "not-run"]
+    reason: str = ""
+    draws: int = 0
+    differing: tuple[str, ...] = ()
+    ratios: dict[str, float] | None = None
+    counterexample: Counterexample | None = None
+    kernels: tuple[str, ...] = ()
+    seconds: float = 0.0

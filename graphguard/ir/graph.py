@@ -1,0 +1,156 @@
+"""SSA graphs over tensors, with ATen operators and a small set of collectives.
+
+Every operator has value semantics: there are no strides, storages or devices, and nothing is mutated.  Operators
+are named as PyTorch names them (``aten.mm.default``), with positional arguments as in their schema and keyword-only
+arguments by keyword; arguments that say where a tensor lives (device, layout, memory format) are left out.  An
+in-place operator appears as its functional twin (``aten.add_.Tensor`` as ``aten.add.Tensor``).
+``aten.as_strided`` and ``aten.as_strided_scatter`` index the row-major flattening of their operand.
+
+The collectives, one form each (``group`` is the tuple of global ranks in group order, ``n`` its length):
+
+=====================================  ========================================================================
+``gg.all_reduce(x, reduce, group)``     one result; ``reduce`` is sum, avg, max, min or product
+``gg.all_gather(x, group)``             n results, one per member, shapes may differ
+``gg.reduce_scatter(xs, reduce, group)`` takes a list of n tensors, member i receives the reduction of the i-th
+``gg.all_to_all(xs, group)``            takes n tensors, gives n: result j is what member j sent to this rank
+``gg.broadcast(x, src, group)``         one result: the value of global rank ``src``
+``gg.reduce(x, dst, reduce, group)``    one result: the reduction on ``dst``, the rank's own x elsewhere
+``gg.gather(x, dst, group)``            n results on ``dst``, none elsewhere
+``gg.scatter(xs, src, group)``          one result; ``xs`` is empty except on ``src``
+``gg.send(x, dst, tag, group)``         no result
+``gg.recv(src, tag, group)``            one result
+``gg.barrier(group)``                   no result
+=====================================  ========================================================================
+
+Further operators of our own: ``gg.sdpa`` and ``gg.sdpa_backward`` (scaled dot product attention, whichever kernel
+torch would pick), with the arguments of ``torch.nn.functional.scaled_dot_product_attention``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from graphguard.ir.spans import Frame
+
+COLLECTIVES: Final = frozenset(
+    "gg." + name
+    for name in (
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "broadcast",
+        "reduce",
+        "gather",
+        "scatter",
+        "send",
+        "recv",
+        "barrier",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A tensor of one graph, by number."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type by its PyTorch name without the module, such as ``float32``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sym:
+    """A size known only when the program runs: an integer expression over symbols ``u0``, ``u1``, ..."""
+
+    expr: str
+
+
+Size: TypeAlias = int | Sym
+Arg: TypeAlias = "None | bool | int | float | str | Var | DType | Sym | tuple[Arg, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape and element type of a tensor."""
+
+    shape: tuple[Size, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal tensor: row-major little-endian elements, or only their digest where there are too many."""
+
+    type: TensorType
+    digest: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator call.
+
+    ``stack`` and ``forward`` are indices into ``Graph.stacks``: where it was called, and, for an operator that
+    autograd ran, the stack of the forward call it differentiates (-1: none).  ``phase`` is ``prelude`` (how a rank's
+    inputs and parameters come from the specification's), ``forward``, ``backward`` or ``step``.  ``draw`` names the random draw:
+    generator (with its seed where the program set one) and number of the call.
+    """
+
+    op: str
+    args: tuple[Arg, ...]
+    kwargs: dict[str, Arg]
+    outs: tuple[Var, ...]
+    stack: int = -1
+    forward: int = -1
+    module: str = ""
+    phase: str = "forward"
+    draw: tuple[str, int] | None = None
+
+    def operands(self) -> Iterator[Var]:
+        """Every tensor the call reads, in argument order, repeats included."""
+        for arg in (*self.args, *self.kwargs.values()):
+            yield from _vars(arg)
+
+
+def _vars(arg: Arg) -> Iterator[Var]:
+    if isinstance(arg, Var):
+        yield arg
+    elif isinstance(arg, tuple):
+        for item in arg:
+            yield from _vars(item)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A straight-line program: the specification, or one rank of the implementation.
+
+    ``inputs`` maps variables to names of :class:`~graphguard.ir.capture.Leaf`; ``types`` is total over variables;
+    ``outputs`` maps output names to variables; ``labels`` gives names to further variables (a rank's own parameters);
+    ``symbols`` maps a size symbol to the 0-dim integer variable whose value it is.
+    """
+
+    inputs: dict[Var, str]
+    constants: dict[Var, Constant]
+    nodes: tuple[Node, ...]
+    types: dict[Var, TensorType]
+    outputs: dict[str, Var]
+    labels: dict[Var, str] = field(default_factory=dict)
+    symbols: dict[str, Var] = field(default_factory=dict)
+    frames: tuple[Frame, ...] = ()
+    stacks: tuple[tuple[int, ...], ...] = ()
+
+    def stack_of(self, index: int) -> tuple[Frame, ...]:
+        """The frames of a stack, innermost first; empty for -1."""
+        return () if index < 0 else tuple(self.frames[i] for i in self.stacks[index])
+
+    def producers(self) -> dict[Var, int]:
+        """For every variable that a node defines, the index of that node."""
+        return {out: index for index, node in enumerate(self.nodes) for out in node.outs}

@@ -1,0 +1,37 @@
+"""One defect, diagnosed: the data that repairs start from and that reports show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphguard.ir import Span
+from graphguard.refine.outcome import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A further place that helps to understand a finding."""
+
+    span: Span
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A root cause.
+
+    ``headline`` stands alone in one line; ``needed`` and ``found`` are relation texts; ``where`` is the node at fault (None where
+    no single node is); ``span`` its place in the user's code; ``promises`` are the outputs it spoils; ``tensor`` the
+    user's name for the value and ``axes`` the mesh axes concerned.
+    """
+
+    rule: str
+    headline: str
+    span: Span | None
+    where: Location | None = None
+    needed: str = ""
+    found: str = ""
+    tensor: str = ""
+    axes: tuple[str, ...] = ()
+    promises: tuple[str, ...] = ()
+    related: tuple[Related, ...] = ()

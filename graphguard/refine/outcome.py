@@ -1,0 +1,61 @@
+"""What a proof attempt says: plain data that crosses process borders and that diagnosis and reports are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+SPECIFICATION = -1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A node of a capture: ``graph`` is a rank, or ``SPECIFICATION``; ``node`` indexes ``Graph.nodes``."""
+
+    graph: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseOutcome:
+    """One promised output: whether the needed relation was proved, and what was found instead.
+
+    ``found`` and ``needed`` are relation texts; ``found`` is empty where no clean relation exists.  ``factor`` is set
+    where every rank's value is that multiple of what was needed.
+    """
+
+    name: str
+    holds: bool
+    needed: str
+    found: str = ""
+    factor: Fraction | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An operator that the engine keeps closed on the way to an unproved output, and why."""
+
+    where: Location
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a proof attempt on one capture.
+
+    ``specification_frontier``: the specification's first operators without a clean relation, though their operands have one.
+    ``implementation_frontier``: the ranks' first operators that are off the relation, though their operands are on it.
+    ``conflicts``: input relations that contradict each other.  ``cautions``: equal sizes that could mask a bug.
+    """
+
+    proved: bool
+    promises: tuple[PromiseOutcome, ...]
+    specification_frontier: tuple[Location, ...] = ()
+    implementation_frontier: tuple[Location, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    seconds: float = 0.0

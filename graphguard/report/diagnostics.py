@@ -1,0 +1,89 @@
+"""What a user gets: verdicts, diagnostics and fixes as plain data, the same for terminal, JSON and editor."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from graphguard.confirm.confirmation import Counterexample
+from graphguard.ir.capture import CheckRef
+from graphguard.ir.spans import Span
+
+Severity = Literal["error", "warning", "information", "hint"]
+
+
+class Verdict(enum.Enum):
+    """Proved, refuted with a counterexample, or neither."""
+
+    REFINES = "refines"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TextEdit:
+    """Replace the text of ``span`` (empty for an insertion) by ``text``."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A source edit after which the program was traced and proved again (``proved``)."""
+
+    title: str
+    edits: tuple[TextEdit, ...]
+    proved: bool
+    bytes_moved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedPlace:
+    """A further place of a diagnostic."""
+
+    span: Span
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding at one place.
+
+    ``rule`` and ``code`` are the slug of the registry; ``message`` begins with a headline that stands alone in its line.
+    """
+
+    code: str
+    rule: str
+    message: str
+    severity: Severity
+    span: Span | None
+    related: tuple[RelatedPlace, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """The first line of the message."""
+        return self.message.partition("\n")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of one check on one mesh.
+
+    ``verdict`` is None where the check could not be run at all (the diagnostics say why).  ``relations`` maps tensors of the specification
+    to relations, whose ``str`` is what people read.  ``seconds`` by step; ``operators`` of the specification and of all ranks.
+    """
+
+    check: CheckRef
+    mesh: dict[str, int]
+    verdict: Verdict | None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    relations: dict[str, Any] = field(default_factory=dict)
+    counterexample: Counterexample | None = None
+    assumed: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    operators: dict[str, int] = field(default_factory=dict)
+    cached: bool = False

@@ -1,22 +1,247 @@
 """The way from a check to its report, without input or output of its own.
 
 :func:`check_steps` is a generator: it yields what it needs from a process (:class:`Step`) and is sent the answer.  The command
-line drives it in a loop, the language server from its event loop; both get the same reports from the same code.
+line drives it in a loop, the language server from its event loop; both get the same reports from the same code.  It
+also yields a :class:`Report` whenever there is something worth showing before the end (a verdict whose fixes are still being proved).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from graphguard.checks.wording import unknown_diagnostic
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import CheckRef, Trouble
+from graphguard.ir.codec import check_from_plain, trouble_from_plain
+from graphguard.ir.plain import from_plain, to_plain
+from graphguard.refine.finding import Finding
+from graphguard.refine.outcome import Outcome
+from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, Report, Verdict
+from graphguard.report.registry import severity_of
+
+CONFIRM_SECONDS = 10.0
+CROSS_CHECK_SECONDS = 2.0
+FIXES_PER_FINDING = 3
+CANDIDATES_PER_FINDING = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A request to one of the processes: the tracing ``worker`` (torch, user code) or the ``prover`` (pure Python).
 
-    ``params`` and the answer are plain data (JSON); large payloads (captures) travel as ``bytes`` values.
+    ``params`` and the answer are plain data (JSON), except captures, which travel as ``bytes``.
     """
 
     process: Literal["worker", "prover"]
     method: str
     params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """One check on one mesh.
+
+    ``overlay`` maps absolute paths to texts that stand in for the files; ``root`` is the project's folder.  ``levels`` are severities by rule from
+    the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well.
+    """
+
+    file: str
+    name: str
+    mesh: dict[str, int] | None
+    root: str
+    overlay: Mapping[str, str] = field(default_factory=dict)
+    levels: Mapping[str, str] = field(default_factory=dict)
+    fixes: bool = True
+    cross_check: bool = True
+    cache: bool = True
+    timeout: float = 60.0
+
+
+Steps: TypeAlias = Generator[Step | Report, Any, Report]
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    """The worker's answer: the capture's bytes for the prover, and what the steps themselves need of it."""
+
+    data: bytes
+    check: CheckRef
+    mesh: dict[str, int]
+    troubles: tuple[Trouble, ...]
+    summary: dict[str, Any]
+    cached: bool
+
+
+def check_steps(request: CheckRequest) -> Steps:
+    """Trace, prove, confirm, diagnose and repair one check; returns its report."""
+    captured = yield from _capture(request, dict(request.overlay))
+    report = Report(
+        check=captured.check,
+        mesh=captured.mesh,
+        verdict=None,
+        assumed=tuple(captured.summary["assumed"]),
+        seconds=dict(captured.summary["seconds"]),
+        operators=dict(captured.summary["operators"]),
+        sources=dict(captured.summary["sources"]),
+        cached=captured.cached,
+    )
+    if captured.troubles:
+        return _troubled(report, captured.troubles, request)
+    return (yield from _judge(request, captured, report))
+
+
+def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
+    answer = yield Step("prover", "prove", {"capture": captured.data})
+    outcome, proof = from_plain(Outcome, answer["outcome"]), answer["proof"]
+    relations = yield Step("prover", "relations", {"proof": proof})
+    report = replace(
+        report,
+        relations=relations,
+        proof=proof,
+        assumed=_merged(report.assumed, outcome.assumed),
+        cautions=outcome.cautions,
+        seconds={**report.seconds, "infer": answer["seconds"]},
+    )
+    if outcome.proved and not request.cross_check:
+        return replace(report, verdict=Verdict.REFINES)
+    numbers = yield from _confirm(captured, CROSS_CHECK_SECONDS if outcome.proved else CONFIRM_SECONDS)
+    report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds})
+    if outcome.proved:
+        return _cross_checked(report, numbers, request)
+    broken = numbers.status == "differs" and not outcome.conflicts
+    report = replace(
+        report,
+        verdict=Verdict.BROKEN if broken else Verdict.UNKNOWN,
+        counterexample=numbers.counterexample if broken else None,
+        assumed=_merged(report.assumed, tuple(f"reference kernel: {name}" for name in numbers.kernels)),
+    )
+    rows = yield Step("prover", "diagnose", {"proof": proof, "confirmation": to_plain(numbers)})
+    findings = [from_plain(Finding, row) for row in rows]
+    diagnostics = tuple(_diagnostic(finding, report, request) for finding in findings)
+    report = replace(report, diagnostics=diagnostics or (unknown_diagnostic(report.check, outcome),))
+    if not (broken and request.fixes):
+        return report
+    yield report
+    return (yield from _repaired(request, report, findings))
+
+
+def _capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, _Captured]:
+    answer = yield Step(
+        "worker",
+        "capture",
+        {
+            "file": request.file,
+            "name": request.name,
+            "mesh": request.mesh,
+            "root": request.root,
+            "overlay": overlay,
+            "cache": request.cache,
+            "timeout": request.timeout,
+        },
+    )
+    summary = answer["summary"]
+    return _Captured(
+        data=answer["capture"],
+        check=check_from_plain(summary["check"]),
+        mesh=summary["mesh"],
+        troubles=tuple(trouble_from_plain(row) for row in summary["troubles"]),
+        summary=summary,
+        cached=bool(answer.get("cached", False)),
+    )
+
+
+def _confirm(captured: _Captured, seconds: float) -> Generator[Step, Any, Confirmation]:
+    answer = yield Step("worker", "confirm", {"capture": captured.data, "promises": None, "seconds": seconds})
+    return from_plain(Confirmation, answer)
+
+
+def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckRequest) -> Report:
+    """A program that was not captured has no verdict, except that ranks whose collectives do not match are broken as they stand."""
+    deadlock = all(trouble.rule == "collective-mismatch" for trouble in troubles)
+    diagnostics = tuple(
+        Diagnostic(
+            code=trouble.rule,
+            rule=trouble.rule,
+            message=trouble.message,
+            severity=severity_of(trouble.rule, request.levels),
+            span=trouble.span or report.check.span,
+            related=tuple(RelatedPlace(span, text) for span, text in trouble.related),
+        )
+        for trouble in troubles
+    )
+    return replace(report, verdict=Verdict.BROKEN if deadlock else None, diagnostics=diagnostics)
+
+
+def _cross_checked(report: Report, numbers: Confirmation, request: CheckRequest) -> Report:
+    """A proof that numbers contradict is a defect of ours: it is never shown as ``refines``."""
+    if numbers.status != "differs":
+        return replace(report, verdict=Verdict.REFINES)
+    message = (
+        "the proof and the numbers disagree: please report this check\n"
+        f"numbers: {numbers.counterexample if numbers.counterexample else numbers.reason}"
+    )
+    diagnostic = Diagnostic("unproved", "unproved", message, severity_of("unproved", request.levels), report.check.span)
+    return replace(report, verdict=Verdict.UNKNOWN, diagnostics=(diagnostic,))
+
+
+def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diagnostic:
+    lines = [finding.headline]
+    if finding.needed:
+        lines.append(f"needed: {finding.needed}")
+    if finding.found:
+        lines.append(f"found:  {finding.found}")
+    related = tuple(RelatedPlace(place.span, place.message) for place in finding.related)
+    return Diagnostic(
+        code=finding.rule,
+        rule=finding.rule,
+        message="\n".join(lines),
+        severity=severity_of(finding.rule, request.levels),
+        span=finding.span or report.check.span,
+        related=related,
+    )
+
+
+def _repaired(request: CheckRequest, report: Report, findings: list[Finding]) -> Steps:
+    diagnostics = list(report.diagnostics)
+    for index, finding in enumerate(findings):
+        fixes = yield from _proved_fixes(request, report, index, finding)
+        if not fixes:
+            continue
+        diagnostic = diagnostics[index]
+        best = fixes[0]
+        diagnostics[index] = replace(
+            diagnostic,
+            span=best.edits[0].span if finding.span is None else diagnostic.span,
+            message=f"{diagnostic.message}\nfix: {best.title} (proved)",
+            fixes=tuple(fixes),
+        )
+    return replace(report, diagnostics=tuple(diagnostics))
+
+
+def _proved_fixes(
+    request: CheckRequest, report: Report, index: int, finding: Finding
+) -> Generator[Step, Any, list[Fix]]:
+    """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils."""
+    answer = yield Step(
+        "prover", "candidates", {"proof": report.proof, "finding": index, "sources": dict(request.overlay)}
+    )
+    proved: list[Fix] = []
+    for row in answer[:CANDIDATES_PER_FINDING]:
+        fix = from_plain(Fix, row["fix"])
+        captured = yield from _capture(request, {**request.overlay, **row["texts"]})
+        if captured.troubles:
+            continue
+        result = yield Step("prover", "prove", {"capture": captured.data})
+        outcome = from_plain(Outcome, result["outcome"])
+        broken = {promise.name for promise in outcome.promises if not promise.holds}
+        if outcome.proved or not broken & set(finding.promises):
+            proved.append(replace(fix, proved=True))
+        if len(proved) == FIXES_PER_FINDING:
+            break
+    return proved
+
+
+def _merged(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))

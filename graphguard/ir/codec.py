@@ -213,7 +213,9 @@ def _constant_out(constant: Constant) -> list[Any]:
 
 def _constant_in(row: Any) -> Constant:
     shape, dtype, digest, data = row
-    return Constant(_type_in(shape, dtype), _text(digest), None if data is None else base64.b64decode(data, validate=True))
+    return Constant(
+        _type_in(shape, dtype), _text(digest), None if data is None else base64.b64decode(data, validate=True)
+    )
 
 
 def _type_out(kind: TensorType) -> tuple[list[Any], str]:
@@ -322,3 +324,24 @@ def _one_of(value: Any, choices: tuple[str, ...]) -> Any:
     if value not in choices:
         raise CodecError(f"expected one of {choices}, found {value!r}")
     return value
+
+
+def capture_summary(capture: Capture) -> dict[str, Any]:
+    """What the steps of a check need of a capture without decoding it again: plain data, small."""
+    return {
+        "check": _check_out(capture.check),
+        "mesh": capture.mesh,
+        "troubles": [trouble_to_plain(trouble) for trouble in capture.troubles],
+        "assumed": list(capture.assumed),
+        "sources": capture.sources,
+        "seconds": capture.seconds,
+        "operators": {
+            "spec": 0 if capture.spec is None else len(capture.spec.nodes),
+            "impl": sum(len(graph.nodes) for graph in capture.ranks),
+        },
+    }
+
+
+def check_from_plain(row: dict[str, Any]) -> CheckRef:
+    """The check of a :func:`capture_summary`."""
+    return _check_in(row)

@@ -74,6 +74,7 @@ class Report:
 
     ``verdict`` is None where the check could not be run at all (the diagnostics say why).  ``relations`` maps tensors of the specification
     to relations, whose ``str`` is what people read.  ``seconds`` by step; ``operators`` of the specification and of all ranks.
+    ``proof`` names the proof that the prover keeps for follow-up questions; ``sources`` are the imported files with the digests of their meaning.
     """
 
     check: CheckRef
@@ -87,3 +88,5 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     operators: dict[str, int] = field(default_factory=dict)
     cached: bool = False
+    proof: str = ""
+    sources: dict[str, str] = field(default_factory=dict)

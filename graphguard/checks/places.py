@@ -1,0 +1,81 @@
+"""What the tensors in a source file are, place by place: the data behind hover and inlay hints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphguard.ir import Capture, Frame, Node, Span
+from graphguard.refine.prove import Proof
+
+SHOWN_FRAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A source range that produced a tensor, and what that tensor is.
+
+    ``side`` is ``specification`` or ``implementation``; ``text`` holds one line: for the specification's tensors their relation to
+    the ranks, for a rank's tensors what they are of the specification; ranks that agree share one place (``ranks``).
+    ``counterpart`` is where the other program computes the same tensor, where that is known.
+    """
+
+    span: Span
+    side: str
+    operator: str
+    shape: tuple[int, ...]
+    text: str
+    ranks: tuple[int, ...] = ()
+    phase: str = "forward"
+    counterpart: Span | None = None
+
+
+def places(capture: Capture, proof: Proof) -> tuple[Place, ...]:
+    """Every place of a capture, the specification's first, in execution order."""
+    found: list[Place] = []
+    if capture.spec is not None:
+        found.extend(_specification_places(capture, proof))
+    found.extend(_implementation_places(capture, proof))
+    return tuple(found)
+
+
+def _frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    return frames[:SHOWN_FRAMES]
+
+
+def _shape(node: Node, capture: Capture, graph: int) -> tuple[int, ...]:
+    types = capture.spec.types if graph < 0 and capture.spec is not None else capture.ranks[graph].types
+    return tuple(size if isinstance(size, int) else -1 for size in types[node.outs[0]].shape)
+
+
+def _specification_places(capture: Capture, proof: Proof) -> list[Place]:
+    spec = capture.spec
+    assert spec is not None
+    found = []
+    for node in spec.nodes:
+        if node.phase == "prelude" or not node.outs:
+            continue
+        relation = proof.relation(node.outs[0])
+        text = str(relation) if relation is not None else "no clean relation to the ranks' tensors"
+        found.extend(
+            Place(frame.span, "specification", node.op, _shape(node, capture, -1), text, phase=node.phase)
+            for frame in _frames(spec.stack_of(node.stack))
+        )
+    return found
+
+
+def _implementation_places(capture: Capture, proof: Proof) -> list[Place]:
+    merged: dict[tuple[Span, str, tuple[int, ...], str, str], list[int]] = {}
+    for rank, graph in enumerate(capture.ranks):
+        for node in graph.nodes:
+            if node.phase == "prelude" or not node.outs:
+                continue
+            text = proof.describe(rank, node.outs[0]) or "not on the relation to the specification"
+            for frame in _frames(graph.stack_of(node.stack)):
+                key = (frame.span, node.op, _shape(node, capture, rank), text, node.phase)
+                ranks = merged.setdefault(key, [])
+                if rank not in ranks:
+                    ranks.append(rank)
+    return [
+        Place(span, "implementation", op, shape, text, tuple(ranks), phase)
+        for (span, op, shape, text, phase), ranks in merged.items()
+    ]

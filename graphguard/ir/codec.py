@@ -67,8 +67,7 @@ def capture_from_json(data: bytes) -> Capture:
     """Decode a capture; raises ``CodecError`` where the bytes are anything else."""
     document = loads(data)
     try:
-        if document["schema"] != SCHEMA:
-            raise CodecError(f"schema {document['schema']!r}, expected {SCHEMA}")
+        _one_of(document["schema"], (SCHEMA,))
         return Capture(
             check=_check_in(document["check"]),
             mesh={_text(axis): _whole(size) for axis, size in document["mesh"].items()},
@@ -320,7 +319,7 @@ def _index(value: Any, rows: tuple[Any, ...]) -> int:
     return int(value)
 
 
-def _one_of(value: Any, choices: tuple[str, ...]) -> Any:
+def _one_of(value: Any, choices: tuple[str | int, ...]) -> Any:
     if value not in choices:
         raise CodecError(f"expected one of {choices}, found {value!r}")
     return value

@@ -74,7 +74,7 @@ class Sym:
 
 
 Size: TypeAlias = int | Sym
-Arg: TypeAlias = "None | bool | int | float | str | Var | DType | Sym | tuple[Arg, ...]"
+Arg: TypeAlias = "bool | int | float | str | Var | DType | Sym | tuple[Arg, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,72 @@
+# GraphGuard's commands; `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The version that is tested. Set TORCH to another requirement, or PIP_ARGS to an index, to test against another build.
+TORCH ?= torch==2.13.0
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup demo test lint unit client-test e2e trust bench docs frameworks package clean
+
+help: ## list the commands
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.ready ## make the environment in .venv
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "GraphGuard needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) "$(TORCH)"
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable . --group dev
+	@touch $@
+
+node_modules/.ready: package.json package-lock.json
+	npm ci --no-audit --no-fund
+	@touch $@
+
+demo: setup ## check the examples: what is proved, what is broken, where, and the proved fix
+	@$(BIN)/graphguard check examples; status=$$?; \
+	if [ $$status -le 1 ]; then echo; echo "The findings above are in examples that are broken on purpose."; else exit $$status; fi
+
+test: setup node_modules/.ready lint unit client-test ## lint, types, and every test that needs no editor
+
+lint: setup ## ruff and strict types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: setup ## the Python tests
+	$(BIN)/pytest
+
+client-test: node_modules/.ready ## the extension's type check and unit tests
+	npm run --silent check
+	npm run --silent test
+
+e2e: setup node_modules/.ready ## real editors: VS Code and Neovim open an example, show the finding, apply the fix
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash tests/e2e/run.sh
+
+package: node_modules/.ready setup ## build the .vsix
+	npm run --silent package
+
+trust: setup ## the long soundness runs: rules, random programs, mutants of traced programs
+	$(BIN)/python -m benchmarks.trust rules
+	$(BIN)/python -m benchmarks.trust fuzz --nodes 10000000
+	$(BIN)/python -m benchmarks.trust mutate --mutants 2000
+
+bench: setup ## every benchmark, as ratios within one run
+	$(BIN)/python -m benchmarks.tracing
+	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.latency
+
+frameworks: setup ## optional frameworks, traced and replayed on numbers
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --group frameworks
+	$(BIN)/pytest -m frameworks
+
+docs: setup ## regenerate the generated documents
+	$(BIN)/python -m graphguard.report.documents
+
+clean: ## remove what the other commands made
+	rm -rf $(VENV) node_modules dist client/out .e2e .mypy_cache .ruff_cache .pytest_cache

@@ -62,6 +62,10 @@ class Algebra(Protocol[V]):
         """The integers 0, 1, ..., extent - 1."""
         ...
 
+    def known(self, v: V) -> np.ndarray | None:
+        """The elements (bool, int64 or float64) of a value that depends on no unknown and is small; None is always a right answer."""
+        ...
+
     def random(self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind) -> V:
         """What call number ``draw[1]`` of generator ``draw[0]`` yields: the same draw, name, attributes and shape give the same value."""
         ...
@@ -141,8 +145,12 @@ class Algebra(Protocol[V]):
         """v - divisor * floor(v / divisor)."""
         ...
 
-    def one_hot(self, index: V, extent: int) -> V:
-        """A float of shape (\\*index.shape, extent): 1 where the last coordinate equals the index, else 0 (also for an index out of range)."""
+    def one_hot(self, index: V, extent: int, checked: bool = False) -> V:
+        """A float of shape (\\*index.shape, extent): 1 where the last coordinate equals the index, else 0 (also for an index out of range).
+
+        ``checked``: the index is a look-up position, so one outside the extent is an error of the program, as in :meth:`lookup`;
+        then the sum over the last dim is 1.
+        """
         ...
 
     def lookup(self, table: V, index: V) -> V:

@@ -1,0 +1,408 @@
+"""Lines up the collectives of all ranks: one order in which the whole job can run, or why it hangs.
+
+A rank stands still at a collective until every member of the group stands at its own call.  Sends are buffered and a receive
+holds back only what reads its result, because programs post receives long before they wait for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from graphguard.ir.capture import Trouble
+from graphguard.ir.graph import COLLECTIVES, Arg, Graph, Node, TensorType, Var
+from graphguard.ir.spans import Span
+
+RULE = "collective-mismatch"
+_P2P = frozenset(("gg.send", "gg.recv"))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedCall:
+    """One collective of the whole job: its calls by rank, as indices into each rank's nodes.
+
+    ``kind`` is the operator; a send and its receive are one call of kind ``gg.send`` whose ``group`` is (source, destination).
+    """
+
+    kind: str
+    group: tuple[int, ...]
+    nodes: dict[int, int]
+
+
+Step: TypeAlias = tuple[int, int] | JoinedCall
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The ranks in lockstep: every node (rank, index) once, collectives once for all their members.
+
+    In ``order`` everything comes after what it reads.  Where ``mismatches`` is not empty, the job hangs or fails there and ``order`` ends early.
+    """
+
+    collectives: tuple[JoinedCall, ...]
+    order: tuple[Step, ...]
+    mismatches: tuple[Trouble, ...]
+
+
+def join(ranks: tuple[Graph, ...]) -> Joined:
+    """Run the ranks' control flow together, without values; never raises for a program that hangs."""
+    return _Run(ranks).finish()
+
+
+def group_of(node: Node) -> tuple[int, ...]:
+    """The global ranks that take part in a collective, in group order."""
+    group = node.args[-1]
+    assert isinstance(group, tuple)
+    return tuple(member for member in group if isinstance(member, int))
+
+
+def prune_prelude(ranks: tuple[Graph, ...]) -> tuple[Graph, ...]:
+    """Leave out what nobody reads of the ranks' preludes: initial values that were overwritten, and the collectives that spread them.
+
+    A collective of the prelude goes only if no member reads its result, so the ranks still agree.
+    """
+    joined = join(ranks)
+    alive = [[node.phase != "prelude" for node in graph.nodes] for graph in ranks]
+    wanted = [set(graph.outputs.values()) | set(graph.symbols.values()) for graph in ranks]
+    seen = set()
+    for step in reversed(joined.order):
+        calls = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]
+        seen.update(calls)
+        if any(alive[rank][index] or wanted[rank].intersection(ranks[rank].nodes[index].outs) for rank, index in calls):
+            for rank, index in calls:
+                alive[rank][index] = True
+                wanted[rank].update(ranks[rank].nodes[index].operands())
+    for rank, graph in enumerate(ranks):  # what a hang cut off stays
+        for index in range(len(graph.nodes)):
+            alive[rank][index] |= (rank, index) not in seen
+    return tuple(_kept(graph, keep) for graph, keep in zip(ranks, alive, strict=True))
+
+
+def _kept(graph: Graph, keep: list[bool]) -> Graph:
+    if all(keep):
+        return graph
+    nodes = tuple(node for node, kept in zip(graph.nodes, keep, strict=True) if kept)
+    used = {var for node in nodes for var in (*node.operands(), *node.outs)} | set(graph.outputs.values())
+    used |= set(graph.symbols.values()) | set(graph.inputs)
+    return replace(
+        graph,
+        nodes=nodes,
+        constants={var: constant for var, constant in graph.constants.items() if var in used},
+        types={var: kind for var, kind in graph.types.items() if var in used},
+        labels={var: name for var, name in graph.labels.items() if var in used},
+    )
+
+
+@dataclass(slots=True)
+class _Rank:
+    """Where one rank stands: the next node to look at, nodes held back, variables that are still to be received."""
+
+    graph: Graph
+    next: int = 0
+    held: list[int] = field(default_factory=list)
+    missing: set[Var] = field(default_factory=set)
+    blocked: int | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.blocked is None and not self.held and self.next == len(self.graph.nodes)
+
+
+class _Run:
+    def __init__(self, ranks: tuple[Graph, ...]) -> None:
+        self.ranks = [_Rank(graph) for graph in ranks]
+        self.order: list[Step] = []
+        self.calls: list[JoinedCall] = []
+        self.troubles: list[Trouble] = []
+        self.mail: dict[tuple[int, int, int], deque[int]] = {}
+        self.awaited: dict[tuple[int, int, int], deque[int]] = {}
+
+    def finish(self) -> Joined:
+        todo = deque(range(len(self.ranks)))
+        while todo and not self.troubles:
+            rank = todo.popleft()
+            todo.extend(self._advance(rank))
+        if not self.troubles:
+            self._explain_hang()
+        return Joined(tuple(self.calls), tuple(self.order), tuple(self.troubles))
+
+    # -- one rank ------------------------------------------------------------------------------------------------------
+    def _advance(self, rank: int) -> set[int]:
+        """Run a rank until it stands; the result is every rank that can go on because of it."""
+        state, woken = self.ranks[rank], set()
+        nodes = state.graph.nodes
+        while state.blocked is None and state.next < len(nodes):
+            index = state.next
+            state.next += 1
+            node = nodes[index]
+            if state.missing and not state.missing.isdisjoint(node.operands()):
+                self._hold(rank, index)
+            elif node.op in COLLECTIVES and node.op not in _P2P:
+                state.blocked = index
+            else:
+                woken |= self._execute(rank, index)
+        if state.blocked is not None and state.missing.isdisjoint(nodes[state.blocked].operands()):
+            woken |= self._meet(rank)
+        return woken
+
+    def _hold(self, rank: int, index: int) -> None:
+        state = self.ranks[rank]
+        node = state.graph.nodes[index]
+        if node.op in COLLECTIVES and node.op not in _P2P:
+            state.blocked = index
+            return
+        state.held.append(index)
+        state.missing.update(node.outs)
+
+    def _execute(self, rank: int, index: int) -> set[int]:
+        node = self.ranks[rank].graph.nodes[index]
+        if node.op == "gg.send":
+            return self._send(rank, index, node)
+        if node.op == "gg.recv":
+            return self._receive(rank, index, node)
+        self.order.append((rank, index))
+        return set()
+
+    # -- point to point ------------------------------------------------------------------------------------------------
+    def _send(self, rank: int, index: int, node: Node) -> set[int]:
+        key = (rank, _whole(node.args[1]), _whole(node.args[2]))
+        waiting = self.awaited.get(key)
+        if not waiting:
+            self.mail.setdefault(key, deque()).append(index)
+            return set()
+        receiver = waiting.popleft()
+        if not self._paired(key, index, receiver):
+            return set()
+        return self._release(key[1], receiver)
+
+    def _receive(self, rank: int, index: int, node: Node) -> set[int]:
+        key = (_whole(node.args[0]), rank, _whole(node.args[1]))
+        sent = self.mail.get(key)
+        if sent:
+            self._paired(key, sent.popleft(), index)
+        else:
+            self.awaited.setdefault(key, deque()).append(index)
+            self.ranks[rank].missing.update(node.outs)
+        return set()
+
+    def _paired(self, key: tuple[int, int, int], sent: int, received: int) -> bool:
+        source, destination, _ = key
+        sender, receiver = self.ranks[source].graph, self.ranks[destination].graph
+        payload = sender.types[next(sender.nodes[sent].operands())]
+        expected = receiver.types[receiver.nodes[received].outs[0]]
+        if not _agree(payload, expected):
+            message = (
+                f"rank {source} sends {_shown(payload)} and rank {destination} receives {_shown(expected)}\n"
+                "needed: the same shape and dtype on both sides"
+            )
+            self._report(message, (source, sent), (destination, received))
+            return False
+        call = JoinedCall("gg.send", (source, destination), {source: sent, destination: received})
+        self.calls.append(call)
+        self.order.append(call)
+        return True
+
+    def _release(self, rank: int, received: int) -> set[int]:
+        """A receive of ``rank`` has its value: run what was held back for it, in program order."""
+        state, woken = self.ranks[rank], {rank}
+        state.missing.difference_update(state.graph.nodes[received].outs)
+        held, state.held = state.held, []
+        for position, index in enumerate(held):
+            node = state.graph.nodes[index]
+            if not state.missing.isdisjoint(node.operands()):
+                state.held.append(index)
+                continue
+            state.missing.difference_update(node.outs)
+            before = len(self.troubles)
+            woken |= self._execute(rank, index)
+            if len(self.troubles) > before:
+                state.held.extend(held[position + 1 :])
+                break
+        return woken
+
+    # -- collectives ---------------------------------------------------------------------------------------------------
+    def _meet(self, rank: int) -> set[int]:
+        """If every member stands at this rank's call, make it one; the members can go on."""
+        index = self.ranks[rank].blocked
+        assert index is not None
+        node = self.ranks[rank].graph.nodes[index]
+        group = group_of(node)
+        if rank not in group:
+            self._report(
+                f"rank {rank} calls {_plain(node.op)} on a group of {_members(group)}, which it is not in",
+                (rank, index),
+            )
+            return set()
+        calls: dict[int, int] = {}
+        for member in group:
+            blocked = self.ranks[member].blocked if member < len(self.ranks) else None
+            if blocked is None:
+                return set()
+            other = self.ranks[member].graph.nodes[blocked]
+            if group_of(other) != group or not self.ranks[member].missing.isdisjoint(other.operands()):
+                return set()
+            calls[member] = blocked
+        if not self._compatible(calls):
+            return set()
+        call = JoinedCall(node.op, group, calls)
+        self.calls.append(call)
+        self.order.append(call)
+        for member in group:
+            self.ranks[member].blocked = None
+        return set(group)
+
+    def _compatible(self, calls: dict[int, int]) -> bool:
+        members = list(calls)
+        first = members[0]
+        one = self.ranks[first].graph.nodes[calls[first]]
+        for member in members[1:]:
+            other = self.ranks[member].graph.nodes[calls[member]]
+            if one.op != other.op:
+                message = (
+                    f"rank {first} calls {_plain(one.op)} where rank {member} calls {_plain(other.op)}\n"
+                    f"needed: all of {_members(group_of(one))} call the same collectives in the same order"
+                )
+                return self._report(message, (first, calls[first]), (member, calls[member]))
+            if _attributes(one) != _attributes(other):
+                message = (
+                    f"{_plain(one.op)} is called with {_described(one)} on rank {first} and with {_described(other)} on rank {member}\n"
+                    "needed: the same reduction and the same root on every rank"
+                )
+                return self._report(message, (first, calls[first]), (member, calls[member]))
+        return self._same_shapes(one.op, calls)
+
+    def _same_shapes(self, op: str, calls: dict[int, int]) -> bool:
+        members = list(calls)
+        for i, a in enumerate(members):
+            for j, b in enumerate(members[i + 1 :], start=i + 1):
+                for mine, theirs in self._compared(op, calls, (i, a), (j, b)):
+                    if not _agree(mine, theirs, shapes=op != "gg.gather"):
+                        message = (
+                            f"{_plain(op)} is called on {_shown(mine)} by rank {a} and on {_shown(theirs)} by rank {b}\n"
+                            "needed: shapes and dtypes that fit together on every rank"
+                        )
+                        return self._report(message, (a, calls[a]), (b, calls[b]))
+            if op in ("gg.all_reduce", "gg.reduce", "gg.broadcast"):
+                break  # equal to the first is equal to each other
+        return True
+
+    def _compared(
+        self, op: str, calls: dict[int, int], a: tuple[int, int], b: tuple[int, int]
+    ) -> list[tuple[TensorType, TensorType]]:
+        """Pairs of types that two members (position in the group, rank) must agree on."""
+        graphs = [self.ranks[rank].graph for _, rank in (a, b)]
+        nodes = [graph.nodes[calls[rank]] for graph, (_, rank) in zip(graphs, (a, b), strict=True)]
+        reads = [[graph.types[var] for var in node.operands()] for graph, node in zip(graphs, nodes, strict=True)]
+        gives = [[graph.types[var] for var in node.outs] for graph, node in zip(graphs, nodes, strict=True)]
+        if op == "gg.barrier":
+            return []
+        if op == "gg.all_to_all":
+            (i, _), (j, _) = a, b
+            return [(reads[0][j], gives[1][i]), (gives[0][j], reads[1][i])]
+        if op == "gg.scatter":
+            return [(gives[0][0], gives[1][0])]
+        if op == "gg.all_gather":
+            (i, _), (j, _) = a, b
+            return [(reads[0][0], gives[1][i]), (reads[1][0], gives[0][j])]
+        return list(zip(reads[0], reads[1], strict=False))
+
+    # -- hangs ---------------------------------------------------------------------------------------------------------
+    def _explain_hang(self) -> None:
+        for rank, state in enumerate(self.ranks):
+            if state.blocked is not None and state.missing.isdisjoint(state.graph.nodes[state.blocked].operands()):
+                return self._explain_blocked(rank, state.blocked)
+        for (source, rank, tag), waiting in self.awaited.items():
+            for index in waiting:
+                message = (
+                    f"rank {rank} waits for ever to receive from rank {source}, which sends it nothing more (tag {tag})\n"
+                    f"needed: a send from rank {source} to rank {rank}"
+                )
+                self._report(message, (rank, index))
+                return None
+        return None
+
+    def _explain_blocked(self, rank: int, index: int) -> None:
+        node = self.ranks[rank].graph.nodes[index]
+        group = group_of(node)
+        needed = f"needed: all of {_members(group)} call the same collectives in the same order"
+        for member in group:
+            other = self.ranks[member] if member < len(self.ranks) else None
+            if member == rank or other is None:
+                continue
+            if other.blocked is None:
+                message = f"rank {rank} waits for ever in {_plain(node.op)} over {_members(group)}: rank {member} never calls it\n{needed}"
+                self._report(message, (rank, index), self._last_call(member))
+                return
+            theirs = other.graph.nodes[other.blocked]
+            if group_of(theirs) != group:
+                message = (
+                    f"rank {rank} waits in {_plain(node.op)} over {_members(group)} while rank {member} waits in "
+                    f"{_plain(theirs.op)} over {_members(group_of(theirs))}: neither goes on\n{needed}"
+                )
+                self._report(message, (rank, index), (member, other.blocked))
+                return
+        message = f"rank {rank} waits for ever in {_plain(node.op)} over {_members(group)}, which not all of them reach\n{needed}"
+        self._report(message, (rank, index))
+
+    def _last_call(self, rank: int) -> tuple[int, int] | None:
+        nodes = self.ranks[rank].graph.nodes
+        return next(((rank, i) for i in range(len(nodes) - 1, -1, -1) if nodes[i].op in COLLECTIVES), None)
+
+    def _report(self, message: str, first: tuple[int, int], second: tuple[int, int] | None = None) -> bool:
+        rank, index = first
+        graph = self.ranks[rank].graph
+        related: tuple[tuple[Span, str], ...] = ()
+        if second is not None:
+            span = span_of(self.ranks[second[0]].graph, second[1])
+            if span is not None:
+                op = _plain(self.ranks[second[0]].graph.nodes[second[1]].op)
+                related = ((span, f"rank {second[0]}: {op}"),)
+        stack = graph.stack_of(graph.nodes[index].stack)
+        self.troubles.append(Trouble(RULE, message, span_of(graph, index), rank, stack, related))
+        return False
+
+
+def span_of(graph: Graph, index: int) -> Span | None:
+    """The innermost place of a node: where it was called, or, for one without frames of its own, what it differentiates."""
+    node = graph.nodes[index]
+    for stack in (graph.stack_of(node.stack), graph.stack_of(node.forward)):
+        if stack:
+            return stack[0].span
+    return None
+
+
+def _agree(a: TensorType, b: TensorType, shapes: bool = True) -> bool:
+    if a.dtype != b.dtype:
+        return False
+    if not shapes:
+        return len(a.shape) == len(b.shape)
+    return len(a.shape) == len(b.shape) and all(
+        m == n or not (isinstance(m, int) and isinstance(n, int)) for m, n in zip(a.shape, b.shape, strict=True)
+    )
+
+
+def _attributes(node: Node) -> tuple[Arg, ...]:
+    return tuple(arg for arg in node.args if isinstance(arg, str | int))
+
+
+def _described(node: Node) -> str:
+    return ", ".join(f"rank {arg} as root" if isinstance(arg, int) else str(arg) for arg in _attributes(node))
+
+
+def _whole(arg: Arg) -> int:
+    assert isinstance(arg, int)
+    return arg
+
+
+def _plain(op: str) -> str:
+    return op.removeprefix("gg.")
+
+
+def _members(group: tuple[int, ...]) -> str:
+    return "ranks " + ", ".join(map(str, group))
+
+
+def _shown(kind: TensorType) -> str:
+    sizes = ", ".join(str(size) if isinstance(size, int) else size.expr for size in kind.shape)
+    return f"a {kind.dtype} tensor of shape ({sizes})"

@@ -1,0 +1,1 @@
+"""What a user gets: diagnostics, the registry of rules, renderers, waivers."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from graphguard.confirm.confirmation import Counterexample
 from graphguard.ir.capture import CheckRef
 from graphguard.ir.spans import Span
 
 Severity = Literal["error", "warning", "information", "hint"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "information", "hint")
 
 
 class Verdict(enum.Enum):
@@ -74,6 +75,7 @@ class Report:
 
     ``verdict`` is None where the check could not be run at all (the diagnostics say why).  ``relations`` maps tensors of the specification
     to relations, whose ``str`` is what people read.  ``seconds`` by step; ``operators`` of the specification and of all ranks.
+    ``waived`` are diagnostics that a comment, a baseline or the configuration silences.
     ``proof`` names the proof that the prover keeps for follow-up questions; ``sources`` are the imported files with the digests of their meaning.
     """
 
@@ -88,5 +90,6 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     operators: dict[str, int] = field(default_factory=dict)
     cached: bool = False
+    waived: tuple[Diagnostic, ...] = ()
     proof: str = ""
     sources: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,180 @@
+"""Reports as people read them on a terminal: findings in the manner of rustc, then one line for every check."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from graphguard.confirm.confirmation import Counterexample
+from graphguard.report.diagnostics import Diagnostic, Fix, Report, Verdict
+from graphguard.report.edits import EditError, changed_files, changed_lines
+from graphguard.report.excerpt import Gutter, Mark, change, excerpt
+from graphguard.report.layout import Page, width, wrapped
+from graphguard.report.sources import Sources
+
+_WORDS = {Verdict.REFINES: "refines", Verdict.BROKEN: "broken", Verdict.UNKNOWN: "unknown", None: "could not run"}
+_COLOURS = {Verdict.REFINES: "refines", Verdict.BROKEN: "broken", Verdict.UNKNOWN: "unknown", None: "error"}
+
+
+def render(
+    reports: Sequence[Report], sources: Sources | None = None, page: Page | None = None, *, verbose: bool = False
+) -> str:
+    """Findings of all reports, then their summary."""
+    sources, page = sources or Sources(), page or Page()
+    blocks = [findings(report, sources, page) for report in reports]
+    return "".join(blocks) + summary(reports, page, verbose=verbose)
+
+
+def findings(report: Report, sources: Sources, page: Page) -> str:
+    """Every diagnostic of a report, each followed by an empty line; the counterexample stands with the first error."""
+    evidence = report.counterexample
+    blocks = []
+    for diagnostic in report.diagnostics:
+        shown = evidence if diagnostic.severity == "error" else None
+        blocks.append("\n".join(_diagnostic(diagnostic, shown, report, sources, page)) + "\n\n")
+        if shown is not None:
+            evidence = None
+    return "".join(blocks)
+
+
+def _diagnostic(
+    diagnostic: Diagnostic, evidence: Counterexample | None, report: Report, sources: Sources, page: Page
+) -> Iterator[str]:
+    marks = _marks(diagnostic)
+    last = max((mark.end_line for mark in marks), default=0)
+    gutter = Gutter(len(str(last + 3)), page)
+    yield page.paint(diagnostic.severity, f"{diagnostic.severity}[{diagnostic.rule}]") + page.paint(
+        "note", f": {diagnostic.headline}"
+    )
+    if marks:
+        yield from excerpt(marks, sources, gutter)
+    else:
+        yield gutter.arrow("-->", report.check.id)
+    for kind, text in notes(diagnostic):
+        yield from _note(gutter, kind, text)
+    if evidence is not None:
+        yield from _note(gutter, "counterexample", str(evidence))
+        yield from _note(gutter, "inputs", _inputs(evidence))
+    for fix in diagnostic.fixes[:1]:
+        yield from _fix(fix, diagnostic, sources, gutter)
+    for fix in diagnostic.fixes[1:]:
+        yield from _note(gutter, "or", fix_title(fix))
+
+
+def _marks(diagnostic: Diagnostic) -> list[Mark]:
+    if diagnostic.span is None:
+        return [Mark(place.span, place.message, primary=False) for place in diagnostic.related]
+    first = Mark(diagnostic.span, "", primary=True, severity=diagnostic.severity)
+    return [first, *(Mark(place.span, place.message, primary=False) for place in diagnostic.related)]
+
+
+def notes(diagnostic: Diagnostic) -> list[tuple[str, str]]:
+    """The lines of a message below its headline as (kind, text): ``needed: ...`` is of kind needed, a line without a kind is a note.
+
+    A line ``fix: ...`` is left out where the fix itself is there to be shown.
+    """
+    found = []
+    for line in diagnostic.message.splitlines()[1:]:
+        kind, colon, text = line.partition(": ")
+        if kind == "fix" and diagnostic.fixes:
+            continue
+        if colon and kind.isidentifier() and kind.islower():
+            found.append((kind, text.strip()))
+        elif line.strip():
+            found.append(("note", line.strip()))
+    return found
+
+
+def _note(gutter: Gutter, kind: str, text: str) -> list[str]:
+    indent = gutter.digits + len(kind) + 5
+    first, *rest = wrapped(text, "", "", gutter.page.width - indent)
+    return [gutter.note(kind, first), *(" " * indent + line for line in rest)]
+
+
+def _inputs(evidence: Counterexample) -> str:
+    mesh = mesh_text(evidence.mesh)
+    leaves = []
+    for name, how in evidence.inputs.items():
+        shape = "x".join(map(str, evidence.shapes.get(name, ())))
+        leaves.append(f"{name} {shape} {how}".replace("  ", " "))
+    return "; ".join(part for part in (mesh, ", ".join(leaves), f"seed {evidence.seed}") if part)
+
+
+def fix_title(fix: Fix) -> str:
+    """What a fix does, whether it was proved, and what it costs."""
+    cost = f", moves {bytes_text(fix.bytes_moved)}" if fix.bytes_moved else ""
+    return f"{fix.title} ({'proved' if fix.proved else 'not proved'}{cost})"
+
+
+def _fix(fix: Fix, diagnostic: Diagnostic, sources: Sources, gutter: Gutter) -> Iterator[str]:
+    yield from _note(gutter, "fix", fix_title(fix))
+    try:
+        files = changed_files(fix, sources)
+    except EditError:
+        return  # the file has changed since: the title still says what to do
+    for file, (before, after) in files.items():
+        if before == after:
+            continue
+        if diagnostic.span is None or file != diagnostic.span.file:
+            yield gutter.arrow(":::", sources.shown(file))
+        yield from change(changed_lines(before, after), gutter)
+
+
+def summary(reports: Sequence[Report], page: Page, *, verbose: bool = False) -> str:
+    """One line for every report, what it rests on, and the totals."""
+    if not reports:
+        return ""
+    names = [report.check.id for report in reports]
+    meshes = [mesh_text(report.mesh) for report in reports]
+    name_width = max(map(width, names))
+    mesh_width = max(map(width, meshes))
+    rows: list[str] = []
+    for report, name, mesh in zip(reports, names, meshes, strict=True):
+        word = page.paint(_COLOURS[report.verdict], _WORDS[report.verdict])
+        padding = " " * (name_width - width(name))
+        waived = f"  ({len(report.waived)} waived)" if report.waived else ""
+        rows.append(f"{name}{padding}  {mesh:<{mesh_width}}  {word}  {page.paint('faint', took(report))}{waived}")
+        rows += _below(report, page, verbose=verbose)
+    rows += ["", totals(reports)]
+    return "\n".join(rows) + "\n"
+
+
+def _below(report: Report, page: Page, *, verbose: bool) -> Iterator[str]:
+    for kind, lines in (("assumed", report.assumed), ("caution", report.cautions)):
+        for line in lines:
+            yield from wrapped(line, f"    {kind}: ", " " * (len(kind) + 6), page.width)
+    if verbose:
+        for name, relation in report.relations.items():
+            yield from wrapped(f"{name} = {relation}", "    ", "        ", page.width)
+
+
+def totals(reports: Sequence[Report]) -> str:
+    """How many checks ended how, in one line."""
+    counts = Counter(report.verdict for report in reports)
+    words = {Verdict.REFINES: "refine", Verdict.BROKEN: "broken", Verdict.UNKNOWN: "unknown", None: "could not run"}
+    parts = [f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict]]
+    waived = sum(len(report.waived) for report in reports)
+    more = f"; {waived} finding{'s' if waived != 1 else ''} waived" if waived else ""
+    return f"{len(reports)} check{'s' if len(reports) != 1 else ''}: {', '.join(parts)}{more}"
+
+
+def took(report: Report) -> str:
+    """How long a check took: ``41 ms``, ``2.3 s``, or ``cached``."""
+    seconds = sum(report.seconds.values())
+    duration = f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    return f"{duration}, cached" if report.cached else duration
+
+
+def mesh_text(mesh: dict[str, int]) -> str:
+    """A mesh as the command line takes it: ``tp=4,dp=2``."""
+    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes: ``512 B``, ``4.0 KiB``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("the last unit takes every size")

@@ -17,10 +17,10 @@ from graphguard.checks.places import places
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, capture_from_json
 from graphguard.ir.plain import from_plain, to_plain
-from graphguard.refine.diagnosis import diagnose
-from graphguard.refine.finding import Finding
 from graphguard.refine.prove import Proof, prove
-from graphguard.repair import candidates
+from graphguard.repair.candidates import candidates
+from graphguard.repair.diagnosis import Diagnosis, diagnose
+from graphguard.repair.frames import reader
 
 KEPT_PROOFS = 64
 
@@ -29,7 +29,7 @@ KEPT_PROOFS = 64
 class _Entry:
     capture: Capture
     proof: Proof
-    findings: tuple[Finding, ...] = ()
+    diagnosis: Diagnosis | None = None
 
 
 class Prover:
@@ -69,12 +69,14 @@ class Prover:
         """The relation of every tensor of the specification that has one, as text."""
         return {name: str(relation) for name, relation in self._entries[proof].proof.relations().items()}
 
-    def diagnose(self, proof: str, confirmation: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """The findings that explain a failed proof, given what numbers said."""
+    def diagnose(
+        self, proof: str, confirmation: dict[str, Any] | None, sources: dict[str, str]
+    ) -> list[dict[str, Any]]:
+        """The findings that explain a failed proof, given what numbers said; ``sources`` are unsaved texts by path."""
         entry = self._entries[proof]
         numbers = None if confirmation is None else from_plain(Confirmation, confirmation)
-        entry.findings = diagnose(entry.capture, entry.proof, numbers)
-        return [to_plain(finding) for finding in entry.findings]
+        entry.diagnosis = diagnose(entry.capture, entry.proof, numbers, reader(sources))
+        return [to_plain(finding) for finding in entry.diagnosis.findings]
 
     def candidates(self, proof: str, finding: int, sources: dict[str, str]) -> list[dict[str, Any]]:
         """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}}``.
@@ -82,7 +84,9 @@ class Prover:
         ``sources`` are unsaved texts by path; other files are read from disk.
         """
         entry = self._entries[proof]
-        found = candidates(entry.capture, entry.proof, entry.findings[finding], sources)
+        if entry.diagnosis is None:
+            return []
+        found = candidates(entry.capture, entry.diagnosis, finding, reader(sources))
         return [{"fix": to_plain(candidate.fix), "texts": candidate.texts} for candidate in found]
 
     def places(self, proof: str) -> list[dict[str, Any]]:

@@ -117,7 +117,9 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
         counterexample=numbers.counterexample if broken else None,
         assumed=_merged(report.assumed, tuple(f"reference kernel: {name}" for name in numbers.kernels)),
     )
-    rows = yield Step("prover", "diagnose", {"proof": proof, "confirmation": to_plain(numbers)})
+    rows = yield Step(
+        "prover", "diagnose", {"proof": proof, "confirmation": to_plain(numbers), "sources": dict(request.overlay)}
+    )
     findings = [from_plain(Finding, row) for row in rows]
     diagnostics = tuple(_diagnostic(finding, report, request) for finding in findings)
     report = replace(report, diagnostics=diagnostics or (unknown_diagnostic(report.check, outcome),))

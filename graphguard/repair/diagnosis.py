@@ -1,0 +1,172 @@
+"""One finding per defect: the repair that a proof confirms tells what is wrong and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import Capture, Graph, Node, Span
+from graphguard.refine.finding import Finding, Related
+from graphguard.refine.outcome import SPECIFICATION, Gap, Location, Outcome
+from graphguard.refine.prove import Proof
+from graphguard.repair.edits import InsertReduction
+from graphguard.repair.frames import Read, Sources
+from graphguard.repair.messages import headline, summed, whole
+from graphguard.repair.search import Repair, Search, search
+
+RESTS = {
+    "missing-reduction": "used here as if it were whole",
+    "gradient-not-reduced": "the forward call whose gradient this is",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Findings and, for each, the repair that was confirmed on the graphs (None where none was)."""
+
+    findings: tuple[Finding, ...]
+    repairs: tuple[Repair | None, ...]
+
+
+def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read: Read) -> Diagnosis:
+    """Explain a failed proof; ``numbers`` is what running the capture said, ``read`` gives the present source texts."""
+    sources = Sources.of(capture, read)
+    outcome = proof.outcome
+    if outcome.conflicts:
+        return Diagnosis((_conflict(capture, outcome),), (None,))
+    if numbers is None or numbers.status != "differs":
+        findings = tuple(_open(capture, outcome, sources))
+        return Diagnosis(findings, (None,) * len(findings))
+    unproved = tuple(promise.name for promise in outcome.promises if not promise.holds)
+    broken = tuple(name for name in unproved if name in numbers.differing) or unproved
+    found = search(capture, proof, broken, numbers.ratios or {})
+    findings = [_repaired(capture, repair, sources) for repair in found.repairs]
+    repairs: list[Repair | None] = list(found.repairs)
+    if found.left:
+        findings.append(_unexplained(capture, found, sources, numbers))
+        repairs.append(None)
+    return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _graph(capture: Capture, location: Location) -> Graph:
+    if location.graph == SPECIFICATION:
+        assert capture.spec is not None
+        return capture.spec
+    return capture.ranks[location.graph]
+
+
+def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
+    guess = repair.hypothesis
+    site = guess.site
+    rank = min(site.position)
+    graph = capture.ranks[rank]
+    span = sources.place(graph, site.node)
+    name = _name(graph, site.node, span, sources, repair.mends)
+    partial = isinstance(guess.edit, InsertReduction)
+    return Finding(
+        rule=guess.rule,
+        headline=headline(guess.rule, guess.edit, name, capture),
+        span=span,
+        where=Location(rank, site.position[rank]),
+        needed=whole(name, site.tensors) if partial else "",
+        found=summed(name, site.tensors) if partial else "",
+        tensor=name,
+        axes=(guess.edit.axis,) if isinstance(guess.edit, InsertReduction) else (),
+        promises=repair.mends,
+        related=tuple(_related(capture, graph, site.node, span, sources, repair)),
+    )
+
+
+def _name(graph: Graph, node: Node, span: Span | None, sources: Sources, mends: tuple[str, ...]) -> str:
+    if node.phase == "backward":
+        gradients = [name.removeprefix("grad(").removesuffix(")") for name in mends if name.startswith("grad(")]
+        if gradients:
+            return gradients[0]
+    return sources.name_at(span) or graph.labels.get(node.outs[0], "") or node.op
+
+
+def _related(
+    capture: Capture, graph: Graph, node: Node, span: Span | None, sources: Sources, repair: Repair
+) -> list[Related]:
+    outer = (frame for frame in sources.frames(graph, node) if frame.span != span)
+    found = [Related(frame.span, f"called in {frame.function}") for frame in outer]
+    if node.phase == "backward" and node.stack >= 0 and node.forward >= 0:
+        forward = [frame for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file)]
+        found.extend(Related(frame.span, RESTS["gradient-not-reduced"]) for frame in forward[:1])
+    spoiled = ", ".join(repair.mends[:6]) + (", ..." if len(repair.mends) > 6 else "")
+    found.append(Related(capture.check.span, f"the check that fails: {spoiled}"))
+    return found
+
+
+def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Confirmation) -> Finding:
+    """Broken, but no edit that we know of mends it: both frontiers, and the factor where numbers show one."""
+    outcome = found.proof.outcome
+    ranks = [location for location in outcome.implementation_frontier if location.graph != SPECIFICATION]
+    where = ranks[0] if ranks else None
+    span = None
+    if where is not None:
+        graph = _graph(found.capture, where)
+        span = sources.place(graph, graph.nodes[where.node])
+    promise = next(promise for promise in outcome.promises if promise.name in found.left)
+    ratio = (numbers.ratios or {}).get(promise.name)
+    what = sources.name_at(span) or promise.name
+    if ratio is not None:
+        text = f"'{promise.name}' is {ratio:.6g} times what the specification computes"
+    else:
+        text = f"'{what}' has no clean relation to the specification: it spoils {', '.join(found.left[:4])}"
+    related = [
+        Related(place, "the specification's operator that has no counterpart")
+        for location in outcome.specification_frontier[:2]
+        if (place := _specification_place(capture, location, sources)) is not None
+    ]
+    related.append(Related(capture.check.span, "the check that fails"))
+    return Finding(
+        rule="wrong-scale" if ratio is not None else "wrong-relation",
+        headline=text,
+        span=span,
+        where=where,
+        needed=promise.needed,
+        found=promise.found,
+        tensor=what,
+        promises=found.left,
+        related=tuple(related),
+    )
+
+
+def _specification_place(capture: Capture, location: Location, sources: Sources) -> Span | None:
+    graph = _graph(capture, location)
+    return sources.place(graph, graph.nodes[location.node])
+
+
+def _conflict(capture: Capture, outcome: Outcome) -> Finding:
+    return Finding(
+        rule="conflicting-relations",
+        headline="the input relations contradict each other, so nothing can be said",
+        span=capture.check.span,
+        found="; ".join(outcome.conflicts[:4]),
+    )
+
+
+def _open(capture: Capture, outcome: Outcome, sources: Sources) -> list[Finding]:
+    """Neither proved nor refuted: the operators that stayed closed, else the promises that stayed open."""
+    findings = [_gap(capture, gap, sources) for gap in outcome.gaps[:3]]
+    if findings:
+        return findings
+    open_promises = [promise for promise in outcome.promises if not promise.holds]
+    names = ", ".join(promise.name for promise in open_promises[:4])
+    reasons = "; ".join(dict.fromkeys(promise.reason for promise in open_promises if promise.reason))
+    needed = open_promises[0].needed if open_promises else ""
+    return [
+        Finding("unproved", f"neither proved nor refuted: {names}", capture.check.span, needed=needed, found=reasons)
+    ]
+
+
+def _gap(capture: Capture, gap: Gap, sources: Sources) -> Finding:
+    graph = _graph(capture, gap.where)
+    span = sources.place(graph, graph.nodes[gap.where.node]) if gap.where.node >= 0 else None
+    return Finding(
+        rule="unsupported-operator",
+        headline=f"{gap.op} is not understood, and a promise rests on it: {gap.reason}",
+        span=span or capture.check.span,
+        where=gap.where,
+    )

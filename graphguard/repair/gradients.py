@@ -1,0 +1,189 @@
+"""Repairs of gradients: the forward call stays as it is, the gradient is reduced on its way back."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from graphguard.ir import Span
+from graphguard.repair.program import Function, Program
+from graphguard.repair.source import Draft
+from graphguard.repair.vocabulary import distributed_name, import_line
+from graphguard.report.diagnostics import TextEdit
+
+CLASS = '''class ReduceGradient(torch.autograd.Function):
+    """Identity in the forward pass; the gradient is summed over a group in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.contiguous()
+        {dist}.all_reduce(gradient, group=ctx.group)
+        return gradient, None
+
+
+'''
+
+
+def in_backward(program: Program, span: Span, axis: str) -> Iterator[Draft]:
+    """Reduce in the backward of a custom function of this file through which the operand came, and which forgets it."""
+    call = program.expression(span)
+    function = program.function(call) if call is not None else None
+    if call is None or function is None:
+        return
+    names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
+    for klass in _functions_applied(program, function, names):
+        backward = _method(klass, "backward")
+        if backward is None or _calls(backward, "all_reduce"):
+            continue
+        yield from _reduced_returns(program, klass, backward, axis)
+
+
+def wrapped_operand(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
+    """Send the operand of a call through a function that is the identity forward and a reduction backward."""
+    call = program.expression(span)
+    operand = _operand(call)
+    if call is None or operand is None:
+        return
+    text = program.source(operand)
+    for group in groups:
+        for name, arguments in _existing(program):
+            given = f"{text}, {group}" if arguments > 1 and group else text
+            yield Draft(
+                f"reduce the gradient of {text} over '{axis}'", (TextEdit(program.span(operand), f"{name}({given})"),)
+            )
+    for group in groups:
+        yield _new_class(program, call, operand, group, axis)
+
+
+def _operand(call: ast.expr | None) -> ast.expr | None:
+    match call:
+        case ast.Call(args=[first, *_]):
+            return first
+        case ast.BinOp(left=left, op=ast.MatMult()):
+            return left
+    return None
+
+
+def _functions_applied(program: Program, function: Function, names: set[str]) -> Iterator[ast.ClassDef]:
+    """The autograd functions of this file whose ``apply`` gave one of these names, or stands in the call itself."""
+    classes = {node.name: node for node in ast.walk(program.tree) if isinstance(node, ast.ClassDef)}
+    wrappers = {
+        node.name: applied
+        for node in ast.walk(program.tree)
+        if isinstance(node, ast.FunctionDef)
+        for applied in _applied(node)
+        if applied in classes
+    }
+    for statement in ast.walk(function):
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if not any(isinstance(target, ast.Name) and target.id in names for target in targets):
+            continue
+        for inner in ast.walk(statement):
+            match inner:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="apply")) if name in classes:
+                    yield classes[name]
+                case ast.Call(func=ast.Name(id=name)) if name in wrappers:
+                    yield classes[wrappers[name]]
+
+
+def _applied(function: ast.AST) -> Iterator[str]:
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="apply")):
+                yield name
+
+
+def _method(klass: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    return next((node for node in klass.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def _calls(scope: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Attribute) and node.func.attr == name)
+            or (isinstance(node.func, ast.Name) and node.func.id == name)
+        )
+        for node in ast.walk(scope)
+    )
+
+
+def _reduced_returns(program: Program, klass: ast.ClassDef, backward: ast.FunctionDef, axis: str) -> Iterator[Draft]:
+    """Reduce the first value that a backward returns, with the group that its forward was given."""
+    statement = backward.body[-1]
+    if not isinstance(statement, ast.Return) or statement.value is None:
+        return
+    first = (
+        statement.value.elts[0] if isinstance(statement.value, ast.Tuple) and statement.value.elts else statement.value
+    )
+    dist = distributed_name(program) or "torch.distributed"
+    indent = program.indent(statement)
+    name = program.source(first) if isinstance(first, ast.Name) else program.fresh("gradient", backward)
+    at = Span(program.file, statement.lineno, 1, statement.lineno, 1)
+    for group, saved in _saved_groups(program, klass):
+        argument = f", group={group}" if group else ""
+        lines = f"{indent}{name} = {program.source(first)}.contiguous()\n{indent}{dist}.all_reduce({name}{argument})\n"
+        rename = () if isinstance(first, ast.Name) else (TextEdit(program.span(first), name),)
+        title = f"all_reduce({name}) over '{axis}' in {klass.name}.backward"
+        yield Draft(title, (TextEdit(at, lines), *rename, *saved))
+
+
+def _saved_groups(program: Program, klass: ast.ClassDef) -> Iterator[tuple[str, tuple[TextEdit, ...]]]:
+    """Group expressions for a backward: what the forward saved, else a parameter that it must save first."""
+    forward = _method(klass, "forward")
+    if forward is None:
+        return
+    saved = [
+        target.attr
+        for statement in ast.walk(forward)
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "ctx"
+    ]
+    for attribute in saved:
+        if "group" in attribute or attribute == "pg":
+            yield f"ctx.{attribute}", ()
+    parameters = [argument.arg for argument in forward.args.args if "group" in argument.arg]
+    for parameter in parameters:
+        first = forward.body[0]
+        line = f"{program.indent(first)}ctx.{parameter} = {parameter}\n"
+        at = Span(program.file, first.lineno, 1, first.lineno, 1)
+        yield f"ctx.{parameter}", (TextEdit(at, line),)
+    yield "", ()
+
+
+def _existing(program: Program) -> Iterator[tuple[str, int]]:
+    """Callables of this file that are the identity forward and reduce backward, with their number of arguments."""
+    for node in program.tree.body:
+        if isinstance(node, ast.ClassDef):
+            forward, backward = _method(node, "forward"), _method(node, "backward")
+            if forward and backward and _calls(backward, "all_reduce") and not _calls(forward, "all_reduce"):
+                yield f"{node.name}.apply", len(forward.args.args) - 1
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name.startswith("copy_to_"):
+                    yield alias.asname or alias.name, 1
+
+
+def _new_class(program: Program, call: ast.expr, operand: ast.expr, group: str, axis: str) -> Draft:
+    top = call
+    for outer in program.ancestors(call):
+        if isinstance(outer, ast.Module):
+            break
+        top = outer  # type: ignore[assignment]
+    line = getattr(top, "lineno", 1)
+    decorators = getattr(top, "decorator_list", [])
+    line = min([line, *(decorator.lineno for decorator in decorators)])
+    dist = distributed_name(program)
+    edits = [TextEdit(Span(program.file, line, 1, line, 1), CLASS.format(dist=dist or "dist"))]
+    if dist is None:
+        after, text = import_line(program)
+        edits.append(TextEdit(Span(program.file, after + 1, 1, after + 1, 1), text))
+    text = program.source(operand)
+    edits.append(TextEdit(program.span(operand), f"ReduceGradient.apply({text}, {group or 'None'})"))
+    return Draft(f"reduce the gradient of {text} over '{axis}'", tuple(edits))

@@ -1,0 +1,98 @@
+"""Which hypotheses a proof confirms: try edits on the graphs, keep what mends the broken promises."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphguard.ir import Capture
+from graphguard.refine.prove import Proof, prove
+from graphguard.repair.alignment import Alignment, align
+from graphguard.repair.edits import apply
+from graphguard.repair.hypotheses import Hypothesis, hypotheses
+from graphguard.repair.slices import Site, backward_slice
+
+SECONDS = 2.0
+ROUNDS = 4
+ENOUGH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A confirmed hypothesis: what it mends, and the program after it; ``sites`` are those of the program before it."""
+
+    hypothesis: Hypothesis
+    mends: tuple[str, ...]
+    capture: Capture
+    proof: Proof
+    sites: Mapping[int, Site]
+    alternatives: tuple[Hypothesis, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The repairs found, one per defect, and the promises that stay broken after all of them."""
+
+    repairs: tuple[Repair, ...]
+    left: tuple[str, ...]
+    capture: Capture
+    proof: Proof
+    alignment: Alignment
+
+
+def search(
+    capture: Capture, proof: Proof, broken: tuple[str, ...], ratios: Mapping[str, float], seconds: float = SECONDS
+) -> Search:
+    """Mend a program edit by edit: each edit must mend at least one broken promise and spoil none.
+
+    ``broken`` names the promises that numbers refuted; ``ratios`` are constant factors that numbers showed.
+    """
+    deadline = time.perf_counter() + seconds
+    repairs: list[Repair] = []
+    while broken and len(repairs) < ROUNDS:
+        alignment = align(capture)
+        sites = backward_slice(capture, proof, alignment, broken)
+        repair = _best(capture, sites, broken, ratios, deadline)
+        if repair is None:
+            break
+        repairs.append(repair)
+        capture, proof = repair.capture, repair.proof
+        broken = tuple(name for name in broken if name not in repair.mends)
+    return Search(tuple(repairs), broken, capture, proof, align(capture))
+
+
+def _best(
+    capture: Capture, sites: Mapping[int, Site], broken: tuple[str, ...], ratios: Mapping[str, float], deadline: float
+) -> Repair | None:
+    """The first hypothesis, by cost, that mends most."""
+    best: Repair | None = None
+    same: list[Hypothesis] = []
+    for guess in hypotheses(capture, sites, ratios, broken):
+        if time.perf_counter() > deadline or (best is not None and guess.cost > best.hypothesis.cost + 1):
+            break
+        repair = _try(guess, capture, sites, broken)
+        if repair is None:
+            continue
+        if best is None or len(repair.mends) > len(best.mends):
+            best, same = repair, []
+        elif len(repair.mends) == len(best.mends):
+            same.append(guess)
+        if len(same) >= ENOUGH:
+            break
+    if best is None:
+        return None
+    return Repair(best.hypothesis, best.mends, best.capture, best.proof, sites, tuple(same))
+
+
+def _try(guess: Hypothesis, capture: Capture, sites: Mapping[int, Site], broken: tuple[str, ...]) -> Repair | None:
+    try:
+        edited = apply(guess.edit, capture)
+    except (KeyError, IndexError):
+        return None  # a rank lacks the position: the edit does not exist there
+    proof = prove(edited)
+    failing = {promise.name for promise in proof.outcome.promises if not promise.holds}
+    if not failing <= set(broken):
+        return None
+    mends = tuple(name for name in broken if name not in failing)
+    return Repair(guess, mends, edited, proof, sites) if mends else None

@@ -1,0 +1,79 @@
+"""The part of the ranks' programs that a broken promise rests on, with what is known of every position in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from graphguard.ir import Capture, Node, Var
+from graphguard.refine.prove import GroupRelation, Proof
+from graphguard.repair.alignment import Alignment, Position, outputs_of
+from graphguard.repair.edits import Tensors
+
+State = Literal["whole", "partial", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A position in the slice: its tensors, how they stand to the specification, and the sites it reads."""
+
+    number: int
+    position: Position
+    node: Node
+    tensors: Tensors
+    state: State
+    relation: GroupRelation | None
+    operands: tuple[int, ...]
+
+    @property
+    def partial_axes(self) -> tuple[str, ...]:
+        """The mesh axes over which the tensor is a partial sum."""
+        return () if self.relation is None else partial_axes(self.relation)
+
+
+def partial_axes(relation: GroupRelation) -> tuple[str, ...]:
+    """The axes of a relation over which the ranks hold summands."""
+    return tuple(axis for axis, place in (relation.placements or {}).items() if place.kind == "partial")
+
+
+def state_of(relation: GroupRelation | None) -> State:
+    """Whether tensors with this relation are whole or sharded, partial sums, or off the relation."""
+    if relation is None or relation.placements is None or relation.factor != 1:
+        return "off"
+    return "partial" if partial_axes(relation) else "whole"
+
+
+def backward_slice(capture: Capture, proof: Proof, alignment: Alignment, promises: tuple[str, ...]) -> dict[int, Site]:
+    """Every site that one of the promises rests on, by number, in execution order; preludes are taken for granted."""
+    wanted: list[int] = []
+    producers = [graph.producers() for graph in capture.ranks]
+
+    def visit(rank: int, var: Var) -> None:
+        node = producers[rank].get(var)
+        if node is not None and capture.ranks[rank].nodes[node].phase != "prelude":
+            wanted.append(alignment.number[rank, node])
+
+    for name in promises:
+        for rank, graph in enumerate(capture.ranks):
+            if name in graph.outputs:
+                visit(rank, graph.outputs[name])
+    seen: dict[int, tuple[int, ...]] = {}
+    while wanted:
+        number = wanted.pop()
+        if number in seen:
+            continue
+        start = len(wanted)
+        for rank, index in alignment.positions[number].items():
+            for operand in capture.ranks[rank].nodes[index].operands():
+                visit(rank, operand)
+        seen[number] = tuple(dict.fromkeys(wanted[start:]))
+    return {number: _site(capture, proof, alignment, number, seen[number]) for number in sorted(seen)}
+
+
+def _site(capture: Capture, proof: Proof, alignment: Alignment, number: int, operands: tuple[int, ...]) -> Site:
+    position = alignment.positions[number]
+    rank = min(position)
+    tensors = outputs_of(capture, position)
+    relation = proof.group(tensors) if tensors else None
+    node = capture.ranks[rank].nodes[position[rank]]
+    return Site(number, position, node, tensors, state_of(relation), relation, operands)

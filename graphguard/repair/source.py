@@ -1,0 +1,192 @@
+"""Graph edits as text edits, in the idiom of the file: what a developer would have typed.
+
+Every function yields guesses; nothing is offered before the edited text was traced and proved again.  An edit inserts lines, or
+replaces the smallest expression; it never reformats what it does not change.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from graphguard.ir import Capture, Span
+from graphguard.repair import edits as graph_edits
+from graphguard.repair.program import Program, assigned_name
+from graphguard.repair.vocabulary import distributed_name, group_expressions, import_line, imported_function
+from graphguard.report.diagnostics import TextEdit
+
+Read = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A titled set of text edits of one file."""
+
+    title: str
+    edits: tuple[TextEdit, ...]
+
+
+def insert_reduction(
+    program: Program, span: Span, edit: graph_edits.InsertReduction, capture: Capture
+) -> Iterator[Draft]:
+    """Reduce the value of an expression in place as soon as it exists."""
+    value = program.expression(span)
+    if value is None:
+        return
+    for group in _groups(program, value, edit.axis, capture):
+        yield from _with_statement_after(
+            program, value, lambda name, g=group: _call(program, "all_reduce", name, g), edit.axis
+        )
+
+
+def scale(program: Program, span: Span, factor: Fraction) -> Iterator[Draft]:
+    """Multiply the value of an expression by a constant."""
+    value = program.expression(span)
+    if value is None:
+        return
+    text = program.source(value)
+    whole = text if isinstance(value, ast.Call | ast.Name | ast.Attribute | ast.Subscript) else f"({text})"
+    if factor.numerator == 1:
+        title, new = f"divide by {factor.denominator}", f"{whole} / {factor.denominator}"
+    else:
+        title, new = f"multiply by {factor}", f"{whole} * {factor if factor.denominator == 1 else float(factor)}"
+    yield Draft(title, (TextEdit(program.span(value), new),))
+
+
+def remove_call(program: Program, span: Span) -> Iterator[Draft]:
+    """Take a collective out: its statement where it stands alone, else its argument in its place."""
+    call = program.expression(span)
+    if not isinstance(call, ast.Call) or not call.args:
+        return
+    statement = program.statement(call)
+    title = f"remove {program.source(call)}"
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        body = _siblings(program, statement)
+        if len(body) > 1:
+            yield Draft(title, (TextEdit(_whole_lines(program, statement), ""),))
+            return
+    yield Draft(title, (TextEdit(program.span(call), program.source(call.args[0])),))
+
+
+def change_reduce(program: Program, span: Span, reduce: str) -> Iterator[Draft]:
+    """Give a collective another reduction."""
+    call = program.expression(span)
+    if not isinstance(call, ast.Call):
+        return
+    dist = distributed_name(program) or "torch.distributed"
+    wanted = f"{dist}.ReduceOp.{reduce.upper()}"
+    for keyword in call.keywords:
+        if keyword.arg == "op":
+            yield Draft(f"reduce with {reduce}", (TextEdit(program.span(keyword.value), wanted),))
+            return
+    end = program.span(call)
+    at = Span(end.file, end.end_line, end.end_column - 1, end.end_line, end.end_column - 1)
+    yield Draft(f"reduce with {reduce}", (TextEdit(at, f", op={wanted}"),))
+
+
+def change_group(program: Program, span: Span, axis: str, capture: Capture) -> Iterator[Draft]:
+    """Give a collective another group."""
+    call = program.expression(span)
+    if not isinstance(call, ast.Call):
+        return
+    present = next((keyword.value for keyword in call.keywords if keyword.arg == "group"), None)
+    for group in _groups(program, call, axis, capture):
+        if present is not None and group and group != program.source(present):
+            yield Draft(f"use the group of axis '{axis}'", (TextEdit(program.span(present), group),))
+
+
+def divide_after(program: Program, span: Span, factor: Fraction) -> Iterator[Draft]:
+    """Scale the tensor that an in-place collective has just reduced."""
+    call = program.expression(span)
+    statement = program.statement(call) if call is not None else None
+    if not isinstance(call, ast.Call) or not call.args or not isinstance(statement, ast.Expr):
+        return
+    target = program.source(call.args[0])
+    line = f"{target}.div_({factor.denominator})" if factor.numerator == 1 else f"{target}.mul_({factor})"
+    yield Draft(f"{line} after the reduction", (_line_after(program, statement, line),))
+
+
+def add_after_reduction(program: Program, addition: Span, reduction: Span) -> Iterator[Draft]:
+    """Move a bias behind the all-reduce: ``h = x @ w + b`` / ``all_reduce(h)`` becomes ``h = x @ w`` / ``all_reduce(h)`` / ``h = h + b``."""
+    total = program.expression(addition)
+    reduce = program.expression(reduction)
+    if not isinstance(total, ast.BinOp) or not isinstance(total.op, ast.Add) or not isinstance(reduce, ast.Call):
+        return
+    name = assigned_name(program.statement(total), total)
+    statement = program.statement(reduce)
+    if not name or not isinstance(statement, ast.Expr):
+        return
+    for kept, moved in ((total.left, total.right), (total.right, total.left)):
+        line = f"{name} = {name} + {program.source(moved)}"
+        yield Draft(
+            f"add {program.source(moved)} after the reduction",
+            (TextEdit(program.span(total), program.source(kept)), _line_after(program, statement, line)),
+        )
+
+
+def _groups(program: Program, at: ast.AST, axis: str, capture: Capture) -> list[str]:
+    """Group expressions to try; an empty one means the default group, right only where the axis is the whole mesh."""
+    found = group_expressions(program, at, axis)
+    if capture.mesh[axis] == capture.world_size:
+        found.append("")
+    return found
+
+
+def _call(program: Program, function: str, tensor: str, group: str) -> tuple[str, tuple[TextEdit, ...]]:
+    """A collective call as the file would write it, and the import it may need."""
+    imported = imported_function(program, function)
+    dist = distributed_name(program)
+    arguments = f"{tensor}, group={group}" if group else tensor
+    if imported is not None and dist is None:
+        return f"{imported}({arguments})", ()
+    if dist is not None:
+        return f"{dist}.{function}({arguments})", ()
+    line, text = import_line(program)
+    return f"dist.{function}({arguments})", (TextEdit(Span(program.file, line + 1, 1, line + 1, 1), text),)
+
+
+def _with_statement_after(
+    program: Program, value: ast.expr, call: Callable[[str], tuple[str, tuple[TextEdit, ...]]], axis: str
+) -> Iterator[Draft]:
+    """Name the value where it has no name, and put a call on it behind the statement that computes it."""
+    statement = program.statement(value)
+    if statement is None or not _simple(statement):
+        return
+    title = f"all_reduce({{}}) over '{axis}'"
+    name = assigned_name(statement, value)
+    if name:
+        line, imports = call(name)
+        yield Draft(title.format(name), (_line_after(program, statement, line), *imports))
+        return
+    name = program.fresh("partial", program.function(value))
+    line, imports = call(name)
+    indent = program.indent(statement)
+    start = program.span(statement)
+    at = Span(start.file, start.line, 1, start.line, 1)
+    above = f"{indent}{name} = {program.source(value)}\n{indent}{line}\n"
+    yield Draft(title.format(name), (TextEdit(at, above), TextEdit(program.span(value), name), *imports))
+
+
+def _simple(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return | ast.Expr)
+
+
+def _line_after(program: Program, statement: ast.stmt, line: str) -> TextEdit:
+    end = program.span(statement)
+    at = Span(end.file, end.end_line, end.end_column, end.end_line, end.end_column)
+    return TextEdit(at, f"\n{program.indent(statement)}{line}")
+
+
+def _siblings(program: Program, statement: ast.stmt) -> list[ast.stmt]:
+    parent = program.parents[statement]
+    for field in ("body", "orelse", "finalbody"):
+        body = getattr(parent, field, [])
+        if statement in body:
+            return list(body)
+    return [statement]
+
+
+def _whole_lines(program: Program, statement: ast.stmt) -> Span:
+    return Span(program.file, statement.lineno, 1, (statement.end_lineno or statement.lineno) + 1, 1)

@@ -1,0 +1,139 @@
+"""How a file says things: its name for ``torch.distributed``, and the expressions in it that denote process groups."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from graphguard.repair.program import Program
+
+COLLECTIVES = frozenset(
+    {
+        "all_reduce",
+        "all_gather",
+        "all_gather_into_tensor",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "broadcast",
+        "all_to_all",
+        "all_to_all_single",
+        "get_rank",
+        "get_world_size",
+    }
+)
+GROUP_WORDS = ("group", "mesh")
+
+
+def distributed_name(program: Program) -> str | None:
+    """The expression by which a file reaches ``torch.distributed``, such as ``dist``; None where it does not import it."""
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "torch.distributed":
+                    return alias.asname or "torch.distributed"
+        elif isinstance(node, ast.ImportFrom) and node.module == "torch" and node.level == 0:
+            for alias in node.names:
+                if alias.name == "distributed":
+                    return alias.asname or "distributed"
+    return None
+
+
+def imported_function(program: Program, name: str) -> str | None:
+    """The local name of a function imported directly from ``torch.distributed``."""
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "torch.distributed":
+            for alias in node.names:
+                if alias.name == name:
+                    return alias.asname or name
+    return None
+
+
+def import_line(program: Program) -> tuple[int, str]:
+    """After which line to import ``torch.distributed``, and the line: behind the last top-level import, else the docstring."""
+    line = 0
+    for index, statement in enumerate(program.tree.body):
+        docstring = index == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if isinstance(statement, ast.Import | ast.ImportFrom) or docstring:
+            line = statement.end_lineno or line
+    return line, "import torch.distributed as dist\n"
+
+
+def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
+    """Expressions that may denote the process group of a mesh axis at a place, the likeliest first; empty: the whole world.
+
+    They are guesses from names: an edit that uses one is proved before anybody sees it.
+    """
+    found: dict[str, None] = {}
+    function, klass = program.function(at), program.klass(at)
+    for scope in (function, klass):
+        if scope is not None:
+            found.update(dict.fromkeys(_group_arguments(program, scope)))
+    if function is not None:
+        found.update(dict.fromkeys(_group_parameters(function, axis)))
+        found.update(dict.fromkeys(_attributes(function, "ctx", axis)))
+    if klass is not None:
+        found.update(dict.fromkeys(_attributes(klass, "self", axis)))
+    found.update(dict.fromkeys(_module_names(program, axis)))
+    return sorted((text for text in found if _in_scope(text, function)), key=lambda text: (axis not in text,))
+
+
+def _group_arguments(program: Program, scope: ast.AST) -> Iterator[str]:
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Call) and _called(node) in COLLECTIVES:
+            for keyword in node.keywords:
+                if keyword.arg == "group":
+                    yield program.source(keyword.value)
+            if _called(node) in {"get_rank", "get_world_size"} and node.args:
+                yield program.source(node.args[0])
+
+
+def _called(node: ast.Call) -> str:
+    match node.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
+
+
+def _spelled(name: str, text: str, axis: str) -> Iterator[str]:
+    if "mesh" in name:
+        yield f'{text}.get_group("{axis}")'
+        yield f"{text}.get_group()"
+    elif "group" in name or name == "pg":
+        yield text
+
+
+def _group_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef, axis: str) -> Iterator[str]:
+    arguments = function.args
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        yield from _spelled(argument.arg, argument.arg, axis)
+
+
+def _attributes(scope: ast.AST, owner: str, axis: str) -> Iterator[str]:
+    for node in ast.walk(scope):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == owner:
+                yield from _spelled(attribute, f"{owner}.{attribute}", axis)
+
+
+def _module_names(program: Program, axis: str) -> Iterator[str]:
+    for statement in program.tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield from _spelled(name.lower(), name, axis)
+            case ast.FunctionDef(name=name, args=arguments) if "group" in name and not arguments.args:
+                yield f"{name}()"
+            case ast.ImportFrom(names=names):
+                for alias in names:
+                    local = alias.asname or alias.name
+                    if local.startswith("get_") and local.endswith("group"):
+                        yield f"{local}()"
+
+
+def _in_scope(text: str, function: ast.AST | None) -> bool:
+    """Whether the name that an expression starts with can be seen in a function: parameters of other functions cannot."""
+    root = text.split(".")[0].split("(")[0]
+    if root not in {"self", "ctx"}:
+        return True
+    return isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+        argument.arg == root for argument in function.args.args
+    )

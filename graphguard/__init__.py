@@ -1,1 +1,31 @@
 """GraphGuard: proves that a distributed PyTorch program refines its sequential specification."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphguard.checks.api import Refinement, check, constant, tensor
+    from graphguard.checks.verify import assert_refines, verify
+    from graphguard.report.diagnostics import Verdict
+
+__all__ = ["Refinement", "Verdict", "assert_refines", "check", "constant", "tensor", "verify"]
+
+# Loaded when first used: a check file that is only imported pays for nothing but the declarations.
+_HOMES = {
+    "Refinement": "graphguard.checks.api",
+    "check": "graphguard.checks.api",
+    "constant": "graphguard.checks.api",
+    "tensor": "graphguard.checks.api",
+    "assert_refines": "graphguard.checks.verify",
+    "verify": "graphguard.checks.verify",
+    "Verdict": "graphguard.report.diagnostics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'graphguard' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,294 @@
+"""Forked children that run user code, watched from one thread: what they say, when they end, and how.
+
+A child may crash, hang, print without end, leave through ``os._exit`` or fork: whatever it does, it ends alone, and its
+:class:`Ending` says what happened and where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from graphguard.ir import Span
+from graphguard.trace import wire
+from graphguard.trace.limits import Limits, confine, die_with_parent
+
+_CHUNK = 1 << 18
+_STACK_SIGNAL = signal.SIGUSR2
+# Wall-clock that the kernel gets to write the stack of a child that is about to be killed.
+_STACK_SECONDS = 0.5
+_LOGGED = 256 * 1024
+_FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a child ended.
+
+    ``kind``: ``answered`` (``answer`` holds what it returned), ``exited`` or ``killed`` without an answer (``status`` is the exit status or signal),
+    ``timeout``, ``output`` (it printed too much), ``cancelled``.  ``stack`` is where it was, innermost first, as far as that is known.
+    """
+
+    kind: Literal["answered", "exited", "killed", "timeout", "output", "cancelled"]
+    answer: Any = None
+    status: int = 0
+    stack: tuple[tuple[Span, str], ...] = ()
+
+
+class Link:
+    """A child's side of the connection to the process that forked it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._stream = connection.makefile("rwb")
+        self._owner = os.getpid()
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send one message; a copy of the child that user code forked stays silent."""
+        if os.getpid() == self._owner:
+            wire.write(self._stream, message)  # type: ignore[arg-type]
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send one message and wait for the answer."""
+        self.tell(message)
+        answer = wire.read(self._stream)  # type: ignore[arg-type]
+        if answer is None:
+            os._exit(1)
+        return answer
+
+
+@dataclass(slots=True)
+class Child:
+    """A running child, seen from its parent."""
+
+    pid: int
+    connection: socket.socket
+    stack_file: int
+    output: int
+    limits: Limits
+    on_message: Callable[[Child, dict[str, Any]], None]
+    on_output: Callable[[str], None]
+    on_end: Callable[[Ending], None]
+    deadline: float
+    decoder: wire.Decoder = field(default_factory=wire.Decoder)
+    answer: Any = None
+    answered: bool = False
+    printed: int = 0
+    open: int = 2
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Answer a question of the child; one that is gone does not mind."""
+        with contextlib.suppress(OSError):
+            self.connection.sendall(wire.encode(message))
+
+
+class Family:
+    """The children of this process, and the one selector through which it listens to them."""
+
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        self.selector = selector or selectors.DefaultSelector()
+        self._children: dict[int, Child] = {}
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def start(
+        self,
+        run: Callable[[Link], Any],
+        limits: Limits,
+        *,
+        on_message: Callable[[Child, dict[str, Any]], None],
+        on_output: Callable[[str], None],
+        on_end: Callable[[Ending], None],
+        leader: bool = False,
+    ) -> Child:
+        """Fork a child that runs ``run`` and answers with what it returns; ``leader`` gives it a process group of its own."""
+        ours, theirs = socket.socketpair()
+        output, write_end = os.pipe()
+        stack_file = os.memfd_create("graphguard-stack") if hasattr(os, "memfd_create") else _unnamed_file()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            os.close(output)
+            _live(run, Link(theirs), limits, parent, write_end, stack_file, leader)
+        theirs.close()
+        os.close(write_end)
+        deadline = time.monotonic() + limits.seconds
+        child = Child(pid, ours, stack_file, output, limits, on_message, on_output, on_end, deadline)
+        self._children[pid] = child
+        ours.setblocking(True)
+        self.selector.register(ours, selectors.EVENT_READ, lambda: self._hear(child))
+        self.selector.register(output, selectors.EVENT_READ, lambda: self._print(child))
+        return child
+
+    def step(self, seconds: float | None = None) -> None:
+        """Wait for the next event of a child, at most ``seconds``, and handle what there is."""
+        for key, _ in self.selector.select(self._patience(seconds)):
+            if key.fileobj in self.selector.get_map():  # an earlier event may have closed it
+                key.data()
+        now = time.monotonic()
+        for child in [child for child in self._children.values() if child.deadline <= now]:
+            self.stop(child, "timeout")
+
+    def stop(self, child: Child, kind: Literal["timeout", "output", "cancelled"]) -> None:
+        """End a child that has not answered, after noting where it was."""
+        if child.pid not in self._children:
+            return
+        stack = () if kind == "cancelled" else _ask_stack(child)
+        self._end(child, Ending(kind, stack=stack))
+
+    def stop_all(self) -> None:
+        """End every child."""
+        for child in list(self._children.values()):
+            self.stop(child, "cancelled")
+
+    def _patience(self, seconds: float | None) -> float | None:
+        if not self._children:
+            return seconds
+        left = max(0.0, min(child.deadline for child in self._children.values()) - time.monotonic())
+        return left if seconds is None else min(seconds, left)
+
+    def _hear(self, child: Child) -> None:
+        try:
+            data = child.connection.recv(_CHUNK)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._close(child, child.connection)
+            return
+        for message in child.decoder.feed(data):
+            if "result" in message:
+                child.answer, child.answered = message["result"], True
+            else:
+                child.on_message(child, message)
+
+    def _print(self, child: Child) -> None:
+        data = os.read(child.output, _CHUNK)
+        if not data:
+            self._close(child, child.output)
+            return
+        if child.printed < _LOGGED:
+            child.on_output(data[: _LOGGED - child.printed].decode(errors="replace"))
+        child.printed += len(data)
+        if child.printed > child.limits.output:
+            self.stop(child, "output")
+
+    def _close(self, child: Child, end: Any) -> None:
+        """The child closed its connection or its output: it has ended when the connection is closed."""
+        self.selector.unregister(end)
+        child.open -= 1
+        if end is child.connection:
+            self._end(child, None)
+
+    def _end(self, child: Child, ending: Ending | None) -> None:
+        for end in (child.connection, child.output):
+            if end in self.selector.get_map():
+                if end is child.output:
+                    _drain(child)
+                self.selector.unregister(end)
+        if ending is not None:
+            _kill(child.pid)
+        _, status = os.waitpid(child.pid, 0)
+        _kill_group(child.pid)
+        del self._children[child.pid]
+        ending = ending or _ending(child, status)
+        child.connection.close()
+        os.close(child.output)
+        os.close(child.stack_file)
+        child.on_end(ending)
+
+
+def _live(
+    run: Callable[[Link], Any],
+    link: Link,
+    limits: Limits,
+    parent: int,
+    output: int,
+    stack_file: int,
+    leader: bool,
+) -> None:
+    """The life of a child: bounded, with its printing in a pipe, and never back into the code that forked it."""
+    status = 1
+    try:
+        die_with_parent(parent)
+        if leader:
+            os.setpgid(0, 0)
+        _redirect(output)
+        faulthandler.enable(file=stack_file, all_threads=False)
+        faulthandler.register(_STACK_SIGNAL, file=stack_file, all_threads=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        confine(limits)
+        link.tell({"result": run(link)})
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _redirect(output: int) -> None:
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+
+
+def _unnamed_file() -> int:
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _ending(child: Child, status: int) -> Ending:
+    if child.answered:
+        return Ending("answered", child.answer)
+    stack = _read_stack(child.stack_file)
+    if os.WIFSIGNALED(status):
+        return Ending("killed", status=os.WTERMSIG(status), stack=stack)
+    return Ending("exited", status=os.WEXITSTATUS(status), stack=stack)
+
+
+def _ask_stack(child: Child) -> tuple[tuple[Span, str], ...]:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.pid, _STACK_SIGNAL)
+    give_up = time.monotonic() + _STACK_SECONDS
+    while not (stack := _read_stack(child.stack_file)) and time.monotonic() < give_up:
+        time.sleep(0.005)
+    return stack
+
+
+def _read_stack(file: int) -> tuple[tuple[Span, str], ...]:
+    """The frames that faulthandler wrote, innermost first."""
+    text = os.pread(file, 1 << 20, 0).decode(errors="replace")
+    return tuple(
+        (Span(match["file"], int(match["line"])), match["function"].strip()) for match in _FRAME.finditer(text)
+    )
+
+
+def _drain(child: Child) -> None:
+    """Hand over what the child had printed before it ended."""
+    os.set_blocking(child.output, False)
+    with contextlib.suppress(BlockingIOError):
+        while child.printed < _LOGGED and (data := os.read(child.output, _CHUNK)):
+            child.printed += len(data)
+            child.on_output(data.decode(errors="replace"))
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_group(pid: int) -> None:
+    """End what the child started; only a leader's pid names a group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,86 @@
+"""What a child that runs user code may do before it is stopped, and how it dies with its parent (Linux; a no-op elsewhere)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# Copies that a child of ours may make of itself: enough for a DataLoader, too few for a fork bomb.
+MAX_FORKS = 64
+# Processes and threads that all of a user's programs together may have before a child's fork fails.
+MAX_PROCESSES = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one check: ``seconds`` of wall-clock, ``memory`` in bytes beyond what torch itself takes, ``output`` in bytes printed."""
+
+    seconds: float = 60.0
+    memory: int | None = 16 * 2**30
+    output: int = 64 * 2**20
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when ``parent`` ends; end at once where it already did."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs, so that what user code leaves behind can be found and ended."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def confine(limits: Limits) -> None:
+    """Apply the bounds that the kernel and Python keep for the calling process and all that it starts."""
+    if limits.memory is not None and sys.platform.startswith("linux"):
+        _cap(resource.RLIMIT_DATA, _data_size() + limits.memory)
+    _cap(resource.RLIMIT_CORE, 0)
+    if hasattr(resource, "RLIMIT_NPROC"):
+        _cap(resource.RLIMIT_NPROC, MAX_PROCESSES)
+    _limit_forks()
+
+
+def _cap(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, hard))
+
+
+def _data_size() -> int:
+    """Private writable memory of this process, mapped or not, in bytes: what RLIMIT_DATA counts."""
+    with open("/proc/self/status") as status:
+        sizes = dict(line.split(":", 1) for line in status)
+    return int(sizes["VmData"].split()[0]) * 1024
+
+
+def _limit_forks() -> None:
+    fork = os.fork
+    left = MAX_FORKS
+
+    def limited_fork() -> int:
+        nonlocal left
+        if left <= 0:
+            raise BlockingIOError(f"a check may start at most {MAX_FORKS} processes, and those none")
+        left -= 1
+        pid = fork()
+        if pid == 0:
+            left = 0
+        return pid
+
+    patched: Any = limited_fork
+    os.fork = patched

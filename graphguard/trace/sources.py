@@ -1,0 +1,129 @@
+"""Which files are the user's own, what they mean apart from comments and layout, and importing them with unsaved texts in place."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.machinery
+import importlib.util
+import linecache
+import os
+import sys
+import sysconfig
+import tokenize
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_INSTALLED = ("site-packages", "dist-packages")
+_STANDARD = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
+_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file belongs to GraphGuard."""
+    return path.startswith(_OURS)
+
+
+def is_own_code(path: str) -> bool:
+    """Whether a file is the user's, editable installs included: not installed, not the standard library's, not ours."""
+    if path.startswith("<") or path.startswith((*_STANDARD, _OURS)):
+        return False
+    return not any(part in _INSTALLED for part in Path(path).parts)
+
+
+def in_project(path: str, root: str) -> bool:
+    """Whether a file of the user's lies in the checked project."""
+    return is_own_code(path) and path.startswith(os.path.join(root, ""))
+
+
+def meaning_digest(text: bytes) -> str:
+    """A digest that comments, formatting and moved lines leave alone; text that does not parse is digested as it is."""
+    try:
+        tree = ast.dump(ast.parse(text), include_attributes=False).encode()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = b"text:" + text
+    return hashlib.sha256(tree).hexdigest()[:32]
+
+
+class ProjectFiles:
+    """The texts of the user's own files as an import sees them: ``overlay`` (absolute path to text) over the disk.
+
+    ``read`` collects what was read, by path: the sources that a capture depends on.
+    """
+
+    def __init__(self, overlay: Mapping[str, str]) -> None:
+        self._overlay = {os.path.abspath(path): text.encode() for path, text in overlay.items()}
+        self.read: dict[str, bytes] = {}
+
+    def text(self, path: str) -> bytes:
+        """The bytes of a source file; raises ``OSError``."""
+        path = os.path.abspath(path)
+        if path not in self._overlay:
+            return Path(path).read_bytes()
+        return self._overlay[path]
+
+    def install(self) -> None:
+        """Let every later import of this process read the user's own files here, uncached and without leaving byte code behind."""
+        loader = importlib.machinery.SourceFileLoader
+        usual = loader.get_code
+
+        def get_code(this: Any, name: str) -> Any:
+            path = os.path.abspath(this.get_filename(name))
+            if not is_own_code(path):
+                return usual(this, name)
+            return self.compile(path)
+
+        patched: Any = get_code
+        loader.get_code = patched
+
+    def compile(self, path: str) -> Any:
+        """The code object of one of the user's files; raises what compiling it raises."""
+        text = self.read[path] = self.text(path)
+        if path in self._overlay:
+            self._show(path, text)
+        return compile(text, path, "exec", dont_inherit=True)
+
+    def digests(self) -> dict[str, str]:
+        """The meaning of every file read so far, by path."""
+        return {path: meaning_digest(text) for path, text in sorted(self.read.items())}
+
+    def _show(self, path: str, text: bytes) -> None:
+        """Tracebacks quote the unsaved text, not the file's."""
+        encoding, _ = tokenize.detect_encoding(BytesIO(text).readline)
+        linecache.cache[path] = (len(text), None, text.decode(encoding).splitlines(keepends=True), path)
+
+
+def import_file(path: str, root: str, files: ProjectFiles) -> ModuleType:
+    """Import a file of the user's under the name that its packages give it, with its folder and the project on ``sys.path``.
+
+    Raises whatever the file raises while it is imported.
+    """
+    name, top = _module_name(path)
+    # as `python FILE` in the project's root would see them; a file in a package is found from above the package
+    for folder in (os.path.join(root, "src"), root, top):
+        if os.path.isdir(folder) and folder not in sys.path:
+            sys.path.insert(0, folder)
+    if "." in name:
+        return importlib.import_module(name)
+    if name in sys.modules or name in sys.stdlib_module_names:
+        name = f"graphguard_check_{name}"
+    loader = importlib.machinery.SourceFileLoader(name, path)
+    spec = importlib.util.spec_from_loader(name, loader, origin=path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    exec(files.compile(path), module.__dict__)  # noqa: S102 - running the user's check is what this process is for
+    return module
+
+
+def _module_name(path: str) -> tuple[str, str]:
+    """The dotted name of a file, and the folder above its outermost package."""
+    file = Path(path)
+    parts, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts), str(folder)

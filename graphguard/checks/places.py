@@ -16,7 +16,7 @@ class Place:
 
     ``side`` is ``specification`` or ``implementation``; ``text`` holds one line: for the specification's tensors their relation to
     the ranks, for a rank's tensors what they are of the specification; ranks that agree share one place (``ranks``).
-    ``counterpart`` is where the other program computes the same tensor, where that is known.
+    ``counterpart`` is where the other program computes the same tensor, where that is known; ``depth`` counts frames from the innermost one.
     """
 
     span: Span
@@ -27,6 +27,7 @@ class Place:
     ranks: tuple[int, ...] = ()
     phase: str = "forward"
     counterpart: Span | None = None
+    depth: int = 0
 
 
 def places(capture: Capture, proof: Proof) -> tuple[Place, ...]:
@@ -57,25 +58,25 @@ def _specification_places(capture: Capture, proof: Proof) -> list[Place]:
         relation = proof.relation(node.outs[0])
         text = str(relation) if relation is not None else "no clean relation to the ranks' tensors"
         found.extend(
-            Place(frame.span, "specification", node.op, _shape(node, capture, -1), text, phase=node.phase)
-            for frame in _frames(spec.stack_of(node.stack))
+            Place(frame.span, "specification", node.op, _shape(node, capture, -1), text, phase=node.phase, depth=depth)
+            for depth, frame in enumerate(_frames(spec.stack_of(node.stack)))
         )
     return found
 
 
 def _implementation_places(capture: Capture, proof: Proof) -> list[Place]:
-    merged: dict[tuple[Span, str, tuple[int, ...], str, str], list[int]] = {}
+    merged: dict[tuple[Span, str, tuple[int, ...], str, str, int], list[int]] = {}
     for rank, graph in enumerate(capture.ranks):
         for node in graph.nodes:
             if node.phase == "prelude" or not node.outs:
                 continue
             text = proof.describe(rank, node.outs[0]) or "not on the relation to the specification"
-            for frame in _frames(graph.stack_of(node.stack)):
-                key = (frame.span, node.op, _shape(node, capture, rank), text, node.phase)
+            for depth, frame in enumerate(_frames(graph.stack_of(node.stack))):
+                key = (frame.span, node.op, _shape(node, capture, rank), text, node.phase, depth)
                 ranks = merged.setdefault(key, [])
                 if rank not in ranks:
                     ranks.append(rank)
     return [
-        Place(span, "implementation", op, shape, text, tuple(ranks), phase)
-        for (span, op, shape, text, phase), ranks in merged.items()
+        Place(span, "implementation", op, shape, text, tuple(ranks), phase, depth=depth)
+        for (span, op, shape, text, phase, depth), ranks in merged.items()
     ]

@@ -7,12 +7,16 @@ and sends the same calls as framed messages.  No torch and no user code is ever 
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 import time
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from graphguard.checks.explorer import picture
 from graphguard.checks.places import places
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, capture_from_json
@@ -21,6 +25,7 @@ from graphguard.refine.prove import Proof, prove
 from graphguard.repair.candidates import candidates
 from graphguard.repair.diagnosis import Diagnosis, diagnose
 from graphguard.repair.frames import reader
+from graphguard.trace import wire
 
 KEPT_PROOFS = 64
 
@@ -43,7 +48,9 @@ class Prover:
             "diagnose": self.diagnose,
             "candidates": self.candidates,
             "places": self.places,
+            "picture": self.picture,
             "clear": self.clear,
+            "ping": lambda: "pong",
         }
 
     def call(self, method: str, params: dict[str, Any]) -> Any:
@@ -94,6 +101,32 @@ class Prover:
         entry = self._entries[proof]
         return [to_plain(place) for place in places(entry.capture, entry.proof)]
 
+    def picture(self, proof: str) -> dict[str, Any]:
+        """Both programs as boxes and edges, for the relation explorer."""
+        entry = self._entries[proof]
+        return dict(to_plain(picture(entry.capture, entry.proof)))
+
     def clear(self) -> None:
         """Forget every proof."""
         self._entries.clear()
+
+
+def main() -> None:
+    """Answer framed calls on standard input and output until the input ends; stray prints go to standard error."""
+    stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    prover = Prover()
+    while (message := wire.read(sys.stdin.buffer)) is not None:
+        if "id" in message:
+            wire.write(stream, {"id": message["id"], **_answer(prover, message)})
+
+
+def _answer(prover: Prover, message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"result": prover.call(message["method"], message.get("params", {}))}
+    except Exception as error:  # noqa: BLE001  a defect of ours must reach the log of whoever asked, and end nothing else
+        return {"error": {"code": type(error).__name__, "message": f"{error}\n{traceback.format_exc()}"}}
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture, Span
-from graphguard.refine.finding import Finding
 from graphguard.repair import gradients, source
 from graphguard.repair.diagnosis import Diagnosis
 from graphguard.repair.edits import AddAfterReduction, Bypass, InsertReduction, Scale, SetArgument
@@ -37,7 +36,7 @@ def candidates(capture: Capture, diagnosis: Diagnosis, index: int, read: Read) -
     sources = Sources.of(capture, read)
     found: dict[tuple[TextEdit, ...], Candidate] = {}
     for guess in (repair.hypothesis, *repair.alternatives):
-        for draft in _drafts(capture, guess, diagnosis.findings[index], sources):
+        for draft in _drafts(capture, guess, sources):
             texts = _applied(draft, sources)
             if texts is not None and draft.edits not in found:
                 fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=_bytes(capture, guess))
@@ -45,7 +44,7 @@ def candidates(capture: Capture, diagnosis: Diagnosis, index: int, read: Read) -
     return list(found.values())
 
 
-def _drafts(capture: Capture, guess: Hypothesis, finding: Finding, sources: Sources) -> Iterator[Draft]:
+def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[Draft]:
     rank = min(guess.site.position)
     span = sources.place(capture.ranks[rank], guess.site.node)
     program = sources.program(span.file) if span is not None else None

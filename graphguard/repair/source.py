@@ -174,9 +174,9 @@ def _simple(statement: ast.stmt) -> bool:
 
 
 def _line_after(program: Program, statement: ast.stmt, line: str) -> TextEdit:
-    end = program.span(statement)
-    at = Span(end.file, end.end_line, end.end_column, end.end_line, end.end_column)
-    return TextEdit(at, f"\n{program.indent(statement)}{line}")
+    last = statement.end_lineno or statement.lineno
+    column = len(program.lines[last - 1]) + 1  # behind a comment that ends the line
+    return TextEdit(Span(program.file, last, column, last, column), f"\n{program.indent(statement)}{line}")
 
 
 def _siblings(program: Program, statement: ast.stmt) -> list[ast.stmt]:

@@ -1,0 +1,188 @@
+"""Repairs as text: the edit a developer would have typed, in the idiom of the file."""
+
+import textwrap
+
+import pytest
+
+from graphguard.ir import Capture, CheckRef, Span, Var
+from graphguard.repair import gradients, source
+from graphguard.repair.candidates import edited
+from graphguard.repair.edits import InsertReduction
+from graphguard.repair.program import Program, parse
+from graphguard.repair.source import Draft
+
+FILE = "model.py"
+
+
+def capture(**mesh: int) -> Capture:
+    return Capture(CheckRef("a::b", "b", Span(FILE, 1)), mesh, (), None, (), ())
+
+
+def program(text: str) -> Program:
+    parsed = parse(FILE, textwrap.dedent(text).lstrip())
+    assert parsed is not None
+    return parsed
+
+
+def span_of(program: Program, text: str) -> Span:
+    """The range of the only place where ``text`` stands."""
+    start = program.text.index(text)
+    line = program.text.count("\n", 0, start) + 1
+    column = start - (program.text.rfind("\n", 0, start) + 1) + 1
+    return Span(FILE, line, column, line, column + len(text))
+
+
+def apply(program: Program, draft: Draft) -> str:
+    return edited(program.text, list(draft.edits))
+
+
+REDUCE = InsertReduction({0: Var(1), 1: Var(1)}, "tp")
+
+
+def first(program: Program, expression: str, **mesh: int) -> str:
+    drafts = source.insert_reduction(program, span_of(program, expression), REDUCE, capture(**(mesh or {"tp": 2})))
+    return apply(program, next(drafts))
+
+
+def test_assigned_value_is_reduced_in_place_with_the_group_of_the_class() -> None:
+    file = program(
+        """
+        import torch.distributed as dist
+
+        class Row:
+            def __init__(self, tp_group):
+                self.tp_group = tp_group
+
+            def forward(self, x):
+                h = x @ self.weight  # row parallel
+                return h
+        """
+    )
+    expected = "h = x @ self.weight  # row parallel\n        dist.all_reduce(h, group=self.tp_group)\n"
+    assert expected in first(file, "x @ self.weight")
+
+
+def test_aliased_import_and_returned_value() -> None:
+    file = program(
+        """
+        from torch import distributed as td
+
+        def forward(x, w, group):
+            return F.linear(x, w)
+        """
+    )
+    assert first(file, "F.linear(x, w)").splitlines()[3:] == [
+        "    partial = F.linear(x, w)",
+        "    td.all_reduce(partial, group=group)",
+        "    return partial",
+    ]
+
+
+def test_import_is_added_and_world_needs_no_group() -> None:
+    file = program(
+        """
+        import torch
+
+        def forward(x, w):
+            y = torch.mm(x, w)
+            return y
+        """
+    )
+    assert first(file, "torch.mm(x, w)").splitlines()[:2] == ["import torch", "import torch.distributed as dist"]
+    assert "    dist.all_reduce(y)\n" in first(file, "torch.mm(x, w)")
+
+
+def test_subgroup_is_never_the_world() -> None:
+    file = program("import torch.distributed as dist\ndef f(x, w):\n    y = x @ w\n    return y\n")
+    assert list(source.insert_reduction(file, span_of(file, "x @ w"), REDUCE, capture(dp=2, tp=2))) == []
+
+
+def test_mesh_gives_the_group_of_the_axis() -> None:
+    file = program("import torch.distributed as dist\ndef f(x, w, mesh):\n    y = x @ w\n    return y\n")
+    assert 'dist.all_reduce(y, group=mesh.get_group("tp"))' in first(file, "x @ w", dp=2, tp=2)
+
+
+def test_line_ends_stay_as_they_are() -> None:
+    file = program("import torch.distributed as dist\ndef f(x, w):\n    y = x @ w\n    return y\n")
+    crlf = parse(FILE, file.text.replace("\n", "\r\n"))
+    assert crlf is not None
+    text = first(crlf, "x @ w")
+    assert "    y = x @ w\r\n    dist.all_reduce(y)\r\n" in text
+    assert "\n" not in text.replace("\r\n", "")
+
+
+def test_bias_moves_behind_the_reduction() -> None:
+    file = program(
+        """
+        import torch.distributed as dist
+
+        def forward(x, w, b):
+            h = x @ w + b
+            dist.all_reduce(h)
+            return h
+        """
+    )
+    drafts = source.add_after_reduction(file, span_of(file, "x @ w + b"), span_of(file, "dist.all_reduce(h)"))
+    assert apply(file, next(drafts)).splitlines()[3:] == [
+        "    h = x @ w",
+        "    dist.all_reduce(h)",
+        "    h = h + b",
+        "    return h",
+    ]
+
+
+def test_extra_reduction_goes_with_its_line() -> None:
+    file = program("import torch.distributed as dist\ndef f(h):\n    dist.all_reduce(h)\n    return h\n")
+    draft = next(source.remove_call(file, span_of(file, "dist.all_reduce(h)")))
+    assert apply(file, draft) == "import torch.distributed as dist\ndef f(h):\n    return h\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("dist.all_reduce(g)", "dist.all_reduce(g, op=dist.ReduceOp.AVG)"),
+        ("dist.all_reduce(g, op=dist.ReduceOp.SUM)", "dist.all_reduce(g, op=dist.ReduceOp.AVG)"),
+    ],
+)
+def test_sum_becomes_mean(call: str, expected: str) -> None:
+    file = program(f"import torch.distributed as dist\ndef f(g):\n    {call}\n    return g\n")
+    assert expected in apply(file, next(source.change_reduce(file, span_of(file, call), "avg")))
+
+
+FORGOTTEN = """
+import torch
+import torch.distributed as dist
+
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+def forward(x, w, group):
+    x = Copy.apply(x, group)
+    return torch.nn.functional.linear(x, w)
+"""
+
+
+def test_forgetful_backward_is_mended_where_it_stands() -> None:
+    file = program(FORGOTTEN)
+    span = span_of(file, "torch.nn.functional.linear(x, w)")
+    text = apply(file, next(gradients.in_backward(file, span, "tp")))
+    assert (
+        "        grad = grad.contiguous()\n        dist.all_reduce(grad, group=ctx.group)\n        return grad, None\n"
+        in text
+    )
+
+
+def test_operand_is_wrapped_where_no_function_can_be_mended() -> None:
+    file = program("import torch\ndef forward(x, w, group):\n    return torch.mm(x, w)\n")
+    draft = next(gradients.wrapped_operand(file, span_of(file, "torch.mm(x, w)"), "tp", ["group"]))
+    text = apply(file, draft)
+    assert "torch.mm(ReduceGradient.apply(x, group), w)" in text
+    assert "import torch.distributed as dist" in text
+    assert parse(FILE, text) is not None

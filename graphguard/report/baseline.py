@@ -56,6 +56,10 @@ class Baseline:
             self.known[check] = left
         return gone
 
+    def total(self) -> int:
+        """How many findings it lists."""
+        return sum(counts.total() for counts in self.known.values())
+
     def text(self) -> str:
         """The file's text: sorted, one finding a line, so that it merges well."""
         checks = {check: dict(sorted(counts.items())) for check, counts in sorted(self.known.items()) if counts}

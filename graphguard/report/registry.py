@@ -50,8 +50,8 @@ def explain(name: str) -> str:
     parts = [
         f"{found.name} ({found.severity})",
         found.summary,
-        f"What it does\n{_indented(found.what)}",
-        f"Why it is bad\n{_indented(found.why)}",
+        f"What it does\n{_filled(found.what)}",
+        f"Why it is bad\n{_filled(found.why)}",
         f"Wrong\n{_indented(found.wrong)}",
         f"Right\n{_indented(found.right)}",
     ]
@@ -82,3 +82,7 @@ def listing() -> str:
 
 def _indented(text: str) -> str:
     return textwrap.indent(text, "    ")
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 100, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)

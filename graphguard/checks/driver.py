@@ -1,0 +1,206 @@
+"""Runs checks for the command line: drives :func:`check_steps` with a tracing worker and a prover in this process."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from graphguard.checks.configuration import Configuration
+from graphguard.checks.discovery import FoundCheck
+from graphguard.checks.prover import Prover
+from graphguard.checks.steps import CheckRequest, Step, Steps, check_steps
+from graphguard.checks.worker_client import WorkerClient, WorkerError
+from graphguard.ir import CheckRef, Trouble
+from graphguard.ir.codec import trouble_from_plain
+from graphguard.report.diagnostics import Diagnostic, RelatedPlace, Report
+from graphguard.report.registry import severity_of
+
+Mesh = dict[str, int]
+
+
+class Caller(Protocol):
+    """A process, or a stand-in for one, that answers steps."""
+
+    def call(self, method: str, params: dict[str, Any]) -> Any:
+        """The answer to one step."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One check on one mesh; ``mesh`` is None where the file did not say it and ``trouble`` why nothing can be run."""
+
+    check: CheckRef
+    mesh: Mesh | None
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files."""
+
+    meshes: tuple[Mesh, ...] = ()
+    jobs: int = 1
+    cache: bool = True
+    fixes: bool = True
+    overlay: Mapping[str, str] = field(default_factory=dict)
+
+
+class Listener:
+    """Told how a run goes on; this one does not care."""
+
+    def planned(self, units: Sequence[Unit]) -> None:
+        """What will run, before it does."""
+
+    def started(self, unit: Unit) -> None:
+        """A check begins; called from the thread that runs it."""
+
+    def finished(self, report: Report) -> None:
+        """A report is there, and those of all checks before it; called in order from the caller's thread."""
+
+
+def run_checks(
+    found: Sequence[FoundCheck],
+    configuration: Configuration,
+    options: Options | None = None,
+    listener: Listener | None = None,
+) -> list[Report]:
+    """The reports of all checks on all their meshes, in order.
+
+    An interrupt ends the worker, so that no user code runs on.
+    """
+    options, listener = options or Options(), listener or Listener()
+    client = WorkerClient(configuration)
+    try:
+        units = tuple(_units(found, configuration, options, client))
+        listener.planned(units)
+        reports = []
+        for report in _reports(units, configuration, options, client, listener):
+            listener.finished(report)
+            reports.append(report)
+        return reports
+    finally:
+        client.close()
+
+
+def _reports(
+    units: Sequence[Unit],
+    configuration: Configuration,
+    options: Options,
+    client: Caller,
+    listener: Listener,
+) -> Iterator[Report]:
+    def run(unit: Unit, prover: Caller) -> Report:
+        listener.started(unit)
+        return run_unit(unit, configuration, options, client, prover)
+
+    if options.jobs <= 1 or len(units) <= 1:
+        prover = Prover()
+        for unit in units:
+            yield run(unit, prover)
+        return
+    executor = ThreadPoolExecutor(min(options.jobs, len(units)))
+    try:
+        yield from executor.map(lambda unit: run(unit, Prover()), units)
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def run_unit(unit: Unit, configuration: Configuration, options: Options, worker: Caller, prover: Caller) -> Report:
+    """The report of one check on one mesh; whatever goes wrong is in the report."""
+    if unit.trouble is not None:
+        return _not_run(unit, unit.trouble, configuration)
+    request = CheckRequest(
+        file=str(configuration.root / unit.check.span.file),
+        name=unit.check.name,
+        mesh=unit.mesh,
+        root=str(configuration.root),
+        overlay=options.overlay,
+        levels=configuration.levels,
+        fixes=options.fixes,
+        cache=options.cache,
+        timeout=configuration.timeout,
+    )
+    try:
+        return drive(check_steps(request), worker, prover)
+    except WorkerError as error:
+        return _not_run(unit, Trouble("trace-error", str(error), unit.check.span), configuration)
+    except Exception as error:  # noqa: BLE001 - a defect of ours must not take the other checks with it, and is reported
+        return _not_run(unit, Trouble("trace-error", _defect(error), unit.check.span), configuration)
+
+
+def drive(steps: Steps, worker: Caller, prover: Caller) -> Report:
+    """Answer every step until the report is there; interim reports are passed over."""
+    answer: Any = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as stop:
+            report: Report = stop.value
+            return report
+        if isinstance(step, Step):
+            process = worker if step.process == "worker" else prover
+            answer = process.call(step.method, step.params)
+        else:
+            answer = None
+
+
+def _units(
+    found: Sequence[FoundCheck], configuration: Configuration, options: Options, worker: Caller
+) -> Iterator[Unit]:
+    listed: dict[str, dict[str, Any]] = {}
+    for check in found:
+        if check.trouble is not None:
+            yield Unit(check.ref, None, check.trouble)
+            continue
+        meshes = options.meshes or check.meshes
+        if meshes is None:
+            yield from _listed_units(check.ref, configuration, worker, listed)
+            continue
+        for mesh in meshes:
+            yield Unit(check.ref, dict(mesh))
+
+
+def _listed_units(
+    check: CheckRef, configuration: Configuration, worker: Caller, listed: dict[str, dict[str, Any]]
+) -> Iterator[Unit]:
+    """Meshes that only running the file tells."""
+    file = str(configuration.root / check.span.file)
+    if file not in listed:
+        params = {"file": file, "root": str(configuration.root), "overlay": {}, "timeout": configuration.timeout}
+        try:
+            listed[file] = worker.call("list", params)
+        except WorkerError as error:
+            yield Unit(check, None, Trouble("trace-error", str(error), check.span))
+            return
+    answer = listed[file]
+    for row in answer["checks"]:
+        if row["name"] == check.name:
+            for mesh in row["meshes"]:
+                yield Unit(check, dict(mesh))
+            return
+    troubles = [trouble_from_plain(row) for row in answer["troubles"]]
+    missing = Trouble("trace-error", f"'{check.name}' is not there when the file is imported", check.span)
+    yield Unit(check, None, troubles[0] if troubles else missing)
+
+
+def _not_run(unit: Unit, trouble: Trouble, configuration: Configuration) -> Report:
+    diagnostic = Diagnostic(
+        code=trouble.rule,
+        rule=trouble.rule,
+        message=trouble.message,
+        severity=severity_of(trouble.rule, configuration.levels),
+        span=trouble.span,
+        related=tuple(RelatedPlace(span, text) for span, text in trouble.related),
+    )
+    return Report(unit.check, unit.mesh or {}, None, (diagnostic,))
+
+
+def _defect(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"a defect of GraphGuard stopped this check: {type(error).__name__} in {where}\nplease report it: {error}"

@@ -1,0 +1,190 @@
+"""``graphguard check``: finds checks, runs them and says what was found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover
+from graphguard.checks.driver import Listener, Options, Unit, run_checks
+from graphguard.commands.failure import CommandError
+from graphguard.commands.formats import WHOLE
+from graphguard.commands.progress import Progress
+from graphguard.commands.watch import watch
+from graphguard.report import text
+from graphguard.report.baseline import Baseline, BaselineError, baseline_of, read_baseline
+from graphguard.report.diagnostics import Report, Verdict
+from graphguard.report.layout import Page, page_for
+from graphguard.report.sources import Sources
+from graphguard.report.waivers import Waivers
+
+REFINES, BROKEN, NOT_RUN, UNKNOWN = 0, 1, 2, 3
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; the exit code is 0 all refine, 1 something broken, 2 something could not run, 3 something unknown."""
+    try:
+        configuration = load_configuration(_start(arguments.paths))
+    except ConfigurationError as error:
+        raise CommandError(str(error)) from error
+    session = Session(arguments, configuration)
+    return watch(session.once, configuration.root) if arguments.watch else session.once()
+
+
+def _start(paths: Sequence[str]) -> Path:
+    """Where the configuration is looked for: the first path that was named, else the current folder."""
+    if not paths:
+        return Path.cwd()
+    return Path(paths[0].partition("::")[0]).absolute()
+
+
+def exit_code(reports: Sequence[Report]) -> int:
+    """The exit code of a run: what could not run counts before what is broken, and that before what is unknown."""
+    outcomes = {_outcome(report) for report in reports}
+    return next((code for code in (NOT_RUN, BROKEN, UNKNOWN) if code in outcomes), REFINES)
+
+
+def _outcome(report: Report) -> int:
+    """What one report means for the exit code; a verdict whose findings are all waived, or lowered below an error, does not fail."""
+    if report.verdict is None:
+        return NOT_RUN
+    if report.verdict is Verdict.REFINES:
+        return REFINES
+    left = [each for each in report.diagnostics if report.verdict is Verdict.UNKNOWN or each.severity == "error"]
+    silenced = report.waived or report.diagnostics
+    if silenced and not left:
+        return REFINES
+    return BROKEN if report.verdict is Verdict.BROKEN else UNKNOWN
+
+
+@dataclass(slots=True)
+class Display(Listener):
+    """Silences each report as it comes, shows its findings, and draws progress."""
+
+    immediate: bool
+    page: Page
+    sources: Sources
+    waivers: Waivers
+    baseline: Baseline | None
+    reports: list[Report] = field(default_factory=list)
+    progress: Progress = field(default_factory=lambda: Progress(sys.stderr, page_for(sys.stderr).width))
+
+    def planned(self, units: Sequence[Unit]) -> None:
+        """Progress counts checks on meshes."""
+        self.progress.total = len(units)
+
+    def started(self, unit: Unit) -> None:
+        """Say what runs."""
+        self.progress.show(f"{unit.check.id} {text.mesh_text(unit.mesh or {})}")
+
+    def finished(self, report: Report) -> None:
+        """Keep the report; in the text format its findings are shown at once."""
+        silenced = self.waivers.apply(report)
+        if self.baseline is not None:
+            silenced = self.baseline.apply(silenced, self.sources)
+        self.reports.append(silenced)
+        self.progress.done += 1
+        if self.immediate:
+            self.progress.clear()
+            sys.stdout.write(text.findings(silenced, self.sources, self.page))
+            sys.stdout.flush()
+
+
+@dataclass(slots=True)
+class Session:
+    """One invocation: what was asked for, and the streams it writes to."""
+
+    arguments: argparse.Namespace
+    configuration: Configuration
+    sources: Sources = field(init=False)
+    page: Page = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.page = page_for(sys.stdout, self.arguments.color)
+        self.sources = Sources(self.configuration.root)
+
+    def once(self) -> int:
+        """Run the checks and say what was found; the exit code."""
+        self.sources = Sources(self.configuration.root)
+        try:
+            found = discover([Path(path) for path in self.arguments.paths], self.configuration)
+            baseline = self._baseline()
+        except (DiscoveryError, BaselineError) as error:
+            raise CommandError(str(error)) from error
+        if not found:
+            raise CommandError(self._nothing())
+        waivers = Waivers(self.sources, self.configuration.levels)
+        reports = self._with_unused(self._reports(found, waivers, baseline), found, waivers)
+        self._finish(reports)
+        self._store(reports, baseline)
+        return exit_code(reports)
+
+    def _reports(self, found: Sequence[FoundCheck], waivers: Waivers, baseline: Baseline | None) -> list[Report]:
+        meshes = tuple(self.arguments.mesh or ())
+        options = Options(meshes=meshes, jobs=self.arguments.jobs, cache=not self.arguments.no_cache)
+        display = Display(self.arguments.output_format == "text", self.page, self.sources, waivers, baseline)
+        display.progress.show("starting the tracing worker")
+        try:
+            run_checks(found, self.configuration, options, display)
+        finally:
+            display.progress.clear()
+        return display.reports
+
+    def _nothing(self) -> str:
+        where = (
+            ", ".join(self.arguments.paths) or f"{self.configuration.root} (checks = {list(self.configuration.checks)})"
+        )
+        return (
+            f"no checks found in {where}: a check is a function decorated with @graphguard.check(mesh=...); "
+            "graphguard init writes a first one"
+        )
+
+    def _baseline(self) -> Baseline | None:
+        if self.arguments.baseline is None or self.arguments.write_baseline:
+            return None
+        return read_baseline(Path(self.arguments.baseline))
+
+    def _with_unused(self, reports: list[Report], found: Sequence[FoundCheck], waivers: Waivers) -> list[Report]:
+        """Unused waivers are added to the report of the first check of their file.
+
+        Only files whose checks all ran on their declared meshes are looked at: a waiver elsewhere may be needed by a check that did not run.
+        """
+        if self.arguments.mesh or any("::" in path for path in self.arguments.paths):
+            return reports
+        files = dict.fromkeys(check.ref.span.file for check in found if check.trouble is None)
+        if not self.arguments.paths:
+            files |= dict.fromkeys(file for report in reports for file in report.sources)
+        for diagnostic in waivers.unused(files):
+            assert diagnostic.span is not None
+            owner = next((i for i, each in enumerate(reports) if _concerns(each, diagnostic.span.file)), 0)
+            reports[owner] = replace(reports[owner], diagnostics=(*reports[owner].diagnostics, diagnostic))
+            if self.arguments.output_format == "text":
+                sys.stdout.write(
+                    text.findings(replace(reports[owner], diagnostics=(diagnostic,)), self.sources, self.page)
+                )
+        return reports
+
+    def _finish(self, reports: Sequence[Report]) -> None:
+        if self.arguments.output_format == "text":
+            sys.stdout.write(text.summary(reports, self.page, verbose=self.arguments.verbose))
+        else:
+            sys.stdout.write(WHOLE[self.arguments.output_format](reports, self.sources))
+        sys.stdout.flush()
+
+    def _store(self, reports: Sequence[Report], baseline: Baseline | None) -> None:
+        if self.arguments.write_baseline:
+            path = Path(self.arguments.baseline or "graphguard-baseline.json")
+            written = baseline_of(reports, self.sources)
+            path.write_text(written.text(), encoding="utf-8")
+            sys.stderr.write(f"wrote {path}: {written.total()} findings\n")
+        elif baseline is not None and (gone := baseline.shrunk()):
+            Path(self.arguments.baseline).write_text(baseline.text(), encoding="utf-8")
+            sys.stderr.write(f"{self.arguments.baseline}: {gone} findings are gone and were taken out\n")
+
+
+def _concerns(report: Report, file: str) -> bool:
+    return report.check.span.file == file or file in report.sources

@@ -1,0 +1,96 @@
+"""``graphguard doctor``: looks at an installation, part by part, and says what to do about what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.worker_client import WorkerClient, WorkerError
+from graphguard.report.layout import page_for
+
+OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One part of the installation: ``ok`` is None for something that works with a reservation."""
+
+    part: str
+    ok: bool | None
+    text: str
+
+
+def run(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every command has the same form
+    """Print one line for every part; 0 where nothing is wrong, else 2."""
+    page = page_for(sys.stdout)
+    worst = True
+    for symptom in _symptoms():
+        word, colour = {True: ("ok", "refines"), None: ("note", "warning"), False: ("wrong", "error")}[symptom.ok]
+        sys.stdout.write(f"{page.paint(colour, f'{word:>5}')}  {symptom.part}: {symptom.text}\n")
+        worst = worst and symptom.ok is not False
+    return 0 if worst else 2
+
+
+def _symptoms() -> Iterator[Symptom]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Symptom("python", sys.version_info[:2] >= OLDEST_PYTHON, f"{python} at {sys.executable}")
+    yield Symptom("graphguard", True, f"{version('graphguard')} at {Path(__file__).parents[1]}")
+    yield Symptom("fork", hasattr(os, "fork"), "processes can be forked" if hasattr(os, "fork") else _NO_FORK)
+    yield _optional("orjson", "captures are coded by the standard library's slower json")
+    yield _optional("pygls", "graphguard lsp does not run")
+    try:
+        configuration = load_configuration(Path.cwd())
+    except ConfigurationError as error:
+        yield Symptom("configuration", False, str(error))
+        return
+    yield Symptom(
+        "configuration", True, f"project {configuration.root}, checks {', '.join(configuration.checks) or 'none'}"
+    )
+    yield _temporary()
+    yield from _worker(configuration)
+
+
+_NO_FORK = "this system cannot fork processes: use Linux, macOS or WSL"
+
+
+def _optional(package: str, without: str) -> Symptom:
+    try:
+        return Symptom(package, True, version(package))
+    except PackageNotFoundError:
+        return Symptom(package, None, f"not installed: {without}")
+
+
+def _temporary() -> Symptom:
+    try:
+        with tempfile.NamedTemporaryFile() as file:
+            return Symptom("temporary files", True, str(Path(file.name).parent))
+    except OSError as error:
+        return Symptom("temporary files", False, f"none can be written: {error}")
+
+
+def _worker(configuration: Configuration) -> Iterator[Symptom]:
+    """The tracing worker and the torch it sees, which need not be those of this process."""
+    client: WorkerClient | None = None
+    try:
+        client = WorkerClient(configuration)
+        answer: dict[str, Any] = client.call("ping", {})
+    except WorkerError as error:
+        yield Symptom("worker", False, str(error))
+        return
+    finally:
+        if client is not None:
+            client.close()
+    yield Symptom("worker", True, f"python {answer.get('python', '?')} at {answer.get('executable', '?')}")
+    yield Symptom(
+        "torch",
+        answer.get("tested"),
+        f"{answer.get('torch', '?')}{'' if answer.get('tested') else ' (not tested with)'}",
+    )

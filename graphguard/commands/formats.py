@@ -1,0 +1,21 @@
+"""The output formats of ``graphguard check``, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphguard.report import concise, github, json_document, sarif
+from graphguard.report.diagnostics import Report
+from graphguard.report.sources import Sources
+
+Render = Callable[[Sequence[Report], Sources], str]
+
+WHOLE: dict[str, Render] = {
+    "concise": concise.render,
+    "json": json_document.render,
+    "sarif": sarif.render,
+    "github": github.render,
+}
+"""Formats that are written in one piece at the end; ``text`` is written check by check."""
+
+NAMES = ("text", *WHOLE)

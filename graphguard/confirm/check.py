@@ -1,0 +1,138 @@
+"""The verdict of numbers on a capture: several draws at several scales, and a minimised counterexample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import torch
+
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.confirm.counterexample import minimised
+from graphguard.confirm.draws import DRAWS, elements_of
+from graphguard.confirm.kernels import REFERENCE
+from graphguard.confirm.operators import UnrunnableError, cost_of
+from graphguard.confirm.promises import Comparison
+from graphguard.confirm.replay import OutOfTimeError
+from graphguard.confirm.trial import Failure, Trial
+from graphguard.ir import Capture, Graph, Promise
+
+BYTES_LIMIT: Final = 2 << 30
+MULTIPLICATIONS_PER_SECOND: Final = 5e9
+
+
+def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: float = 10.0) -> Confirmation:
+    """Run the capture on numbers and compare every promise (or those named) as it was promised.
+
+    ``seconds`` bounds the whole; a capture too large for numbers, or with an operator without a kernel, is ``not-run`` with the reason.
+    """
+    started = time.monotonic()
+    names = None if promises is None else frozenset(promises)
+    chosen = tuple(promise for promise in capture.promises if names is None or promise.name in names)
+    reason = _refusal(capture, chosen, seconds)
+    if reason:
+        return Confirmation("not-run", reason, seconds=time.monotonic() - started)
+    trial = Trial(capture, chosen, started + seconds)
+    try:
+        found = _decide(trial)
+    except UnrunnableError as error:
+        found = Confirmation("not-run", str(error), draws=trial.draws)
+    return replace(found, kernels=_kernels(capture), seconds=time.monotonic() - started)
+
+
+def _refusal(capture: Capture, chosen: Sequence[Promise], seconds: float) -> str:
+    """Why this capture is not run at all; empty where it is."""
+    if capture.spec is None or len(capture.ranks) != capture.world_size:
+        return "the capture is not complete"
+    if not chosen:
+        return "nothing was promised"
+    graphs = (capture.spec, *capture.ranks)
+    size = 8 * (elements_of(capture) + sum(_peak(graph) for graph in graphs))
+    if size > BYTES_LIMIT:
+        return f"numbers would take {size / (1 << 30):.1f} GB of memory"
+    work = sum(cost_of(graph, node) for graph in graphs for node in graph.nodes) / MULTIPLICATIONS_PER_SECOND
+    if work > seconds:
+        return f"numbers would take about {work:.0f} s"
+    return ""
+
+
+def _peak(graph: Graph) -> int:
+    """The most elements that live at once while a graph runs, its inputs left out."""
+    last = {operand: index for index, node in enumerate(graph.nodes) for operand in node.operands()}
+    kept = set(graph.outputs.values())
+    live = peak = 0
+    freed: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for out in node.outs:
+            count = 1
+            for size in graph.types[out].shape:
+                count *= size if isinstance(size, int) else 1
+            live += count
+            if out not in kept:
+                at = last.get(out, index)
+                freed[at] = freed.get(at, 0) + count
+        peak = max(peak, live)
+        live -= freed.get(index, 0)
+    return peak
+
+
+def _kernels(capture: Capture) -> tuple[str, ...]:
+    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
+    return tuple(sorted({node.op for graph in graphs for node in graph.nodes if node.op in REFERENCE}))
+
+
+def _decide(trial: Trial) -> Confirmation:
+    failures: list[Failure] = []
+    for draw in DRAWS:
+        try:
+            failures.extend(trial.run(draw))
+        except OutOfTimeError:
+            if not trial.draws:
+                raise
+            break
+        if failures and trial.draws >= 2:
+            break
+    if not failures:
+        undefined = [promise.name for promise in trial.promises if promise.name not in trial.defined]
+        if undefined:
+            return Confirmation(
+                "not-run", f"'{undefined[0]}' of the specification is not a number on any draw", draws=trial.draws
+            )
+        return Confirmation("equal", draws=trial.draws)
+    return Confirmation(
+        "differs",
+        draws=trial.draws,
+        differing=tuple(dict.fromkeys(failure.promise.name for failure in failures)),
+        ratios=ratios(failures) or None,
+        counterexample=minimised(trial, failures[0]),
+    )
+
+
+def ratios(failures: Sequence[Failure]) -> dict[str, float]:
+    """For each promise whose every found element is one constant times the needed one: that constant."""
+    seen: dict[str, list[torch.Tensor]] = {}
+    for failure in failures:
+        for comparison in failure.comparisons:
+            seen.setdefault(failure.promise.name, []).append(_quotients(comparison))
+    constant = {}
+    for name, parts in seen.items():
+        quotients = torch.cat(parts)
+        if (
+            quotients.numel()
+            and quotients.isfinite().all()
+            and float(quotients.max() - quotients.min()) <= 1e-8 * abs(float(quotients[0]))
+        ):
+            constant[name] = float(quotients[0])
+    return constant
+
+
+def _quotients(comparison: Comparison) -> torch.Tensor:
+    """Found over needed where the needed is not negligible; an infinity where one constant is out of the question."""
+    if not comparison.shaped or not comparison.expected.dtype.is_floating_point:
+        return torch.tensor([float("inf")], dtype=torch.float64)
+    expected, found = comparison.expected.reshape(-1), comparison.found.reshape(-1)
+    largest = expected.abs().max() if expected.numel() else torch.tensor(0.0)
+    heavy = expected.abs() > 1e-6 * largest
+    return found[heavy] / expected[heavy]

@@ -1,0 +1,129 @@
+"""A counterexample that a person can check: small integers, whole tensors of ones or zeros, while the difference persists."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from graphguard.confirm.confirmation import Counterexample
+from graphguard.confirm.draws import Draw, Style
+from graphguard.confirm.operators import UnrunnableError
+from graphguard.confirm.trial import Failure, Trial
+from graphguard.ir import Capture, Leaf
+
+# Beyond this many runs a simpler input is not worth waiting for.
+RUNS = 60
+
+
+def minimised(trial: Trial, failure: Failure) -> Counterexample | None:
+    """The simplest failing input found for the promise that ``failure`` refutes."""
+    search = _Search(replace_promises(trial, failure), failure)
+    search.simplify()
+    best = search.best
+    return example_of(trial.capture, best, {leaf.name: describe(leaf, best.draw) for leaf in trial.capture.leaves})
+
+
+def replace_promises(trial: Trial, failure: Failure) -> Trial:
+    """The same trial on one promise only."""
+    return Trial(trial.capture, (failure.promise,), trial.deadline)
+
+
+class _Search:
+    """Delta debugging over leaves: each step keeps a simpler draw if the promise still fails."""
+
+    def __init__(self, trial: Trial, failure: Failure) -> None:
+        self.trial = trial
+        self.best = failure
+        self.runs = 0
+        # A person would rather read a seeded draw now than wait: half of what is left.
+        self.until = time.monotonic() + (trial.deadline - time.monotonic()) / 2
+
+    def simplify(self) -> None:
+        """Try integers everywhere, then ones everywhere, then ones and zeros leaf by leaf."""
+        free = [leaf.name for leaf in self.trial.capture.leaves if leaf.value is None]
+        for seed in (1, 2):
+            if self._keeps(Draw(seed, style="integers")):
+                break
+        else:
+            return
+        for style in _SIMPLE:
+            if self._keeps(replace(self.best.draw, special=dict.fromkeys(free, style))):
+                return
+        for style in _SIMPLE:
+            self._by_halves(free, style)
+
+    def _by_halves(self, names: Sequence[str], style: Style) -> None:
+        """Give as many leaves as possible one style: a group at once, its halves where that fails."""
+        open_ = [name for name in names if self.best.draw.style_of(name) == "integers"]
+        if not open_ or self._over():
+            return
+        if self._keeps(
+            replace(self.best.draw, special={**(self.best.draw.special or {}), **dict.fromkeys(open_, style)})
+        ):
+            return
+        if len(open_) > 1:
+            middle = len(open_) // 2
+            self._by_halves(open_[:middle], style)
+            self._by_halves(open_[middle:], style)
+
+    def _over(self) -> bool:
+        return self.runs >= RUNS or time.monotonic() > self.until
+
+    def _keeps(self, draw: Draw) -> bool:
+        if self._over():
+            return False
+        self.runs += 1
+        try:
+            failed = self.trial.run(draw)
+        except UnrunnableError:
+            return False
+        shown = next((f for f in failed if any(c.shaped and c.expected.isfinite().all() for c in f.comparisons)), None)
+        if shown is not None:
+            self.best = shown
+        return shown is not None
+
+
+_SIMPLE: tuple[Style, ...] = ("ones", "zeros")
+
+
+def describe(leaf: Leaf, draw: Draw) -> str:
+    """A leaf's value in a few words."""
+    if leaf.value is not None:
+        return "as fixed"
+    style = draw.style_of(leaf.name)
+    words: Mapping[Style, str] = {
+        "ones": "all ones",
+        "zeros": "all zeros",
+        "integers": f"integers -2..2, seed {draw.seed}",
+    }
+    if style in ("ones", "zeros") and leaf.low is not None:
+        return "all as small as allowed"
+    if style == "integers" and leaf.type.dtype.startswith(("int", "uint")):
+        return f"in range, seed {draw.seed}"
+    return words.get(style, f"{style}, scale {draw.scale:g}, seed {draw.seed}")
+
+
+def example_of(capture: Capture, failure: Failure, inputs: dict[str, str]) -> Counterexample | None:
+    """The first element at which a failed promise differs; None where only the shapes do."""
+    for comparison in failure.comparisons:
+        if not comparison.shaped:
+            continue
+        places = failure.slack.apart(comparison.expected, comparison.found).nonzero()
+        if not len(places):
+            continue
+        index = tuple(int(i) for i in places[0])
+        return Counterexample(
+            promise=failure.promise.name,
+            rank=comparison.rank,
+            index=index,
+            expected=float(comparison.expected[index].real),
+            found=float(comparison.found[index].real),
+            mesh=dict(capture.mesh),
+            shapes={
+                leaf.name: tuple(size for size in leaf.type.shape if isinstance(size, int)) for leaf in capture.leaves
+            },
+            inputs=inputs,
+            seed=failure.draw.seed,
+        )
+    return None

@@ -1,0 +1,212 @@
+"""One operator call on numbers: which function runs it, with which arguments, and what its results must be."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+from graphguard.confirm.elements import DTYPES, FLOATS, narrows, rounded, stored
+from graphguard.confirm.kernels import OURS, REFERENCE
+from graphguard.ir import DType, Graph, Node, Sym, Var
+from graphguard.ir.graph import Arg
+
+
+class UnrunnableError(Exception):
+    """A call that numbers cannot follow; the message names the operator and the reason."""
+
+
+# Torch's own operators that do more than compute: a capture is data and may come from anywhere.
+_REFUSED: Final = frozenset({"from_file", "_print", "set_data", "save", "load"})
+_NAMESPACES: Final = frozenset({"aten", "prims"})
+# A graph has value semantics, so these are not bound to the strides that they see.
+_BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
+    "aten.view.default": torch.reshape,
+    "aten._unsafe_view.default": torch.reshape,
+    "aten.as_strided.default": lambda x, *args: torch.as_strided(x.contiguous(), *args).clone(),
+    "aten.as_strided_scatter.default": lambda x, src, *args: torch.as_strided_scatter(x.contiguous(), src, *args),
+    "aten.alias.default": lambda x: x,
+    "aten.detach.default": lambda x: x,
+    "aten.lift_fresh_copy.default": lambda x: x,
+    "aten._assert_async.msg": lambda *_: None,
+}
+_CASTS: Final = frozenset({"_to_copy", "to", "convert_element_type", "type_as"})
+
+
+@functools.cache
+def function_of(op: str) -> Callable[..., Any]:
+    """What runs an operator; raises :class:`UnrunnableError` for one that is unknown or that mutates."""
+    for table in (OURS, REFERENCE, _BY_VALUE):
+        if op in table:
+            return table[op]
+    namespace, _, rest = op.partition(".")
+    name, _, overload = rest.partition(".")
+    if namespace not in _NAMESPACES or name in _REFUSED:
+        raise UnrunnableError(f"no kernel for '{op}' on this machine")
+    try:
+        found = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    except AttributeError:
+        raise UnrunnableError(f"torch {torch.__version__} has no operator '{op}'") from None
+    if found._schema.is_mutable:  # noqa: SLF001 - torch gives no public way to ask
+        raise UnrunnableError(f"'{op}' mutates its operand")
+    return found
+
+
+def call(
+    graph: Graph, node: Node, values: Mapping[Var, torch.Tensor], sharp: frozenset[str]
+) -> tuple[torch.Tensor, ...]:
+    """The results of one call, held as :mod:`graphguard.confirm.elements` says.
+
+    ``sharp`` are float types in which arithmetic is rounded too, not only casts.
+    """
+    function = function_of(node.op)
+    args = [argument(graph, arg, values) for arg in node.args]
+    kwargs = {name: argument(graph, arg, values) for name, arg in node.kwargs.items()}
+    if node.op.startswith("aten.view.dtype"):
+        raise UnrunnableError("a reinterpretation of bits is not a function of numbers")
+    try:
+        produced = _run(function, node, args, kwargs)
+    except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
+        raise UnrunnableError(f"'{node.op}' failed on numbers: {first_line(error)}") from error
+    return _settled(graph, node, produced, sharp)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def argument(graph: Graph, arg: Arg, values: Mapping[Var, torch.Tensor]) -> Any:
+    """An argument as torch takes it."""
+    if isinstance(arg, Var):
+        return values[arg]
+    if isinstance(arg, DType):
+        return stored(arg.name) if arg.name in DTYPES else _unknown_type(arg.name)
+    if isinstance(arg, Sym):
+        return size_of(graph, arg, values)
+    if isinstance(arg, tuple):
+        return [argument(graph, item, values) for item in arg]
+    return arg
+
+
+def _unknown_type(name: str) -> Any:
+    raise UnrunnableError(f"element type '{name}' has no numbers here")
+
+
+_ARITHMETIC: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+}
+
+
+def size_of(graph: Graph, size: Sym, values: Mapping[Var, torch.Tensor]) -> int:
+    """The number that a size symbol's expression has in this run."""
+
+    def evaluate(node: ast.expr) -> int:
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.Name(id=name) if name in graph.symbols:
+                return int(values[graph.symbols[name]].item())
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -evaluate(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+                return _ARITHMETIC[type(op)](evaluate(left), evaluate(right))
+            case ast.Call(func=ast.Name(id="Max" | "Min" as name), args=args):
+                return (max if name == "Max" else min)(evaluate(item) for item in args)
+            case _:
+                raise UnrunnableError(f"size '{size.expr}' cannot be computed")
+
+    try:
+        return evaluate(ast.parse(size.expr, mode="eval").body)
+    except (SyntaxError, ZeroDivisionError, KeyError) as error:
+        raise UnrunnableError(f"size '{size.expr}' cannot be computed") from error
+
+
+def _run(function: Callable[..., Any], node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    if node.draw is None:
+        produced = function(*args, **kwargs)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_seed_of(node, args, kwargs))
+            produced = function(*args, **kwargs)
+    if produced is None:
+        return ()
+    return tuple(produced) if isinstance(produced, tuple | list) else (produced,)
+
+
+def _seed_of(node: Node, args: list[Any], kwargs: dict[str, Any]) -> int:
+    """A number from all that a draw is a function of: generator, call, operator, parameters and shape."""
+
+    def described(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return tuple(item.shape)
+        return [described(part) for part in item] if isinstance(item, list) else repr(item)
+
+    text = repr(
+        (node.draw, node.op, [described(item) for item in args], sorted((k, described(v)) for k, v in kwargs.items()))
+    )
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+
+
+def _settled(graph: Graph, node: Node, produced: tuple[Any, ...], sharp: frozenset[str]) -> tuple[torch.Tensor, ...]:
+    if len(produced) < len(node.outs):
+        raise UnrunnableError(f"'{node.op}' gave {len(produced)} results, the graph has {len(node.outs)}")
+    return tuple(_settle(graph, node, out, value, sharp) for out, value in zip(node.outs, produced, strict=False))
+
+
+def _settle(graph: Graph, node: Node, out: Var, value: torch.Tensor, sharp: frozenset[str]) -> torch.Tensor:
+    declared = graph.types[out]
+    dtype = stored(declared.dtype) if declared.dtype in DTYPES else _unknown_type(declared.dtype)
+    if value.dtype != dtype:
+        if (value.dtype == torch.bool) != (dtype == torch.bool) and dtype == torch.bool:
+            raise UnrunnableError(f"'{node.op}' gave {value.dtype}, the graph says {declared.dtype}")
+        value = value.to(dtype)
+    if all(isinstance(size, int) for size in declared.shape) and tuple(value.shape) != declared.shape:
+        raise UnrunnableError(f"'{node.op}' gave shape {tuple(value.shape)}, the graph says {declared.shape}")
+    if declared.dtype in FLOATS and (declared.dtype in sharp or _is_narrowing(graph, node, declared.dtype)):
+        return rounded(value, declared.dtype)
+    return value
+
+
+def _is_narrowing(graph: Graph, node: Node, target: str) -> bool:
+    """Whether the call casts an operand to a narrower type: a cast operator, or one that takes a type and narrows to it."""
+    casts = node.op.split(".")[1] in _CASTS or any(
+        isinstance(arg, DType) for arg in (*node.args, *node.kwargs.values())
+    )
+    return casts and any(narrows(graph.types[operand].dtype, target) for operand in node.operands())
+
+
+def finite(value: torch.Tensor) -> bool:
+    """Whether every element is a finite number."""
+    return bool(torch.isfinite(value).all()) if value.dtype.is_floating_point or value.dtype.is_complex else True
+
+
+def cost_of(graph: Graph, node: Node) -> float:
+    """Roughly how many multiplications a call takes: of contractions, the contracted extent times the elements of the result."""
+    sizes = [_elements(graph, out) for out in node.outs]
+    if not sizes:
+        return 0.0
+    name = node.op.split(".")[1]
+    if name in {"mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "mv", "dot"}:
+        operands = [graph.types[operand] for operand in node.operands()]
+        return float(max(sizes)) * max((_number(kind.shape[-1]) for kind in operands if kind.shape), default=1)
+    if name.startswith(("sdpa", "convolution")):
+        return float(math.prod(sorted(_elements(graph, operand) for operand in node.operands())[-2:]))
+    return float(sum(sizes))
+
+
+def _number(size: Any) -> int:
+    return size if isinstance(size, int) else 1
+
+
+def _elements(graph: Graph, var: Var) -> int:
+    return math.prod(_number(size) for size in graph.types[var].shape)

@@ -1,0 +1,198 @@
+"""Whether the ranks' values rebuild the specification's as a promise says, and where not.
+
+A comparison is a pair of tensors that must be equal, with the rank whose tensor it is (none where several ranks rebuild the whole).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from graphguard.confirm.operators import UnrunnableError, call
+from graphguard.confirm.replay import Values, reduction
+from graphguard.ir import Capture, Graph, Placement, Promise, Var
+from graphguard.ir.capture import Like
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the promise needs and what the ranks have; ``shaped`` is false where the shapes already differ."""
+
+    expected: torch.Tensor
+    found: torch.Tensor
+    rank: int | None = None
+
+    @property
+    def shaped(self) -> bool:
+        """Whether both have one shape."""
+        return self.expected.shape == self.found.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """How far apart equal values may lie: rounding noise, measured where it matters.
+
+    ``noise`` is how far the value moves when every operation is disturbed by one part in 10^14; ten times that covers the rounding of
+    float64, which is a hundred times smaller.
+    """
+
+    noise: float = 0.0
+    strict: bool = False
+
+    def apart(self, expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+        """Where two tensors of one shape differ.
+
+        Where the specification has no number there is nothing to compare.  Where only the ranks have none, or an infinity, the inputs may just be
+        too large for float64: that counts on mild inputs (``strict``) only.
+        """
+        if expected.dtype == torch.bool or not (expected.dtype.is_floating_point or expected.dtype.is_complex):
+            return expected != found
+        known = torch.nan_to_num(expected, 0.0, 0.0, 0.0).abs()
+        bound = 1e-11 * float(known.max()) + 10 * self.noise + 1e-14 if known.numel() else 0.0
+        same = ((expected - found).abs() <= bound) | (expected == found) | expected.isnan()
+        if not self.strict:
+            same |= ~(expected.isfinite() & found.isfinite())
+        return ~same
+
+
+def comparisons(
+    capture: Capture, promise: Promise, expected: torch.Tensor, ranks: Sequence[Values]
+) -> list[list[Comparison]]:
+    """Alternatives, of which one must hold in all its comparisons; raises :class:`UnrunnableError`."""
+    held = {
+        rank: values[graph.outputs[promise.name]]
+        for rank, (graph, values) in enumerate(zip(capture.ranks, ranks, strict=True))
+        if promise.name in graph.outputs
+    }
+    if not held:
+        raise UnrunnableError(f"no rank has '{promise.name}'")
+    if isinstance(promise.wanted, Like):
+        return [list(_like(capture, promise.wanted, expected, held))]
+    if isinstance(promise.wanted, dict):
+        return [list(_placed(capture, promise.wanted, expected, held))]
+    return [list(alternative) for alternative in _inferred(capture, expected, held)]
+
+
+def _like(
+    capture: Capture, wanted: Like, expected: torch.Tensor, held: Mapping[int, torch.Tensor]
+) -> Iterator[Comparison]:
+    for rank, found in held.items():
+        yield Comparison(laid_out(capture.ranks[rank], wanted.leaf, expected), found, rank)
+
+
+def laid_out(graph: Graph, leaf: str, value: torch.Tensor) -> torch.Tensor:
+    """What a rank's prelude makes of a leaf, applied to another value of the leaf's shape."""
+    start = next((var for var, name in graph.inputs.items() if name == leaf), None)
+    if start is None:
+        raise UnrunnableError(f"a rank does not use '{leaf}', whose layout was promised")
+    values: Values = {start: value}
+    last = start
+    for node in graph.nodes:
+        operands = list(node.operands())
+        if node.phase == "prelude" and operands and all(operand in values for operand in operands):
+            # Layout moves elements, whatever their type: the declared types are the leaf's.
+            values.update(zip(node.outs, call(graph, node, values, frozenset()), strict=False))
+            last = node.outs[0] if node.outs else last
+    return values[_held_by_rank(graph, values, last)]
+
+
+def _held_by_rank(graph: Graph, values: Mapping[Var, torch.Tensor], last: Var) -> Var:
+    """The value that the rank goes on with: labelled as its own, else the prelude's last."""
+    return next((var for var in graph.labels if var in values), last)
+
+
+def _placed(
+    capture: Capture, wanted: Mapping[str, Placement], expected: torch.Tensor, held: Mapping[int, torch.Tensor]
+) -> Iterator[Comparison]:
+    copied = [axis for axis in capture.mesh if wanted.get(axis, Placement("replicate")).kind == "replicate"]
+    joined = [axis for axis in capture.mesh if axis not in copied]
+    for place in itertools.product(*(range(capture.mesh[axis]) for axis in copied)):
+        fixed = dict(zip(copied, place, strict=True))
+        ranks = [rank for rank in held if all(capture.coordinates(rank)[axis] == at for axis, at in fixed.items())]
+        if ranks:
+            whole = _joined(capture, wanted, joined, {rank: held[rank] for rank in ranks})
+            yield Comparison(expected, whole, ranks[0] if not joined else None)
+
+
+def _joined(
+    capture: Capture, wanted: Mapping[str, Placement], axes: Sequence[str], held: Mapping[int, torch.Tensor]
+) -> torch.Tensor:
+    """Shards and summands put together, the first axis outermost."""
+    if not axes:
+        return next(iter(held.values()))
+    axis, *rest = axes
+    parts = []
+    for place in range(capture.mesh[axis]):
+        group = {rank: value for rank, value in held.items() if capture.coordinates(rank)[axis] == place}
+        if group:
+            parts.append(_joined(capture, wanted, rest, group))
+    placement = wanted[axis]
+    try:
+        return torch.cat(parts, placement.dim) if placement.kind == "shard" else reduction(parts, placement.reduce)
+    except (RuntimeError, IndexError) as error:
+        # Shapes that do not fit together cannot be the promised layout: an empty tensor compares unequal.
+        _ = error
+        return torch.empty(0, dtype=parts[0].dtype)
+
+
+def _inferred(
+    capture: Capture, expected: torch.Tensor, held: Mapping[int, torch.Tensor]
+) -> Iterator[Iterable[Comparison]]:
+    """Every placement over every axis, and last any rearrangement of the elements, whole or summed."""
+    kinds: list[list[Placement]] = [
+        [
+            Placement("replicate"),
+            *(Placement("shard", dim) for dim in range(expected.dim())),
+            Placement("partial"),
+        ]
+        for _ in capture.mesh
+    ]
+    if _size(kinds) <= 256:  # larger meshes of many dims are left to the search among elements
+        for choice in itertools.product(*kinds):
+            yield _placed(capture, dict(zip(capture.mesh, choice, strict=True)), expected, held)
+    yield from _rearranged(capture, expected, held)
+
+
+def _size(kinds: Sequence[Sequence[Placement]]) -> int:
+    total = 1
+    for options in kinds:
+        total *= len(options)
+    return total
+
+
+def _rearranged(
+    capture: Capture, expected: torch.Tensor, held: Mapping[int, torch.Tensor]
+) -> Iterator[Iterable[Comparison]]:
+    """For each set of axes: the elements nearest to the needed ones among the ranks' values summed over these axes."""
+    for count in range(len(capture.mesh) + 1):
+        for summed in itertools.combinations(capture.mesh, count):
+            pool = _pool(capture, summed, held)
+            if pool is not None and expected.numel() and pool.dtype == expected.dtype:
+                yield [Comparison(expected, _nearest(expected, pool))]
+
+
+def _pool(capture: Capture, summed: Sequence[str], held: Mapping[int, torch.Tensor]) -> torch.Tensor | None:
+    groups: dict[tuple[int, ...], list[torch.Tensor]] = {}
+    for rank, value in held.items():
+        place = capture.coordinates(rank)
+        groups.setdefault(tuple(place[axis] for axis in capture.mesh if axis not in summed), []).append(value)
+    if any(len({value.shape for value in group}) > 1 for group in groups.values()):
+        return None
+    parts = [reduction(group, "sum").reshape(-1) for group in groups.values()]
+    return torch.cat(parts) if parts and sum(part.numel() for part in parts) else None
+
+
+def _nearest(expected: torch.Tensor, pool: torch.Tensor) -> torch.Tensor:
+    if pool.dtype == torch.bool or pool.dtype.is_complex:
+        return (
+            torch.full_like(expected, not bool(expected.reshape(-1)[0])) if pool.dtype == torch.bool else expected + 1
+        )
+    ordered = pool.sort().values
+    flat = expected.reshape(-1).contiguous()
+    above = torch.searchsorted(ordered, flat).clamp(max=len(ordered) - 1)
+    below = (above - 1).clamp(min=0)
+    lower, upper = ordered[below], ordered[above]
+    return torch.where((flat - lower).abs() <= (upper - flat).abs(), lower, upper).reshape(expected.shape)

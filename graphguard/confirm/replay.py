@@ -1,0 +1,250 @@
+"""Captured graphs run on numbers: the specification alone, all ranks together in lockstep.
+
+No user code runs: a graph is data.  :mod:`graphguard.ir.joining` says which calls are one collective, and in which order all can run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from graphguard.confirm.elements import DTYPES, FLOATS, extents, rounded, stored
+from graphguard.confirm.operators import UnrunnableError, argument, call
+from graphguard.ir import Constant, Graph, Node, Var
+from graphguard.ir.joining import Joined, JoinedCall, join
+
+Values = dict[Var, torch.Tensor]
+
+
+class OutOfTimeError(UnrunnableError):
+    """The deadline passed before the graphs had run."""
+
+
+def constant_value(constant: Constant) -> torch.Tensor:
+    """The elements of a literal; where only a digest is known, floats drawn from the digest, so that equal literals stay equal."""
+    declared = constant.type.dtype
+    if declared not in DTYPES:
+        raise UnrunnableError(f"element type '{declared}' has no numbers here")
+    shape = extents(constant.type)
+    if constant.data is not None:
+        flat = torch.frombuffer(bytearray(constant.data), dtype=DTYPES[declared]) if constant.data else torch.empty(0)
+        return flat.to(stored(declared)).reshape(shape)
+    if declared not in FLOATS:
+        raise UnrunnableError(f"the elements of a literal of shape {shape} were not kept")
+    generator = torch.Generator().manual_seed(int.from_bytes(constant.digest.encode()[:7], "little"))
+    return rounded(torch.randn(shape, generator=generator, dtype=torch.float64), declared)
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How a run computes.
+
+    ``sharp`` are float types in which all arithmetic is rounded, not only casts.  ``jitter`` disturbs every float result by one part in 10^14 at
+    random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).
+    """
+
+    sharp: frozenset[str] = frozenset()
+    jitter: torch.Generator | None = None
+
+    def disturbed(self, value: torch.Tensor) -> torch.Tensor:
+        """A result, moved if this run disturbs."""
+        if self.jitter is None or value.dtype != torch.float64:
+            return value
+        return value * (1 + 1e-14 * torch.randn(value.shape, generator=self.jitter, dtype=torch.float64))
+
+
+class _Rank:
+    """One graph while it runs.  A value is dropped after its last use, unless it is an output or asked for."""
+
+    def __init__(self, graph: Graph, leaves: Mapping[str, torch.Tensor], how: Arithmetic, keep: Iterable[Var]) -> None:
+        self.graph = graph
+        self.how = how
+        self.values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
+        self.values.update((var, constant_value(constant)) for var, constant in graph.constants.items())
+        self._uses = Counter(operand for node in graph.nodes for operand in node.operands())
+        self._kept = {*graph.outputs.values(), *graph.symbols.values(), *keep}
+
+    def run(self, index: int) -> None:
+        """Run an operator that concerns this rank alone."""
+        node = self.graph.nodes[index]
+        self.finish(node, call(self.graph, node, self.values, self.how.sharp))
+
+    def operand(self, index: int, position: int) -> Any:
+        """An argument of a collective."""
+        return argument(self.graph, self.graph.nodes[index].args[position], self.values)
+
+    def receive(self, index: int, results: Sequence[torch.Tensor]) -> None:
+        """Take a collective's results, rounded where this run rounds arithmetic."""
+        node = self.graph.nodes[index]
+        kinds = [self.graph.types[out].dtype for out in node.outs]
+        self.finish(node, [rounded(v, k) if k in self.how.sharp else v for v, k in zip(results, kinds, strict=False)])
+
+    def finish(self, node: Node, results: Sequence[torch.Tensor]) -> None:
+        """Store a node's results, and let go of what it read last."""
+        self.values.update(zip(node.outs, map(self.how.disturbed, results), strict=False))
+        for operand in node.operands():
+            self._uses[operand] -= 1
+            if not self._uses[operand] and operand not in self._kept:
+                self.values.pop(operand, None)
+
+
+def run_graph(
+    graph: Graph,
+    leaves: Mapping[str, torch.Tensor],
+    *,
+    how: Arithmetic | None = None,
+    keep: Iterable[Var] = (),
+    deadline: float = float("inf"),
+) -> Values:
+    """The values of one graph's outputs, and of ``keep``; raises :class:`UnrunnableError`."""
+    return run_ranks(join((graph,)), (graph,), leaves, how=how, keep=[keep], deadline=deadline)[0]
+
+
+def run_ranks(
+    joined: Joined,
+    graphs: Sequence[Graph],
+    leaves: Mapping[str, torch.Tensor],
+    *,
+    how: Arithmetic | None = None,
+    keep: Sequence[Iterable[Var]] = (),
+    deadline: float = float("inf"),
+) -> list[Values]:
+    """The values of every rank's outputs, run in the order of ``joined``; raises :class:`UnrunnableError`."""
+    if joined.mismatches:
+        raise UnrunnableError(joined.mismatches[0].message.splitlines()[0])
+    how = how or Arithmetic()
+    ranks = [_Rank(graph, leaves, how, keep[rank] if rank < len(keep) else ()) for rank, graph in enumerate(graphs)]
+    with torch.no_grad(), _double_by_default():
+        for step in joined.order:
+            if time.monotonic() > deadline:
+                raise OutOfTimeError("numbers took longer than the time allowed")
+            if isinstance(step, JoinedCall):
+                _run_collective(step, ranks)
+            else:
+                ranks[step[0]].run(step[1])
+    return [rank.values for rank in ranks]
+
+
+class _double_by_default:  # noqa: N801 - reads as a statement
+    """Integer division and factories without a type give float64 inside."""
+
+    def __enter__(self) -> None:
+        self._before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_default_dtype(self._before)
+
+
+def _run_collective(joined: JoinedCall, ranks: Sequence[_Rank]) -> None:
+    party = _Party(joined, ranks)
+    if joined.kind == "gg.send":
+        source, destination = joined.group
+        sent = ranks[source].operand(joined.nodes[source], 0)
+        ranks[source].receive(joined.nodes[source], ())
+        ranks[destination].receive(joined.nodes[destination], (sent,))
+        return
+    for member, results in zip(joined.group, _COLLECTIVE[joined.kind](party), strict=True):
+        ranks[member].receive(joined.nodes[member], results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Party:
+    """The members of one collective call."""
+
+    call: JoinedCall
+    ranks: Sequence[_Rank]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Global ranks in group order."""
+        return self.call.group
+
+    def own(self, position: int) -> list[Any]:
+        """Every member's argument at a position."""
+        return [self.ranks[member].operand(self.call.nodes[member], position) for member in self.members]
+
+    def common(self, position: int) -> Any:
+        """An argument on which all members agree."""
+        return self.ranks[self.members[0]].operand(self.call.nodes[self.members[0]], position)
+
+
+def reduction(values: Sequence[torch.Tensor], how: str) -> torch.Tensor:
+    """Tensors of one shape reduced element by element."""
+    stack = torch.stack(list(values))
+    match how:
+        case "sum":
+            return stack.sum(0).to(stack.dtype)
+        case "avg":
+            return stack.sum(0) / len(values)
+        case "max":
+            return stack.amax(0)
+        case "min":
+            return stack.amin(0)
+        case "product":
+            return stack.prod(0).to(stack.dtype)
+        case _:
+            raise UnrunnableError(f"reduction '{how}' has no numbers here")
+
+
+Results = list[tuple[torch.Tensor, ...]]
+
+
+def _all_reduce(party: _Party) -> Results:
+    return [(reduction(party.own(0), party.common(1)),)] * len(party.members)
+
+
+def _all_gather(party: _Party) -> Results:
+    return [tuple(party.own(0))] * len(party.members)
+
+
+def _reduce_scatter(party: _Party) -> Results:
+    lists, how = party.own(0), party.common(1)
+    return [(reduction([xs[index] for xs in lists], how),) for index in range(len(lists))]
+
+
+def _all_to_all(party: _Party) -> Results:
+    lists = party.own(0)
+    return [tuple(xs[index] for xs in lists) for index in range(len(lists))]
+
+
+def _broadcast(party: _Party) -> Results:
+    source = party.own(0)[party.members.index(party.common(1))]
+    return [(source,)] * len(party.members)
+
+
+def _reduce(party: _Party) -> Results:
+    own, target, how = party.own(0), party.common(1), party.common(2)
+    return [(reduction(own, how) if member == target else x,) for member, x in zip(party.members, own, strict=True)]
+
+
+def _gather(party: _Party) -> Results:
+    everything, target = tuple(party.own(0)), party.common(1)
+    return [everything if member == target else () for member in party.members]
+
+
+def _scatter(party: _Party) -> Results:
+    pieces = party.own(0)[party.members.index(party.common(1))]
+    return [(piece,) for piece in pieces]
+
+
+def _barrier(party: _Party) -> Results:
+    return [()] * len(party.members)
+
+
+_COLLECTIVE: Final[dict[str, Callable[[_Party], Results]]] = {
+    "gg.all_reduce": _all_reduce,
+    "gg.all_gather": _all_gather,
+    "gg.reduce_scatter": _reduce_scatter,
+    "gg.all_to_all": _all_to_all,
+    "gg.broadcast": _broadcast,
+    "gg.reduce": _reduce,
+    "gg.gather": _gather,
+    "gg.scatter": _scatter,
+    "gg.barrier": _barrier,
+}

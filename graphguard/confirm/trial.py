@@ -1,0 +1,119 @@
+"""One draw of inputs through the specification and all ranks, and which promises it refutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from graphguard.confirm.draws import Draw, Ranges, index_ranges, leaf_values
+from graphguard.confirm.elements import NARROW
+from graphguard.confirm.promises import Comparison, Slack, comparisons
+from graphguard.confirm.replay import Arithmetic, Values, run_graph, run_ranks
+from graphguard.ir import Capture, Promise
+from graphguard.ir.joining import Joined, join
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A promise that a draw refutes, compared as it was promised (or as replicated, where anything would do)."""
+
+    promise: Promise
+    comparisons: list[Comparison]
+    slack: Slack
+    draw: Draw
+
+
+@dataclass(slots=True)
+class Trial:
+    """A capture being run: its promises, its deadline, and how many draws were made."""
+
+    capture: Capture
+    promises: tuple[Promise, ...]
+    deadline: float
+    draws: int = 0
+    ranges: Ranges = field(default_factory=dict)
+    sharp: frozenset[str] = frozenset()
+    joined: Joined = field(init=False)
+    defined: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.joined = join(self.capture.ranks)
+        self.ranges = index_ranges(self.capture)
+        self.sharp = foreign_types(self.capture)
+
+    def run(self, draw: Draw) -> list[Failure]:
+        """Run one draw; the promises that it refutes."""
+        spec = self.capture.spec
+        assert spec is not None
+        leaves = leaf_values(self.capture, draw, self.ranges)
+        expected, found = self._both(leaves)
+        self.draws += 1
+        strict = draw.scale < 1 or draw.style != "normal"
+        doubtful: dict[str, list[list[Comparison]]] = {}
+        for promise in self.promises:
+            value = expected[spec.outputs[promise.name]]
+            if value.numel() == 0 or bool(torch.isfinite(value).any()):
+                self.defined.add(promise.name)
+            alternatives = comparisons(self.capture, promise, value, found)
+            if _refuted(alternatives, Slack(0.0, strict)):
+                doubtful[promise.name] = alternatives
+        if not doubtful:
+            return []
+        noise = self._noise(draw, leaves, expected, found)
+        slacks = {name: Slack(noise[name], strict) for name in doubtful}
+        return [
+            Failure(promise, doubtful[promise.name][0], slacks[promise.name], draw)
+            for promise in self.promises
+            if promise.name in doubtful and _refuted(doubtful[promise.name], slacks[promise.name])
+        ]
+
+    def _both(
+        self, leaves: dict[str, torch.Tensor], jitter: torch.Generator | None = None
+    ) -> tuple[Values, list[Values]]:
+        assert self.capture.spec is not None
+        plain, how = Arithmetic(jitter=jitter), Arithmetic(self.sharp, jitter)
+        expected = run_graph(self.capture.spec, leaves, how=plain, deadline=self.deadline)
+        found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
+        return expected, found
+
+    def _noise(
+        self, draw: Draw, leaves: dict[str, torch.Tensor], expected: Values, found: Sequence[Values]
+    ) -> dict[str, float]:
+        """How far each promised value moves, in either program, when every operation is disturbed."""
+        expected_again, found_again = self._both(leaves, torch.Generator().manual_seed(draw.seed))
+        graphs = (self.capture.spec, *self.capture.ranks)
+        pairs = list(zip(graphs, (expected, *found), (expected_again, *found_again), strict=True))
+        return {
+            promise.name: max(
+                _distance(before[graph.outputs[promise.name]], after[graph.outputs[promise.name]])
+                for graph, before, after in pairs
+                if graph is not None and promise.name in graph.outputs
+            )
+            for promise in self.promises
+        }
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    if not a.numel() or not a.dtype.is_floating_point:
+        return 0.0
+    return float(torch.nan_to_num(a - b, 0.0, 0.0, 0.0).abs().max())
+
+
+def _refuted(alternatives: Sequence[Sequence[Comparison]], slack: Slack) -> bool:
+    """Whether every alternative fails somewhere."""
+    return all(
+        any(not c.shaped or bool(slack.apart(c.expected, c.found).any()) for c in option) for option in alternatives
+    )
+
+
+def foreign_types(capture: Capture) -> frozenset[str]:
+    """Narrow float types that ranks compute in and the specification does not have at all.
+
+    Arithmetic in them is rounded as the hardware rounds it; a type that the specification has too stands for the reals.
+    """
+    spec = capture.spec
+    theirs = {kind.dtype for graph in capture.ranks for kind in graph.types.values()} & NARROW
+    ours = {kind.dtype for kind in spec.types.values()} if spec is not None else set()
+    return frozenset(theirs - ours)

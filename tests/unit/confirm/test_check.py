@@ -1,0 +1,226 @@
+"""Small captures made by hand: numbers agree, differ with a readable counterexample, or say why they cannot run."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphguard.confirm.check import confirm
+from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
+from graphguard.ir.building import Builder
+from graphguard.ir.capture import Like
+
+TP2 = (0, 1)
+F32 = "float32"
+
+
+def capture(spec: Graph, ranks: list[Graph], leaves: list[Leaf], wanted, mesh=None, promise="out") -> Capture:
+    check = CheckRef("checks.py::c", "c", Span("checks.py", 1))
+    return Capture(check, mesh or {"tp": len(ranks)}, tuple(leaves), spec, tuple(ranks), (Promise(promise, wanted),))
+
+
+def leaf(name: str, *shape: int, dtype: str = F32, low=None, high=None, kind="input") -> Leaf:
+    return Leaf(name, kind, TensorType(shape, dtype), low, high)
+
+
+def row_parallel(rank: int, reduce: str | None) -> Graph:
+    b = Builder(phase="prelude")
+    x, w = b.input("x", (2, 8)), b.input("w", (8, 3))
+    xs = b.call("aten.slice.Tensor", x, 1, 4 * rank, 4 * rank + 4, out=((2, 4), F32))
+    ws = b.call("aten.slice.Tensor", w, 0, 4 * rank, 4 * rank + 4, out=((4, 3), F32))
+    b.phase = "forward"
+    y = b.call("aten.mm.default", xs, ws, out=((2, 3), F32))
+    if reduce:
+        y = b.call("gg.all_reduce", y, reduce, TP2, out=((2, 3), F32))
+    b.outputs["out"] = y
+    return b.graph()
+
+
+def product() -> Graph:
+    b = Builder()
+    b.outputs["out"] = b.call("aten.mm.default", b.input("x", (2, 8)), b.input("w", (8, 3)), out=((2, 3), F32))
+    return b.graph()
+
+
+LEAVES = [leaf("x", 2, 8), leaf("w", 8, 3, kind="parameter")]
+REPLICATED = {"tp": Placement("replicate")}
+
+
+def test_row_parallel_with_its_reduction_agrees():
+    said = confirm(capture(product(), [row_parallel(r, "sum") for r in TP2], LEAVES, REPLICATED))
+    assert (said.status, said.counterexample, said.draws) == ("equal", None, 4)
+
+
+def test_missing_reduction_differs_and_shows_small_numbers():
+    said = confirm(capture(product(), [row_parallel(r, None) for r in TP2], LEAVES, REPLICATED))
+    assert said.status == "differs"
+    assert said.differing == ("out",)
+    assert said.ratios is None
+    assert said.counterexample is not None
+    assert str(said.counterexample) == "rank 0, out[0, 0]: 4, specification 8"
+    assert said.counterexample.inputs == {"x": "all ones", "w": "all ones"}
+
+
+def test_partial_sums_satisfy_a_promise_of_partial_sums():
+    graphs = [row_parallel(r, None) for r in TP2]
+    assert confirm(capture(product(), graphs, LEAVES, {"tp": Placement("partial")})).status == "equal"
+    assert confirm(capture(product(), graphs, LEAVES, "infer")).status == "equal"
+
+
+def test_mean_instead_of_sum_names_the_constant_factor():
+    said = confirm(capture(product(), [row_parallel(r, "avg") for r in TP2], LEAVES, REPLICATED))
+    assert said.ratios == {"out": pytest.approx(0.5)}
+
+
+def column_parallel(rank: int, position: int) -> Graph:
+    b = Builder(phase="prelude")
+    x, w = b.input("x", (2, 8)), b.input("w", (8, 4))
+    ws = b.call("aten.slice.Tensor", w, 1, 2 * position, 2 * position + 2, out=((8, 2), F32))
+    b.phase = "forward"
+    b.outputs["out"] = b.call("aten.mm.default", x, ws, out=((2, 2), F32))
+    return b.graph()
+
+
+def wide_product() -> Graph:
+    b = Builder()
+    b.outputs["out"] = b.call("aten.mm.default", b.input("x", (2, 8)), b.input("w", (8, 4)), out=((2, 4), F32))
+    return b.graph()
+
+
+WIDE = [leaf("x", 2, 8), leaf("w", 8, 4, kind="parameter")]
+
+
+def test_shards_in_another_order_break_the_placement_but_are_some_relation():
+    swapped = [column_parallel(r, 1 - r) for r in TP2]
+    assert (
+        confirm(
+            capture(wide_product(), [column_parallel(r, r) for r in TP2], WIDE, {"tp": Placement("shard", 1)})
+        ).status
+        == "equal"
+    )
+    assert confirm(capture(wide_product(), swapped, WIDE, {"tp": Placement("shard", 1)})).status == "differs"
+    assert confirm(capture(wide_product(), swapped, WIDE, "infer")).status == "equal"
+
+
+def test_same_shard_twice_has_no_relation():
+    assert confirm(capture(wide_product(), [column_parallel(r, 0) for r in TP2], WIDE, "infer")).status == "differs"
+
+
+def gradient_like(rank: int, position: int) -> Graph:
+    """A parameter of which the rank holds some columns, and twice that parameter as its 'gradient'."""
+    b = Builder(phase="prelude")
+    w = b.input("w", (8, 4))
+    ws = b.call("aten.slice.Tensor", w, 1, 2 * rank, 2 * rank + 2, out=((8, 2), F32))
+    other = b.call("aten.slice.Tensor", w, 1, 2 * position, 2 * position + 2, out=((8, 2), F32))
+    b.labels[ws] = "w"
+    b.phase = "backward"
+    b.outputs["grad(w)"] = b.call("aten.mul.Scalar", other, 2.0, out=((8, 2), F32))
+    return b.graph()
+
+
+def test_like_means_the_layout_of_the_parameter():
+    b = Builder()
+    b.outputs["grad(w)"] = b.call("aten.mul.Scalar", b.input("w", (8, 4)), 2.0, out=((8, 4), F32))
+    right = capture(b.graph(), [gradient_like(r, r) for r in TP2], WIDE, Like("w"), promise="grad(w)")
+    wrong = capture(b.graph(), [gradient_like(r, 0) for r in TP2], WIDE, Like("w"), promise="grad(w)")
+    assert confirm(right).status == "equal"
+    said = confirm(wrong)
+    assert said.status == "differs"
+    assert said.counterexample is not None
+    assert said.counterexample.rank == 1
+
+
+def looked_up(rows: int, start: int, reduce: bool) -> Graph:
+    b = Builder(phase="prelude")
+    ids, table = b.input("ids", (5,), "int64"), b.input("table", (8, 2))
+    mine = b.call("aten.slice.Tensor", table, 0, start, start + rows, out=((rows, 2), F32))
+    b.phase = "forward"
+    below = b.call("aten.lt.Scalar", ids, start, out=((5,), "bool"))
+    above = b.call("aten.ge.Scalar", ids, start + rows, out=((5,), "bool"))
+    outside = b.call("aten.bitwise_or.Tensor", below, above, out=((5,), "bool"))
+    local = b.call("aten.sub.Tensor", ids, start, out=((5,), "int64"))
+    local = b.call("aten.masked_fill.Scalar", local, outside, 0, out=((5,), "int64"))
+    found = b.call("aten.embedding.default", mine, local, out=((5, 2), F32))
+    mask = b.call("aten.unsqueeze.default", outside, 1, out=((5, 1), "bool"))
+    found = b.call("aten.masked_fill.Scalar", found, mask, 0.0, out=((5, 2), F32))
+    b.outputs["out"] = b.call("gg.all_reduce", found, "sum", TP2, out=((5, 2), F32)) if reduce else found
+    return b.graph()
+
+
+def test_indices_are_drawn_within_the_table_of_the_specification():
+    b = Builder()
+    b.outputs["out"] = b.call(
+        "aten.embedding.default", b.input("table", (8, 2)), b.input("ids", (5,), "int64"), out=((5, 2), F32)
+    )
+    leaves = [leaf("ids", 5, dtype="int64"), leaf("table", 8, 2, kind="parameter")]
+    right = [looked_up(4, 0, True), looked_up(4, 4, True)]
+    wrong = [looked_up(4, 0, True), looked_up(4, 3, True)]
+    assert confirm(capture(b.graph(), right, leaves, REPLICATED)).status == "equal"
+    assert confirm(capture(b.graph(), wrong, leaves, REPLICATED)).status == "differs"
+
+
+def cast_then_reduce(rank: int, narrow: bool) -> Graph:
+    b = Builder()
+    x = b.input("x", (4,))
+    half = b.call("aten.slice.Tensor", x, 0, 2 * rank, 2 * rank + 2, out=((2,), F32))
+    if narrow:
+        half = b.call("aten._to_copy.default", half, out=((2,), "bfloat16"), dtype="bfloat16")
+    kind = "bfloat16" if narrow else F32
+    total = b.call("aten.sum.default", half, out=((), kind))
+    b.outputs["out"] = b.call("gg.all_reduce", total, "sum", TP2, out=((), kind))
+    return b.graph()
+
+
+def test_a_reduction_in_a_narrower_type_differs():
+    b = Builder()
+    b.outputs["out"] = b.call("aten.sum.default", b.input("x", (4,)), out=((), F32))
+    assert (
+        confirm(capture(b.graph(), [cast_then_reduce(r, False) for r in TP2], [leaf("x", 4)], REPLICATED)).status
+        == "equal"
+    )
+
+
+def test_ill_conditioned_but_equal_values_are_not_called_different():
+    """log-sum-exp written with and without the shift, at inputs that make the plain form lose digits."""
+
+    def form(shift: float) -> Graph:
+        b = Builder()
+        x = b.input("x", (6,))
+        y = b.call("aten.add.Scalar", x, shift, out=((6,), F32))
+        y = b.call("aten.sub.Scalar", y, shift, out=((6,), F32))
+        b.outputs["out"] = b.call("aten.mul.Scalar", y, 1e6, out=((6,), F32))
+        return b.graph()
+
+    assert confirm(capture(form(0.0), [form(1e7)] * 2, [leaf("x", 6)], REPLICATED)).status == "equal"
+
+
+@pytest.mark.parametrize(
+    ("op", "reason"),
+    [("aten.from_file.default", "no kernel"), ("mylib.fused.default", "no kernel"), ("aten.add_.Tensor", "mutates")],
+)
+def test_operators_that_cannot_or_must_not_run_give_a_reason(op: str, reason: str):
+    b = Builder()
+    b.outputs["out"] = b.call(op, b.input("x", (6,)), b.input("x", (6,)), out=((6,), F32))
+    said = confirm(capture(b.graph(), [b.graph()] * 2, [leaf("x", 6)], REPLICATED))
+    assert said.status == "not-run"
+    assert reason in said.reason
+
+
+def test_a_capture_too_large_for_numbers_is_not_run():
+    b = Builder()
+    b.outputs["out"] = b.call("aten.exp.default", b.input("x", (100_000, 100_000)), out=((100_000, 100_000), F32))
+    said = confirm(capture(b.graph(), [b.graph()] * 2, [leaf("x", 100_000, 100_000)], REPLICATED))
+    assert said.status == "not-run"
+    assert "GB" in said.reason
+
+
+def test_random_draws_are_functions_of_generator_and_call():
+    def dropout(call: int) -> Graph:
+        b = Builder()
+        x = b.input("x", (50,))
+        b.outputs["out"] = b.call(
+            "aten.native_dropout.default", x, 0.5, True, out=[((50,), F32), ((50,), "bool")], draw=("cpu", call)
+        )
+        return b.graph()
+
+    assert confirm(capture(dropout(0), [dropout(0)] * 2, [leaf("x", 50)], REPLICATED)).status == "equal"
+    assert confirm(capture(dropout(0), [dropout(1)] * 2, [leaf("x", 50)], REPLICATED)).status == "differs"

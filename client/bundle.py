@@ -1,0 +1,47 @@
+"""Fills ``bundled/`` with what the extension needs beside the user's own Python and torch: engine, server, and their pure-Python dependencies.
+
+The dependencies are pinned by hash in ``client/bundled-requirements.txt``; wheels are taken as they are for any platform, native
+accelerators left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUNDLED = ROOT / "bundled"
+LIBRARIES = BUNDLED / "libs"
+PACKAGES = (ROOT / "graphguard", ROOT / "server" / "graphguard_server")
+SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", "tests")
+
+
+def bundle_engine() -> None:
+    """Copy engine, server and launcher."""
+    for package in PACKAGES:
+        shutil.copytree(package, BUNDLED / "engine" / package.name, ignore=SKIPPED)
+    shutil.copy(ROOT / "client" / "launch.py", BUNDLED / "launch.py")
+
+
+def bundle_libraries() -> None:
+    """Install the pinned wheels, then drop what no import needs."""
+    requirements = ROOT / "client" / "bundled-requirements.txt"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q"]
+    # One platform for every host: the wheels are the same but for native accelerators, which are dropped below.
+    options = ["--platform", "manylinux2014_x86_64", "--python-version", "3.11"]
+    options += ["--no-deps", "--only-binary=:all:", "--no-compile", "--require-hashes"]
+    subprocess.run([*pip, "install", *options, "--target", LIBRARIES, "-r", requirements], check=True)
+    for pattern in ("bin", "**/tests", "**/__pycache__", "**/*.so", "**/*.pyd"):
+        for path in [*LIBRARIES.glob(pattern)]:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+if __name__ == "__main__":
+    shutil.rmtree(BUNDLED, ignore_errors=True)
+    bundle_engine()
+    bundle_libraries()

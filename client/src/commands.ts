@@ -1,0 +1,186 @@
+// The commands of the palette.
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import * as vscode from "vscode";
+import { METHODS } from "./protocol";
+import type { Server } from "./server";
+
+const DOCTOR_SECONDS = 120;
+
+export interface Channels {
+  readonly log: vscode.LogOutputChannel;
+}
+
+/** Registers every command that needs only the server. */
+export function registerCommands(context: vscode.ExtensionContext, server: Server, { log }: Channels): void {
+  const commands: Record<string, (...args: never[]) => unknown> = {
+    restartServer: () => server.restart("by command"),
+    showLogs: () => log.show(),
+    checkFile: () => checkFile(server),
+    checkAll: () => run(server, { force: true }),
+    cancelChecks: () => server.request(METHODS.cancel, {}),
+    clearCaches: () => clearCaches(server),
+    explainRule: (rule?: string) => explainRule(server, rule),
+    doctor: () => doctor(server),
+    init: () => writeFirstCheck(server),
+    copyDebugInformation: () => copyDebugInformation(context, server),
+    selectInterpreter: () => selectInterpreter(),
+    openWalkthrough: () => vscode.commands.executeCommand("workbench.action.openWalkthrough", `${context.extension.id}#start`),
+  };
+  for (const [name, handler] of Object.entries(commands)) {
+    context.subscriptions.push(vscode.commands.registerCommand(`graphguard.${name}`, handler));
+  }
+}
+
+async function run(server: Server, params: { uri?: string; force?: boolean }): Promise<void> {
+  const answer = await server.request<{ queued: number }>(METHODS.run, params);
+  if (answer === undefined) {
+    await offer(`GraphGuard does not run: ${notRunning(server)}`, { "Show Logs": "graphguard.showLogs", Restart: "graphguard.restartServer" });
+  } else if (answer.queued === 0) {
+    await offer("GraphGuard found no checks here.", { "Write a First Check": "graphguard.init" });
+  }
+}
+
+function notRunning(server: Server): string {
+  return server.phase.kind === "failed" ? server.phase.problem.headline : "it is starting.";
+}
+
+async function checkFile(server: Server): Promise<void> {
+  const editor = vscode.window.activeTextEditor;
+  if (editor?.document.languageId === "python") {
+    await run(server, { uri: editor.document.uri.toString(), force: true });
+  }
+}
+
+async function clearCaches(server: Server): Promise<void> {
+  const answer = await server.request<{ message: string }>(METHODS.clearCache, {});
+  if (answer !== undefined) {
+    void vscode.window.showInformationMessage(`GraphGuard: ${answer.message}`);
+  }
+}
+
+/** Explains a rule; without one, the rules of the open file's findings are offered first. */
+export async function explainRule(server: Server, rule?: string): Promise<void> {
+  const chosen = rule ?? (await askForRule());
+  if (chosen === undefined) {
+    return;
+  }
+  const answer = await server.request<{ markdown: string }>(METHODS.explain, { rule: chosen });
+  if (answer !== undefined) {
+    await showMarkdown(answer.markdown);
+  }
+}
+
+async function askForRule(): Promise<string | undefined> {
+  const codes = vscode.languages
+    .getDiagnostics()
+    .flatMap(([, diagnostics]) => diagnostics)
+    .filter((diagnostic) => diagnostic.source === "graphguard")
+    .map(({ code }) => String(typeof code === "object" ? code.value : code));
+  const found = [...new Set(codes)].sort();
+  if (found.length === 0) {
+    return vscode.window.showInputBox({ prompt: "Rule to explain", placeHolder: "missing-reduction" });
+  }
+  return vscode.window.showQuickPick(found, { placeHolder: "Rule to explain" });
+}
+
+export async function showMarkdown(content: string): Promise<void> {
+  const document = await vscode.workspace.openTextDocument({ language: "markdown", content });
+  await vscode.commands.executeCommand("markdown.showPreviewToSide", document.uri);
+}
+
+async function doctor(server: Server): Promise<void> {
+  const phase = server.phase;
+  if (phase.kind === "failed") {
+    await offer(`${phase.problem.headline} ${phase.problem.nextStep}`, {
+      "Select Interpreter": "graphguard.selectInterpreter",
+      "Show Logs": "graphguard.showLogs",
+    });
+    return;
+  }
+  const { text } = await commandLine(server, ["doctor"]);
+  const document = await vscode.workspace.openTextDocument({ language: "plaintext", content: text });
+  await vscode.window.showTextDocument(document, { preview: true });
+}
+
+async function writeFirstCheck(server: Server): Promise<void> {
+  const folder = vscode.workspace.workspaceFolders?.[0];
+  if (folder === undefined) {
+    await offer("GraphGuard writes a first check into a folder: open one first.", { "Open Folder": "vscode.openFolder" });
+    return;
+  }
+  const before = new Set(await pythonFiles());
+  const { text, ok } = await commandLine(server, ["init"], folder.uri.fsPath);
+  if (!ok) {
+    await offer(`GraphGuard wrote no check: ${text.trim().split("\n").at(-1) ?? ""}`, { "Show Logs": "graphguard.showLogs" });
+    return;
+  }
+  const written = (await pythonFiles()).find((file) => !before.has(file));
+  if (written !== undefined) {
+    await vscode.window.showTextDocument(vscode.Uri.parse(written));
+  }
+}
+
+async function pythonFiles(): Promise<string[]> {
+  return (await vscode.workspace.findFiles("**/*.py", "**/{.venv,node_modules}/**")).map((uri) => uri.toString());
+}
+
+/** Runs the command line of the engine that the server uses. */
+async function commandLine(server: Server, args: readonly string[], cwd?: string): Promise<{ text: string; ok: boolean }> {
+  const phase = server.phase;
+  if (phase.kind !== "running") {
+    return { text: notRunning(server), ok: false };
+  }
+  const command = server.commandLine(phase.interpreter, args);
+  const title = `GraphGuard: ${args.join(" ")}`;
+  return vscode.window.withProgress({ location: vscode.ProgressLocation.Window, title }, async () => {
+    try {
+      const { stdout, stderr } = await promisify(execFile)(command.command, command.args, { cwd, timeout: DOCTOR_SECONDS * 1000 });
+      return { text: stdout + stderr, ok: true };
+    } catch (error) {
+      // A doctor that found something ends with a status of its own; what it printed is the answer.
+      const { stdout = "", stderr = "", message } = error as { stdout?: string; stderr?: string; message: string };
+      return { text: stdout + stderr || message, ok: false };
+    }
+  });
+}
+
+async function copyDebugInformation(context: vscode.ExtensionContext, server: Server): Promise<void> {
+  const answer = await server.request<{ text: string }>(METHODS.debugInformation, {});
+  const text = [
+    `GraphGuard ${String(context.extension.packageJSON.version)}, ${vscode.env.appName} ${vscode.version}, ${process.platform} ${process.arch}`,
+    `server: ${server.phase.kind}${server.phase.kind === "failed" ? `: ${server.phase.problem.headline}` : ""}`,
+    answer?.text ?? "(the server does not answer)",
+  ].join("\n");
+  await vscode.env.clipboard.writeText(text);
+  void vscode.window.showInformationMessage("GraphGuard: debug information copied.");
+}
+
+async function selectInterpreter(): Promise<void> {
+  const python = vscode.extensions.getExtension("ms-python.python");
+  const choices = [
+    ...(python === undefined ? [] : [{ label: "Choose with the Python extension", command: "python.setInterpreter" }]),
+    { label: "Choose a file", command: undefined },
+  ];
+  const choice = choices.length === 1 ? choices[0] : await vscode.window.showQuickPick(choices, { placeHolder: "The Python that your project runs in" });
+  if (choice === undefined) {
+    return;
+  }
+  if (choice.command !== undefined) {
+    await vscode.commands.executeCommand(choice.command);
+    return;
+  }
+  const picked = await vscode.window.showOpenDialog({ title: "A Python executable with torch", canSelectMany: false });
+  if (picked?.[0] !== undefined) {
+    await vscode.workspace.getConfiguration("graphguard").update("interpreter", picked[0].fsPath, vscode.ConfigurationTarget.Global);
+  }
+}
+
+/** Shows a message whose buttons run commands: every message comes with its next step. */
+export async function offer(message: string, buttons: Record<string, string>): Promise<void> {
+  const chosen = await vscode.window.showWarningMessage(message, ...Object.keys(buttons));
+  const command = chosen === undefined ? undefined : buttons[chosen];
+  if (command !== undefined) {
+    await vscode.commands.executeCommand(command);
+  }
+}

@@ -1,0 +1,165 @@
+// Which Python runs the server and traces checks, and whether it can.
+import { execFile } from "node:child_process";
+import * as fs from "node:fs";
+import * as os from "node:os";
+import * as path from "node:path";
+import { promisify } from "node:util";
+
+export const OLDEST_PYTHON = [3, 11] as const;
+export const OLDEST_TORCH = [2, 10] as const;
+
+const PROBE_SECONDS = 30;
+
+/** Reads versions only: importing torch would take seconds. */
+const PROBE = `
+import importlib.metadata, json, sys
+try:
+    torch = importlib.metadata.version("torch")
+except importlib.metadata.PackageNotFoundError:
+    torch = None
+print(json.dumps({"executable": sys.executable, "python": list(sys.version_info[:3]), "torch": torch}))
+`;
+
+/** Where a candidate comes from, in the words of messages. */
+export type Origin =
+  | "setting graphguard.interpreter"
+  | "Python Environments extension"
+  | "Python extension"
+  | "folder .venv of the workspace"
+  | "PATH";
+
+export interface Candidate {
+  readonly path: string;
+  readonly origin: Origin;
+}
+
+export interface Interpreter extends Candidate {
+  readonly python: readonly [number, number, number];
+  readonly torch: string;
+}
+
+/** Why no interpreter can be used: a headline that stands alone, and the next step. */
+export interface Problem {
+  readonly kind: "no-python" | "does-not-start" | "old-python" | "no-torch" | "old-torch";
+  readonly headline: string;
+  readonly nextStep: string;
+}
+
+export interface Answer {
+  readonly executable: string;
+  readonly python: readonly [number, number, number];
+  readonly torch: string | null;
+}
+
+/** Runs a Python and reads what it says of itself; rejects where it does not start. */
+export type Probe = (executable: string) => Promise<Answer>;
+
+export const probe: Probe = async (executable) => {
+  const { stdout } = await promisify(execFile)(executable, ["-c", PROBE], {
+    cwd: os.tmpdir(),
+    env: { ...process.env, PYTHONIOENCODING: "utf-8", PYTHONUTF8: "1" },
+    timeout: PROBE_SECONDS * 1000,
+    windowsHide: true,
+    // Without a shell Node refuses the .bat and .cmd shims of some environments.
+    shell: /\.(bat|cmd)$/i.test(executable),
+  });
+  return JSON.parse(stdout.trim().split("\n").at(-1) ?? "") as Answer;
+};
+
+/** Judges the first candidate: the user's choice is never passed over in silence for another one. */
+export async function judge(candidates: readonly Candidate[], ask: Probe): Promise<Interpreter | Problem> {
+  const candidate = candidates[0];
+  if (candidate === undefined) {
+    return {
+      kind: "no-python",
+      headline: "GraphGuard found no Python.",
+      nextStep: `Install Python ${OLDEST_PYTHON.join(".")} or newer with torch, or name one in the setting graphguard.interpreter.`,
+    };
+  }
+  let answer: Answer;
+  try {
+    answer = await ask(candidate.path);
+  } catch (error) {
+    return {
+      kind: "does-not-start",
+      headline: `GraphGuard could not run ${candidate.path} (from ${candidate.origin}): ${firstLine(error)}`,
+      nextStep: "Choose another interpreter.",
+    };
+  }
+  return suits(candidate, answer);
+}
+
+function suits(candidate: Candidate, answer: Answer): Interpreter | Problem {
+  const python = answer.python.join(".");
+  const where = `${candidate.path} (from ${candidate.origin})`;
+  if (isOlder(answer.python, OLDEST_PYTHON)) {
+    return {
+      kind: "old-python",
+      headline: `GraphGuard needs Python ${OLDEST_PYTHON.join(".")} or newer; ${where} is Python ${python}.`,
+      nextStep: "Choose an environment with a newer Python.",
+    };
+  }
+  if (answer.torch === null) {
+    return {
+      kind: "no-torch",
+      headline: `GraphGuard traces with your torch; ${where} has none.`,
+      nextStep: `Choose the environment that your project runs in, or install torch there: "${candidate.path}" -m pip install torch`,
+    };
+  }
+  if (isOlder(answer.torch.split(/[.+]/).map(Number), OLDEST_TORCH)) {
+    return {
+      kind: "old-torch",
+      headline: `GraphGuard needs torch ${OLDEST_TORCH.join(".")} or newer; ${where} has torch ${answer.torch}.`,
+      nextStep: `Upgrade it ("${candidate.path}" -m pip install --upgrade torch) or choose another environment.`,
+    };
+  }
+  return { ...candidate, python: answer.python, torch: answer.torch };
+}
+
+function isOlder(version: readonly number[], than: readonly [number, number]): boolean {
+  const [major = 0, minor = 0] = version;
+  return major < than[0] || (major === than[0] && minor < than[1]);
+}
+
+function firstLine(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text.split("\n")[0] ?? text;
+}
+
+/** Replaces ``~``, ``${workspaceFolder}`` and ``${env:NAME}``, and finds the executable of an environment's folder. */
+export function executableOf(setting: string, folder: string | undefined): string {
+  const text = setting
+    .trim()
+    .replace(/^~(?=$|[\\/])/, os.homedir())
+    .replaceAll("${workspaceFolder}", folder ?? "")
+    .replace(/\$\{env:([^}]+)\}/g, (_, name: string) => process.env[name] ?? "");
+  const absolute = path.isAbsolute(text) || !/[\\/]/.test(text) ? text : path.resolve(folder ?? "", text);
+  return inEnvironment(absolute) ?? absolute;
+}
+
+/** The Python inside the folder of an environment, if there is one. */
+export function inEnvironment(folder: string): string | undefined {
+  const names = process.platform === "win32" ? ["Scripts/python.exe", "python.exe"] : ["bin/python", "bin/python3"];
+  return names.map((name) => path.join(folder, name)).find((file) => fs.existsSync(file));
+}
+
+/** The first Python on the search path. */
+export function onSearchPath(searchPath = process.env["PATH"] ?? ""): string | undefined {
+  const names = process.platform === "win32" ? ["python.exe"] : ["python3", "python"];
+  for (const folder of searchPath.split(path.delimiter).filter(Boolean)) {
+    const found = names.map((name) => path.join(folder, name)).find((file) => isExecutable(file));
+    if (found !== undefined) {
+      return found;
+    }
+  }
+  return undefined;
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    fs.accessSync(file, fs.constants.X_OK);
+    return fs.statSync(file).size > 0; // the Windows store's placeholder has size 0
+  } catch {
+    return false;
+  }
+}

@@ -8,10 +8,24 @@ from graphguard.report.pages import pages, write
 from graphguard.report.registry import UnknownRuleError, explain, listing, rule, severity_of
 
 DOCS = Path(__file__).parents[3] / "docs" / "rules"
-PROMISED = """
-    missing-reduction extra-reduction wrong-scale wrong-shard wrong-group nonlinear-on-partial gradient-not-reduced lower-precision
-    dead-collective collective-mismatch wrong-relation conflicting-relations unproved unsupported-operator ambiguous-parameter trace-error
-""".split()
+PROMISED = [
+    "missing-reduction",
+    "extra-reduction",
+    "wrong-scale",
+    "wrong-shard",
+    "wrong-group",
+    "nonlinear-on-partial",
+    "gradient-not-reduced",
+    "lower-precision",
+    "dead-collective",
+    "collective-mismatch",
+    "wrong-relation",
+    "conflicting-relations",
+    "unproved",
+    "unsupported-operator",
+    "ambiguous-parameter",
+    "trace-error",
+]
 
 
 def test_every_promised_rule_is_there():

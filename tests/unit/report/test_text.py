@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 
 from graphguard.ir import Span
@@ -88,7 +89,7 @@ def test_a_long_line_is_cut_around_the_mark():
     start = 16 + 6 * 40
     diagnostic = replace(MISSING, span=Span(FILE, 10, start, 10, start + 12), related=(), fixes=())
     shown = text.findings(replace(BROKEN, diagnostics=(diagnostic,)), sources(source), Page(60)).splitlines()
-    line, carets = next((a, b) for a, b in zip(shown, shown[1:], strict=False) if "^" in b)
+    line, carets = next((a, b) for a, b in itertools.pairwise(shown) if "^" in b)
     assert len(line) <= 60
     assert line[carets.index("^") : carets.rindex("^") + 1] == "self.down(h)"
     assert line.startswith("10 | ...")

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from graphguard.confirm.operators import UnrunnableError, call
-from graphguard.confirm.replay import Values, reduction
-from graphguard.ir import Capture, Graph, Placement, Promise, Var
+from graphguard.confirm.elements import extents
+from graphguard.confirm.operators import UnrunnableError
+from graphguard.confirm.replay import Values, reduction, run_ranks
+from graphguard.ir import Capture, Graph, Node, Placement, Promise
 from graphguard.ir.capture import Like
+from graphguard.ir.graph import COLLECTIVES
+from graphguard.ir.joining import join
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,7 @@ class Slack:
         return ~same
 
 
-def comparisons(
-    capture: Capture, promise: Promise, expected: torch.Tensor, ranks: Sequence[Values]
-) -> list[list[Comparison]]:
+def comparisons(capture: Capture, promise: Promise, spec: Values, ranks: Sequence[Values]) -> list[list[Comparison]]:
     """Alternatives, of which one must hold in all its comparisons; raises :class:`UnrunnableError`."""
     held = {
         rank: values[graph.outputs[promise.name]]
@@ -70,38 +71,58 @@ def comparisons(
     if not held:
         raise UnrunnableError(f"no rank has '{promise.name}'")
     if isinstance(promise.wanted, Like):
-        return [list(_like(capture, promise.wanted, expected, held))]
+        return [list(_like(capture, promise.name, promise.wanted.leaf, spec, held))]
+    expected = promised(capture, promise.name, spec)
+    if expected is None:
+        raise UnrunnableError(f"the specification has no output '{promise.name}'")
     if isinstance(promise.wanted, dict):
         return [list(_placed(capture, promise.wanted, expected, held))]
     return [list(alternative) for alternative in _inferred(capture, expected, held)]
 
 
+def promised(capture: Capture, name: str, spec: Values) -> torch.Tensor | None:
+    """The specification's value of an output, if it has one of that name."""
+    assert capture.spec is not None
+    var = capture.spec.outputs.get(name)
+    return None if var is None else spec[var]
+
+
 def _like(
-    capture: Capture, wanted: Like, expected: torch.Tensor, held: Mapping[int, torch.Tensor]
+    capture: Capture, name: str, tensor: str, spec: Values, held: Mapping[int, torch.Tensor]
 ) -> Iterator[Comparison]:
+    """A rank's gradient of a parameter must be what its prelude makes of the specification's gradients.
+
+    The prelude computes the rank's parameter from leaves; it computes the gradient from the leaves' gradients in the same way.
+    """
+    leaves = {}
+    before, _, after = name.rpartition(tensor)
+    for leaf in capture.leaves:
+        value = promised(capture, before + leaf.name + after, spec)
+        leaves[leaf.name] = torch.zeros(extents(leaf.type), dtype=torch.float64) if value is None else value
+    preludes = [prelude_of(graph, tensor if rank in held else None) for rank, graph in enumerate(capture.ranks)]
+    if any(node.op in COLLECTIVES for graph in preludes for node in graph.nodes):
+        # What a collective gives depends on all members, so all must compute what they give to it.
+        preludes = [
+            prelude_of(graph, tensor if rank in held else None, whole=True) for rank, graph in enumerate(capture.ranks)
+        ]
+    needed = run_ranks(join(tuple(preludes)), preludes, leaves)
     for rank, found in held.items():
-        yield Comparison(laid_out(capture.ranks[rank], wanted.leaf, expected), found, rank)
+        yield Comparison(needed[rank][preludes[rank].outputs[tensor]], found, rank)
 
 
-def laid_out(graph: Graph, leaf: str, value: torch.Tensor) -> torch.Tensor:
-    """What a rank's prelude makes of a leaf, applied to another value of the leaf's shape."""
-    start = next((var for var, name in graph.inputs.items() if name == leaf), None)
-    if start is None:
-        raise UnrunnableError(f"a rank does not use '{leaf}', whose layout was promised")
-    values: Values = {start: value}
-    last = start
-    for node in graph.nodes:
-        operands = list(node.operands())
-        if node.phase == "prelude" and operands and all(operand in values for operand in operands):
-            # Layout moves elements, whatever their type: the declared types are the leaf's.
-            values.update(zip(node.outs, call(graph, node, values, frozenset()), strict=False))
-            last = node.outs[0] if node.outs else last
-    return values[_held_by_rank(graph, values, last)]
-
-
-def _held_by_rank(graph: Graph, values: Mapping[Var, torch.Tensor], last: Var) -> Var:
-    """The value that the rank goes on with: labelled as its own, else the prelude's last."""
-    return next((var for var in graph.labels if var in values), last)
+def prelude_of(graph: Graph, tensor: str | None, whole: bool = False) -> Graph:
+    """The part of a rank's prelude that makes one tensor of its own (None: nothing), as its only output; ``whole``: all of the prelude."""
+    labelled = {name: var for var, name in (*graph.inputs.items(), *graph.labels.items())}
+    if tensor is not None and tensor not in labelled:
+        raise UnrunnableError(f"a rank does not hold '{tensor}', whose layout was promised")
+    needed = set() if tensor is None else {labelled[tensor]}
+    nodes: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.phase == "prelude" and (whole or needed.intersection(node.outs)):
+            nodes.append(node)
+            needed.update(node.operands())
+    outputs = {} if tensor is None else {tensor: labelled[tensor]}
+    return replace(graph, nodes=tuple(reversed(nodes)), outputs=outputs, symbols={})
 
 
 def _placed(

@@ -45,18 +45,15 @@ class Trial:
 
     def run(self, draw: Draw) -> list[Failure]:
         """Run one draw; the promises that it refutes."""
-        spec = self.capture.spec
-        assert spec is not None
         leaves = leaf_values(self.capture, draw, self.ranges)
         expected, found = self._both(leaves)
         self.draws += 1
         strict = draw.scale < 1 or draw.style != "normal"
         doubtful: dict[str, list[list[Comparison]]] = {}
         for promise in self.promises:
-            value = expected[spec.outputs[promise.name]]
-            if value.numel() == 0 or bool(torch.isfinite(value).any()):
+            alternatives = comparisons(self.capture, promise, expected, found)
+            if any(_has_numbers(comparison.expected) for comparison in alternatives[0]):
                 self.defined.add(promise.name)
-            alternatives = comparisons(self.capture, promise, value, found)
             if _refuted(alternatives, Slack(0.0, strict)):
                 doubtful[promise.name] = alternatives
         if not doubtful:
@@ -93,6 +90,10 @@ class Trial:
             )
             for promise in self.promises
         }
+
+
+def _has_numbers(value: torch.Tensor) -> bool:
+    return value.numel() == 0 or bool(torch.isfinite(value).any())
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -120,6 +120,7 @@ def gradient_like(rank: int, position: int) -> Graph:
 def test_like_means_the_layout_of_the_parameter():
     b = Builder()
     b.outputs["grad(w)"] = b.call("aten.mul.Scalar", b.input("w", (8, 4)), 2.0, out=((8, 4), F32))
+    # leaves without a gradient of their own count as zero
     right = capture(b.graph(), [gradient_like(r, r) for r in TP2], WIDE, Like("w"), promise="grad(w)")
     wrong = capture(b.graph(), [gradient_like(r, 0) for r in TP2], WIDE, Like("w"), promise="grad(w)")
     assert confirm(right).status == "equal"

@@ -1,0 +1,1 @@
+"""What users declare, the relations of inputs and parameters, and the way from a check to its report."""

@@ -29,7 +29,7 @@ def is_ours(path: str) -> bool:
 
 def is_own_code(path: str) -> bool:
     """Whether a file is the user's, editable installs included: not installed, not the standard library's, not ours."""
-    if path.startswith("<") or path.startswith((*_STANDARD, _OURS)):
+    if path.startswith(("<", *_STANDARD, _OURS)):
         return False
     return not any(part in _INSTALLED for part in Path(path).parts)
 

@@ -1,0 +1,164 @@
+"""Finds ``@gg.check`` functions by reading files, without running anything."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphguard.checks.api import as_mesh
+from graphguard.checks.configuration import Configuration
+from graphguard.ir import CheckRef, Span, Trouble
+
+_SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "build", "dist"))
+
+
+class DiscoveryError(ValueError):
+    """A path or a check that was asked for does not exist; the message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheck:
+    """A check as its file declares it.
+
+    ``meshes`` is None where they are computed: only running the file tells.  A file that does not parse is found as one entry with a
+    ``trouble`` and no name.
+    """
+
+    ref: CheckRef
+    meshes: tuple[dict[str, int], ...] | None = None
+    trouble: Trouble | None = None
+
+
+def discover(paths: Sequence[Path], configuration: Configuration) -> list[FoundCheck]:
+    """The checks in files, folders and ``file.py::name`` selectors; without any, those of the configured patterns.
+
+    Raises ``DiscoveryError``.
+    """
+    found: list[FoundCheck] = []
+    for path in paths or _configured(configuration):
+        found += _selected(str(path), configuration.root)
+    unique = {(check.ref.id, check.ref.span): check for check in found}
+    return list(unique.values())
+
+
+def _configured(configuration: Configuration) -> list[Path]:
+    files = {file for pattern in configuration.checks for file in configuration.root.glob(pattern)}
+    return sorted(file for file in files if file.is_file())
+
+
+def _selected(selector: str, root: Path) -> list[FoundCheck]:
+    path, _, name = selector.partition("::")
+    file = Path(path).absolute()
+    if file.is_dir() and not name:
+        return [check for inner in _python_files(file) for check in _in_file(inner, root)]
+    if not file.is_file():
+        raise DiscoveryError(f"no such file or folder: {path}")
+    checks = _in_file(file, root)
+    if not name:
+        return checks
+    chosen = [check for check in checks if check.ref.name == name or check.trouble is not None]
+    if not chosen:
+        names = ", ".join(check.ref.name for check in checks)
+        raise DiscoveryError(f"{path} has no check named {name!r}; it has {names or 'none'}")
+    return chosen
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    for inner, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
+        yield from (Path(inner, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def _in_file(file: Path, root: Path) -> list[FoundCheck]:
+    path = str(file)
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+        return checks_in(path, text, str(root))
+    except SyntaxError as error:
+        span = Span(path, error.lineno or 1, error.offset or 1, error.end_lineno or 0, error.end_offset or 0)
+        message = f"SyntaxError: {error.msg}"
+    except (UnicodeDecodeError, ValueError) as error:
+        span, message = Span(path, 1), f"this file cannot be read as Python: {error}"
+    reference = CheckRef(identifier(path, "", str(root)), "", span)
+    return [FoundCheck(reference, trouble=Trouble("trace-error", message, span))]
+
+
+def identifier(path: str, name: str, root: str) -> str:
+    """``path::name`` relative to the project; a file outside of it keeps its absolute path."""
+    relative = os.path.relpath(path, root)
+    shown = path if relative.startswith("..") else Path(relative).as_posix()
+    return f"{shown}::{name}" if name else shown
+
+
+def checks_in(path: str, text: str, root: str) -> list[FoundCheck]:
+    """The checks that a file's text declares; raises ``SyntaxError``."""
+    if "graphguard" not in text:
+        return []
+    tree = ast.parse(text, path)
+    names = _Names(tree)
+    lines = text.splitlines()
+    found = []
+    for function in _functions(tree.body):
+        for decorator in function.decorator_list:
+            if isinstance(decorator, ast.Call) and names.is_check(decorator.func):
+                span = _name_span(path, function, lines)
+                reference = CheckRef(identifier(path, function.name, root), function.name, span)
+                found.append(FoundCheck(reference, _literal_meshes(decorator)))
+    return found
+
+
+def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
+    """The functions that importing the file defines in the module itself."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef):
+            yield statement
+        elif isinstance(statement, ast.If | ast.Try | ast.With):
+            yield from _functions(statement.body)
+            yield from _functions(getattr(statement, "orelse", []))
+
+
+class _Names:
+    """What a file calls GraphGuard and its ``check``."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._modules: set[str] = set()
+        self._functions: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                self._modules.update(one.asname or one.name for one in node.names if one.name == "graphguard")
+            elif isinstance(node, ast.ImportFrom) and node.module in ("graphguard", "graphguard.checks.api"):
+                self._functions.update(one.asname or one.name for one in node.names if one.name == "check")
+
+    def is_check(self, function: ast.expr) -> bool:
+        """Whether an expression names ``graphguard.check``."""
+        if isinstance(function, ast.Name):
+            return function.id in self._functions
+        return (
+            isinstance(function, ast.Attribute)
+            and function.attr == "check"
+            and isinstance(function.value, ast.Name)
+            and function.value.id in self._modules
+        )
+
+
+def _literal_meshes(call: ast.Call) -> tuple[dict[str, int], ...] | None:
+    value = next((one.value for one in call.keywords if one.arg == "mesh"), call.args[0] if call.args else None)
+    if value is None:
+        return None
+    try:
+        mesh = ast.literal_eval(value)
+        meshes = tuple(as_mesh(one) for one in (mesh if isinstance(mesh, list | tuple) else [mesh]))
+    except ValueError:
+        return None
+    return meshes or None
+
+
+def _name_span(path: str, function: ast.FunctionDef, lines: list[str]) -> Span:
+    line = lines[function.lineno - 1]
+    match = re.compile(r"def\s+" + re.escape(function.name)).search(line)
+    end = match.end() if match else len(line)
+    return Span(path, function.lineno, end - len(function.name) + 1, function.lineno, end + 1)

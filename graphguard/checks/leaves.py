@@ -1,0 +1,65 @@
+"""The leaves of a check while a program is recorded: each made once, on first use, and known by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from graphguard.checks.inputs import Input
+from graphguard.checks.outputs import OutputType
+from graphguard.checks.parameters import State
+from graphguard.ir import Leaf, TensorType
+from graphguard.trace.capture import Recording
+from graphguard.trace.constants import constant_of
+
+
+class Leaves:
+    """Makes the graph inputs of one recording; every program of a check makes the same ones."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._made: dict[str, tuple[Leaf, Any]] = {}
+
+    def of_input(self, one: Input) -> Any:
+        """The leaf of an input; names of parameters and inputs may coincide, their leaves do not."""
+        leaf = one.as_leaf()
+        return self._make(leaf, one.value)
+
+    def of_state(self, state: State) -> Any:
+        """The leaf of one of the specification's parameters or buffers.
+
+        A buffer that was built as a table (a mask, a rotary table) keeps its values; one that starts out uniform (running statistics) is unknown.
+        """
+        value = self._recording.known(state.tensor) if state.kind == "buffer" else None
+        if value is not None and not is_table(value):
+            value = None
+        return self._make(Leaf(state.name, state.kind, type_of(state.tensor)), value)
+
+    def of_cotangent(self, output: OutputType) -> Any:
+        """The gradient that arrives at an output of the specification."""
+        return self._make(Leaf(f"cotangent({output.name})", "cotangent", TensorType(output.shape, output.dtype)), None)
+
+    def found(self) -> tuple[Leaf, ...]:
+        """Every leaf made so far, in order."""
+        return tuple(leaf for leaf, _ in self._made.values())
+
+    def _make(self, leaf: Leaf, value: Any) -> Any:
+        if leaf.name not in self._made:
+            dtype = getattr(torch, leaf.type.dtype)
+            tensor = self._recording.leaf(leaf.name, leaf.type.shape, dtype, value=value)
+            if value is not None:
+                leaf = replace(leaf, value=constant_of(value))
+            self._made[leaf.name] = leaf, tensor
+        return self._made[leaf.name][1]
+
+
+def type_of(tensor: Any) -> TensorType:
+    """Shape and element type of a tensor."""
+    return TensorType(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def is_table(value: torch.Tensor) -> bool:
+    """Whether a tensor holds more than one distinct value."""
+    return value.numel() > 1 and bool((value != value.flatten()[0]).any())

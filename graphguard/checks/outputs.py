@@ -1,0 +1,109 @@
+"""What a program returns, by name: ``out``, ``out[0]``, ``out["logits"]``; and the relations promised of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from graphguard.checks.placements import Layout, Mesh, as_layout, layouts_between
+from graphguard.ir import Placement
+from graphguard.trace.errors import TracingError
+
+
+@dataclass(frozen=True, slots=True)
+class OutputType:
+    """An output of the specification, as the ranks need to know it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    differentiable: bool
+
+
+def named_outputs(value: Any, name: str = "out") -> Iterator[tuple[str, Any]]:
+    """Every tensor in what a program returned, with its name; numbers count as tensors, None and other objects are left out."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, bool | int | float):
+        yield name, torch.tensor(value)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from named_outputs(item, f'{name}["{key}"]')
+    elif isinstance(value, tuple | list):
+        for index, item in enumerate(value):
+            yield from named_outputs(item, f"{name}[{index}]")
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from named_outputs(getattr(value, field.name), f"{name}.{field.name}")
+
+
+def matched_names(names: list[str], specification: list[str]) -> dict[str, str]:
+    """The implementation's output names as the specification's; two programs with one output each mean the same one."""
+    if len(names) == 1 and len(specification) == 1:
+        return {names[0]: specification[0]}
+    return {name: name for name in names}
+
+
+def promised_layouts(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> dict[str, Layout]:
+    """The layouts that ``out_relations`` promises, by output; none for ``"infer"``.  Raises ``TracingError``."""
+    if isinstance(out_relations, str):
+        if out_relations == "infer":
+            return {}
+        if out_relations == "replicate":
+            return {one.name: {axis: Placement("replicate") for axis in mesh.sizes} for one in outputs}
+        raise TracingError(
+            "trace-error", f"out_relations is 'infer', 'replicate' or placements by mesh axis; found {out_relations!r}"
+        )
+    rows = _rows(out_relations, outputs, mesh)
+    return {
+        one.name: _complete(as_layout(row, mesh, len(one.shape), f"out_relations of '{one.name}'"), mesh)
+        for one, row in rows
+        if row is not None and row != "infer"
+    }
+
+
+def _rows(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> list[tuple[OutputType, Any]]:
+    if isinstance(out_relations, Mapping):
+        if set(out_relations) <= set(mesh.sizes):
+            return [(one, out_relations) for one in outputs]
+        named = {one.name: one for one in outputs}
+        keys = {key: named.get(key) or named.get(f'out["{key}"]') for key in out_relations}
+        for key, one in keys.items():
+            if one is None:
+                raise TracingError(
+                    "trace-error", f"out_relations speaks of {key!r}; the outputs are {', '.join(named)}"
+                )
+        return [(one, out_relations[key]) for key, one in keys.items() if one is not None]
+    if len(out_relations) != len(outputs):
+        raise TracingError(
+            "trace-error",
+            f"out_relations has {len(out_relations)} entries for {len(outputs)} outputs: {', '.join(one.name for one in outputs)}",
+        )
+    return list(zip(outputs, out_relations, strict=True))
+
+
+def _complete(layout: Layout, mesh: Mesh) -> Layout:
+    """A promise names every axis; DTensor's default is replication."""
+    return {axis: layout.get(axis, Placement("replicate")) for axis in mesh.sizes}
+
+
+def cotangent_layout(output: OutputType, local: tuple[int, ...], promised: Layout | None, mesh: Mesh) -> Layout:
+    """How the gradient of an output reaches this rank: placed as the output is.
+
+    Raises ``TracingError`` where the shapes leave more than one reading.
+    """
+    if promised is not None:
+        return promised
+    layouts = layouts_between(output.shape, local, mesh)
+    if len(layouts) == 1:
+        return layouts[0]
+    raise TracingError(
+        "trace-error",
+        f"gradients need to know how output '{output.name}' is placed: "
+        f"it is {list(output.shape)} in the specification and {list(local)} on this rank\n"
+        "fix: give out_relations in the Refinement, or grads=False to check the outputs only",
+    )

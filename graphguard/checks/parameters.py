@@ -1,0 +1,221 @@
+"""How a rank's parameters and buffers come from the specification's: declared by DTensor or Megatron, inferred from shapes, or loaded.
+
+Whatever the source, the result is the same: ordinary torch operations in the prelude put the specification's leaves into the rank's tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from graphguard.checks.placements import (
+    Layout,
+    Mesh,
+    describe,
+    dtensor_layout,
+    group_ranks,
+    layouts_between,
+    local_part,
+)
+from graphguard.trace.errors import TracingError
+
+RULE = "ambiguous-parameter"
+# What wrappers put into the qualified names of the modules they wrap.
+_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A parameter or persistent buffer of a module: its qualified name, further names of the same tensor, and the module that owns it."""
+
+    name: str
+    kind: Literal["parameter", "buffer"]
+    tensor: Any
+    owners: tuple[Any, ...]
+    aliases: tuple[str, ...] = ()
+
+
+def states_of(module: torch.nn.Module) -> list[State]:
+    """The parameters and persistent buffers of a module, tied ones once; ``owners`` are innermost first."""
+    found: dict[int, State] = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        for kind, name, tensor in _own_states(owner):
+            full = f"{path}.{name}" if path else name
+            known = found.get(id(tensor))
+            if known is None:
+                found[id(tensor)] = State(full, kind, tensor, tuple(_owners(module, path)))
+            elif full != known.name:
+                found[id(tensor)] = State(known.name, known.kind, tensor, known.owners, (*known.aliases, full))
+    return list(found.values())
+
+
+def _own_states(module: torch.nn.Module) -> Iterator[tuple[Literal["parameter", "buffer"], str, Any]]:
+    for name, parameter in module._parameters.items():  # noqa: SLF001 - named_parameters hides which module owns what
+        if parameter is not None:
+            yield "parameter", name, parameter
+    for name, buffer in module._buffers.items():  # noqa: SLF001
+        if buffer is not None and name not in module._non_persistent_buffers_set:  # noqa: SLF001 - the only place that knows
+            yield "buffer", name, buffer
+
+
+def _owners(root: torch.nn.Module, path: str) -> Iterator[Any]:
+    while path:
+        yield root.get_submodule(path)
+        path = path.rpartition(".")[0]
+    yield root
+
+
+def plain_name(name: str) -> str:
+    """A qualified name without what wrappers such as DDP and activation checkpointing add to it."""
+    return _WRAPPERS.sub("", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A tensor of the rank and the leaf that it is a part of; ``part`` cuts it out of the leaf, ``text`` says how."""
+
+    state: State
+    source: State
+    layout: Layout
+    stride: int = 1
+
+    def part(self, whole: Any, mesh: Mesh) -> Any:
+        """The rank's part of the leaf."""
+        if self.stride == 1:
+            return local_part(whole, self.layout, mesh)
+        ((axis, placement),) = self.layout.items()
+        return _strided_part(whole, placement.dim, mesh.sizes[axis], mesh.coordinates[axis], self.stride)
+
+
+def relate(spec: Iterable[State], impl: Iterable[State], mesh: Mesh) -> list[Related]:
+    """The leaf and the layout of every tensor of the rank.
+
+    Raises ``TracingError`` (rule ``ambiguous-parameter``) naming the first parameter for which there is none, or more than one.
+    """
+    whole = {plain_name(name): state for state in spec for name in (state.name, *state.aliases)}
+    return [_related(state, whole, mesh) for state in impl]
+
+
+def _related(state: State, whole: Mapping[str, State], mesh: Mesh) -> Related:
+    for name in (state.name, *state.aliases):
+        source = whole.get(plain_name(name))
+        if source is not None:
+            layout, stride = _layout(state, tuple(source.tensor.shape), mesh)
+            return Related(state, source, layout, stride)
+    raise TracingError(
+        RULE,
+        f"{state.kind} '{state.name}' of the implementation has no counterpart in the specification\n"
+        f"the specification has {_some(list(whole))}\n"
+        "fix: give the two the same name, or load=f(spec_state_dict, impl, mesh) in the Refinement",
+    )
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:6])
+    return (shown or "no parameters") + (", ..." if len(names) > 6 else "")
+
+
+def _layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> tuple[Layout, int]:
+    local = _local(state.tensor)
+    if local is not state.tensor:
+        return _dtensor_layout(state, whole, mesh), 1
+    shape = tuple(local.shape)
+    if getattr(state.tensor, "tensor_model_parallel", False) is True:
+        return _megatron_layout(state, whole, shape, mesh)
+    layouts = layouts_between(whole, shape, mesh)
+    if len(layouts) > 1:
+        layouts = _by_groups(layouts, state, mesh) or layouts
+    if len(layouts) == 1:
+        return layouts[0], 1
+    raise TracingError(RULE, _undecided(state, whole, shape, layouts, mesh))
+
+
+def _local(tensor: Any) -> Any:
+    return tensor._local_tensor if hasattr(tensor, "_local_tensor") else tensor  # noqa: SLF001 - to_local() is an operation, this is the storage
+
+
+def _dtensor_layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> Layout:
+    if tuple(state.tensor.shape) != whole:
+        raise TracingError(
+            RULE,
+            f"parameter '{state.name}' is a DTensor of shape {list(state.tensor.shape)}; the specification's is {list(whole)}\n"
+            "fix: give load=f(spec_state_dict, impl, mesh) in the Refinement",
+        )
+    try:
+        layout = dtensor_layout(state.tensor, mesh)
+    except TracingError as error:
+        raise TracingError(RULE, f"parameter '{state.name}' {error.message}") from error
+    assert layout is not None
+    return layout
+
+
+def _megatron_layout(state: State, whole: tuple[int, ...], shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, int]:
+    """Megatron marks a sharded parameter with ``tensor_model_parallel``, ``partition_dim`` and ``partition_stride``."""
+    dim = int(getattr(state.tensor, "partition_dim", 0))
+    stride = int(getattr(state.tensor, "partition_stride", 1))
+    layouts = [
+        layout
+        for layout in layouts_between(whole, shape, mesh)
+        if all(placement.dim == dim for placement in layout.values())
+    ]
+    if len(layouts) > 1:
+        layouts = _by_groups(layouts, state, mesh) or _by_name(layouts) or layouts
+    if len(layouts) != 1:
+        raise TracingError(RULE, _undecided(state, whole, shape, layouts, mesh))
+    return layouts[0], stride if layouts[0] else 1
+
+
+def _by_groups(layouts: list[Layout], state: State, mesh: Mesh) -> list[Layout]:
+    """The layouts over axes whose process group the parameter's module, or one around it, holds; the innermost module that holds one decides."""
+    for owner in state.owners:
+        held = {axis for ranks in _groups_in(owner) for axis in mesh.sizes if mesh.members(axis) == ranks}
+        if held:
+            return [layout for layout in layouts if set(layout) <= held]
+    return []
+
+
+def _groups_in(owner: Any) -> Iterator[tuple[int, ...]]:
+    for value in vars(owner).values():
+        if isinstance(value, dist.ProcessGroup):
+            yield group_ranks(value)
+        elif isinstance(value, dist.DeviceMesh) and value.ndim == 1:
+            yield group_ranks(value.get_group())
+
+
+def _by_name(layouts: list[Layout]) -> list[Layout]:
+    return [layout for layout in layouts if set(layout) <= {"tp", "tensor", "model", "mp"}]
+
+
+def _strided_part(whole: Any, dim: int, count: int, index: int, stride: int) -> Any:
+    """Megatron's strided partition: of ``count * stride`` equal pieces, this rank has every ``count``-th."""
+    size = whole.shape[dim] // (count * stride)
+    return torch.cat([whole.narrow(dim, (piece * count + index) * size, size) for piece in range(stride)], dim)
+
+
+def _undecided(state: State, whole: tuple[int, ...], shape: tuple[int, ...], layouts: list[Layout], mesh: Mesh) -> str:
+    sizes = f"{list(whole)} in the specification and {list(shape)} on this rank"
+    lines = [f"it is not clear how {state.kind} '{state.name}' relates to the specification's: it is {sizes}"]
+    if layouts:
+        lines.append("it could be " + ", or ".join(describe(layout) for layout in layouts))
+        lines.append(
+            "fix: use DTensor, keep the axis' process group as an attribute of the module, or give load=f(spec_state_dict, impl, mesh)"
+        )
+    else:
+        lines.append(f"no dim is divided by one axis of the mesh {mesh.sizes}{_remainders(whole, mesh)}")
+        lines.append("fix: give load=f(spec_state_dict, impl, mesh) in the Refinement")
+    return "\n".join(lines)
+
+
+def _remainders(whole: tuple[int, ...], mesh: Mesh) -> str:
+    indivisible = [
+        f"{size} is not divisible by {axis}={count}"
+        for size in whole
+        for axis, count in mesh.sizes.items()
+        if size % count
+    ]
+    return f" ({', '.join(indivisible)})" if indivisible else ""

@@ -1,0 +1,220 @@
+"""One program of a check, recorded: the specification, or what one rank runs.
+
+Both are functions of the same leaves.  The prelude puts leaves into inputs and parameters, then come the forward pass and, for
+modules, the gradients of everything that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from graphguard.checks.api import Refinement
+from graphguard.checks.inputs import Arguments, declared_inputs
+from graphguard.checks.leaves import Leaves
+from graphguard.checks.loading import bind_rank, bind_specification
+from graphguard.checks.outputs import OutputType, cotangent_layout, matched_names, named_outputs, promised_layouts
+from graphguard.checks.parameters import State
+from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part
+from graphguard.checks.units import Unit, unit_of
+from graphguard.ir import Leaf, Placement
+from graphguard.ir.capture import Like, Wanted
+from graphguard.trace.capture import Recording
+from graphguard.trace.errors import TracingError
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a recorded program says beside its graph.
+
+    ``leaves`` that it used; ``outputs`` of the specification; ``wanted`` relations of outputs by name.
+    """
+
+    leaves: tuple[Leaf, ...]
+    outputs: tuple[OutputType, ...]
+    wanted: dict[str, Wanted]
+
+
+def as_refinement(value: Any) -> Refinement:
+    """What a check returned; raises ``TracingError`` where it is no claim."""
+    if not isinstance(value, Refinement):
+        kind = "None" if value is None else f"an object of type {type(value).__name__}"
+        raise TracingError(
+            "trace-error", f"a check returns gg.Refinement(spec, impl, inputs); this one returned {kind}"
+        )
+    if value.spec is value.impl:
+        raise TracingError(
+            "trace-error",
+            "spec and impl are the same object, so there is nothing to compare\n"
+            "fix: build the specification separately; parallelize_module and fully_shard change the module they are given",
+        )
+    return value
+
+
+def record_specification(
+    recording: Recording, refinement: Refinement, mesh: Mesh, tell: Callable[[tuple[OutputType, ...]], None]
+) -> Claims:
+    """Record the specification; ``tell`` gets its outputs as soon as the forward pass has been run."""
+    leaves = Leaves(recording)
+    unit = unit_of(refinement.spec)
+    inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
+    states = bind_specification(recording, leaves, unit)
+    differentiates = _differentiates(refinement)
+    arguments = inputs.given(lambda one: one.whole(leaves.of_input(one)), differentiates)
+    results = _forward(recording, unit, arguments)
+    outputs = tuple(
+        OutputType(name, tuple(value.shape), _dtype(value), _has_gradient(value)) for name, value in results.items()
+    )
+    tell(outputs)
+    wanted: dict[str, Wanted] = {one.name: "infer" for one in outputs}
+    wanted.update(promised_layouts(refinement.out_relations, list(outputs), mesh))
+    if differentiates:
+        _backward(recording, ((results[one.name], leaves.of_cotangent(one)) for one in outputs if one.differentiable))
+        for name, tensor in _differentiated(states, arguments):
+            if tensor.grad is not None:
+                recording.output(f"grad({name})", tensor.grad)
+    return Claims(leaves.found(), outputs, wanted)
+
+
+def record_rank(
+    recording: Recording,
+    refinement: Refinement,
+    mesh: Mesh,
+    device_mesh: Any,
+    ask: Callable[[], tuple[OutputType, ...]],
+) -> Claims:
+    """Record what this rank runs; ``ask`` gets the outputs of the specification."""
+    leaves = Leaves(recording)
+    inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
+    states = bind_rank(recording, leaves, refinement, mesh, device_mesh)
+    differentiates = _differentiates(refinement)
+    if refinement.shard_inputs is None:
+        arguments = inputs.given(lambda one: one.local(leaves.of_input(one), mesh), differentiates)
+    else:
+        whole = inputs.as_declared(lambda one: one.whole(leaves.of_input(one)))
+        arguments = inputs.sharded(refinement.shard_inputs(whole, device_mesh), differentiates)
+    for one, tensor in arguments.tensors:
+        recording.label(tensor, one.name)
+    results = _forward(recording, unit_of(refinement.impl), arguments)
+    outputs = {one.name: one for one in ask()}
+    names = matched_names(list(results), list(outputs))
+    results = {names[name]: value for name, value in results.items()}
+    promised = promised_layouts(refinement.out_relations, list(outputs.values()), mesh)
+    wanted: dict[str, Wanted] = {}
+    for name, value in results.items():
+        if name in outputs and name not in promised and (layout := dtensor_layout(value, mesh)) is not None:
+            promised[name] = wanted[name] = layout
+    if differentiates:
+        _backward(recording, _cotangents(leaves, results, outputs, promised, mesh))
+        wanted.update(_record_gradients(recording, states, arguments))
+    return Claims(leaves.found(), (), wanted)
+
+
+def _differentiates(refinement: Refinement) -> bool:
+    return refinement.grads and all(isinstance(one, torch.nn.Module) for one in (refinement.spec, refinement.impl))
+
+
+def _forward(recording: Recording, unit: Unit, arguments: Arguments) -> dict[str, Any]:
+    """Run the program and record its outputs; the results are as it returned them, still connected to their graph."""
+    if unit.is_module:
+        recording.root(unit.call)
+    recording.phase = "forward"
+    results = dict(named_outputs(unit.call(*arguments.args, **arguments.kwargs)))
+    for name, value in results.items():
+        recording.output(name, _storage(value))
+    return results
+
+
+def _storage(value: Any) -> Any:
+    """The rank's own tensor of a distributed or pending one."""
+    if hasattr(value, "trigger_wait"):
+        value = value.trigger_wait()
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def _backward(recording: Recording, pairs: Iterable[tuple[Any, Any]]) -> None:
+    recording.phase = "backward"
+    listed = list(pairs)
+    if listed:
+        torch.autograd.backward([value for value, _ in listed], [cotangent for _, cotangent in listed])
+
+
+def _cotangents(
+    leaves: Leaves,
+    results: Mapping[str, Any],
+    outputs: Mapping[str, OutputType],
+    promised: Mapping[str, Layout],
+    mesh: Mesh,
+) -> Iterator[tuple[Any, Any]]:
+    """Every output of this rank that is differentiated, and this rank's part of the gradient that arrives at it."""
+    for name, value in results.items():
+        output = outputs.get(name)
+        if output is None or not output.differentiable or not _has_gradient(value):
+            continue
+        local = tuple(_local_shape(value))
+        layout = cotangent_layout(output, local, promised.get(name), mesh)
+        cotangent = local_part(leaves.of_cotangent(output), layout, mesh).to(value.dtype)
+        yield value, _placed_like(cotangent, value)
+
+
+def _local_shape(value: Any) -> Any:
+    return value._local_tensor.shape if hasattr(value, "_local_tensor") else value.shape  # noqa: SLF001 - to_local() would be recorded
+
+
+def _placed_like(cotangent: Any, value: Any) -> Any:
+    """A plain tensor as a DTensor with the placements of ``value``, a partial one's gradient being whole."""
+    if not hasattr(value, "_local_tensor"):
+        return cotangent
+    from torch.distributed.tensor import DTensor, Replicate
+
+    placements = [Replicate() if placement.is_partial() else placement for placement in value.placements]
+    return DTensor.from_local(
+        cotangent, value.device_mesh, placements, run_check=False, shape=value.shape, stride=value.stride()
+    )
+
+
+def _record_gradients(recording: Recording, states: Iterable[State], arguments: Arguments) -> dict[str, Wanted]:
+    """Record every gradient of this rank and the relation in which it must stand; none arrived means zero."""
+    wanted: dict[str, Wanted] = {}
+    for name, tensor in _differentiated(states, arguments):
+        gradient = getattr(tensor, "main_grad", None) if tensor.grad is None else tensor.grad
+        if gradient is None:
+            gradient = torch.zeros_like(tensor.detach())
+        recording.output(f"grad({name})", _storage(_placed_as(gradient, tensor)))
+        wanted[f"grad({name})"] = Like(name)
+    for one, _ in arguments.tensors:
+        if one.summands and f"grad({one.name})" in wanted:
+            wanted[f"grad({one.name})"] = _whole_over_partial(one.layout)
+    return wanted
+
+
+def _placed_as(gradient: Any, tensor: Any) -> Any:
+    """A DTensor's gradient in the placements of its parameter, as an optimizer would use it."""
+    if not hasattr(gradient, "placements") or gradient.placements == tensor.placements:
+        return gradient
+    return gradient.redistribute(placements=tensor.placements)
+
+
+def _whole_over_partial(layout: Layout) -> Layout:
+    return {
+        axis: Placement("replicate") if placement.kind == "partial" else placement for axis, placement in layout.items()
+    }
+
+
+def _differentiated(states: Iterable[State], arguments: Arguments) -> Iterator[tuple[str, Any]]:
+    for state in states:
+        yield state.name, state.tensor
+    for one, tensor in arguments.tensors:
+        if tensor.requires_grad and tensor.is_leaf:
+            yield one.name, tensor
+
+
+def _has_gradient(value: Any) -> bool:
+    return bool(value.requires_grad) and (value.is_floating_point() or value.is_complex())
+
+
+def _dtype(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")

@@ -1,0 +1,87 @@
+"""What is compared: a module or a function, and the parameters it depends on, those of modules it closes over included."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from graphguard.checks.parameters import State, states_of
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A callable, and its parameters and buffers by name.
+
+    A function's come from the modules and tensors in its closure, bound arguments, and the globals it names: without a prefix where
+    there is one module, else after the variable.
+    """
+
+    call: Callable[..., Any]
+    states: tuple[State, ...]
+    is_module: bool
+
+
+def unit_of(value: Any) -> Unit:
+    """The unit of a ``spec`` or ``impl``; raises ``TypeError`` where it cannot be called."""
+    if isinstance(value, torch.nn.Module):
+        return Unit(value, tuple(states_of(value)), True)
+    if not callable(value):
+        raise TypeError(f"spec and impl are modules or functions; found {type(value).__name__}")
+    return Unit(value, tuple(_closed_over(value)), False)
+
+
+def _closed_over(function: Callable[..., Any]) -> Iterator[State]:
+    held = list(_held(function))
+    modules = [(name, value) for name, value in held if isinstance(value, torch.nn.Module)]
+    seen: set[int] = set()
+    for name, module in modules:
+        for state in states_of(module):
+            if id(state.tensor) not in seen:
+                seen.add(id(state.tensor))
+                yield state if len(modules) == 1 else _prefixed(state, name)
+    for name, value in held:
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and id(value) not in seen:
+            seen.add(id(value))
+            yield State(name, "parameter", value, ())
+
+
+def _prefixed(state: State, name: str) -> State:
+    aliases = tuple(f"{name}.{alias}" for alias in state.aliases)
+    return replace(state, name=f"{name}.{state.name}", aliases=aliases)
+
+
+def _held(function: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Modules and tensors that a callable holds, by variable, each once; functions it calls are followed a few levels."""
+    seen: set[int] = set()
+    for name, value in _variables(function):
+        values = value if isinstance(value, tuple | list) else (value,)
+        for index, item in enumerate(values):
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+            label = name if values is not value else f"{name}[{index}]"
+            if isinstance(item, torch.nn.Module | torch.Tensor):
+                yield label, item
+            elif depth < 3 and (inspect.isfunction(item) or isinstance(item, functools.partial)):
+                yield from _held(item, depth + 1)
+
+
+def _variables(function: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(function, functools.partial):
+        yield from _variables(function.func)
+        yield from ((f"argument[{index}]", value) for index, value in enumerate(function.args))
+        yield from function.keywords.items()
+    elif inspect.ismethod(function):
+        yield from _variables(function.__func__)
+        yield "self", function.__self__
+    elif inspect.isfunction(function):
+        yield from inspect.getclosurevars(function).nonlocals.items()
+        # only what it names: a module-level model is as good as a closed-over one
+        yield from inspect.getclosurevars(function).globals.items()
+    elif not isinstance(function, type):
+        yield from vars(function).items() if hasattr(function, "__dict__") else ()

@@ -205,7 +205,11 @@ def documentation() -> str:
         arrow = "client → server" if message.sender == "client" else "server → client"
         command = f" (`{message.command}`)" if message.kind == "request" else ""
         parts.append(f"## `{message.method}`{command}\n\n{message.kind}, {arrow}\n\n{message.purpose}\n")
-        parts.append(f"```ts\n// params\n{message.params}\n" + (f"// result\n{message.result}\n" if message.result else "") + "```\n")
+        parts.append(
+            f"```ts\n// params\n{message.params}\n"
+            + (f"// result\n{message.result}\n" if message.result else "")
+            + "```\n"
+        )
     return "\n".join(parts)
 
 

@@ -1,0 +1,157 @@
+"""Reports and spans of the engine as types of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from lsprotocol import types
+
+from graphguard.ir.spans import Span
+from graphguard.report.diagnostics import Diagnostic, Fix
+from graphguard_server.checks import Run
+from graphguard_server.documents import Documents
+from graphguard_server.shifts import Move, moved, shift
+
+SOURCE: Final = "graphguard"
+STALE_NOTE: Final = "(from before the last edit)"
+
+_SEVERITIES: Final = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "information": types.DiagnosticSeverity.Information,
+    "hint": types.DiagnosticSeverity.Hint,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One diagnostic of the editor: runs that found the same thing at the same place share it."""
+
+    diagnostic: Diagnostic
+    span: Span
+    runs: tuple[Run, ...]
+
+    @property
+    def stale(self) -> bool:
+        """Whether no fresh result stands behind it."""
+        return all(run.stale for run in self.runs)
+
+
+class Converter:
+    """Turns spans of a run's snapshot into ranges of the texts as they are now."""
+
+    def __init__(self, documents: Documents, docs: str) -> None:
+        self._documents = documents
+        self._docs = docs
+
+    def move(self, run: Run, path: str) -> Move:
+        """Where places of the run's text of a file are now."""
+        old, new = run.snapshot.get(path), self._documents.text(path)
+        return shift(old, new) if old is not None and new is not None else (lambda line, column: (line, column))
+
+    def span_now(self, run: Run, span: Span) -> Span:
+        """A span of the run in the text as it is now."""
+        return moved(span, self.move(run, span.file))
+
+    def range_now(self, run: Run, span: Span) -> types.Range:
+        """The client's range of a span of the run."""
+        return self._documents.ruler(span.file).range(self.span_now(run, span))
+
+    def location(self, run: Run, span: Span) -> types.Location:
+        """The client's location of a span of the run."""
+        return types.Location(self._documents.uri(span.file), self.range_now(run, span))
+
+    def shown(self, runs: Iterable[Run], path: str) -> list[Shown]:
+        """What the runs have to say in one file, merged over meshes and checks."""
+        merged: dict[tuple[str, str, Span], tuple[Diagnostic, list[Run]]] = {}
+        for run in runs:
+            for diagnostic in run.report.diagnostics if run.report is not None else ():
+                span = diagnostic.span or (run.report.check.span if run.report is not None else None)
+                if span is None or span.file != path:
+                    continue
+                key = (diagnostic.rule, diagnostic.headline, self.span_now(run, span))
+                merged.setdefault(key, (diagnostic, []))[1].append(run)
+        return [Shown(found, key[2], tuple(behind)) for key, (found, behind) in merged.items()]
+
+    def diagnostic(self, shown: Shown, *, related: bool) -> types.Diagnostic:
+        """The protocol's form of a diagnostic."""
+        found = shown.diagnostic
+        return types.Diagnostic(
+            range=self._documents.ruler(shown.span.file).range(shown.span),
+            message=self._message(shown),
+            severity=_SEVERITIES[found.severity],
+            code=found.code,
+            code_description=types.CodeDescription(f"{self._docs}/{found.rule}.md") if self._docs else None,
+            source=SOURCE,
+            related_information=self._related(shown) if related else None,
+            data={
+                "rule": found.rule,
+                "stale": shown.stale,
+                "checks": [{"id": run.key.check, "mesh": run.shown_mesh} for run in shown.runs],
+                "fixes": len(found.fixes),
+            },
+        )
+
+    def edit(self, run: Run, fix: Fix) -> types.WorkspaceEdit:
+        """A fix as versioned edits, so that the client refuses it once the text has changed."""
+        by_file: dict[str, list[types.TextEdit | types.AnnotatedTextEdit | types.SnippetTextEdit]] = {}
+        for edit in fix.edits:
+            place = self.range_now(run, edit.span)
+            by_file.setdefault(edit.span.file, []).append(
+                types.TextEdit(place, self._line_ends(edit.span.file, edit.text))
+            )
+        return types.WorkspaceEdit(
+            document_changes=[
+                types.TextDocumentEdit(
+                    types.OptionalVersionedTextDocumentIdentifier(
+                        uri=self._documents.uri(path), version=self._documents.version(path)
+                    ),
+                    edits,
+                )
+                for path, edits in by_file.items()
+            ]
+        )
+
+    def plain_edit(self, run: Run, fix: Fix) -> types.WorkspaceEdit:
+        """The same for clients that know no document changes."""
+        changes: dict[str, list[types.TextEdit]] = {}
+        for edit in fix.edits:
+            text = self._line_ends(edit.span.file, edit.text)
+            changes.setdefault(self._documents.uri(edit.span.file), []).append(
+                types.TextEdit(self.range_now(run, edit.span), text)
+            )
+        return types.WorkspaceEdit(changes=changes)
+
+    def _line_ends(self, path: str, text: str) -> str:
+        """Inserted text ends its lines as the file does."""
+        windows = any(line.endswith("\r\n") for line in self._documents.lines(path)[:3])
+        return text.replace("\r\n", "\n").replace("\n", "\r\n") if windows else text
+
+    def _message(self, shown: Shown) -> str:
+        lines = [shown.diagnostic.message]
+        places = sorted({f"{run.key.check.partition('::')[2]} ({run_mesh(run)})" for run in shown.runs})
+        if len(places) > 1:
+            lines.append("checks: " + ", ".join(places))
+        examples = [
+            run.report.counterexample for run in shown.runs if run.report is not None and run.report.counterexample
+        ]
+        if examples:
+            lines.append(f"counterexample: {examples[0]}")
+        if shown.stale:
+            lines.append(STALE_NOTE)
+        return "\n".join(lines)
+
+    def _related(self, shown: Shown) -> list[types.DiagnosticRelatedInformation]:
+        run = shown.runs[0]
+        return [
+            types.DiagnosticRelatedInformation(self.location(run, place.span), place.message)
+            for place in shown.diagnostic.related
+        ]
+
+
+def run_mesh(run: Run) -> str:
+    """The mesh of a run in words."""
+    mesh = run.shown_mesh
+    return " ".join(f"{axis}={size}" for axis, size in mesh.items()) or "its own mesh"

@@ -1,0 +1,53 @@
+"""What the server needs of the engine, as one value, so that tests can put other processes in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from graphguard.checks.steps import CheckRequest, Steps
+from graphguard.ir.capture import CheckRef
+from graphguard.report.diagnostics import Report
+from graphguard_server.processes import Launch, Limits
+
+
+class FoundCheck(Protocol):
+    """A check found in source: its place, and its meshes where they are literals."""
+
+    @property
+    def ref(self) -> CheckRef:
+        """Its name and place."""
+
+    @property
+    def meshes(self) -> Sequence[dict[str, int]] | None:
+        """Its meshes; None where only running the file tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfiguration:
+    """What `[tool.graphguard]` says about a project's folder; ``trouble`` where it could not be read, with file and line."""
+
+    root: str
+    python: tuple[str, ...] = ()
+    timeout: float = 60.0
+    levels: Mapping[str, str] | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The engine as functions.
+
+    ``steps`` are the steps of a check; ``discover`` finds checks in ``(path, text, root)``, raising ``SyntaxError``; ``configure`` reads the project around a path;
+    ``check_files`` lists a project's files with checks; ``waive`` applies the waivers in the given texts; ``worker`` and ``prover`` start the processes.
+    """
+
+    steps: Callable[[CheckRequest], Steps]
+    discover: Callable[[str, str, str], Sequence[FoundCheck]]
+    configure: Callable[[str], ProjectConfiguration]
+    check_files: Callable[[ProjectConfiguration], Sequence[str]]
+    waive: Callable[[Report, Mapping[str, str], Mapping[str, str]], Report]
+    worker: Callable[[Sequence[str], str], Launch]
+    prover: Callable[[], Launch]
+    limits: Limits = Limits()

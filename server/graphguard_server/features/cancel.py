@@ -1,0 +1,19 @@
+"""``graphguard/cancel``: stop runs; their last results stay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from graphguard_server import protocol
+from graphguard_server.features.run import wanted
+
+if TYPE_CHECKING:
+    from graphguard_server.server import GraphGuardServer
+
+METHOD: Final = protocol.CANCEL
+COMMAND: Final = "graphguard.cancel"
+
+
+def handle(server: GraphGuardServer, params: Any) -> dict[str, int]:
+    """Stop the named runs, or all."""
+    return {"cancelled": server.session.cancel(wanted(server, params if isinstance(params, dict) else {}))}

@@ -1,0 +1,26 @@
+"""``graphguard/clearCache``: forget every cached trace and proof."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from graphguard_server import protocol
+from graphguard_server.processes import CallFailed, ProcessDied
+
+if TYPE_CHECKING:
+    from graphguard_server.server import GraphGuardServer
+
+METHOD: Final = protocol.CLEAR_CACHE
+COMMAND: Final = "graphguard.clearCache"
+
+
+async def handle(server: GraphGuardServer, _params: Any) -> dict[str, str]:
+    """Clear where a process runs; one that does not has nothing in memory, and its next start reads what is on disk."""
+    problems = []
+    session = server.session
+    for process in (*session.workers.values(), session.prover):
+        try:
+            await process.call("clear", {}, 30.0)
+        except (CallFailed, ProcessDied) as error:
+            problems.append(f"{process.name}: {str(error).partition(chr(10))[0]}")
+    return {"message": "; ".join(problems) or "caches are empty"}

@@ -1,0 +1,22 @@
+"""``workspace/didChangeWatchedFiles``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lsprotocol import types
+
+from graphguard_server.documents import path_of
+
+if TYPE_CHECKING:
+    from graphguard_server.server import GraphGuardServer
+
+METHOD: Final = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
+
+
+def handle(server: GraphGuardServer, params: types.DidChangeWatchedFilesParams) -> None:
+    """Pass changes on to the watcher, which merges them with what it saw itself."""
+    for change in params.changes:
+        path = path_of(change.uri)
+        if path is not None:
+            server.watcher.note(path)

@@ -1,0 +1,28 @@
+"""``initialize``: take over what the client says about itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lsprotocol import types
+
+from graphguard_server.documents import path_of
+from graphguard_server.session import read_options
+
+if TYPE_CHECKING:
+    from graphguard_server.server import GraphGuardServer
+
+METHOD: Final = types.INITIALIZE
+
+
+def handle(server: GraphGuardServer, params: types.InitializeParams) -> None:
+    """Remember folders, position encoding, trust and settings."""
+    session = server.session
+    session.documents.encoding = server.workspace.position_encoding or "utf-16"
+    folders = [folder.uri for folder in params.workspace_folders or []] or (
+        [params.root_uri] if params.root_uri else []
+    )
+    session.folders = [path for path in map(path_of, folders) if path is not None]
+    options: Any = params.initialization_options
+    for problem in read_options(session, options):
+        session.troubles[problem] = problem

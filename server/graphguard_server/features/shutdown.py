@@ -1,0 +1,17 @@
+"""``shutdown``: stop what runs before the client says ``exit``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lsprotocol import types
+
+if TYPE_CHECKING:
+    from graphguard_server.server import GraphGuardServer
+
+METHOD: Final = types.SHUTDOWN
+
+
+async def handle(server: GraphGuardServer, _params: None) -> None:
+    """End runs and processes."""
+    await server.close()

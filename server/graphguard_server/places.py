@@ -1,0 +1,197 @@
+"""Which tensors a position in a file is about."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graphguard.ir.spans import Span
+
+Point: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A source range that made a tensor, and what it is in terms of the other program: the prover's answer to ``places``.
+
+    Fields as in :class:`graphguard.checks.places.Place`, which this process does not import, for it brings the whole prover along.
+    """
+
+    span: Span
+    side: str
+    operator: str
+    shape: tuple[int, ...]
+    text: str
+    ranks: tuple[int, ...] = ()
+    phase: str = "forward"
+    counterpart: Span | None = None
+    depth: int = 0
+
+
+def places_at(places: Sequence[Place], path: str, text: str, point: Point) -> list[Place]:
+    """The places that a point (line and column from 0) of the file's text speaks of; of one range only the last tensor of each kind.
+
+    A name stands for what was last bound to it or changed it in place, an expression for its own value.
+    """
+    here = [place for place in places if place.span.file == path]
+    for span in (*_of_name(text, point, here), *_covering(here, point)):
+        found = [place for place in here if _bounds(place.span) == span]
+        if found:
+            return _last_of_each(found)
+    return []
+
+
+def bounds_of_assigned(text: str) -> dict[tuple[Point, Point], tuple[str, Point]]:
+    """For every assigned expression of a text its bounds, with the name it is bound to and where that name ends."""
+    found: dict[tuple[Point, Point], tuple[str, Point]] = {}
+    for function in _scopes(text):
+        for binding in function.bindings:
+            if binding.named is not None:
+                found[binding.value] = (binding.name, binding.named)
+    return found
+
+
+def _bounds(span: Span) -> tuple[Point, Point]:
+    return (span.line - 1, span.column - 1), (span.end_line - 1, span.end_column - 1)
+
+
+def _last_of_each(places: Iterable[Place]) -> list[Place]:
+    kinds: dict[tuple[str, str, tuple[int, ...]], Place] = {}
+    for place in places:
+        kinds.pop((place.side, place.phase, place.ranks), None)
+        kinds[(place.side, place.phase, place.ranks)] = place
+    order = {"forward": 0, "step": 1, "backward": 2}
+    return sorted(kinds.values(), key=lambda place: (order.get(place.phase, 3), place.ranks))
+
+
+def _covering(places: Iterable[Place], point: Point) -> Iterator[tuple[Point, Point]]:
+    """Ranges around the point, the narrowest first."""
+    spans = {_bounds(place.span) for place in places}
+    around = [(start, end) for start, end in spans if start <= point <= end]
+    yield from sorted(around, key=lambda each: (each[1][0] - each[0][0], each[1][1] - each[0][1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """A value given to a name: by assignment (``named`` is where the name ends) or by a call that changes it in place."""
+
+    name: str
+    value: tuple[Point, Point]
+    named: Point | None
+    targets: tuple[tuple[Point, Point], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    bounds: tuple[Point, Point]
+    bindings: tuple[_Binding, ...]
+    names: tuple[tuple[str, tuple[Point, Point]], ...]
+
+
+def _of_name(text: str, point: Point, places: Sequence[Place]) -> Iterator[tuple[Point, Point]]:
+    """Ranges of the values that the name at the point stands for, the nearest before it first."""
+    scopes = [scope for scope in _scopes(text) if scope.bounds[0] <= point <= scope.bounds[1]]
+    if not scopes:
+        return
+    scope = max(scopes, key=lambda each: each.bounds[0])
+    name = next((name for name, (start, end) in scope.names if start <= point <= end), None)
+    if name is None:
+        return
+    known = {_bounds(place.span) for place in places}
+    for binding in scope.bindings:
+        if any(start <= point <= end for start, end in binding.targets):
+            yield from _within(binding.value, known)
+            return
+    before = [binding for binding in scope.bindings if binding.name == name and binding.value[1] <= point]
+    for binding in sorted(before, key=lambda each: each.value[1], reverse=True):
+        inside = list(_within(binding.value, known)) if binding.named is not None else [binding.value]
+        if any(each in known for each in inside):
+            yield from inside
+            return
+
+
+def _within(value: tuple[Point, Point], known: set[tuple[Point, Point]]) -> Iterator[tuple[Point, Point]]:
+    """The value itself, else the widest known range inside it (brackets around a value have no range of their own)."""
+    yield value
+    inside = [each for each in known if value[0] <= each[0] and each[1] <= value[1]]
+    yield from sorted(inside, key=lambda each: (each[0], (-each[1][0], -each[1][1])))[:1]
+
+
+@functools.lru_cache(maxsize=64)
+def _scopes(text: str) -> tuple[_Scope, ...]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    lines = text.split("\n")
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return tuple(_scope(node, lines) for node in (tree, *functions))
+
+
+def _scope(node: ast.AST, lines: list[str]) -> _Scope:
+    whole = ((0, 0), (len(lines), 0)) if isinstance(node, ast.Module) else _place(node, lines)
+    bindings: list[_Binding] = []
+    names: list[tuple[str, tuple[Point, Point]]] = []
+    for inner in ast.walk(node):
+        bindings.extend(_bindings(inner, lines))
+        dotted = _dotted(inner)
+        if dotted:
+            names.append((dotted, _place(inner, lines)))
+    narrowest = sorted(names, key=lambda each: (each[1][1][0] - each[1][0][0], each[1][1][1] - each[1][0][1]))
+    return _Scope(whole, tuple(bindings), tuple(narrowest))
+
+
+def _bindings(node: ast.AST, lines: list[str]) -> Iterator[_Binding]:
+    targets: list[ast.expr] = []
+    value: ast.expr | None = None
+    if isinstance(node, ast.Assign):
+        targets, value = node.targets, node.value
+    elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
+        targets, value = [node.target], node.value
+    elif isinstance(node, ast.AugAssign):
+        place = _place(node, lines)
+        if name := _dotted(node.target):
+            yield _Binding(name, place, None, (_place(node.target, lines),))
+        return
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        for name in _touched(node.value):
+            yield _Binding(name, _place(node.value, lines), None, ())
+        return
+    if value is None:
+        return
+    for target in targets:
+        for each in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+            if name := _dotted(each):
+                spot = _place(each, lines)
+                yield _Binding(name, _place(value, lines), spot[1], (spot,))
+
+
+def _touched(call: ast.Call) -> Iterator[str]:
+    """Names that a call standing alone may change in place: its arguments and the object of its method."""
+    receiver = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+    for each in (*receiver, *call.args):
+        if name := _dotted(each):
+            yield name
+
+
+def _dotted(node: ast.AST) -> str:
+    """``h`` or ``self.h`` as text; empty for other expressions."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return ""
+
+
+def _place(node: ast.AST, lines: list[str]) -> tuple[Point, Point]:
+    """Bounds in characters; ``ast`` counts columns in bytes of UTF-8."""
+    line, end_line = getattr(node, "lineno", 1) - 1, (getattr(node, "end_lineno", None) or 1) - 1
+    start = _characters(lines[line], getattr(node, "col_offset", 0))
+    return (line, start), (end_line, _characters(lines[end_line], getattr(node, "end_col_offset", None) or 0))
+
+
+def _characters(line: str, count: int) -> int:
+    return count if line.isascii() else len(line.encode("utf-8")[:count].decode("utf-8", "ignore"))

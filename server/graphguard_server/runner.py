@@ -1,0 +1,51 @@
+"""Runs one check: drives its steps from the event loop and sends them to the worker and the prover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from graphguard.checks.steps import CheckRequest, Step, Steps
+from graphguard.report.diagnostics import Report
+from graphguard_server.processes import CallFailed, Process
+
+STEP_GRACE: Final = 30.0
+PROOF_SECONDS: Final = 300.0
+
+
+class RunFailed(RuntimeError):
+    """A check could not be run to its end; the text says why."""
+
+
+async def run_steps(
+    steps: Callable[[CheckRequest], Steps],
+    request: CheckRequest,
+    worker: Process,
+    prover: Process,
+    interim: Callable[[Report], None],
+    stage: Callable[[Step], None],
+) -> Report:
+    """The report of a check; ``interim`` is told of reports before the last, ``stage`` of every step.
+
+    Raises ``ProcessDied`` where a process ended underway (the whole check may be tried again) and ``RunFailed`` where a step was answered with an error.
+    """
+    generator = steps(request)
+    answer: Any = None
+    try:
+        while True:
+            wanted = generator.send(answer)
+            if isinstance(wanted, Report):
+                interim(wanted)
+                answer = None
+                continue
+            stage(wanted)
+            process = worker if wanted.process == "worker" else prover
+            limit = request.timeout + STEP_GRACE if process is worker else PROOF_SECONDS
+            answer = await process.call(wanted.method, wanted.params, limit)
+    except StopIteration as end:
+        report: Report = end.value
+        return report
+    except CallFailed as error:
+        raise RunFailed(str(error)) from error
+    finally:
+        generator.close()

@@ -1,0 +1,141 @@
+"""The language server: connects a session to a client; what it answers is in ``features``."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import Any
+
+from pygls.capabilities import get_capability
+from pygls.lsp.server import LanguageServer
+
+from graphguard_server import features
+from graphguard_server.connection import Connection, plain_converter
+from graphguard_server.engine import Engine
+from graphguard_server.features import checks, publish_diagnostics, status
+from graphguard_server.session import Session
+from graphguard_server.watching import Watcher
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Told:
+    """What the client was last told, so that it is told again only when that changes."""
+
+    listening: bool = False
+    revision: int = 0
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    status: dict[str, Any] = field(default_factory=dict)
+
+    def next_revision(self) -> int:
+        """The number of the next notification."""
+        self.revision += 1
+        return self.revision
+
+
+class GraphGuardServer(LanguageServer):
+    """One client's server."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(
+            "graphguard", _version(), protocol_cls=Connection, converter_factory=plain_converter, max_workers=8
+        )
+        self.session = Session(engine, self.changed)
+        self.publisher = publish_diagnostics.Publisher(self)
+        self.watcher = Watcher(self.session)
+        self.told = Told()
+        self._dirty: set[str] = set()
+        self._refresh = False
+        self._flush: asyncio.Handle | None = None
+        for module in features.MODULES:
+            self._register(module)
+
+    @property
+    def connection(self) -> Connection:
+        """The protocol layer, which takes the client's messages."""
+        connection = self.protocol
+        assert isinstance(connection, Connection)
+        return connection
+
+    def supports(self, capability: str) -> bool:
+        """Whether the client has declared a capability, named by its path such as ``text_document.code_action``."""
+        return bool(get_capability(self.client_capabilities, capability, default=False))
+
+    def changed(self, paths: Iterable[str]) -> None:
+        """Tell the client at the end of this turn of the event loop what became of these files, and of the whole."""
+        self._dirty.update(paths)
+        self._refresh = True
+        if self._flush is None:
+            self._flush = asyncio.get_running_loop().call_soon(self._tell)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Log what went wrong in a handler; pygls would open a message box for each."""
+        log.error("%s: %s", getattr(source, "__name__", source), error)
+
+    async def close(self) -> None:
+        """Stop everything that runs."""
+        self.watcher.stop()
+        await self.session.close()
+        if self._flush is not None:
+            self._flush.cancel()
+
+    def _tell(self) -> None:
+        self._flush = None
+        if not self.told.listening:
+            return
+        paths, self._dirty = self._dirty, set()
+        for path in sorted(paths):
+            self.publisher.publish(path)
+        if self._refresh:
+            self._refresh = False
+            checks.send(self)
+            status.send(self)
+
+    def _register(self, module: ModuleType) -> None:
+        bound = _bound(module.handle, self)
+        self.feature(module.METHOD, getattr(module, "OPTIONS", None))(bound)
+        if hasattr(module, "COMMAND"):
+            self.command(module.COMMAND)(_of_arguments(bound))
+
+
+def _bound(handle: Callable[[GraphGuardServer, Any], Any], server: GraphGuardServer) -> Callable[[Any], Any]:
+    """A handler of this server; pygls asks the function itself whether it is a coroutine function."""
+    if inspect.iscoroutinefunction(handle):
+
+        async def waiting(params: Any) -> Any:
+            return await handle(server, params)
+
+        return waiting
+
+    def immediate(params: Any) -> Any:
+        return handle(server, params)
+
+    return immediate
+
+
+def _of_arguments(handler: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A command that passes its only argument on."""
+    if inspect.iscoroutinefunction(handler):
+
+        async def waiting(*arguments: Any) -> Any:
+            return await handler(arguments[0] if arguments else {})
+
+        return waiting
+
+    def immediate(*arguments: Any) -> Any:
+        return handler(arguments[0] if arguments else {})
+
+    return immediate
+
+
+def _version() -> str:
+    try:
+        return version("graphguard")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,376 @@
+"""The state of a session, and what edits, saves and finished runs do to it.
+
+A result belongs to the texts it was computed from.  It is fresh while they all mean the same now; an edit that changes a meaning marks it stale in the same
+turn of the event loop, before anything else is answered, and only a newer run of the same check replaces it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from graphguard.checks.steps import CheckRequest, Step
+from graphguard.ir.codec import CodecError
+from graphguard.ir.plain import from_plain
+from graphguard.report.diagnostics import Report
+from graphguard_server.checks import Check, Run, RunKey
+from graphguard_server.configuration import Settings, command
+from graphguard_server.convert import Converter
+from graphguard_server.documents import Document, Documents, path_of
+from graphguard_server.engine import Engine
+from graphguard_server.places import Place
+from graphguard_server.processes import CallFailed, Process, ProcessDied
+from graphguard_server.projects import Project
+from graphguard_server.runner import RunFailed, run_steps
+from graphguard_server.scheduler import Pauses, Scheduler
+from graphguard_server.shifts import meaning
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 6
+
+
+class Session:
+    """Documents, projects, processes and runs of one client; ``changed`` is told which files' diagnostics may differ."""
+
+    def __init__(self, engine: Engine, changed: Callable[[Iterable[str]], None]) -> None:
+        self.engine = engine
+        self.settings = Settings()
+        self.trusted = True
+        self.folders: list[str] = []
+        self.folder_interpreters: dict[str, tuple[str, ...]] = {}
+        self.troubles: dict[str, str] = {}
+        self.documents = Documents()
+        self.projects: dict[str, Project] = {}
+        self.workers: dict[tuple[tuple[str, ...], str], Process] = {}
+        self.prover = Process("prover", engine.prover, self._state_changed, busy_is_silent=True, limits=engine.limits)
+        self.scheduler: Scheduler[RunKey] = Scheduler(self._execute, self._state_changed)
+        self._changed = changed
+        self._pauses = Pauses()
+        self._roots: dict[str, str] = {}
+        self._underway: dict[RunKey, dict[str, str]] = {}
+
+    @property
+    def converter(self) -> Converter:
+        """Conversion of results to the client's terms."""
+        return Converter(self.documents, self.settings.docs)
+
+    # -- projects ------------------------------------------------------------------------------------------------
+
+    def project_of(self, path: str) -> Project:
+        """The project of a file: the folder of its configuration, else its workspace folder, else its own folder."""
+        folder = os.path.dirname(path)
+        root = self._roots.get(folder)
+        if root is None or root not in self.projects:
+            root = self._open_project(folder)
+            self._roots[folder] = root
+        return self.projects[root]
+
+    def reconfigure(self) -> None:
+        """Read every configuration again; results stay until their checks have run."""
+        self._roots.clear()
+        old, self.projects = self.projects, {}
+        for project in old.values():
+            for path in {check.file for check in project.checks.values()}:
+                self.project_of(path).read(path)
+        for document in self.documents:
+            self.opened(document)
+
+    def runs(self) -> Iterator[Run]:
+        """Every run of every project."""
+        for project in self.projects.values():
+            yield from project.runs()
+
+    def run_of(self, key: RunKey) -> tuple[Check, Run] | None:
+        """The check and the run of a key; None where the check is gone."""
+        project = self.projects.get(key.root)
+        check = project.checks.get(key.check) if project is not None else None
+        run = check.runs.get(key.mesh) if check is not None else None
+        return None if check is None or run is None else (check, run)
+
+    def runs_in(self, path: str) -> list[Run]:
+        """Runs with something to show in a file."""
+        return [run for run in self.runs() if path in run.snapshot]
+
+    def _open_project(self, folder: str) -> str:
+        configuration = self.engine.configure(folder)
+        root = configuration.root or next(
+            (each for each in sorted(self.folders, key=len, reverse=True) if _within(folder, each)), folder
+        )
+        self.troubles.pop(root, None)
+        if configuration.trouble:
+            self.troubles[root] = configuration.trouble
+        if root not in self.projects:
+            project = Project(replace(configuration, root=root), self.engine, self.documents)
+            self.projects[root] = project
+            for path in self.engine.check_files(project.configuration):
+                project.read(path)
+        return root
+
+    # -- what the user does --------------------------------------------------------------------------------------
+
+    def opened(self, document: Document) -> None:
+        """A document was opened: run the checks it concerns that have no fresh result."""
+        if document.path is None or document.language != "python":
+            return
+        project = self.project_of(document.path)
+        project.read(document.path)
+        self._freshen(project, document.path)
+        if self.settings.mode != "manual":
+            self._want(project, document.path, 0.0)
+        self._changed({document.path})
+
+    def edited(self, path: str) -> None:
+        """The text of a file changed, in the editor or outside it."""
+        project = self.project_of(path)
+        project.read(path)
+        paths = self._freshen(project, path)
+        if self.settings.mode == "change":
+            self._want(project, path, self._pauses.after_edit(time.monotonic()))
+        self._changed({path, *paths})
+
+    def changed_on_disk(self, path: str) -> None:
+        """A file that is not open changed, appeared or went away: only projects that know it care."""
+        for project in self.projects.values():
+            if _within(path, project.root) or project.affected_by(path):
+                self.edited(path)
+                return
+
+    def use(self, settings: Settings) -> None:
+        """Take over new settings; another interpreter makes every result stale."""
+        other_python = settings.interpreter != self.settings.interpreter
+        self.settings = settings
+        if other_python:
+            for run in self.runs():
+                run.outdated = run.stale = run.known
+        for document in self.documents:
+            self.opened(document)
+
+    def saved(self, path: str) -> None:
+        """A document was saved."""
+        if self.settings.mode == "save":
+            self._want(self.project_of(path), path, 0.0)
+
+    def closed(self, document: Document) -> None:
+        """A document was closed: from now on the disk counts."""
+        if document.path is not None and document.language == "python":
+            self.edited(document.path)
+
+    def ask(self, keys: Iterable[RunKey], *, force: bool) -> int:
+        """Run checks because the user says so, whatever the mode; returns how many were accepted."""
+        if not self.trusted:
+            return 0
+        count = 0
+        for key in keys:
+            found = self.run_of(key)
+            if found is not None and (force or found[1].stale or not found[1].known):
+                self._queue(found[1], 0.0, -1)
+                count += 1
+        self._state_changed()
+        return count
+
+    def cancel(self, keys: Iterable[RunKey]) -> int:
+        """Stop runs; their last results stay."""
+        count = self.scheduler.cancel(keys)
+        self._idle()
+        return count
+
+    def set_trust(self, trusted: bool) -> None:
+        """Run code of the workspace from now on, or no longer."""
+        self.trusted = trusted
+        if not trusted:
+            self.cancel([run.key for run in self.runs()])
+        for document in self.documents:
+            self.opened(document)
+        self._state_changed()
+
+    async def close(self) -> None:
+        """End every run and every process."""
+        await self.scheduler.close()
+        for process in (*self.workers.values(), self.prover):
+            await process.close()
+
+    # -- freshness -----------------------------------------------------------------------------------------------
+
+    def _freshen(self, project: Project, path: str) -> set[str]:
+        """Say anew which results are stale after a change of a file; stop runs it made obsolete; the files they show something in."""
+        paths: set[str] = set()
+        for check in project.affected_by(path):
+            for run in check.runs.values():
+                if run.known:
+                    run.stale = not self._is_fresh(run)
+                    paths.update(run.snapshot)
+                if run.activity in ("tracing", "proving") and not self._same(self._underway.get(run.key, {})):
+                    self.scheduler.cancel([run.key])
+                    run.activity = "idle"
+        return paths
+
+    def _is_fresh(self, run: Run) -> bool:
+        return not run.outdated and self._same(run.snapshot)
+
+    def _same(self, snapshot: dict[str, str]) -> bool:
+        """Whether texts still mean what they meant."""
+        for path, text in snapshot.items():
+            now = self.documents.text(path)
+            if now != text and (now is None or meaning(now) is None or meaning(now) != meaning(text)):
+                return False
+        return True
+
+    def _want(self, project: Project, path: str, delay: float) -> None:
+        """Ask for the runs that a file concerns and that have no fresh result; none while something does not parse."""
+        if not self.trusted:
+            return
+        for check in project.affected_by(path):
+            blocked = project.imports.files_of(check.file) & project.unreadable.keys()
+            for run in check.runs.values():
+                if blocked:
+                    self.scheduler.cancel([run.key])
+                    run.activity = "idle"
+                elif run.stale or not run.known:
+                    self._queue(run, delay, 0 if check.file == path else 1)
+
+    def _queue(self, run: Run, delay: float, order: int) -> None:
+        if run.activity == "idle":
+            run.activity = "queued"
+        run.attempts = 0
+        self.scheduler.request(run.key, delay, order)
+
+    def _idle(self) -> None:
+        busy = {*self.scheduler.running, *self.scheduler.waiting}
+        for run in self.runs():
+            if run.key not in busy:
+                run.activity = "idle"
+
+    # -- runs ----------------------------------------------------------------------------------------------------
+
+    async def _execute(self, key: RunKey) -> None:
+        found = self.run_of(key)
+        if found is None or not self.trusted:
+            return
+        check, run = found
+        project = self.projects[key.root]
+        snapshot = self._underway[key] = project.snapshot(check)
+        try:
+            await self._run(project, check, run, snapshot)
+        except ProcessDied as error:
+            self._died(run, snapshot, str(error))
+        except RunFailed as error:
+            self._failed(run, snapshot, str(error))
+        finally:
+            self._underway.pop(key, None)
+            if key not in self.scheduler.waiting:
+                run.activity = "idle"
+
+    async def _run(self, project: Project, check: Check, run: Run, snapshot: dict[str, str]) -> None:
+        request = CheckRequest(
+            file=check.file,
+            name=check.ref.name,
+            mesh=run.mesh,
+            root=project.root,
+            overlay=self.documents.overlay(),
+            levels=project.configuration.levels or {},
+            fixes=self.settings.fixes,
+            timeout=project.configuration.timeout,
+        )
+
+        def stage(step: Step) -> None:
+            run.activity = "proving" if step.process == "prover" else "tracing"
+            self._state_changed()
+
+        worker = self.worker_of(project)
+        report = await run_steps(
+            self.engine.steps,
+            request,
+            worker,
+            self.prover,
+            lambda interim: self._finished(project, check, run, interim, snapshot),
+            stage,
+        )
+        self._finished(project, check, run, report, snapshot)
+        await self._look_up_places(run)
+
+    def _finished(self, project: Project, check: Check, run: Run, report: Report, snapshot: dict[str, str]) -> None:
+        """Take over a result, unless the check is gone; it is marked stale at once where the texts have moved on."""
+        project.imports.learn(check.file, report.sources)
+        for path in report.sources:
+            text = self.documents.text(path)
+            if path not in snapshot and text is not None:
+                snapshot[path] = text
+        before = set(run.snapshot)
+        run.report = self.engine.waive(report, snapshot, project.configuration.levels or {})
+        run.failure, run.snapshot, run.places, run.outdated = "", snapshot, None, False
+        run.stale = not self._is_fresh(run)
+        run.attempts = 0
+        self._changed(before | set(snapshot))
+
+    def _died(self, run: Run, snapshot: dict[str, str], why: str) -> None:
+        """A process ended underway: try again, for it is seldom the check's fault; give up where it happens every time."""
+        run.attempts += 1
+        if run.attempts < ATTEMPTS:
+            run.activity = "queued"
+            self.scheduler.request(run.key, 0.05, 0)
+        else:
+            self._failed(run, snapshot, f"{why} ({run.attempts} times)")
+
+    def _failed(self, run: Run, snapshot: dict[str, str], why: str) -> None:
+        run.failure = why
+        run.snapshot = run.snapshot or snapshot
+        run.stale = False if run.report is None else run.stale
+        self._changed(set(run.snapshot))
+
+    async def _look_up_places(self, run: Run) -> None:
+        if run.report is None or not run.report.proof:
+            return
+        try:
+            rows = await self.prover.call("places", {"proof": run.report.proof}, 60.0)
+            run.places = tuple(from_plain(Place, row) for row in rows)
+        except (ProcessDied, CallFailed, CodecError) as error:
+            log.warning("no hover data for %s: %s", run.key, error)
+        self._changed(())
+
+    # -- processes -----------------------------------------------------------------------------------------------
+
+    def interpreter_of(self, project: Project) -> tuple[str, ...]:
+        """The command that runs a project's code: the folder's, the client's, the project's, else the server's own."""
+        for folder in sorted(self.folder_interpreters, key=len, reverse=True):
+            if _within(project.root, folder):
+                return self.folder_interpreters[folder]
+        return self.settings.interpreter or project.configuration.python
+
+    def worker_of(self, project: Project) -> Process:
+        """The worker of the project's interpreter."""
+        key = (self.interpreter_of(project), project.root)
+        if key not in self.workers:
+            launch = lambda: self.engine.worker(*key)  # noqa: E731 - a closure over this worker's key
+            self.workers[key] = Process("worker", launch, self._state_changed, limits=self.engine.limits)
+        return self.workers[key]
+
+    def _state_changed(self) -> None:
+        self._changed(())
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def read_options(session: Session, options: Any) -> tuple[str, ...]:
+    """Take over the client's initialization options; returns what was wrong with them."""
+    if not isinstance(options, dict):
+        return ()
+    session.trusted = options.get("trusted") is not False
+    session.settings, wrong = session.settings.updated(options.get("settings"))
+    problems = list(wrong)
+    try:
+        if options.get("interpreter"):
+            session.settings = replace(session.settings, interpreter=command(options["interpreter"]))
+        for uri, value in dict(options.get("interpreters") or {}).items():
+            path = path_of(uri)
+            if path is not None:
+                session.folder_interpreters[path] = command(value)
+    except (ValueError, TypeError) as error:
+        problems.append(f"interpreter: {error}")
+    return tuple(problems)

@@ -122,9 +122,10 @@ class Connection(LanguageServerProtocol):
         self._shutdown = True
 
     @lsp_method(types.EXIT)
-    def lsp_exit(self, *_args: Any) -> None:
+    def lsp_exit(self, *_args: Any) -> Generator[Any, Any, None]:
         """Set the exit status instead of raising out of the event loop, which loses it."""
         self.exit_status = 0 if self._shutdown else 1
+        yield from ()
 
     # pygls' documents split lines at form feeds and Unicode separators, which editors do not: edits behind one would go astray
 

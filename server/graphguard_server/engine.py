@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from graphguard.checks.steps import CheckRequest, Steps
@@ -29,6 +29,7 @@ class ProjectConfiguration:
     """What `[tool.graphguard]` says about a project's folder; ``trouble`` where it could not be read, with file and line."""
 
     root: str
+    checks: tuple[str, ...] = ()
     python: tuple[str, ...] = ()
     timeout: float = 60.0
     levels: Mapping[str, str] | None = None
@@ -39,8 +40,8 @@ class ProjectConfiguration:
 class Engine:
     """The engine as functions.
 
-    ``steps`` are the steps of a check; ``discover`` finds checks in ``(path, text, root)``, raising ``SyntaxError``; ``configure`` reads the project around a path;
-    ``check_files`` lists a project's files with checks; ``waive`` applies the waivers in the given texts; ``worker`` and ``prover`` start the processes.
+    ``steps`` are the steps of a check; ``discover`` finds checks in ``(path, text, root)``, raising ``SyntaxError``; ``configure`` reads the project around a folder;
+    ``check_files`` lists a project's files that may hold checks (called in a thread); ``waive`` applies the waivers in the given texts; ``worker`` and ``prover`` start the processes.
     """
 
     steps: Callable[[CheckRequest], Steps]
@@ -50,4 +51,4 @@ class Engine:
     waive: Callable[[Report, Mapping[str, str], Mapping[str, str]], Report]
     worker: Callable[[Sequence[str], str], Launch]
     prover: Callable[[], Launch]
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)

@@ -117,9 +117,8 @@ class ImportGraph:
             elif not os.path.isdir(folder) or not _within(folder, self.root):
                 return []
         for member in members:
-            for candidate in (os.path.join(folder, member + ".py"), os.path.join(folder, member, "__init__.py")):
-                if os.path.isfile(candidate):
-                    found.append(candidate)
+            candidates = (os.path.join(folder, member + ".py"), os.path.join(folder, member, "__init__.py"))
+            found.extend(candidate for candidate in candidates if os.path.isfile(candidate))
         return [path for path in found if _within(path, self.root) or _within(path, base)]
 
 

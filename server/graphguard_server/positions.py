@@ -20,6 +20,12 @@ Encoding = Literal["utf-8", "utf-16", "utf-32"]
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 
 
+def encoding_of(negotiated: object) -> Encoding:
+    """The encoding that client and server agreed on; UTF-16 where nothing was said."""
+    known: dict[object, Encoding] = {"utf-8": "utf-8", "utf-32": "utf-32"}
+    return known.get(getattr(negotiated, "value", negotiated), "utf-16")
+
+
 def split_lines(text: str) -> tuple[str, ...]:
     r"""The lines of a text with their ends (``\n``, ``\r\n`` or ``\r``); the last line may be empty."""
     lines = []

@@ -1,7 +1,7 @@
 """Child processes that answer framed requests: started when needed, watched, restarted with back-off, never left behind.
 
 One :class:`Process` stands for the tracing worker or the prover.  A call awaits its answer; whatever ends the process in the
-meantime (a kill, a crash, a hang, nonsense on its standard output) fails the pending calls with :class:`ProcessDied`, and the next call starts a new one.
+meantime (a kill, a crash, a hang, nonsense on its standard output) fails the pending calls with :class:`ProcessDiedError`, and the next call starts a new one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FRAMES_PER_TURN: Final = 16
 KEPT_LINES: Final = 40
 
 
-class ProcessDied(RuntimeError):
+class ProcessDiedError(RuntimeError):
     """The process ended before it answered; a new one may."""
 
 
-class CallFailed(RuntimeError):
+class CallFailedError(RuntimeError):
     """The process answered with an error."""
 
 
@@ -107,7 +107,7 @@ class Process:
         return "\n".join(self._stderr)
 
     async def call(self, method: str, params: dict[str, Any], limit: float | None = None) -> Any:
-        """Send a request and await its answer; raises ``ProcessDied`` or ``CallFailed``.
+        """Send a request and await its answer; raises ``ProcessDiedError`` or ``CallFailedError``.
 
         Beyond ``limit`` seconds the child counts as hung and is killed.  A cancelled call tells the child to stop working on it.
         """
@@ -121,7 +121,7 @@ class Process:
                 return await asyncio.shield(future)
         except TimeoutError:
             self.kill(f"no answer to {method!r} within {limit:.0f} s")
-            raise ProcessDied(self.message) from None
+            raise ProcessDiedError(self.message) from None
         except asyncio.CancelledError:
             self._abandon(child, number, future)
             raise
@@ -161,7 +161,7 @@ class Process:
             if self._child is not None and self._child.returncode is None:
                 return self._child
             if self._closed:
-                raise ProcessDied("the server is shutting down")
+                raise ProcessDiedError("the server is shutting down")
             delay = self._not_before - time.monotonic()
             if delay > 0:
                 self._become("waiting", self.message)
@@ -185,7 +185,7 @@ class Process:
         except OSError as error:
             self._back_off()
             self._become("failed", f"cannot start {launch.command[0]}: {error.strerror or error}")
-            raise ProcessDied(self.message) from error
+            raise ProcessDiedError(self.message) from error
         self._child, self._heard = child, time.monotonic()
         for work in (self._read(child), self._read_errors(child), self._watch(child)):
             task = asyncio.create_task(work)
@@ -256,7 +256,9 @@ class Process:
         self._failures = 0
         if "error" in message:
             error = message["error"]
-            future.set_exception(CallFailed(str(error.get("message", error) if isinstance(error, dict) else error)))
+            future.set_exception(
+                CallFailedError(str(error.get("message", error) if isinstance(error, dict) else error))
+            )
         else:
             future.set_result(message.get("result"))
 
@@ -284,7 +286,7 @@ class Process:
         pending, self._pending = self._pending, {}
         for future in pending.values():
             if not future.done():
-                future.set_exception(ProcessDied(f"the {self.name} {reason}"))
+                future.set_exception(ProcessDiedError(f"the {self.name} {reason}"))
                 future.exception()  # an abandoned call has nobody left to look at it
         if self._closed:
             return

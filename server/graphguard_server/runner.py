@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from graphguard.checks.steps import CheckRequest, Step, Steps
 from graphguard.report.diagnostics import Report
-from graphguard_server.processes import CallFailed, Process
+from graphguard_server.processes import CallFailedError, Process
 
 STEP_GRACE: Final = 30.0
 PROOF_SECONDS: Final = 300.0
 
 
-class RunFailed(RuntimeError):
+class RunFailedError(RuntimeError):
     """A check could not be run to its end; the text says why."""
 
 
@@ -27,7 +27,7 @@ async def run_steps(
 ) -> Report:
     """The report of a check; ``interim`` is told of reports before the last, ``stage`` of every step.
 
-    Raises ``ProcessDied`` where a process ended underway (the whole check may be tried again) and ``RunFailed`` where a step was answered with an error.
+    Raises ``ProcessDiedError`` where a process ended underway (the whole check may be tried again) and ``RunFailedError`` where a step was answered with an error.
     """
     generator = steps(request)
     answer: Any = None
@@ -45,7 +45,7 @@ async def run_steps(
     except StopIteration as end:
         report: Report = end.value
         return report
-    except CallFailed as error:
-        raise RunFailed(str(error)) from error
+    except CallFailedError as error:
+        raise RunFailedError(str(error)) from error
     finally:
         generator.close()

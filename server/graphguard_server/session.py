@@ -6,6 +6,7 @@ turn of the event loop, before anything else is answered, and only a newer run o
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -23,9 +24,9 @@ from graphguard_server.convert import Converter
 from graphguard_server.documents import Document, Documents, path_of
 from graphguard_server.engine import Engine
 from graphguard_server.places import Place
-from graphguard_server.processes import CallFailed, Process, ProcessDied
+from graphguard_server.processes import CallFailedError, Process, ProcessDiedError
 from graphguard_server.projects import Project
-from graphguard_server.runner import RunFailed, run_steps
+from graphguard_server.runner import RunFailedError, run_steps
 from graphguard_server.scheduler import Pauses, Scheduler
 from graphguard_server.shifts import meaning
 
@@ -52,6 +53,7 @@ class Session:
         self._changed = changed
         self._pauses = Pauses()
         self._roots: dict[str, str] = {}
+        self._tasks: set[asyncio.Future[None]] = set()
         self._underway: dict[RunKey, dict[str, str]] = {}
 
     @property
@@ -107,9 +109,23 @@ class Session:
         if root not in self.projects:
             project = Project(replace(configuration, root=root), self.engine, self.documents)
             self.projects[root] = project
-            for path in self.engine.check_files(project.configuration):
-                project.read(path)
+            self._keep(asyncio.ensure_future(self._scan(project)))
         return root
+
+    async def _scan(self, project: Project) -> None:
+        """Find the project's checks; the files are listed in a thread and read a few at a time."""
+        for path in await asyncio.to_thread(self.engine.check_files, project.configuration):
+            project.read(path)
+            await asyncio.sleep(0)
+        for document in self.documents:
+            if document.path is not None and self.projects.get(project.root) is project:
+                self.opened(document)
+        self._changed(())
+
+    def _keep(self, task: asyncio.Future[None]) -> None:
+        """Hold on to background work, and say when it fails."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # -- what the user does --------------------------------------------------------------------------------------
 
@@ -190,6 +206,8 @@ class Session:
 
     async def close(self) -> None:
         """End every run and every process."""
+        for task in self._tasks:
+            task.cancel()
         await self.scheduler.close()
         for process in (*self.workers.values(), self.prover):
             await process.close()
@@ -256,9 +274,9 @@ class Session:
         snapshot = self._underway[key] = project.snapshot(check)
         try:
             await self._run(project, check, run, snapshot)
-        except ProcessDied as error:
+        except ProcessDiedError as error:
             self._died(run, snapshot, str(error))
-        except RunFailed as error:
+        except RunFailedError as error:
             self._failed(run, snapshot, str(error))
         finally:
             self._underway.pop(key, None)
@@ -328,7 +346,7 @@ class Session:
         try:
             rows = await self.prover.call("places", {"proof": run.report.proof}, 60.0)
             run.places = tuple(from_plain(Place, row) for row in rows)
-        except (ProcessDied, CallFailed, CodecError) as error:
+        except (ProcessDiedError, CallFailedError, CodecError) as error:
             log.warning("no hover data for %s: %s", run.key, error)
         self._changed(())
 

@@ -85,11 +85,11 @@ def moved(span: Span, move: Move) -> Span:
 
 @functools.lru_cache(maxsize=64)
 def _tokens(text: str) -> tuple[tuple[str, tuple[int, int], tuple[int, int]], ...]:
-    found = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _SKIPPED:
-            found.append((token.string, (token.start[0] - 1, token.start[1]), (token.end[0] - 1, token.end[1])))
-    return tuple(found)
+    return tuple(
+        (token.string, (token.start[0] - 1, token.start[1]), (token.end[0] - 1, token.end[1]))
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in _SKIPPED
+    )
 
 
 def _by_tokens(old: str, new: str) -> Move | None:

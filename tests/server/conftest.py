@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -37,5 +37,5 @@ async def editor(workspace: Path, tmp_path: Path) -> AsyncIterator[Editor]:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "log"
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"

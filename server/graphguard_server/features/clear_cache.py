@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from graphguard_server import protocol
-from graphguard_server.processes import CallFailed, ProcessDied
+from graphguard_server.processes import CallFailedError, ProcessDiedError
 
 if TYPE_CHECKING:
     from graphguard_server.server import GraphGuardServer
@@ -21,6 +21,6 @@ async def handle(server: GraphGuardServer, _params: Any) -> dict[str, str]:
     for process in (*session.workers.values(), session.prover):
         try:
             await process.call("clear", {}, 30.0)
-        except (CallFailed, ProcessDied) as error:
+        except (CallFailedError, ProcessDiedError) as error:
             problems.append(f"{process.name}: {str(error).partition(chr(10))[0]}")
     return {"message": "; ".join(problems) or "caches are empty"}

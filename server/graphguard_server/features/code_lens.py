@@ -32,7 +32,7 @@ def handle(server: GraphGuardServer, params: types.CodeLensParams) -> list[types
     session = server.session
     if path is None or not session.settings.code_lens:
         return []
-    lenses = []
+    lenses: list[types.CodeLens] = []
     for project in session.projects.values():
         for check in project.checks.values():
             if check.file == path:

@@ -26,10 +26,10 @@ def handle(server: GraphGuardServer, _params: Any) -> dict[str, str]:
         f"position encoding: {session.documents.encoding}",
         *(f"setting {name}: {value!r}" for name, value in dataclasses.asdict(session.settings).items()),
     ]
-    for project in session.projects.values():
-        lines.append(
-            f"project {project.root}: {len(project.checks)} checks, interpreter {session.interpreter_of(project)}"
-        )
+    lines.extend(
+        f"project {project.root}: {len(project.checks)} checks, interpreter {session.interpreter_of(project)}"
+        for project in session.projects.values()
+    )
     for process in (*session.workers.values(), session.prover):
         lines.append(f"{process.name}: {process.state}, {process.restarts} restarts {process.message}")
         lines.extend(f"    {line}" for line in process.last_words.splitlines()[-10:])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lsprotocol import types
 
 from graphguard_server.documents import path_of
+from graphguard_server.positions import encoding_of
 from graphguard_server.session import read_options
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ METHOD: Final = types.INITIALIZE
 def handle(server: GraphGuardServer, params: types.InitializeParams) -> None:
     """Remember folders, position encoding, trust and settings."""
     session = server.session
-    session.documents.encoding = server.workspace.position_encoding or "utf-16"
+    session.documents.encoding = encoding_of(server.workspace.position_encoding)
     folders = [folder.uri for folder in params.workspace_folders or []] or (
         [params.root_uri] if params.root_uri else []
     )

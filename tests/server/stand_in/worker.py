@@ -33,9 +33,8 @@ def texts_of(params: dict) -> dict[str, str]:
         if path in texts or not (path in overlay or Path(path).is_file()):
             continue
         texts[path] = overlay[path] if path in overlay else Path(path).read_bytes().decode()
-        for line in texts[path].splitlines():
-            if line.startswith(("from ", "import ")):
-                waiting.append(str(root / (line.split()[1].replace(".", "/") + ".py")))
+        imports = [line.split()[1] for line in texts[path].splitlines() if line.startswith(("from ", "import "))]
+        waiting += [str(root / (name.replace(".", "/") + ".py")) for name in imports]
     return texts
 
 

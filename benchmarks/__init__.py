@@ -1,0 +1,1 @@
+"""Benchmarks and trust commands: figures are ratios measured in one run."""

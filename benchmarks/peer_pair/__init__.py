@@ -1,0 +1,1 @@
+"""Verification tasks in the peer-pair/1 format, read and turned into captures."""

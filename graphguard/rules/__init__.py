@@ -1,0 +1,57 @@
+"""What every operator does to values: one file per family, each rule a small pure function over an algebra."""
+
+from graphguard.rules import (
+    attention,
+    contraction,
+    creation,
+    elementwise,
+    embedding,
+    indexing,
+    layout,
+    losses,
+    normalization,
+    random_draws,
+    reductions,
+    scatter,
+    selection,
+    softmax,
+    truth,
+)
+from graphguard.rules.collectives import combine
+from graphguard.rules.evaluate import evaluate_node
+from graphguard.rules.registry import RULES, Call, Rule, find_rule, kind_of, rule
+from graphguard.rules.traits import Trait, TraitError, parse_trait, parse_traits
+
+FAMILIES = (
+    layout,
+    elementwise,
+    truth,
+    contraction,
+    reductions,
+    softmax,
+    normalization,
+    attention,
+    losses,
+    embedding,
+    indexing,
+    scatter,
+    selection,
+    creation,
+    random_draws,
+)
+
+__all__ = [
+    "FAMILIES",
+    "RULES",
+    "Call",
+    "Rule",
+    "Trait",
+    "TraitError",
+    "combine",
+    "evaluate_node",
+    "find_rule",
+    "kind_of",
+    "parse_trait",
+    "parse_traits",
+    "rule",
+]

@@ -1,0 +1,73 @@
+"""Conversions between kinds and element types.
+
+Every float type is the reals: widening changes nothing, narrowing is the unknown function ``cast`` of the value and of the type it is
+rounded to.  Integers are unbounded; an int becomes the float of the same value, rounded only in types of fewer than 24 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
+from graphguard.rules.registry import FLOAT_BITS, Call, holds, is_complex, kind_of
+
+
+def convert(a: Algebra[V], v: V, kind: Kind) -> V:
+    """The same elements as another kind: truth is 1 or 0, a number is true where it is not 0, a float becomes an int by truncation."""
+    if v.kind == kind:
+        return v
+    if kind == "bool":
+        return a.logical_not(a.compare("eq", v, a.full(v.shape, Fraction(0), v.kind)))
+    return a.number(v, kind)
+
+
+def cast(a: Algebra[V], v: V, source: str, target: str) -> V:
+    """A tensor of type ``source`` as one of type ``target``."""
+    result = convert(a, v, kind_of(target))
+    if target not in FLOAT_BITS or kind_of(source) == "bool":
+        return result
+    if source in FLOAT_BITS:
+        return result if holds(target, source) else rounded(a, result, target)
+    return result if FLOAT_BITS[target][0] >= 24 else rounded(a, result, target)
+
+
+def rounded(a: Algebra[V], v: V, target: str) -> V:
+    """The nearest number of a float type, as an unknown function."""
+    return a.apply("cast", (target,), [v], "float")
+
+
+def settle(a: Algebra[V], call: Call, results: Sequence[V | None], rounds: bool) -> tuple[V, ...]:
+    """Results in the types that the graph states; raises ``Unsupported`` where shapes do not agree."""
+    given = [result for result in results if result is not None]
+    if len(given) != len(call.node.outs):
+        raise Unsupported(f"{call.node.op} has {len(call.node.outs)} results, its rule {len(given)}")
+    return tuple(_settle_one(a, call, index, result, rounds) for index, result in enumerate(given))
+
+
+def _settle_one(a: Algebra[V], call: Call, index: int, result: V, rounds: bool) -> V:
+    wanted = call.type(index)
+    if is_complex(wanted.dtype):
+        return result
+    if result.shape != wanted.shape:
+        raise Unsupported(f"{call.node.op} gives shape {wanted.shape}, its rule {result.shape}")
+    result = convert(a, result, kind_of(wanted.dtype))
+    if rounds and wanted.dtype in FLOAT_BITS:
+        promoted = _promoted(call)
+        if promoted is not None and not holds(wanted.dtype, promoted):
+            return rounded(a, result, wanted.dtype)
+    return result
+
+
+def _promoted(call: Call) -> str | None:
+    """The float type that PyTorch's promotion gives: tensors with dims decide before 0-dim ones; None where no operand is a float."""
+    types = [call.graph.types[var] for var in call.node.operands()]
+    floats = [(bool(kind.shape), kind.dtype) for kind in types if kind.dtype in FLOAT_BITS]
+    if not floats:
+        return None
+    ranked = any(shaped for shaped, _ in floats)
+    widest = None
+    for shaped, dtype in floats:
+        if shaped == ranked and (widest is None or not holds(widest, dtype)):
+            widest = dtype
+    return widest

@@ -1,0 +1,139 @@
+"""One node of a graph, evaluated over an algebra by the rule of its operator."""
+
+from __future__ import annotations
+
+import inspect
+import string
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from graphguard.ir import DType, Graph, Node, Sym, Var
+from graphguard.ir.graph import Arg
+from graphguard.relations.algebra import Algebra, Unsupported, V
+from graphguard.rules.casting import settle
+from graphguard.rules.complex_numbers import evaluate_complex, has_complex
+from graphguard.rules.registry import Call, Rule, concrete_shape, find_rule, is_complex, kind_of
+from graphguard.rules.traits import Trait, evaluate_trait
+
+Note = Callable[[str], None]
+
+
+def evaluate_node(
+    algebra: Algebra[V],
+    node: Node,
+    graph: Graph,
+    values: Mapping[Var, V],
+    note: Note | None = None,
+    traits: Mapping[str, Trait] | None = None,
+) -> tuple[V, ...]:
+    """The results of a call, one per output of the node.
+
+    ``values`` holds every operand; ``traits`` are what the user declared of their own operators.  An operator without a rule, or whose rule cannot follow here, stays closed: a function
+    known by its name and arguments only; ``note`` is told why.  Raises ``Unsupported`` where not even that can be said
+    (sizes known only when the program runs).
+    """
+    trait = traits.get(node.op) if traits else None
+    if trait is not None:
+        return _declared(algebra, trait, node, graph, values)
+    found = find_rule(node.op)
+    if found is None:
+        return _closed(algebra, node, graph, values, f"no rule for {node.op}", note)
+    try:
+        if has_complex(node, graph):
+            return evaluate_complex(
+                algebra, found, node, graph, values, lambda other: apply_rule(algebra, found, node, graph, other)
+            )
+        return apply_rule(algebra, found, node, graph, values)
+    except Unsupported as reason:
+        return _closed(algebra, node, graph, values, str(reason), note)
+
+
+def apply_rule(algebra: Algebra[V], rule: Rule, node: Node, graph: Graph, values: Mapping[Var, V]) -> tuple[V, ...]:
+    """The results by the given rule; raises ``Unsupported``."""
+    call = Call(node, graph, rule.parameters)
+    args = [bind(arg, values) for arg in node.args]
+    kwargs = {name: bind(arg, values) for name, arg in node.kwargs.items()}
+    if rule.wants_call:
+        kwargs["call"] = call
+    try:
+        result = rule.function(algebra, *args, **kwargs)
+    except TypeError as error:
+        _check_binding(algebra, rule, args, kwargs, error)
+        raise
+    results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    return settle(algebra, call, results, rounds=rule.casts)
+
+
+def _check_binding(algebra: Algebra[V], rule: Rule, args: list[Any], kwargs: dict[str, Any], error: TypeError) -> None:
+    """Tell a call that does not fit the rule's signature from an error inside the rule."""
+    try:
+        inspect.signature(rule.function).bind(algebra, *args, **kwargs)
+    except TypeError as mismatch:
+        raise Unsupported(f"arguments of {rule.name}: {mismatch}") from error
+
+
+def bind(arg: Arg, values: Mapping[Var, V]) -> Any:
+    """An argument with tensors replaced by their values."""
+    if isinstance(arg, Var):
+        return values[arg]
+    if isinstance(arg, tuple):
+        return [bind(item, values) for item in arg]
+    if isinstance(arg, Sym):
+        raise Unsupported(f"a size known only when the program runs: {arg.expr}")
+    return arg
+
+
+def _closed(
+    algebra: Algebra[V], node: Node, graph: Graph, values: Mapping[Var, V], reason: str, note: Note | None
+) -> tuple[V, ...]:
+    """Every operand whole and in order, every other argument as an attribute: equal calls give equal results."""
+    letters = iter(string.ascii_uppercase)
+    operands = [(values[var], _take(letters, len(values[var].shape))) for var in node.operands()]
+    attributes = _attributes(node)
+    results = []
+    for index, out in enumerate(node.outs):
+        kind = graph.types[out]
+        shape = (*concrete_shape(kind), 2) if is_complex(kind.dtype) else concrete_shape(kind)
+        name = node.op if len(node.outs) == 1 else f"{node.op}[{index}]"
+        fresh = _take(letters, len(shape))
+        results.append(algebra.opaque(name, attributes, operands, fresh, shape, kind_of(kind.dtype)))
+    if note is not None:
+        note(reason)
+    return tuple(results)
+
+
+def _declared(algebra: Algebra[V], trait: Trait, node: Node, graph: Graph, values: Mapping[Var, V]) -> tuple[V, ...]:
+    call = Call(node, graph)
+    operands = [values[var] for var in node.operands()]
+    return settle(algebra, call, evaluate_trait(algebra, trait, node, call, operands, _attributes(node)), rounds=False)
+
+
+def _attributes(node: Node) -> tuple[object, ...]:
+    """All of a call that is no tensor."""
+    named = sorted((name, _skeleton_of(arg)) for name, arg in node.kwargs.items())
+    draw = () if node.draw is None else (("draw", *node.draw),)
+    return (*_skeleton(node.args), *named, *draw)
+
+
+def _take(letters: Iterator[str], count: int) -> str:
+    taken = "".join(letter for _, letter in zip(range(count), letters, strict=False))
+    if len(taken) < count:
+        raise Unsupported("an operator without a rule and with more than 26 dims over all its operands")
+    return taken
+
+
+def _skeleton(args: tuple[Arg, ...]) -> tuple[object, ...]:
+    """The arguments with tensors as placeholders."""
+    return tuple(_skeleton_of(arg) for arg in args)
+
+
+def _skeleton_of(arg: Arg) -> object:
+    if isinstance(arg, Var):
+        return "tensor"
+    if isinstance(arg, tuple):
+        return _skeleton(arg)
+    if isinstance(arg, DType):
+        return arg.name
+    if isinstance(arg, Sym):
+        raise Unsupported(f"a size known only when the program runs: {arg.expr}")
+    return repr(arg)

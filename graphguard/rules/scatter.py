@@ -1,0 +1,234 @@
+"""Gather, scatter, and selections and additions along one dim.
+
+A position outside the extent is an error of the program, so the one-hot factors are ``checked``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from graphguard.relations.algebra import Algebra, Unsupported, V
+from graphguard.rules.arithmetic import (
+    LETTERS,
+    NUMBER,
+    Number,
+    chosen,
+    compared,
+    dim_of,
+    expanded,
+    full,
+    minus,
+    plus,
+    times,
+)
+from graphguard.rules.casting import convert
+from graphguard.rules.index_maps import cut, put, take
+from graphguard.rules.layout import replaced
+from graphguard.rules.registry import rule
+
+
+def _cut_to(a: Algebra[V], v: V, shape: Sequence[int], but: int) -> V:
+    """v with every dim but one cut to the extents of a shape."""
+    for dim, extent in enumerate(shape):
+        if dim != but:
+            v = cut(a, v, dim, 0, extent)
+    return v
+
+
+def _contracted(a: Algebra[V], v: V, index: V, dim: int, scatter: bool, extent: int) -> V:
+    """sum_v [index = v] x[v] (gather), or sum_j [index[j] = v] x[j] (scatter), along dim."""
+    letters = LETTERS[: len(index.shape)]
+    target = letters[:dim] + "z" + letters[dim + 1 :]
+    hot = a.one_hot(index, extent, checked=True)
+    source, out = (letters, target) if scatter else (target, letters)
+    result = a.contract([(hot, letters + "z"), (convert(a, v, "float"), source)], out)
+    return convert(a, result, v.kind)
+
+
+def _line_of(a: Algebra[V], index: V, dim: int) -> np.ndarray | None:
+    """Known positions along dim that are the same on every line, else None."""
+    known = a.known(index)
+    if known is None or not known.size:
+        return None
+    lines = np.moveaxis(known, dim, -1).reshape(-1, known.shape[dim])
+    return lines[0] if (lines == lines[0]).all() else None
+
+
+@rule("aten.gather.default")
+def gather(a: Algebra[V], self: V, dim: int, index: V, *, sparse_grad: bool = False) -> V:
+    """out[..., j, ...] = self[..., index[..., j, ...], ...]"""
+    if not self.shape:
+        return expanded(a, self, index.shape)
+    dim = dim_of(dim, len(self.shape))
+    source = _cut_to(a, self, index.shape, dim)
+    line = _line_of(a, index, dim)
+    if line is not None:
+        return take(a, source, dim, line)
+    return _contracted(a, source, index, dim, False, self.shape[dim])
+
+
+@rule("aten.take_along_dim.default")
+def take_along_dim(a: Algebra[V], self: V, indices: V, dim: int | None = None) -> V:
+    """out[..., j, ...] = self[..., indices[..., j, ...], ...], the other dims broadcast"""
+    if dim is None:
+        raise Unsupported("take_along_dim without a dim")
+    dim = dim_of(dim, len(self.shape))
+    other = [max(x, y) for x, y in zip(self.shape, indices.shape, strict=True)]
+    source = expanded(a, self, (*other[:dim], self.shape[dim], *other[dim + 1 :]))
+    return gather(a, source, dim, expanded(a, indices, (*other[:dim], indices.shape[dim], *other[dim + 1 :])))
+
+
+@rule("aten.scatter_add.default")
+def scatter_add(a: Algebra[V], self: V, dim: int, index: V, src: V) -> V:
+    """out = self + sum_j [index[..., j, ...] = v] src[..., j, ...] at [..., v, ...]"""
+    dim = dim_of(dim, len(self.shape))
+    source = cut(a, _cut_to(a, src, index.shape, dim), dim, 0, index.shape[dim])
+    return _added(a, self, dim, index, source)
+
+
+def _added(a: Algebra[V], self: V, dim: int, index: V, source: V) -> V:
+    region = _cut_to(a, self, index.shape, dim)
+    line = _line_of(a, index, dim)
+    if line is not None and np.unique(line).size == line.size:
+        region = put(a, region, dim, line, plus(a, take(a, region, dim, line), source))
+    else:
+        region = plus(a, region, _contracted(a, convert(a, source, self.kind), index, dim, True, self.shape[dim]))
+    return _region_back(a, self, region)
+
+
+def _region_back(a: Algebra[V], self: V, region: V) -> V:
+    """self with its corner replaced by the region, dim by dim."""
+    for dim, extent in enumerate(region.shape):
+        if extent == self.shape[dim]:
+            continue
+        around = self
+        for done in range(dim + 1, len(region.shape)):
+            around = cut(a, around, done, 0, region.shape[done])
+        region = replaced(a, around, region, dim, 0, extent)
+    return region
+
+
+@rule("aten.scatter.src")
+def scatter_src(a: Algebra[V], self: V, dim: int, index: V, src: V) -> V:
+    """self with [..., index[..., j, ...], ...] = src[..., j, ...], for positions that are distinct along dim"""
+    dim = dim_of(dim, len(self.shape))
+    source = cut(a, _cut_to(a, src, index.shape, dim), dim, 0, index.shape[dim])
+    line = _line_of(a, index, dim)
+    if line is not None:
+        region = _cut_to(a, self, index.shape, dim)
+        return _region_back(a, self, put(a, region, dim, line, convert(a, source, self.kind)))
+    if index.shape[dim] != 1:
+        raise Unsupported("scatter to positions that depend on the data and may coincide")
+    return _added(a, self, dim, index, minus(a, source, gather(a, self, dim, index)))
+
+
+@rule("aten.scatter.value")
+def scatter_value(a: Algebra[V], self: V, dim: int, index: V, value: Number) -> V:
+    """self with [..., index[..., j, ...], ...] = value"""
+    dim = dim_of(dim, len(self.shape))
+    filled = full(a, index.shape, value, self.kind)
+    if _line_of(a, index, dim) is not None or index.shape[dim] == 1:
+        return scatter_src(a, self, dim, index, filled)
+    region = _cut_to(a, self, index.shape, dim)
+    hits = _contracted(a, a.full(index.shape, Fraction(1), "float"), index, dim, True, self.shape[dim])
+    return _region_back(a, self, chosen(a, compared(a, "gt", hits, 0), full(a, region.shape, value, self.kind), region))
+
+
+@rule("aten.scatter.reduce", "aten.scatter_reduce.two")
+def scatter_reduce(a: Algebra[V], self: V, dim: int, index: V, src: V, reduce: str, *, include_self: bool = True) -> V:
+    """As scatter_add for sums that include self; other reductions are not supported"""
+    if reduce not in ("sum", "add"):
+        raise Unsupported(f"scatter with reduction {reduce}")
+    if include_self:
+        return scatter_add(a, self, dim, index, src)
+    dim = dim_of(dim, len(self.shape))
+    ones, zeros = full(a, index.shape, 1.0, "float"), full(a, self.shape, 0.0, "float")
+    hits = scatter_add(a, zeros, dim, index, ones)
+    base = chosen(a, compared(a, "gt", hits, 0), 0, self)
+    return scatter_add(a, convert(a, base, self.kind), dim, index, src)
+
+
+@rule("aten.index_select.default")
+def index_select(a: Algebra[V], self: V, dim: int, index: V) -> V:
+    """out[..., j, ...] = self[..., index[j], ...]"""
+    if not self.shape:
+        return self
+    dim = dim_of(dim, len(self.shape))
+    known = a.known(index)
+    if known is not None:
+        return take(a, self, dim, known.reshape(-1))
+    index = a.reshape(index, (index.shape[0] if index.shape else 1,))
+    order = [dim, *(d for d in range(len(self.shape)) if d != dim)]
+    rows = a.lookup(a.permute(self, order), index)
+    return a.permute(rows, [order.index(d) for d in range(len(order))])
+
+
+@rule("aten.index_add.default")
+def index_add(a: Algebra[V], self: V, dim: int, index: V, source: V, *, alpha: Number = 1) -> V:
+    """out[..., v, ...] = self[..., v, ...] + alpha sum_j [index[j] = v] source[..., j, ...]"""
+    dim = dim_of(dim, max(len(self.shape), 1))
+    source = convert(a, source if alpha == 1 else times(a, source, alpha), self.kind)
+    known = a.known(index)
+    if known is not None and np.unique(known).size == known.size:
+        positions = known.reshape(-1)
+        return put(a, self, dim, positions, plus(a, take(a, self, dim, positions), source))
+    letters = LETTERS[: len(self.shape)]
+    hot = a.one_hot(index, self.shape[dim], checked=True)
+    out = letters[:dim] + "z" + letters[dim + 1 :]
+    update = a.contract([(hot, letters[dim] + "z"), (convert(a, source, "float"), letters)], out)
+    return plus(a, self, convert(a, update, self.kind))
+
+
+@rule("aten.index_copy.default")
+def index_copy(a: Algebra[V], self: V, dim: int, index: V, source: V) -> V:
+    """out[..., index[j], ...] = source[..., j, ...], for positions that are known"""
+    known = a.known(index)
+    if known is None:
+        raise Unsupported("index_copy to positions that depend on the data")
+    return put(a, self, dim_of(dim, len(self.shape)), known.reshape(-1), convert(a, source, self.kind))
+
+
+@rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def index_fill(a: Algebra[V], self: V, dim: int, index: V, value: Any) -> V:
+    """out[..., index[j], ...] = value"""
+    dim = dim_of(dim, len(self.shape))
+    number = value if isinstance(value, NUMBER) else convert(a, value, self.kind)
+    positions = a.reshape(index, (index.shape[0] if index.shape else 1,))
+    hits = a.sum(a.one_hot(positions, self.shape[dim], checked=True), [0])
+    mask = compared(a, "gt", a.reshape(hits, (self.shape[dim],) + (1,) * (len(self.shape) - dim - 1)), 0)
+    return chosen(a, mask, number, self)
+
+
+@rule("aten.take.default")
+def take_flat(a: Algebra[V], self: V, index: V) -> V:
+    """out[...] = the element of the flattening of self at index[...]"""
+    flat = a.reshape(self, (int(np.prod(self.shape, dtype=np.int64)),))
+    known = a.known(index)
+    if known is None:
+        return a.lookup(flat, index)
+    return a.reshape(take(a, flat, 0, known.reshape(-1)), index.shape)
+
+
+@rule("aten.one_hot.default")
+def one_hot(a: Algebra[V], self: V, num_classes: int = -1) -> V:
+    """out[..., v] = [self[...] = v]"""
+    if num_classes < 0:
+        raise Unsupported("one_hot with a number of classes that depends on the data")
+    return a.number(a.one_hot(self, num_classes, checked=True), "int")
+
+
+@rule("aten.value_selecting_reduction_backward.default")
+def value_selecting_reduction_backward(
+    a: Algebra[V], grad: V, dim: int, indices: V, sizes: Sequence[int], keepdim: bool
+) -> V:
+    """Zeros of sizes with grad at the selected positions"""
+    zeros = a.full(tuple(sizes), Fraction(0), grad.kind)
+    if not keepdim and sizes:
+        dim = dim_of(dim, len(sizes))
+        shape = (*grad.shape[:dim], 1, *grad.shape[dim:])
+        grad, indices = a.reshape(grad, shape), a.reshape(indices, shape)
+    return scatter_src(a, zeros, dim, indices, grad)

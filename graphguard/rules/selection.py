@@ -1,0 +1,96 @@
+"""Sorting and its kin: functions of a line that stay closed, batched over all other dims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphguard.relations.algebra import Algebra, Kind, V
+from graphguard.rules.arithmetic import LETTERS, dim_of
+from graphguard.rules.reductions import along, scan
+from graphguard.rules.registry import rule
+
+
+def _selected(a: Algebra[V], name: str, v: V, dim: int, extent: int, kind: Kind, attributes: tuple[object, ...]) -> V:
+    """A closed function of every line along a dim to a line of another extent."""
+    dim = dim_of(dim, len(v.shape))
+    letters = LETTERS[: len(v.shape)]
+    source = letters[:dim] + "A" + letters[dim + 1 :]
+    shape = (*v.shape[:dim], extent, *v.shape[dim + 1 :])
+    return a.opaque(name, attributes, [(v, source)], source.replace("A", "B"), shape, kind)
+
+
+@rule("aten.topk.default")
+def topk(a: Algebra[V], self: V, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[V, V]:
+    """The k largest (or smallest) elements of every line along dim, and where they stand: closed, batched over the other dims"""
+    attributes = (k, largest)
+    values = _selected(a, "topk", self, dim, k, self.kind, attributes)
+    return values, _selected(a, "topk.indices", self, dim, k, "int", attributes)
+
+
+@rule("aten.sort.default")
+def sort(a: Algebra[V], self: V, dim: int = -1, descending: bool = False) -> tuple[V, V]:
+    """Every line along dim in order, and where its elements stood: closed, batched over the other dims"""
+    return scan(a, "sort", self, dim, self.kind, (descending,)), scan(a, "argsort", self, dim, "int", (descending,))
+
+
+@rule("aten.sort.stable")
+def sort_stable(a: Algebra[V], self: V, *, stable: bool | None, dim: int = -1, descending: bool = False) -> tuple[V, V]:
+    """Every line along dim in order, and where its elements stood: closed, batched over the other dims"""
+    return sort(a, self, dim, descending)
+
+
+@rule("aten.argsort.default")
+def argsort(a: Algebra[V], self: V, dim: int = -1, descending: bool = False) -> V:
+    """Where the elements of the sorted line stood: closed, batched over the other dims"""
+    return scan(a, "argsort", self, dim, "int", (descending,))
+
+
+@rule("aten.argsort.stable")
+def argsort_stable(a: Algebra[V], self: V, *, stable: bool, dim: int = -1, descending: bool = False) -> V:
+    """Where the elements of the sorted line stood: closed, batched over the other dims"""
+    return argsort(a, self, dim, descending)
+
+
+@rule("aten.kthvalue.default")
+def kthvalue(a: Algebra[V], self: V, k: int, dim: int = -1, keepdim: bool = False) -> tuple[V, V]:
+    """The k-th smallest element of every line along dim, and where it stands: closed, batched over the other dims"""
+    dim = dim_of(dim, len(self.shape))
+    values = along(a, "kthvalue", self, dim, keepdim, self.kind, (k,))
+    return values, along(a, "kthvalue.indices", self, dim, keepdim, "int", (k,))
+
+
+@rule("aten.median.dim")
+def median(a: Algebra[V], self: V, dim: int, keepdim: bool = False) -> tuple[V, V]:
+    """The median of every line along dim, and where it stands: closed, batched over the other dims"""
+    dim = dim_of(dim, len(self.shape))
+    return along(a, "median", self, dim, keepdim, self.kind), along(a, "median.indices", self, dim, keepdim, "int")
+
+
+@rule("aten.searchsorted.Tensor")
+def searchsorted(
+    a: Algebra[V],
+    sorted_sequence: V,
+    self: V,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: V | None = None,
+) -> V:
+    """How many elements of the sorted line come before each element: closed, elementwise in self where there is one line"""
+    attributes = (right or side == "right",)
+    name = "searchsorted"
+    if len(sorted_sequence.shape) == 1 and sorter is None:
+        letters = LETTERS[: len(self.shape)]
+        return a.opaque(name, attributes, [(sorted_sequence, "A"), (self, letters)], letters, self.shape, "int")
+    lead = LETTERS[: len(self.shape) - 1]
+    operands: list[Any] = [(sorted_sequence, lead + "A"), (self, lead + "y")]
+    if sorter is not None:
+        operands.append((sorter, lead + "A"))
+    return a.opaque(name, attributes, operands, lead + "y", self.shape, "int")
+
+
+@rule("aten.bucketize.Tensor")
+def bucketize(a: Algebra[V], self: V, boundaries: V, *, out_int32: bool = False, right: bool = False) -> V:
+    """How many boundaries come before each element: closed, elementwise in self"""
+    return searchsorted(a, boundaries, self, right=right)

@@ -1,0 +1,162 @@
+"""Comparisons, logic, and choice by a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphguard.relations.algebra import Algebra, Unsupported, V
+from graphguard.rules.arithmetic import NUMBER, Number, aligned, chosen, compared, expanded
+from graphguard.rules.casting import convert
+from graphguard.rules.registry import Call, rule
+from graphguard.rules.scalars import exact
+
+SYMBOLS = {"eq": "=", "ne": "≠", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _comparison(relation: str) -> Callable[..., Any]:
+    def compare(a: Algebra[V], self: V, other: Any) -> V:
+        return compared(a, relation, self, other)
+
+    compare.__doc__ = f"out = (self {SYMBOLS[relation]} other)"
+    compare.__name__ = relation
+    return compare
+
+
+for _relation in SYMBOLS:
+    rule(f"aten.{_relation}.Tensor", f"aten.{_relation}.Scalar")(_comparison(_relation))
+
+
+@rule("aten.logical_not.default")
+def logical_not(a: Algebra[V], self: V) -> V:
+    """out = not self"""
+    return a.logical_not(convert(a, self, "bool"))
+
+
+@rule("aten.bitwise_not.default")
+def bitwise_not(a: Algebra[V], self: V) -> V:
+    """out = not self; for integers -self - 1"""
+    if self.kind == "bool":
+        return a.logical_not(self)
+    return a.add([a.scale(self, exact(-1)), a.full(self.shape, exact(-1), "int")])
+
+
+def _truths(a: Algebra[V], self: V, other: Any) -> list[V]:
+    if isinstance(other, NUMBER):
+        other = bool(other)
+    return aligned(a, convert(a, self, "bool"), other if isinstance(other, bool) else convert(a, other, "bool"))
+
+
+def _only_bools(*xs: Any) -> None:
+    if any(not (isinstance(x, bool) or (not isinstance(x, NUMBER) and x.kind == "bool")) for x in xs):
+        raise Unsupported("bitwise operations on integers")
+
+
+@rule("aten.logical_and.default")
+def logical_and(a: Algebra[V], self: V, other: V) -> V:
+    """out = self and other"""
+    return a.logical_and(*_truths(a, self, other))
+
+
+@rule("aten.logical_or.default")
+def logical_or(a: Algebra[V], self: V, other: V) -> V:
+    """out = self or other"""
+    return a.logical_or(*_truths(a, self, other))
+
+
+@rule("aten.logical_xor.default")
+def logical_xor(a: Algebra[V], self: V, other: V) -> V:
+    """out = self and not other, or other and not self"""
+    x, y = _truths(a, self, other)
+    return a.logical_or(a.logical_and(x, a.logical_not(y)), a.logical_and(y, a.logical_not(x)))
+
+
+@rule("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.__and__.Tensor", "aten.__and__.Scalar")
+def bitwise_and(a: Algebra[V], self: V, other: Any) -> V:
+    """out = self and other, of bools"""
+    _only_bools(self, other)
+    return logical_and(a, self, other)
+
+
+@rule("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Tensor", "aten.__or__.Scalar")
+def bitwise_or(a: Algebra[V], self: V, other: Any) -> V:
+    """out = self or other, of bools"""
+    _only_bools(self, other)
+    return logical_or(a, self, other)
+
+
+@rule("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor")
+def bitwise_xor(a: Algebra[V], self: V, other: Any) -> V:
+    """out = self or other but not both, of bools"""
+    _only_bools(self, other)
+    return logical_xor(a, self, other)
+
+
+@rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", casts=True)
+def where(a: Algebra[V], condition: V, self: Any, other: Any) -> V:
+    """out = self where condition holds, else other"""
+    return chosen(a, condition, self, other)
+
+
+@rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(a: Algebra[V], self: V, mask: V, value: Any) -> V:
+    """out = value where mask holds, else self"""
+    filling = value if isinstance(value, NUMBER) else convert(a, value, self.kind)
+    if isinstance(filling, NUMBER) and self.kind == "int":
+        filling = int(filling)
+    return chosen(a, mask, filling, self)
+
+
+@rule("aten.isnan.default")
+def isnan(a: Algebra[V], self: V) -> V:
+    """Whether self is not a number: stays closed, though no real number is"""
+    return a.apply("isnan", (), [self], "bool")
+
+
+@rule("aten.isinf.default")
+def isinf(a: Algebra[V], self: V) -> V:
+    """Whether self is infinite: stays closed"""
+    return a.apply("isinf", (), [self], "bool")
+
+
+@rule("aten.isfinite.default")
+def isfinite(a: Algebra[V], self: V) -> V:
+    """Neither infinite nor not-a-number"""
+    return a.logical_not(a.logical_or(isnan(a, self), isinf(a, self)))
+
+
+@rule("aten.nan_to_num.default")
+def nan_to_num(
+    a: Algebra[V],
+    self: V,
+    nan: Number | None = None,
+    posinf: Number | None = None,
+    neginf: Number | None = None,
+    *,
+    call: Call,
+) -> V:
+    """self with not-a-number and the infinities replaced by the given numbers: stays closed"""
+    if self.kind != "float":
+        return self
+    return a.apply("nan_to_num", (nan, posinf, neginf, call.type().dtype), [self], "float")
+
+
+@rule("aten.masked_select.default", "aten.nonzero.default", "aten.nonzero_numpy.default")
+def data_dependent(a: Algebra[V], self: V, *mask: object) -> V:
+    """Unsupported: the shape depends on the data"""
+    raise Unsupported("a shape that depends on the data")
+
+
+@rule("aten.equal.default", "aten.allclose.default", "aten.is_nonzero.default", "aten._local_scalar_dense.default")
+def to_host(a: Algebra[V], self: V, *other: object) -> V:
+    """Unsupported: a tensor's number read by the program"""
+    raise Unsupported("a number that the program reads from a tensor")
+
+
+@rule("aten.masked_scatter.default")
+def masked_scatter(a: Algebra[V], self: V, mask: V, source: V) -> V:
+    """Unsupported unless the mask is known: self with the masked elements replaced by those of source in order"""
+    known = a.known(expanded(a, mask, self.shape))
+    if known is None:
+        raise Unsupported("masked_scatter by a mask that depends on the data")
+    raise Unsupported("masked_scatter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ class Mesh:
         for axis in reversed(sizes):
             rank, position[axis] = divmod(rank, sizes[axis])
         return cls(dict(sizes), position)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return math.prod(self.sizes.values())
 
     def members(self, axis: str) -> tuple[int, ...]:
         """The global ranks that differ from this one along ``axis`` only, in axis order."""

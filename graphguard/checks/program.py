@@ -30,12 +30,14 @@ from graphguard.trace.errors import TracingError
 class Claims:
     """What a recorded program says beside its graph.
 
-    ``leaves`` that it used; ``outputs`` of the specification; ``wanted`` relations of outputs by name.
+    ``leaves`` that it used; ``outputs`` of the specification; ``wanted`` relations of outputs by name; ``results`` are the names
+    that it returned, gradients aside.
     """
 
     leaves: tuple[Leaf, ...]
     outputs: tuple[OutputType, ...]
     wanted: dict[str, Wanted]
+    results: tuple[str, ...]
 
 
 def as_refinement(value: Any) -> Refinement:
@@ -76,7 +78,7 @@ def record_specification(
         for name, tensor in _differentiated(states, arguments):
             if tensor.grad is not None:
                 recording.output(f"grad({name})", tensor.grad)
-    return Claims(leaves.found(), outputs, wanted)
+    return Claims(leaves.found(), outputs, wanted, tuple(results))
 
 
 def record_rank(
@@ -110,7 +112,7 @@ def record_rank(
     if differentiates:
         _backward(recording, _cotangents(leaves, results, outputs, promised, mesh))
         wanted.update(_record_gradients(recording, states, arguments))
-    return Claims(leaves.found(), (), wanted)
+    return Claims(leaves.found(), (), wanted, tuple(results))
 
 
 def _differentiates(refinement: Refinement) -> bool:

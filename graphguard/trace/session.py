@@ -1,0 +1,139 @@
+"""What a child of the worker does for one request: import the user's file, find the check, record it; or run a capture on numbers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any
+
+from graphguard.checks.api import MARK, Check, as_mesh
+from graphguard.checks.discovery import checks_in, identifier
+from graphguard.ir import Capture, CheckRef, Span, Trouble, capture_from_json
+from graphguard.ir.codec import span_to_plain, trouble_to_plain
+from graphguard.ir.plain import to_plain
+from graphguard.trace.children import Link
+from graphguard.trace.errors import TracingError
+from graphguard.trace.limits import Limits
+from graphguard.trace.sources import ProjectFiles, import_file
+from graphguard.trace.troubles import trouble_of
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A check file as a request names it: absolute ``file``, the project's ``root``, and unsaved texts by path."""
+
+    file: str
+    root: str
+    overlay: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The check that was asked for: its function, its mesh, its place."""
+
+    function: Callable[[Any], Any]
+    mesh: dict[str, int]
+    check: CheckRef
+
+
+def capture_check(target: Target, name: str, mesh: dict[str, int] | None, limits: Limits, link: Link) -> Capture:
+    """Record one check; whatever is wrong with the user's code is among the capture's troubles."""
+    from graphguard.trace.ranks import Job, record
+
+    started = time.perf_counter()
+    files = ProjectFiles(target.overlay)
+    fallback = reference(target, name)
+    link.tell({"progress": {"stage": "import"}})
+    try:
+        found = _find(_load(target, files), target, name, mesh)
+    except BaseException as error:  # noqa: BLE001 - whatever importing the user's file raises becomes a diagnostic
+        trouble = trouble_of(error, f"importing {os.path.basename(target.file)}", target.root, fallback.span)
+        capture = Capture(fallback, mesh or {}, (), None, (), (), (trouble,))
+        return replace(capture, sources=files.digests())
+    imported = time.perf_counter() - started
+    link.tell({"progress": {"stage": "trace"}})
+    left = replace(limits, seconds=max(0.0, limits.seconds - imported))
+    capture = record(Job(found.function, found.mesh, found.check, target.root, left), _print)
+    return replace(capture, sources=files.digests(), seconds={"import": imported, **capture.seconds})
+
+
+def list_checks(target: Target) -> dict[str, Any]:
+    """The checks of a file with their meshes, as running the file declares them."""
+    files = ProjectFiles(target.overlay)
+    try:
+        module = _load(target, files)
+    except BaseException as error:  # noqa: BLE001 - whatever importing the user's file raises becomes a diagnostic
+        trouble = trouble_of(error, f"importing {os.path.basename(target.file)}", target.root, Span(target.file, 1))
+        return {"checks": [], "troubles": [trouble_to_plain(trouble)]}
+    rows = [
+        {"name": name, "span": span_to_plain(_reference(target, name, function).span), "meshes": list(check.meshes)}
+        for name, function, check in _declared(module)
+    ]
+    return {"checks": rows, "troubles": []}
+
+
+def confirm_capture(data: bytes, promises: list[str] | None, seconds: float) -> dict[str, Any]:
+    """Run a capture on numbers: a ``Confirmation`` as plain data."""
+    from graphguard.confirm import confirm
+
+    wanted = None if promises is None else tuple(promises)
+    return dict(to_plain(confirm(capture_from_json(data), promises=wanted, seconds=seconds)))
+
+
+def reference(target: Target, name: str) -> CheckRef:
+    """A check's name and place as its file's text has them; the file itself where it does not tell."""
+    try:
+        text = ProjectFiles(target.overlay).text(target.file).decode("utf-8-sig")
+        for check in checks_in(target.file, text, target.root):
+            if check.ref.name == name:
+                return check.ref
+    except (OSError, SyntaxError, ValueError):
+        pass  # importing the file says what is wrong with it, at the right place
+    return CheckRef(identifier(target.file, name, target.root), name, Span(target.file, 1))
+
+
+def failed(target: Target, name: str, mesh: dict[str, int] | None, trouble: Trouble) -> Capture:
+    """The capture of a check whose process ended early."""
+    return Capture(reference(target, name), mesh or {}, (), None, (), (), (trouble,))
+
+
+def _load(target: Target, files: ProjectFiles) -> ModuleType:
+    os.chdir(target.root)
+    files.install()
+    return import_file(target.file, target.root, files)
+
+
+def _declared(module: ModuleType) -> list[tuple[str, Callable[[Any], Any], Check]]:
+    """The checks that a module itself defines: an imported one belongs to its own file."""
+    found = []
+    for name, value in vars(module).items():
+        check = getattr(value, MARK, None) if callable(value) else None
+        if isinstance(check, Check) and getattr(value, "__module__", None) == module.__name__:
+            found.append((name, value, check))
+    return found
+
+
+def _find(module: ModuleType, target: Target, name: str, mesh: dict[str, int] | None) -> Found:
+    declared = {own: (function, check) for own, function, check in _declared(module)}
+    if name not in declared:
+        names = ", ".join(declared) or "none"
+        raise TracingError(
+            "trace-error", f"{os.path.basename(target.file)} has no check named {name!r}; it has {names}"
+        )
+    function, check = declared[name]
+    chosen = check.meshes[0] if mesh is None else as_mesh(mesh)
+    return Found(function, chosen, _reference(target, name, function))
+
+
+def _reference(target: Target, name: str, function: Any) -> CheckRef:
+    known = reference(target, name)
+    if known.span.line == 1:  # declared in a way that reading the text does not show
+        known = replace(known, span=Span(target.file, function.__code__.co_firstlineno))
+    return known
+
+
+def _print(text: str) -> None:
+    print(text, end="", flush=True)  # noqa: T201 - what the ranks print joins what this process prints

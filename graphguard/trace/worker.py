@@ -1,0 +1,250 @@
+"""The worker: one single-threaded process in the user's interpreter that has torch loaded and forks a child for every request.
+
+It runs no user code itself, so that every child starts from the same clean state.  Requests arrive as frames on a private copy of
+standard input, answers leave on a private copy of standard output: what children print goes to the log.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import selectors
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import Trouble, capture_to_json
+from graphguard.ir.codec import capture_summary, trouble_to_plain
+from graphguard.ir.plain import to_plain
+from graphguard.trace import wire
+from graphguard.trace.children import Child, Ending, Family, Link
+from graphguard.trace.limits import Limits, adopt_orphans
+from graphguard.trace.session import Target, capture_check, confirm_capture, failed, list_checks
+from graphguard.trace.troubles import trouble_of_ending
+
+_CHUNK = 1 << 18
+# Between a check's own limit, at which its recording is stopped with a trouble, and the end of the process around it.
+_GRACE = 2.0
+DEFAULT_SECONDS = 60.0
+
+
+class RequestError(Exception):
+    """A request that cannot be served; ``code`` and message go to whoever sent it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A request for a child: what it runs, its bounds, and the answer where it ends without one."""
+
+    run: Callable[[Link], Any]
+    limits: Limits
+    on_failure: Callable[[Ending], Any]
+
+
+class Worker:
+    """Serves requests until its input ends."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self._source = source
+        self._sink = sink
+        self._decoder = wire.Decoder()
+        self._family = Family(selectors.DefaultSelector())
+        self._family.selector.register(source, selectors.EVENT_READ, self._receive)
+        self._waiting: OrderedDict[Any, Task] = OrderedDict()
+        self._running: dict[Any, Child] = {}
+        self._arrived: deque[dict[str, Any]] = deque()
+        self._warm = False
+        self._open = True
+        self._direct: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "hello": self._hello,
+            "ping": lambda _: {"running": len(self._running), "waiting": len(self._waiting)},
+            "shutdown": self._shutdown,
+        }
+        self._tasks: dict[str, Callable[[dict[str, Any]], Task]] = {
+            "capture": _capture_task,
+            "list": _list_task,
+            "confirm": _confirm_task,
+        }
+
+    def serve(self) -> None:
+        """Answer requests until the input ends, then end every child."""
+        while self._open:
+            # Whatever has arrived already is looked at before the seconds that loading torch takes.
+            self._family.step(0.0 if self._arrived or not self._warm else None)
+            if self._arrived:
+                self._handle(self._arrived.popleft())
+            elif not self._warm:
+                self._warm_up()
+            self._start_waiting()
+        self._family.stop_all()
+
+    def _receive(self) -> None:
+        data = os.read(self._source, _CHUNK)
+        if not data:
+            self._open = False
+        self._arrived.extend(self._decoder.feed(data))
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        request, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+        if method == "cancel":
+            self._cancel(params.get("id"))
+            return
+        try:
+            if method in self._direct:
+                self._send({"id": request, "result": self._direct[method](params)})
+            elif method in self._tasks:
+                self._waiting[request] = self._tasks[method](params)
+            else:
+                raise RequestError("unknown-method", f"the worker has no method {method!r}")
+        except RequestError as error:
+            self._fail(request, error.code, str(error))
+        except (KeyError, TypeError, ValueError) as error:
+            self._fail(request, "invalid-params", f"{method}: {error!r}")
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = memoryview(wire.encode(message))
+        while data:
+            data = data[os.write(self._sink, data) :]
+
+    def _fail(self, request: Any, code: str, message: str) -> None:
+        self._send({"id": request, "error": {"code": code, "message": message}})
+
+    def _hello(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "torch": installed_version("torch"),
+            "graphguard": installed_version("graphguard"),
+        }
+
+    def _shutdown(self, _: dict[str, Any]) -> None:
+        self._open = False
+
+    def _cancel(self, request: Any) -> None:
+        if self._waiting.pop(request, None) is not None:
+            self._fail(request, "cancelled", "the request was cancelled")
+        elif request in self._running:
+            self._family.stop(self._running[request], "cancelled")
+
+    def _warm_up(self) -> None:
+        self._warm = True
+        if installed_version("torch") is not None:
+            from graphguard.trace.world import warm
+
+            warm()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._running) < max(2, os.cpu_count() or 2):
+            if not self._warm:
+                self._warm_up()
+            request, task = self._waiting.popitem(last=False)
+            self._start(request, task)
+
+    def _start(self, request: Any, task: Task) -> None:
+        def ended(ending: Ending) -> None:
+            del self._running[request]
+            if ending.kind == "cancelled":
+                self._fail(request, "cancelled", "the request was cancelled")
+            else:
+                answer = ending.answer if ending.kind == "answered" else task.on_failure(ending)
+                self._send({"id": request, "result": answer})
+
+        def heard(_: Child, message: dict[str, Any]) -> None:
+            self._send({"method": "progress", "params": {"id": request, **message["progress"]}})
+
+        def printed(text: str) -> None:
+            self._send({"method": "log", "params": {"id": request, "text": text}})
+
+        self._running[request] = self._family.start(
+            task.run, task.limits, on_message=heard, on_output=printed, on_end=ended, leader=True
+        )
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed distribution, without importing it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _target(params: dict[str, Any]) -> Target:
+    if installed_version("torch") is None:
+        raise RequestError(
+            "no-torch",
+            f"torch is not installed for {sys.executable}\n"
+            "fix: set python in [tool.graphguard] to the interpreter of the project's environment",
+        )
+    file, root = os.path.abspath(params["file"]), os.path.abspath(params["root"])
+    return Target(file, root, params.get("overlay") or {})
+
+
+def _limits(params: dict[str, Any]) -> Limits:
+    memory = params.get("memory", Limits().memory)
+    return Limits(float(params.get("timeout") or DEFAULT_SECONDS), memory)
+
+
+def _capture_task(params: dict[str, Any]) -> Task:
+    target, name, mesh, limits = _target(params), params["name"], params.get("mesh"), _limits(params)
+
+    def run(link: Link) -> Any:
+        capture = capture_check(target, name, mesh, limits, link)
+        return {"capture": capture_to_json(capture), "summary": capture_summary(capture), "cached": False}
+
+    def on_failure(ending: Ending) -> Any:
+        capture = failed(target, name, mesh, _trouble(ending, target, limits))
+        return {"capture": capture_to_json(capture), "summary": capture_summary(capture), "cached": False}
+
+    return Task(run, _outer(limits), on_failure)
+
+
+def _list_task(params: dict[str, Any]) -> Task:
+    target, limits = _target(params), _limits(params)
+    return Task(
+        lambda _: list_checks(target),
+        limits,
+        lambda ending: {"checks": [], "troubles": [trouble_to_plain(_trouble(ending, target, limits))]},
+    )
+
+
+def _confirm_task(params: dict[str, Any]) -> Task:
+    data, promises, seconds = params["capture"], params.get("promises"), float(params["seconds"])
+    limits = Limits(seconds + 20.0, None)
+
+    def on_failure(ending: Ending) -> Any:
+        reason = (
+            "it took too long" if ending.kind == "timeout" else f"its process ended ({ending.kind} {ending.status})"
+        )
+        return to_plain(Confirmation("not-run", f"running on numbers was given up: {reason}"))
+
+    return Task(lambda _: confirm_capture(data, promises, seconds), limits, on_failure)
+
+
+def _outer(limits: Limits) -> Limits:
+    return Limits(limits.seconds + _GRACE, limits.memory, limits.output)
+
+
+def _trouble(ending: Ending, target: Target, limits: Limits) -> Trouble:
+    doing = f"importing {os.path.basename(target.file)}"
+    from graphguard.trace.session import reference
+
+    return trouble_of_ending(ending, doing, target.root, reference(target, "").span, limits)
+
+
+def main() -> None:
+    """Take over standard input and output, and serve."""
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    adopt_orphans()
+    Worker(source, sink).serve()

@@ -1,0 +1,126 @@
+"""Puts a graph together, node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Size, Sym, TensorType, Var
+from graphguard.ir.spans import Frame
+from graphguard.trace.events import Event, Members, Opaque
+
+_NOWHERE = Event("none", (), {}, None, -1, None, "", "prelude")
+
+
+class Builder:
+    """Fresh variables, their types, and nodes that carry the provenance of the event being translated (``at``)."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.types: dict[Var, TensorType] = {}
+        self.inputs: dict[Var, str] = {}
+        self.constants: dict[Var, Constant] = {}
+        self.outputs: dict[str, Var] = {}
+        self.labels: dict[Var, str] = {}
+        self.symbols: dict[str, Var] = {}
+        self.at: Event = _NOWHERE
+
+    def new(self, shape: tuple[Size, ...], dtype: str) -> Var:
+        """A variable of this type."""
+        var = Var(len(self.types))
+        self.types[var] = TensorType(shape, dtype)
+        return var
+
+    def emit(
+        self, op: str, args: tuple[Any, ...], outs: list[tuple[tuple[Size, ...], str]], /, **kwargs: Any
+    ) -> tuple[Var, ...]:
+        """Append a node with results of these types."""
+        results = tuple(self.new(shape, dtype) for shape, dtype in outs)
+        self.append(op, args, kwargs, results)
+        return results
+
+    def one(self, op: str, args: tuple[Any, ...], shape: tuple[Size, ...], dtype: str, /, **kwargs: Any) -> Var:
+        """Append a node with one result."""
+        return self.emit(op, args, [(shape, dtype)], **kwargs)[0]
+
+    def append(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any], results: tuple[Var, ...]) -> None:
+        """Append a node whose results exist already."""
+        at = self.at
+        plain = {key: plain_argument(value) for key, value in kwargs.items()}
+        node = Node(
+            op, tuple(map(plain_argument, args)), plain, results, at.stack, at.forward, at.module, at.phase, at.draw
+        )
+        self.nodes.append(node)
+
+    def graph(self, frames: tuple[Frame, ...], stacks: tuple[tuple[int, ...], ...]) -> Graph:
+        """What was built, without the rearrangements and uninitialised memory that nothing reads."""
+        nodes = self._live_nodes()
+        used = {var for node in nodes for var in (*node.operands(), *node.outs)}
+        used.update(self.outputs.values(), self.symbols.values(), self.inputs)
+        return Graph(
+            inputs=self.inputs,
+            constants={var: constant for var, constant in self.constants.items() if var in used},
+            nodes=nodes,
+            types={var: kind for var, kind in self.types.items() if var in used},
+            outputs=self.outputs,
+            labels={var: name for var, name in self.labels.items() if var in used},
+            symbols=self.symbols,
+            frames=frames,
+            stacks=stacks,
+        )
+
+    def _live_nodes(self) -> tuple[Node, ...]:
+        wanted = set(self.outputs.values()) | set(self.symbols.values())
+        kept = []
+        for node in reversed(self.nodes):
+            silent = (node.phase == "prelude" and not node.op.startswith("gg.")) or node.op in _BOOKKEEPING
+            if silent and wanted.isdisjoint(node.outs):
+                continue
+            wanted.update(node.operands())
+            kept.append(node)
+        return tuple(reversed(kept))
+
+
+_BOOKKEEPING = frozenset(
+    "aten." + name
+    for name in (
+        "as_strided.default",
+        "as_strided_scatter.default",
+        "diagonal_scatter.default",
+        "empty.memory_format",
+        "empty_strided.default",
+        "full.default",
+        "permute.default",
+        "select.int",
+        "select_scatter.default",
+        "slice.Tensor",
+        "slice_scatter.default",
+        "split.Tensor",
+        "split_with_sizes.default",
+        "squeeze.dim",
+        "t.default",
+        "transpose.int",
+        "unbind.int",
+        "unsqueeze.default",
+        "view.default",
+        "view.dtype",
+    )
+)
+
+
+def plain_argument(value: Any) -> Arg:
+    """An argument as the graph holds it; what only says where a tensor lives has none and becomes None."""
+    if value is None or isinstance(value, bool | int | float | str | Var | DType | Sym):
+        return value
+    if isinstance(value, tuple | list):
+        return tuple(plain_argument(item) for item in value)
+    if isinstance(value, Members):
+        return value.ranks
+    if isinstance(value, Opaque):
+        return value.text
+    if isinstance(value, torch.device | torch.layout | torch.memory_format):
+        return None
+    if isinstance(value, torch.dtype):
+        return DType(str(value).removeprefix("torch."))
+    return str(value)

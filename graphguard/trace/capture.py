@@ -1,0 +1,228 @@
+"""One program, run once and written down: what the tracing worker composes its captures from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from graphguard.ir.capture import Trouble
+from graphguard.ir.graph import Graph, Size
+from graphguard.ir.spans import Frame
+from graphguard.trace import state
+from graphguard.trace.errors import TracingError
+from graphguard.trace.functional import functionalise
+from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
+from graphguard.trace.provenance import frame_at, is_shown
+from graphguard.trace.randomness import own_random_state, restart_unseeded
+from graphguard.trace.recorder import Recorder, new_fake_mode, without_collection
+from graphguard.trace.works import forget_works
+from graphguard.trace.world import World
+
+__all__ = ["NeedsAnswers", "RankTrace", "Recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """What came of recording one rank: plain data.
+
+    ``waiting``: the program needs a value that other ranks contribute to (see :mod:`graphguard.trace.lockstep`); then ``graph`` is None.
+    """
+
+    graph: Graph | None
+    troubles: tuple[Trouble, ...] = ()
+    assumed: tuple[str, ...] = ()
+    published: tuple[Offer, ...] = ()
+    waiting: bool = False
+
+
+class Recording:
+    """A context in which everything that PyTorch runs is recorded, on fake tensors; ``finish`` gives the graph.
+
+    ``phase`` is ``prelude`` at the start; the caller moves it on.  Leaves, outputs and labels are declared as they come up.
+    """
+
+    def __init__(self, world: World, answers: Answers | None = None) -> None:
+        self.world = world
+        self.ledger = Ledger(world.rank, answers)
+        self._mode = new_fake_mode()
+        self._recorder = Recorder(self._mode, self.ledger, sys._getframe(1))  # noqa: SLF001  # frames beyond are the caller's
+        self._stack = ExitStack()
+        self._troubles: list[Trouble] = []
+        self._waiting = False
+
+    def __enter__(self) -> Recording:
+        recorder = self._recorder
+        enter = self._stack.enter_context
+        enter(without_collection())
+        enter(own_random_state())
+        enter(_default_dtype())
+        enter(recorder.modules.watch())
+        enter(_steps(recorder))
+        state.push_recorder(recorder)
+        self._stack.callback(state.pop_recorder)
+        enter(self._mode)
+        enter(recorder)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> bool:
+        self._stack.close()
+        forget_works()
+        if isinstance(error, NeedsAnswers):
+            self._waiting = True
+            return True
+        return False
+
+    # -- declarations --------------------------------------------------------------------------------------------------
+    @property
+    def phase(self) -> str:
+        """``prelude``, ``forward``, ``backward`` or ``step``."""
+        return self._recorder.phase
+
+    @phase.setter
+    def phase(self, phase: str) -> None:
+        if self._recorder.phase == "prelude" and phase == "forward":
+            restart_unseeded()
+        self._recorder.phase = phase
+
+    def leaf(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        value: torch.Tensor | None = None,
+        requires_grad: bool = False,
+    ) -> torch.Tensor:
+        """A fake tensor that is the graph's input ``name``; ``value`` makes its elements known."""
+        with self._recorder.pause(), self._mode:
+            fake = torch.empty(shape, dtype=dtype, device=self.world.device)
+        self._recorder.note("leaf", name, fake)
+        if value is not None:
+            self._recorder.constants.set(fake, value)
+        return fake.requires_grad_(requires_grad)
+
+    def adopt(self, real: torch.Tensor, name: str) -> torch.Tensor:
+        """The fake tensor that stands for an existing real one is the graph's input ``name``."""
+        fake = self.leaf(name, tuple(real.shape), real.dtype, requires_grad=real.requires_grad)
+        self._recorder.adopt(real, fake)
+        return fake
+
+    def bind(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """``tensor`` (a parameter, a buffer, a DTensor) now holds ``value``, which is this rank's part."""
+        local = getattr(tensor, "_local_tensor", tensor)
+        with torch.no_grad():
+            local.copy_(value)
+
+    def output(self, name: str, tensor: torch.Tensor) -> None:
+        """The value of ``tensor`` as it is now is the graph's output ``name``."""
+        self._recorder.note("output", name, _whole(tensor))
+
+    def label(self, tensor: torch.Tensor, name: str) -> None:
+        """A name for what ``tensor`` holds now."""
+        self._recorder.note("label", name, _whole(tensor))
+
+    def root(self, module: nn.Module) -> None:
+        """Module paths are relative to this module."""
+        self._recorder.modules.root(module)
+
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The elements of a tensor that is a known constant."""
+        constants = self._recorder.constants
+        return constants.real(tensor).clone() if constants.is_known(tensor) else None
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Nothing that runs inside is part of the program."""
+        with self._recorder.pause():
+            yield
+
+    # -- the result ----------------------------------------------------------------------------------------------------
+    def trouble(self, error: BaseException, rule: str = "trace-error") -> Trouble:
+        """An exception out of the program as a diagnostic at the program's own line; it also becomes part of the trace."""
+        trouble = trouble_of(error, self.world.rank, rule)
+        self._troubles.append(trouble)
+        return trouble
+
+    def finish(self) -> RankTrace:
+        """The graph of what was recorded."""
+        recorder = self._recorder
+        published = tuple(self.ledger.offers)
+        assumed = tuple(sorted(recorder.assumed))
+        if self._waiting:
+            return RankTrace(None, tuple(self._troubles), assumed, published, waiting=True)
+        try:
+            graph = functionalise(recorder.events, recorder.stacks, recorder.symbols, self.world.rank)
+        except TracingError as error:
+            self.trouble(error, error.rule)
+            graph = None
+        return RankTrace(graph, tuple(self._troubles), assumed, published)
+
+
+def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error") -> Trouble:
+    """An exception as a diagnostic at the innermost line that is the program's own."""
+    stack = tuple(reversed(list(_user_frames(error))))
+    if isinstance(error, TracingError):
+        return Trouble(error.rule, error.message, error.span or (stack[0].span if stack else None), rank, stack)
+    message = f"{type(error).__name__}: {error}".strip()
+    return Trouble(rule, message, stack[0].span if stack else None, rank, stack)
+
+
+def _user_frames(error: BaseException) -> Iterator[Frame]:
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_shown(code):
+            yield frame_at(code, traceback.tb_lasti)
+        traceback = traceback.tb_next
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that a rank holds of a wrapper such as DTensor."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    if not isinstance(local, FakeTensor) and hasattr(local, "elem"):
+        return local.elem  # an AsyncCollectiveTensor
+    return local
+
+
+@contextmanager
+def _default_dtype() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def _steps(recorder: Recorder) -> Iterator[None]:
+    """Operators of an optimizer's step are of phase ``step``."""
+    phases: list[str] = []
+
+    def before(*_: Any) -> None:
+        phases.append(recorder.phase)
+        if recorder.phase != "prelude":
+            recorder.phase = "step"
+
+    def after(*_: Any) -> None:
+        recorder.phase = phases.pop()
+
+    hooks = (register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def sizes(tensor: torch.Tensor) -> tuple[Size, ...]:
+    """Extents of a tensor, symbolic ones included."""
+    from graphguard.trace.recorder import size_of
+
+    return tuple(size_of(size) for size in tensor.shape)

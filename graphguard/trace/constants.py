@@ -1,0 +1,128 @@
+"""What is known about values while fake tensors stand in for them.
+
+Small tensors that the program makes out of nothing but literals are carried along as real ones, storage by storage, so that ``.item()``,
+``.tolist()`` and Python branches on them work.  A value is *pending* when it waits only for the other ranks' part in a
+collective on such constants; everything computed from inputs, parameters or random draws is unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from graphguard.ir.graph import Constant, TensorType
+
+LARGEST = 4096  # elements; beyond that nobody branches on a value
+LARGEST_LITERAL = 1 << 22  # bytes of a constant that travel with the graph
+
+Knowledge = Literal["known", "pending", "unknown"]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def constant_of(tensor: torch.Tensor) -> Constant:
+    """A real tensor as plain data."""
+    with unset_fake_temporarily():
+        kind = TensorType(tuple(tensor.shape), dtype_name(tensor.dtype))
+        dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        data = bytes(dense.view(torch.uint8).numpy()) if dense.numel() else b""
+    if sys.byteorder == "big":
+        raise NotImplementedError("constants on big-endian machines")
+    digest = hashlib.sha256(repr(kind).encode() + data).hexdigest()
+    return Constant(kind, digest, data if len(data) <= LARGEST_LITERAL else None)
+
+
+def tensors_in(value: Any) -> Iterable[torch.Tensor]:
+    """Every tensor in nested lists, tuples and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Identity of the memory a tensor lies in, valid while something keeps it."""
+    return tensor.untyped_storage()._cdata  # noqa: SLF001  # torch offers no public identity of a storage
+
+
+class Constants:
+    """Real storages behind the fake storages whose contents are known."""
+
+    def __init__(self) -> None:
+        self._real: dict[int, torch.UntypedStorage] = {}
+        self._pending: set[int] = set()
+
+    def knowledge(self, tensors: Iterable[torch.Tensor]) -> Knowledge:
+        """The least that is known about any of the tensors."""
+        result: Knowledge = "known"
+        for tensor in tensors:
+            if not isinstance(tensor, FakeTensor):
+                continue
+            storage = storage_of(tensor)
+            if storage in self._pending:
+                result = "pending"
+            elif storage not in self._real:
+                return "unknown"
+        return result
+
+    def set(self, tensor: FakeTensor, value: torch.Tensor) -> None:
+        """From now on the storage of ``tensor`` is known to hold ``value`` where ``tensor`` lies."""
+        if value.numel() > LARGEST or not _is_plain(tensor):
+            return
+        storage = storage_of(tensor)
+        with unset_fake_temporarily(), torch.no_grad():
+            if storage not in self._real:
+                self._real[storage] = torch.UntypedStorage(tensor.untyped_storage().nbytes())
+            self._pending.discard(storage)
+            self.real(tensor).copy_(value.detach())
+
+    def forget(self, tensors: Iterable[torch.Tensor], pending: bool = False) -> None:
+        """The contents of these tensors' storages are not known any more."""
+        for tensor in tensors:
+            storage = storage_of(tensor)
+            self._real.pop(storage, None)
+            if pending:
+                self._pending.add(storage)
+            else:
+                self._pending.discard(storage)
+
+    def real(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The real tensor behind a fake one whose storage is known; it shares memory as the fake ones do."""
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        storage = self._real[storage_of(tensor)]
+        with unset_fake_temporarily(), torch.no_grad():
+            view = torch.empty(0, dtype=tensor.dtype)
+            return view.set_(storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether :meth:`real` can answer."""
+        return not isinstance(tensor, FakeTensor) or storage_of(tensor) in self._real
+
+    def substitute(self, value: Any) -> Any:
+        """Arguments with the real tensors in place of the fake ones, on the CPU."""
+        if isinstance(value, torch.Tensor):
+            return self.real(value)
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if isinstance(value, list | tuple):
+            return [self.substitute(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.substitute(item) for key, item in value.items()}
+        return value
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return all(type(size) is int for size in tensor.shape) and not tensor.is_sparse

@@ -1,0 +1,482 @@
+"""From calls on memory to a graph of values.
+
+Every event is read in order; :class:`~graphguard.trace.memory.Memory` says what each tensor shows at that point.  What only moves or copies memory
+leaves no node, an operator that writes becomes its functional twin, a view stays a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from graphguard.ir.graph import DType, Graph, Size, TensorType, Var
+from graphguard.trace import attention, foreach
+from graphguard.trace.builder import Builder
+from graphguard.trace.collectives import Call, calls_of
+from graphguard.trace.events import Event, Ref
+from graphguard.trace.memory import Memory
+from graphguard.trace.provenance import Stacks
+from graphguard.trace.twins import functional_of, result_dtypes, written_positions
+from graphguard.trace.views import dtype_of, recipes
+
+_WHERE_IT_LIVES = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"))
+_SAME = frozenset(
+    (
+        "detach", "detach_", "alias", "lift", "lift_fresh", "lift_fresh_copy", "clone", "contiguous", "wait_tensor",
+        "_wrap_tensor_autograd", "positive", "_reshape_copy", "_unsafe_view_copy", "resolve_conj", "resolve_neg",
+    )
+)  # fmt: skip
+_SILENT = frozenset(
+    (
+        "set_", "resize_", "record_stream", "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range",
+        "sym_constrain_range_for_size", "_local_scalar_dense", "check_for_nan", "is_same_size", "_has_compatible_shallow_copy_type",
+        "resize_storage_bytes_", "_version", "requires_grad_", "equal", "is_nonzero", "item", "_print",
+    )
+)  # fmt: skip
+_EMPTY = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
+_FILLED = {
+    "zeros": 0,
+    "zeros_like": 0,
+    "new_zeros": 0,
+    "_efficientzerotensor": 0,
+    "ones": 1,
+    "ones_like": 1,
+    "new_ones": 1,
+}
+_FACTORIES = frozenset(
+    (
+        "arange", "linspace", "logspace", "eye", "scalar_tensor", "rand", "randn", "randint", "randperm", "tril_indices",
+        "triu_indices", "rand_like", "randn_like", "randint_like",
+    )
+)  # fmt: skip
+
+
+def functionalise(events: Iterable[Event], stacks: Stacks, symbols: dict[str, Ref], rank: int) -> Graph:
+    """The graph of a recording; raises ``TracingError`` for memory that values cannot express."""
+    translation = _Translation(rank)
+    for event in events:
+        translation.step(event)
+    for name, ref in symbols.items():
+        if translation.memory.holds(ref):
+            translation.builder.symbols[name] = translation.memory.read(ref)
+    return translation.builder.graph(*stacks.resolve())
+
+
+class _Translation:
+    def __init__(self, rank: int) -> None:
+        self.builder = Builder()
+        self.memory = Memory(self.builder)
+        self.rank = rank
+        self._literals: dict[str, Var] = {}
+        self._draws: dict[Var, tuple[str, int]] = {}
+        self._to_self: dict[int, list[Var]] = {}
+
+    def step(self, event: Event) -> None:
+        """Translate one call."""
+        self.builder.at = event
+        if isinstance(event.op, str):
+            self._declare(event)
+            return
+        if isinstance(event.op, torch._ops.HigherOrderOperator):  # noqa: SLF001
+            self._pure(event, f"higher_order.{event.op.name()}", self.read(event.args))
+            return
+        schema_name = event.op._schema.name  # noqa: SLF001
+        calls = calls_of(schema_name, event.args, event.outs)
+        if calls is not None:
+            for call in calls:
+                self._communicate(call)
+            return
+        self._operator(event, schema_name.partition("::")[2])
+
+    def read(self, value: Any) -> Any:
+        """Arguments with values in place of references."""
+        if isinstance(value, Ref):
+            return self.memory.read(value)
+        if isinstance(value, tuple):
+            return tuple(self.read(item) for item in value)
+        return value
+
+    # -- kinds of events -----------------------------------------------------------------------------------------------
+    def _declare(self, event: Event) -> None:
+        (name,) = event.args
+        ref: Ref = event.outs
+        if event.op == "leaf":
+            var = self.builder.new(ref.shape, ref.dtype)
+            self.builder.inputs[var] = name
+            self.memory.define(ref, var)
+        elif event.op == "constant":
+            if not self.memory.holds(ref):
+                self.memory.define(ref, self._literal(name))
+        elif event.op == "output":
+            self.builder.outputs[name] = self.memory.read(ref)
+        elif event.op == "label":
+            self.builder.labels[self.memory.read(ref)] = name
+
+    def _literal(self, constant: Any) -> Var:
+        var = self._literals.get(constant.digest)
+        if var is None:
+            var = self._literals[constant.digest] = self.builder.new(constant.type.shape, constant.type.dtype)
+            self.builder.constants[var] = constant
+        return var
+
+    def _operator(self, event: Event, name: str) -> None:
+        if name in _SILENT or torch.Tag.inplace_view in event.op.tags:
+            return
+        special = _SPECIAL.get(name)
+        if special is not None:
+            special(self, event)
+        elif name in _SAME:
+            self._same(event)
+        elif name in _EMPTY:
+            ref = event.outs
+            var = self.builder.one(
+                "aten.empty.memory_format", (ref.shape,), ref.shape, dtype_of(ref.geometry), dtype=DType(ref.dtype)
+            )
+            self.memory.define(ref, var)
+        elif name in _FILLED:
+            self.memory.define(event.outs, self._filled(event.outs, _FILLED[name]))
+        elif name in ("full", "full_like", "new_full"):
+            self.memory.define(
+                event.outs, self._filled(event.outs, event.args[1] if name != "new_full" else event.args[2])
+            )
+        elif name.startswith("_foreach_"):
+            self._foreach(event, name)
+        elif event.op._schema.is_mutable:  # noqa: SLF001
+            self._mutating(event)
+        elif self._is_view(event):
+            self._view(event, name)
+        elif attention.is_attention(name):
+            self._attention(event, name)
+        else:
+            self._plain(event, name)
+
+    def _plain(self, event: Event, name: str) -> None:
+        kwargs = self._kwargs(event)
+        if name in _FACTORIES:
+            kwargs["dtype"] = DType(event.outs.dtype)
+        op = str(event.op).replace(".generator", ".default").replace(".low_generator", ".low")
+        self._pure(event, op.removesuffix(".default") if op.startswith("gg.") else op, self.read(event.args), kwargs)
+
+    def _pure(self, event: Event, op: str, args: Any, kwargs: dict[str, Any] | None = None) -> None:
+        outs = _flat(event.outs)
+        results = tuple(self._new(out) for out in outs)
+        self.builder.append(op, args, kwargs or {}, results)
+        for out, var in zip(outs, results, strict=True):
+            if isinstance(out, Ref):
+                self.memory.define(out, var)
+
+    def _new(self, out: Any) -> Var:
+        if isinstance(out, Ref):
+            return self.builder.new(out.shape, dtype_of(out.geometry))
+        return self.builder.new((), "none")  # a result that this call does not have
+
+    def _kwargs(self, event: Event) -> dict[str, Any]:
+        kept = {key: value for key, value in event.kwargs.items() if key not in _WHERE_IT_LIVES and value is not None}
+        return {key: self.read(value) for key, value in kept.items()}
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def _same(self, event: Event) -> None:
+        for source, result in zip(_flat(event.args[:1]), _flat(event.outs), strict=False):
+            if isinstance(result, Ref) and not (result.key == source.key and self.memory.holds(result)):
+                if result.storage == source.storage and self.memory.holds(result):
+                    continue
+                self.memory.define(result, self._shaped(self.memory.read(source), result))
+
+    def _is_view(self, event: Event) -> bool:
+        source = next((arg for arg in event.args if isinstance(arg, Ref)), None)
+        if source is None or not self.memory.holds(source):
+            return False
+        outs = [out for out in _flat(event.outs) if isinstance(out, Ref)]
+        return bool(outs) and all(out.storage == source.storage for out in outs)
+
+    def _view(self, event: Event, name: str) -> None:
+        base: Ref = event.args[0]
+        outs = [out for out in _flat(event.outs) if isinstance(out, Ref)]
+        fresh = [not self.memory.reachable(out) for out in outs]
+        for out, recipe in zip(outs, recipes(event, name, base.geometry, [out.geometry for out in outs]), strict=True):
+            if recipe is not None and not self.memory.reachable(out):
+                self.memory.learn(out, recipe)
+        if len(outs) > 1 and all(fresh):
+            values = self.builder.emit(
+                str(event.op), self.read(event.args), [(out.shape, dtype_of(out.geometry)) for out in outs]
+            )
+            for out, value in zip(outs, values, strict=True):
+                self.memory.remember(out, value)
+        elif len(outs) == 1:
+            self.memory.read(outs[0])
+
+    def _filled(self, ref: Ref, value: Any) -> Var:
+        dtype = dtype_of(ref.geometry)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if dtype == "bool":
+                value = bool(value)
+            elif dtype.startswith(("float", "bfloat")):
+                value = float(value)
+            elif isinstance(value, float) and dtype.startswith(("int", "uint")):
+                value = int(value)
+        return self.builder.one("aten.full.default", (ref.shape, value), ref.shape, dtype, dtype=DType(dtype))
+
+    def _shaped(self, value: Var, target: Ref) -> Var:
+        """``value`` cast and broadcast to the type of ``target``, as ``copy_`` does."""
+        kind = self.builder.types[value]
+        dtype = dtype_of(target.geometry)
+        if kind.dtype != dtype:
+            value = self.builder.one("aten._to_copy.default", (value,), kind.shape, dtype, dtype=DType(dtype))
+        if kind.shape != target.shape:
+            value = self.builder.one("aten.expand.default", (value, target.shape), target.shape, dtype)
+        return value
+
+    def _mutating(self, event: Event) -> None:
+        targets = [
+            ref for position, name in written_positions(event.op) for ref in _flat(_argument(event, position, name))
+        ]
+        twin = functional_of(event.op)
+        if twin is None:
+            self._mutating_opaque(event, targets)
+            return
+        count = len(twin._schema.arguments)  # noqa: SLF001
+        names = {arg.name for arg in twin._schema.arguments}  # noqa: SLF001
+        kwargs = {key: value for key, value in event.kwargs.items() if key in names}
+        dtypes = result_dtypes(twin, event.args[:count], kwargs, targets[0].dtype)
+        read = {
+            key: self.read(value) for key, value in kwargs.items() if key not in _WHERE_IT_LIVES and value is not None
+        }
+        if twin._schema.name.partition("::")[2] in _FACTORIES:  # noqa: SLF001
+            read["dtype"] = DType(targets[0].dtype)
+        outs = [(ref.shape, dtype) for ref, dtype in zip(targets, dtypes, strict=False)]
+        values = self.builder.emit(str(twin), self.read(event.args[:count]), outs, **read)
+        for ref, value in zip(targets, values, strict=False):
+            self.memory.write(ref, self._shaped(value, ref))
+
+    def _mutating_opaque(self, event: Event, targets: list[Ref]) -> None:
+        """An operator without a functional twin: its results, then the new values of what it writes."""
+        written = {ref.key for ref in targets}
+        outs = [out for out in _flat(event.outs) if isinstance(out, Ref) and out.key not in written]
+        types = [(ref.shape, dtype_of(ref.geometry)) for ref in (*outs, *targets)]
+        values = self.builder.emit(str(event.op), self.read(event.args), types, **self._kwargs(event))
+        for ref, value in zip((*outs, *targets), values, strict=True):
+            self.memory.define(ref, value) if not self.memory.holds(ref) else self.memory.write(ref, value)
+
+    def _foreach(self, event: Event, name: str) -> None:
+        targets = _flat(event.args[0] if name.endswith("_") else event.outs)
+        for index, target in enumerate(targets):
+            args = foreach.item(event.args, index)
+            kwargs = foreach.item(tuple(event.kwargs.values()), index)
+            value = self._foreach_one(event, name, args, dict(zip(event.kwargs, kwargs, strict=True)), target)
+            self.memory.write(target, self._shaped(value, target))
+
+    def _foreach_one(self, event: Event, name: str, args: Any, kwargs: dict[str, Any], target: Ref) -> Var:
+        stem = name.removeprefix("_foreach_").removesuffix("_")
+        if stem == "zero":
+            return self._filled(target, 0)
+        if stem in ("copy", "clone"):
+            return self.memory.read(args[1 if stem == "copy" else 0])
+        op, args, kwargs = foreach.single(stem, event.op._overloadname, args, kwargs)  # noqa: SLF001
+        read = {key: self.read(value) for key, value in kwargs.items()}
+        dtype = target.dtype if stem == "norm" else result_dtypes(op, args, kwargs, target.dtype)[0]
+        return self.builder.one(str(op), self.read(args), target.shape, dtype, **read)
+
+    # -- attention -----------------------------------------------------------------------------------------------------
+    def _attention(self, event: Event, name: str) -> None:
+        call = attention.canonical(name, event)
+        values = self.builder.emit(
+            call.op, self.read(call.args), [(out.shape, dtype_of(out.geometry)) for out in call.outs]
+        )
+        for ref, value in zip(call.outs, values, strict=True):
+            self.memory.define(ref, value)
+
+    # -- collectives ---------------------------------------------------------------------------------------------------
+    def _communicate(self, call: Call) -> None:
+        handler = _CALLS[call.kind]
+        handler(self, call)
+
+    def _type(self, ref: Ref) -> tuple[tuple[Size, ...], str]:
+        return ref.shape, dtype_of(ref.geometry)
+
+    def _in_place(self, call: Call) -> None:
+        args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
+        args += {"all_reduce": (call.reduce,), "broadcast": (call.peer,), "reduce": (call.peer, call.reduce)}[call.kind]
+        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *self._type(call.reads[0]))
+        self.memory.write(call.writes[0], self._shaped(value, call.writes[0]))
+
+    def _all_gather(self, call: Call) -> None:
+        mine = self.memory.read(call.reads[0])
+        kind = self.builder.types[mine]
+        types = (
+            [self._type(ref) for ref in call.writes] if not call.flat else [(kind.shape, kind.dtype)] * len(call.group)
+        )
+        values = self.builder.emit("gg.all_gather", (mine, call.group), types)
+        if not call.flat:
+            for ref, value in zip(call.writes, values, strict=True):
+                self.memory.write(ref, value)
+            return
+        self.memory.write(call.writes[0], self._joined(values, call.writes[0]))
+
+    def _joined(self, parts: tuple[Var, ...], target: Ref) -> Var:
+        """The parts one after the other in memory, in the shape of ``target``."""
+        shape, dtype = self._type(target)
+        part = self.builder.types[parts[0]]
+        if len(shape) == len(part.shape) and shape[1:] == part.shape[1:] and part.shape:
+            return self.builder.one("aten.cat.default", (parts, 0), shape, dtype)
+        if shape == (len(parts), *part.shape):
+            return self.builder.one("aten.stack.default", (parts, 0), shape, dtype)
+        flat = tuple(self._reshaped(value, (_count(self.builder.types[value]),)) for value in parts)
+        total = sum(_count(self.builder.types[value]) for value in parts)
+        return self._reshaped(self.builder.one("aten.cat.default", (flat, 0), (total,), dtype), shape)
+
+    def _reshaped(self, value: Var, shape: tuple[Size, ...]) -> Var:
+        kind = self.builder.types[value]
+        return (
+            value if kind.shape == shape else self.builder.one("aten.view.default", (value, shape), shape, kind.dtype)
+        )
+
+    def _reduce_scatter(self, call: Call) -> None:
+        target = call.writes[0]
+        parts = self._cut(call, target) if call.flat else self.read(call.reads)
+        value = self.builder.one("gg.reduce_scatter", (parts, call.reduce, call.group), *self._type(target))
+        self.memory.write(target, value)
+
+    def _cut(self, call: Call, target: Ref) -> tuple[Var, ...]:
+        """A flat operand as one tensor of the result's shape per member."""
+        whole = self.memory.read(call.reads[0])
+        shape, dtype = self._type(target)
+        kind = self.builder.types[whole]
+        members = len(call.group)
+        if shape and kind.shape[1:] == shape[1:] and len(kind.shape) == len(shape):
+            return self.builder.emit("aten.split.Tensor", (whole, shape[0], 0), [(shape, dtype)] * members)
+        whole = self._reshaped(whole, (members, *shape))
+        return self.builder.emit("aten.unbind.int", (whole, 0), [(shape, dtype)] * members)
+
+    def _all_to_all(self, call: Call) -> None:
+        if not call.flat:
+            values = self.builder.emit(
+                "gg.all_to_all", (self.read(call.reads), call.group), [self._type(ref) for ref in call.writes]
+            )
+            for ref, value in zip(call.writes, values, strict=True):
+                self.memory.write(ref, value)
+            return
+        whole = self.memory.read(call.reads[0])
+        sent = self._split_sizes(call.read_splits, call.reads[0], len(call.group))
+        received = self._split_sizes(call.write_splits, call.writes[0], len(call.group))
+        rest, dtype = call.reads[0].shape[1:], self._type(call.reads[0])[1]
+        pieces = self.builder.emit(
+            "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
+        )
+        values = self.builder.emit("gg.all_to_all", (pieces, call.group), [((n, *rest), dtype) for n in received])
+        self.memory.write(call.writes[0], self._joined(values, call.writes[0]))
+
+    @staticmethod
+    def _split_sizes(splits: tuple[Size, ...], ref: Ref, members: int) -> tuple[Size, ...]:
+        if splits:
+            return splits
+        extent = ref.shape[0]
+        assert isinstance(extent, int)
+        return (extent // members,) * members
+
+    def _gather(self, call: Call) -> None:
+        types = [self._type(ref) for ref in call.writes]
+        values = self.builder.emit("gg.gather", (self.memory.read(call.reads[0]), call.peer, call.group), types)
+        for ref, value in zip(call.writes, values, strict=True):
+            self.memory.write(ref, value)
+
+    def _scatter(self, call: Call) -> None:
+        target = call.writes[0]
+        value = self.builder.one("gg.scatter", (self.read(call.reads), call.peer, call.group), *self._type(target))
+        self.memory.write(target, value)
+
+    def _send(self, call: Call) -> None:
+        value = self.memory.read(call.reads[0])
+        if call.peer == self.rank:
+            self._to_self.setdefault(call.tag, []).append(value)
+        else:
+            self.builder.emit("gg.send", (value, call.peer, call.tag, call.group), [])
+
+    def _receive(self, call: Call) -> None:
+        target = call.writes[0]
+        if call.peer == self.rank and self._to_self.get(call.tag):
+            self.memory.write(target, self._to_self[call.tag].pop(0))
+        else:
+            value = self.builder.one("gg.recv", (call.peer, call.tag, call.group), *self._type(target))
+            self.memory.write(target, value)
+
+    def _barrier(self, call: Call) -> None:
+        self.builder.emit("gg.barrier", (call.group,), [])
+
+    # -- operators with a form of their own ----------------------------------------------------------------------------
+    def copy(self, event: Event) -> None:
+        """``x.copy_(y)``: x shows y, cast and broadcast."""
+        target, source = event.args[0], event.args[1]
+        self.memory.write(target, self._shaped(self.memory.read(source), target))
+
+    def functional_copy(self, event: Event) -> None:
+        """``aten.copy``: the second operand with the first one's type."""
+        self.memory.define(event.outs, self._shaped(self.memory.read(event.args[1]), event.outs))
+
+    def cast(self, event: Event) -> None:
+        """A copy on another device, or of another type."""
+        self.memory.define(event.outs, self._shaped(self.memory.read(event.args[0]), event.outs))
+
+    def fill(self, event: Event) -> None:
+        """``x.fill_(value)`` and ``x.zero_()``: the old x does not matter."""
+        target = event.args[0]
+        value = event.args[1] if len(event.args) > 1 else 0
+        filled = self.memory.read(value) if isinstance(value, Ref) else None
+        self.memory.write(target, self._shaped(filled, target) if filled else self._filled(target, value))
+
+    def batch_norm(self, event: Event) -> None:
+        """Batch normalisation writes its running statistics though its schema does not say so."""
+        names = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
+        given = dict(zip(names, event.args, strict=False))
+        mean, variance = given["running_mean"], given["running_var"]
+        if not given["training"] or mean is None:
+            self._plain(event, "native_batch_norm")
+            return
+        outs = [*_flat(event.outs), mean, variance]
+        values = self.builder.emit(
+            "aten._native_batch_norm_legit_functional.default", self.read(event.args), [self._type(ref) for ref in outs]
+        )
+        for ref, value in zip(outs, values, strict=True):
+            self.memory.write(ref, value)
+
+
+_SPECIAL: dict[str, Callable[[_Translation, Event], None]] = {
+    "copy_": _Translation.copy,
+    "copy": _Translation.functional_copy,
+    "_to_copy": _Translation.cast,
+    "fill_": _Translation.fill,
+    "zero_": _Translation.fill,
+    "native_batch_norm": _Translation.batch_norm,
+}
+_CALLS: dict[str, Callable[[_Translation, Call], None]] = {
+    "all_reduce": _Translation._in_place,  # noqa: SLF001
+    "broadcast": _Translation._in_place,  # noqa: SLF001
+    "reduce": _Translation._in_place,  # noqa: SLF001
+    "all_gather": _Translation._all_gather,  # noqa: SLF001
+    "reduce_scatter": _Translation._reduce_scatter,  # noqa: SLF001
+    "all_to_all": _Translation._all_to_all,  # noqa: SLF001
+    "gather": _Translation._gather,  # noqa: SLF001
+    "scatter": _Translation._scatter,  # noqa: SLF001
+    "send": _Translation._send,  # noqa: SLF001
+    "recv": _Translation._receive,  # noqa: SLF001
+    "barrier": _Translation._barrier,  # noqa: SLF001
+}
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, tuple | list):
+        return [item for part in value for item in _flat(part)]
+    return [value]
+
+
+def _argument(event: Event, position: int, name: str) -> Any:
+    return event.args[position] if position < len(event.args) else event.kwargs.get(name, ())
+
+
+def _count(kind: TensorType) -> int:
+    total = 1
+    for size in kind.shape:
+        assert isinstance(size, int)
+        total *= size
+    return total

@@ -1,0 +1,212 @@
+"""Storages as values: what every tensor shows, after every change through any other tensor of the same memory.
+
+Each storage has a *root*, the tensor that first filled it.  Every other geometry is read by its recipe from another one, or, where only the strides say,
+from the row-major flattening of the root.  A change through a view is put back along the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphguard.ir.graph import DType, Var
+from graphguard.trace.builder import Builder
+from graphguard.trace.errors import TracingError
+from graphguard.trace.events import Geometry, Ref
+from graphguard.trace.views import Recipe, count, dtype_of, row_major
+
+_BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
+    "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex32": 4, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Storage:
+    root: Geometry
+    known: dict[Geometry, Var]
+    recipes: dict[Geometry, Recipe] = field(default_factory=dict)
+    flat: Var | None = None
+
+
+class Memory:
+    """All storages of one program, at the point that the translation has reached."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._storages: dict[int, _Storage] = {}
+
+    def holds(self, ref: Ref) -> bool:
+        """Whether the storage has been filled by anything yet."""
+        return ref.storage in self._storages
+
+    def reachable(self, ref: Ref) -> bool:
+        """Whether the geometry has been seen, so that a further recipe would say nothing new."""
+        storage = self._storages[ref.storage]
+        return ref.geometry in storage.known or ref.geometry in storage.recipes or ref.geometry == storage.root
+
+    def learn(self, ref: Ref, recipe: Recipe) -> None:
+        """How this geometry is made from another one of the same storage."""
+        self._storages[ref.storage].recipes[ref.geometry] = recipe
+
+    def remember(self, ref: Ref, value: Var) -> None:
+        """The value of a view, made already."""
+        self._storages[ref.storage].known[ref.geometry] = value
+
+    def define(self, ref: Ref, value: Var) -> None:
+        """The result of an operator: fills a new storage, or all of an old one."""
+        if ref.storage in self._storages:
+            self.write(ref, value)
+        else:
+            self._storages[ref.storage] = _Storage(ref.geometry, {ref.geometry: value})
+
+    def read(self, ref: Ref) -> Var:
+        """The value that a tensor shows now."""
+        storage = self._storages.get(ref.storage)
+        if storage is None:
+            raise TracingError("trace-error", f"a tensor of shape {_shape(ref)} that no recorded operator made is read")
+        return self._read(storage, ref.geometry)
+
+    def write(self, ref: Ref, value: Var) -> None:
+        """Replace what a tensor shows; everything else that shows the same memory changes with it."""
+        storage = self._storages.get(ref.storage)
+        if storage is None:
+            self.define(ref, value)
+        else:
+            self._write(storage, ref.geometry, value)
+
+    # -- one storage ---------------------------------------------------------------------------------------------------
+    def _read(self, storage: _Storage, geometry: Geometry) -> Var:
+        value = storage.known.get(geometry)
+        if value is None:
+            recipe = storage.recipes.get(geometry)
+            if recipe is None:
+                value = self._read_strided(storage, geometry)
+            else:
+                value = recipe.apply(self._builder, self._read(storage, recipe.base), geometry)
+            storage.known[geometry] = value
+        return value
+
+    def _write(self, storage: _Storage, geometry: Geometry, value: Var) -> None:
+        if geometry == storage.root or self._outgrows(storage, geometry):
+            if geometry != storage.root:
+                storage.root = geometry
+                storage.recipes.clear()
+            storage.known, storage.flat = {}, None
+        else:
+            recipe = storage.recipes.get(geometry)
+            whole = None
+            if recipe is not None:
+                whole = recipe.put_back(self._builder, self._read(storage, recipe.base), value)
+            if recipe is None or whole is None:
+                self._write_strided(storage, geometry, value)
+            else:
+                self._write(storage, recipe.base, whole)
+        storage.known[geometry] = value
+
+    def _outgrows(self, storage: _Storage, geometry: Geometry) -> bool:
+        """Whether the memory was enlarged, as ``out=`` does with an empty tensor, and is filled anew."""
+        if geometry in storage.recipes or not all(isinstance(n, int) for n in (*geometry[1], *storage.root[1])):
+            return False
+        fresh = geometry[0] == storage.root[0] and row_major(geometry) is not None
+        return fresh and count(geometry) * _bytes(geometry) > count(storage.root) * _bytes(storage.root)
+
+    # -- by strides ----------------------------------------------------------------------------------------------------
+    def _flat(self, storage: _Storage) -> Var:
+        """The storage's elements in memory order."""
+        if storage.flat is None:
+            order = row_major(storage.root)
+            if order is None:
+                raise TracingError("trace-error", "memory that is not laid out densely is read through other strides")
+            value = self._permuted(self._read(storage, storage.root), order)
+            storage.flat = self._viewed(value, (count(storage.root),))
+        return storage.flat
+
+    def _read_strided(self, storage: _Storage, geometry: Geometry) -> Var:
+        if not _dense_sizes(geometry):
+            raise TracingError("trace-error", "memory of a size that the data decides is read through other strides")
+        flat = self._typed(self._flat(storage), geometry)
+        offset, sizes, strides, _ = geometry
+        start = offset - self._start(storage, geometry)
+        order = row_major(geometry)
+        total = self._builder.types[flat].shape[0]
+        if order is None:
+            return self._builder.one(
+                "aten.as_strided.default", (flat, sizes, strides, start), sizes, dtype_of(geometry)
+            )
+        end = start + count(geometry)
+        if (start, end) != (0, total):
+            flat = self._builder.one("aten.slice.Tensor", (flat, 0, start, end), (end - start,), dtype_of(geometry))
+        value = self._viewed(flat, tuple(sizes[d] for d in order))
+        return self._permuted(value, tuple(order.index(d) for d in range(len(order))))
+
+    def _write_strided(self, storage: _Storage, geometry: Geometry, value: Var) -> None:
+        if not _dense_sizes(geometry):
+            raise TracingError("trace-error", "memory of a size that the data decides is written through other strides")
+        flat = self._typed(self._flat(storage), geometry)
+        shape, dtype = self._builder.types[flat].shape, dtype_of(geometry)
+        offset, sizes, strides, _ = geometry
+        start = offset - self._start(storage, geometry)
+        order = row_major(geometry)
+        if order is None:
+            changed = self._builder.one(
+                "aten.as_strided_scatter.default", (flat, value, sizes, strides, start), shape, dtype
+            )
+        else:
+            part = self._viewed(self._permuted(value, order), (count(geometry),))
+            end = start + count(geometry)
+            changed = part
+            if (start, end) != (0, shape[0]):
+                changed = self._builder.one("aten.slice_scatter.default", (flat, part, 0, start, end), shape, dtype)
+        self._set_flat(storage, self._typed(changed, storage.root))
+
+    def _set_flat(self, storage: _Storage, flat: Var) -> None:
+        order = row_major(storage.root)
+        assert order is not None
+        sizes = storage.root[1]
+        value = self._viewed(flat, tuple(sizes[d] for d in order))
+        value = self._permuted(value, tuple(order.index(d) for d in range(len(order))))
+        storage.known, storage.flat = {storage.root: value}, flat
+
+    def _start(self, storage: _Storage, geometry: Geometry) -> int:
+        """Where the root begins, in elements of the geometry's type."""
+        offset = storage.root[0]
+        assert isinstance(offset, int)
+        return offset * _bytes(storage.root) // _bytes(geometry)
+
+    def _typed(self, flat: Var, geometry: Geometry) -> Var:
+        """A flat value as elements of another type, bit by bit."""
+        kind = self._builder.types[flat]
+        dtype = dtype_of(geometry)
+        if kind.dtype == dtype:
+            return flat
+        (length,) = kind.shape
+        assert isinstance(length, int)
+        size = length * _BYTES[kind.dtype] // _BYTES[dtype]
+        return self._builder.one("aten.view.dtype", (flat, DType(dtype)), (size,), dtype)
+
+    def _viewed(self, value: Var, shape: tuple[object, ...]) -> Var:
+        kind = self._builder.types[value]
+        if kind.shape == shape:
+            return value
+        sizes = tuple(n for n in shape if isinstance(n, int))
+        return self._builder.one("aten.view.default", (value, sizes), sizes, kind.dtype)
+
+    def _permuted(self, value: Var, order: tuple[int, ...]) -> Var:
+        if order == tuple(range(len(order))):
+            return value
+        kind = self._builder.types[value]
+        return self._builder.one(
+            "aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype
+        )
+
+
+def _bytes(geometry: Geometry) -> int:
+    return _BYTES[dtype_of(geometry)]
+
+
+def _dense_sizes(geometry: Geometry) -> bool:
+    return all(isinstance(n, int) for n in (geometry[0], *geometry[1], *geometry[2]))
+
+
+def _shape(ref: Ref) -> str:
+    return f"({', '.join(map(str, ref.shape))})"

@@ -1,0 +1,240 @@
+"""What PyTorch must do differently while a program is recorded, and only then.
+
+Each replacement acts inside a :class:`~graphguard.trace.world.World` and is PyTorch's own function everywhere else.  They are installed once, before user code is imported,
+because programs bind names early (``from torch.distributed import new_group``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.device_mesh as device_mesh
+import torch.distributed.distributed_c10d as c10d
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from graphguard.trace import attention, objects, state
+
+_NOT_WRAPPED = frozenset(("__enter__", "__exit__", "__eq__", "__hash__", "__repr__"))
+_installed: list[bool] = []
+
+
+def install() -> None:
+    """Put all replacements in place; a second call does nothing."""
+    if _installed:
+        return
+    _installed.append(True)
+    _process_groups()
+    objects.install()
+    _device_meshes()
+    _sharding_propagation()
+    _modules()
+    _compilers()
+    _functions()
+    _device_checks()
+
+
+def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace ``owner.name`` by what ``make`` builds around it."""
+    original = getattr(owner, name)
+    if callable(original):
+        setattr(owner, name, functools.wraps(original)(make(original)))
+
+
+def _process_groups() -> None:
+    def init(original: Any) -> Any:
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            world = state.current_world()
+            if world is None:
+                return original(*args, **kwargs)
+            return world.init_process_group(*args, **kwargs)
+
+        return init_process_group
+
+    def new(original: Any) -> Any:
+        def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if state.current_world() is None:
+                return original(ranks, timeout, backend, *args, **kwargs)
+            return original(ranks, backend="fake", group_desc=kwargs.get("group_desc"))
+
+        return new_group
+
+    def backend(original: Any) -> Any:
+        def get_backend(group: Any = None) -> Any:
+            world = state.current_world()
+            return original(group) if world is None else world.backend
+
+        return get_backend
+
+    for name, make in (("init_process_group", init), ("new_group", new), ("get_backend", backend)):
+        wrapped = functools.wraps(getattr(c10d, name))(make(getattr(c10d, name)))
+        setattr(c10d, name, wrapped)
+        setattr(dist, name, wrapped)
+
+
+def _device_meshes() -> None:
+    """Meshes are bookkeeping on the host: never recorded, never fake."""
+
+    def outside(original: Any) -> Any:
+        def unseen(*args: Any, **kwargs: Any) -> Any:
+            with _disable_current_modes() if state.current_recorder() is not None else nullcontext():
+                return original(*args, **kwargs)
+
+        return functools.wraps(original)(unseen)
+
+    for name, member in list(vars(device_mesh.DeviceMesh).items()):
+        if name in _NOT_WRAPPED:
+            continue
+        if isinstance(member, staticmethod):
+            setattr(device_mesh.DeviceMesh, name, staticmethod(outside(member.__func__)))
+        elif isinstance(member, property):
+            setattr(device_mesh.DeviceMesh, name, property(outside(member.fget)))
+        elif type(member).__name__ == "function":
+            setattr(device_mesh.DeviceMesh, name, outside(member))
+    device_mesh.init_device_mesh = dist.init_device_mesh = outside(device_mesh.init_device_mesh)
+
+
+def _sharding_propagation() -> None:
+    """DTensor runs operators on shapes of its own to learn placements: not part of the program."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    def unseen(original: Any) -> Any:
+        def propagate(*args: Any, **kwargs: Any) -> Any:
+            recorder = state.current_recorder()
+            with recorder.pause() if recorder is not None else nullcontext():
+                return original(*args, **kwargs)
+
+        return propagate
+
+    replace(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen)
+
+
+def _modules() -> None:
+    original_apply = nn.Module._apply  # noqa: SLF001
+    original_new = nn.Parameter.__new__
+    grafted: dict[type, type] = {}
+
+    def apply(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
+        # swapping tensors refuses fake ones (the mode holds weak references): parameters are made anew instead
+        if state.current_world() is None or not any(isinstance(p, FakeTensor) for p in self.parameters()):
+            return original_apply(self, fn, recurse)
+        return _apply_anew(self, fn, recurse, {})
+
+    def new(cls: Any, data: Any = None, requires_grad: bool = True, **_: Any) -> Any:
+        # a subclass of Parameter loses its class when its data is fake: graft it on
+        if cls is nn.Parameter or not isinstance(data, FakeTensor):
+            return original_new(cls, data, requires_grad)
+        made = original_new(nn.Parameter, data, requires_grad)
+        if cls not in grafted:
+            grafted[cls] = type(cls)(cls.__name__, (FakeTensor, cls), {})
+        made.__class__ = grafted[cls]
+        return made
+
+    nn.Module._apply = functools.wraps(original_apply)(apply)  # noqa: SLF001
+    nn.Parameter.__new__ = staticmethod(new)
+
+
+def _apply_anew(module: nn.Module, fn: Any, recurse: bool, done: dict[int, Any]) -> nn.Module:
+    if recurse:
+        for child in module.children():
+            _apply_anew(child, fn, True, done)
+    for table in (module._parameters, module._buffers):  # noqa: SLF001
+        for name, old in table.items():
+            if old is None:
+                continue
+            if id(old) not in done:
+                done[id(old)] = changed = _applied(old, fn)
+                done[id(changed)] = changed
+            table[name] = done[id(old)]
+    return module
+
+
+def _applied(old: Any, fn: Any) -> Any:
+    with torch.no_grad():
+        value = fn(old)
+    if value is old or not isinstance(old, nn.Parameter):
+        return value
+    changed = nn.Parameter(value, old.requires_grad)
+    for name, attribute in old.__dict__.items():
+        if name not in changed.__dict__:
+            setattr(changed, name, attribute)
+    return changed
+
+
+def _compilers() -> None:
+    """Compiled code is recorded as the eager program it must equal."""
+
+    def compiler(original: Any) -> Any:
+        def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if state.current_world() is None:
+                return original(model, *args, **kwargs)
+            return model if model is not None else (lambda function: function)
+
+        return compile_
+
+    def scripter(original: Any) -> Any:
+        def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+            return original(obj, *args, **kwargs) if state.current_world() is None else obj
+
+        return script
+
+    replace(torch, "compile", compiler)
+    replace(torch.jit, "script", scripter)
+    original = nn.Module.compile
+
+    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        if state.current_world() is None:
+            original(self, *args, **kwargs)
+
+    nn.Module.compile = functools.wraps(original)(compile_module)
+
+
+def _functions() -> None:
+    original_sdpa = nn.functional.scaled_dot_product_attention
+    original_dropout = nn.functional.dropout
+    original_apply = torch.autograd.Function.apply.__func__
+
+    @functools.wraps(original_sdpa)
+    def sdpa(*args: Any, **kwargs: Any) -> Any:
+        if state.current_recorder() is None:
+            return original_sdpa(*args, **kwargs)
+        return attention.scaled_dot_product_attention(*args, **kwargs)
+
+    @functools.wraps(original_dropout)
+    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
+        # the CPU takes another path than the GPU; record the GPU's one operator everywhere
+        if state.current_recorder() is None or not training or not 0 < p < 1:
+            return original_dropout(input, p, training, inplace)
+        result = torch.native_dropout(input, p, True)[0]
+        return input.copy_(result) if inplace else result
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = state.current_recorder()
+        if recorder is not None:
+            recorder.entering_function()
+        return original_apply(cls, *args, **kwargs)
+
+    nn.functional.scaled_dot_product_attention = sdpa
+    nn.functional.dropout = dropout
+    torch.autograd.Function.apply = classmethod(functools.wraps(original_apply)(apply))
+
+
+def _device_checks() -> None:
+    """Where a tensor lives means nothing in the graph, so tensors on different devices may meet."""
+    original = FakeTensor._find_common_device  # noqa: SLF001
+
+    def find_common_device(func: Any, flat_args: Any) -> Any:
+        try:
+            return original(func, flat_args)
+        except RuntimeError:
+            if state.current_recorder() is None:
+                raise
+            return next(arg.device for arg in flat_args if isinstance(arg, FakeTensor)), False
+
+    FakeTensor._find_common_device = staticmethod(find_common_device)  # noqa: SLF001

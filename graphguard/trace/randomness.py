@@ -1,0 +1,63 @@
+"""Random draws by name: which generator, seeded how, and the how-manieth call since then.
+
+Under fake tensors no generator is consumed.  Every recorded draw therefore advances the real generator by one number, so its state names the position
+in the stream, and programs that save and restore states (activation checkpointing, Megatron's trackers) get the same draw again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+UNSEEDED = 67280421310721  # c10::detail::default_rng_seed_val: what a generator starts from when nobody seeds it
+
+
+class Draws:
+    """Numbers the draws of every generator."""
+
+    def __init__(self) -> None:
+        self._position: dict[bytes, int] = {}
+
+    def next(self, generator: torch.Generator | None, device: str) -> tuple[str, int]:
+        """Name the draw that is about to happen, and move the generator on."""
+        with unset_fake_temporarily():
+            generator = default_generator(device) if generator is None else generator
+            position = self._position.get(_digest(generator), 0)
+            torch.empty(1).uniform_(generator=generator)
+            self._position[_digest(generator)] = position + 1
+        seed = generator.initial_seed()
+        stream = "default" if device == "cpu" else device
+        return (stream if seed == UNSEEDED else f"{stream}:{seed}", position)
+
+
+def default_generator(device: str) -> torch.Generator:
+    """The generator that draws on a device use when the program names none."""
+    if device == "cuda" and torch.cuda.default_generators:
+        return torch.cuda.default_generators[torch.cuda.current_device()]
+    return torch.default_generator
+
+
+def restart_unseeded() -> None:
+    """Put generators that the program never seeded back to the start of their stream."""
+    for generator in (torch.default_generator, *torch.cuda.default_generators):
+        if generator.device.type == "cpu" and generator.initial_seed() == UNSEEDED:
+            generator.manual_seed(UNSEEDED)
+
+
+@contextmanager
+def own_random_state() -> Iterator[None]:
+    """Unseeded generators inside, the caller's state again outside."""
+    state = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(UNSEEDED)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
+
+
+def _digest(generator: torch.Generator) -> bytes:
+    return hashlib.sha256(generator.get_state().numpy().tobytes()).digest()

@@ -1,0 +1,450 @@
+"""Writes down every operator that a program runs, forward and backward, with eager semantics.
+
+A ``TorchDispatchMode`` over a ``FakeTensorMode``: nothing is computed but shapes, and what is seen is what eager PyTorch would run, the
+autograd engine's calls included.  Collectives are written down and never run.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from graphguard.ir.graph import DType, Size, Sym
+from graphguard.trace.collectives import calls_of
+from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
+from graphguard.trace.errors import TracingError
+from graphguard.trace.events import Event, Geometry, Members, Opaque, Ref
+from graphguard.trace.exchange import communicate
+from graphguard.trace.lockstep import Ledger
+from graphguard.trace.modules import ModulePaths
+from graphguard.trace.provenance import Stacks
+from graphguard.trace.randomness import Draws
+from graphguard.trace.works import finished_work
+
+_aten = torch.ops.aten
+_DEVICE_OF = torch.ops.prim.device.default
+_ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
+_LIFT = _aten.lift_fresh.default
+_EMPTY = frozenset(
+    ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
+)
+_FUNCTIONAL = frozenset(("_c10d_functional", "_c10d_functional_autograd"))
+_WAITS = frozenset(("_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd"))
+_current_node = torch._C._current_autograd_node  # noqa: SLF001  # the engine's running node has no public accessor
+_next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
+
+
+class Recorder(TorchDispatchMode):
+    """Records into ``events``; everything it has seen stays alive, so identities stay valid."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, fake_mode: FakeTensorMode, ledger: Ledger, stop: FrameType | None = None) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.ledger = ledger
+        self.events: list[Event] = []
+        self.stacks = Stacks()
+        self.constants = Constants()
+        self.draws = Draws()
+        self.modules = ModulePaths()
+        self.phase = "prelude"
+        self.assumed: set[str] = set()
+        self.paused = 0
+        self.symbols: dict[str, Ref] = {}
+        self._stop = stop
+        self._forward: dict[int, tuple[int, str]] = {}
+        self._storages: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self._twins: dict[int, FakeTensor] = {}
+
+    # -- identities ----------------------------------------------------------------------------------------------------
+    def ref(self, tensor: torch.Tensor) -> Ref:
+        """What memory a fake tensor shows."""
+        storage = tensor.untyped_storage()
+        number = self._storages.get(storage._cdata)  # noqa: SLF001
+        if number is None:
+            number = self._storages[storage._cdata] = len(self._storages)  # noqa: SLF001
+            self._alive.append(storage)
+        return Ref(number, geometry_of(tensor))
+
+    def twin(self, real: torch.Tensor) -> FakeTensor:
+        """The fake tensor that stands for a real one from outside, the same each time; its value is known."""
+        fake = self._twins.get(id(real))
+        if fake is None:
+            with self.pause():
+                fake = self.fake_mode.from_tensor(real.detach(), static_shapes=True)
+                if real.requires_grad and real.is_leaf:
+                    fake.requires_grad_(requires_grad=True)
+            self._twins[id(real)] = fake
+            self._alive.append(real)
+            self._literal(fake, real)
+        return fake
+
+    def adopt(self, real: torch.Tensor, fake: FakeTensor) -> None:
+        """From now on ``fake`` stands for ``real`` wherever an operator meets it."""
+        self._twins[id(real)] = fake
+        self._alive.append(real)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Nothing is recorded inside."""
+        self.paused += 1
+        try:
+            yield
+        finally:
+            self.paused -= 1
+
+    # -- dispatch ------------------------------------------------------------------------------------------------------
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for kind in types:
+            if kind is not FakeTensor and kind is not torch.Tensor and not issubclass(kind, FakeTensor):
+                return NotImplemented  # wrapper subclasses (DTensor, AsyncCollectiveTensor) take themselves apart first
+        if func is _DEVICE_OF and isinstance(args[0], FakeTensor):
+            return args[0].fake_device
+        kwargs = kwargs or {}
+        if self.paused:
+            return func(*args, **kwargs)
+        if isinstance(func, torch._ops.HigherOrderOperator):  # noqa: SLF001
+            return self._higher_order(func, args, kwargs)
+        if self._is_foreign(args):
+            return func(*args, **kwargs)
+        if func is _LIFT and not isinstance(args[0], FakeTensor):
+            return self._lift(args[0])
+        args, kwargs = self._faked(args), self._faked(kwargs)
+        if func.namespace == "c10d":
+            return self._communicate(func, args, kwargs)
+        return self._operate(func, args, kwargs)
+
+    def _operate(self, func: Any, args: Any, kwargs: Any) -> Any:
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        draw = self._draw(func, args, kwargs) if random else None
+        knowledge = "unknown" if random else self._knowledge(func, args, kwargs)
+        if knowledge == "known" and _needs_values(func):
+            out = self._from_values(func, args, kwargs)
+            if not isinstance(out, FakeTensor | list | tuple):
+                return out
+        elif func is _ITEM and knowledge == "pending":
+            self.ledger.need()
+        else:
+            before = [storage_of(tensor) for tensor in tensors_in(args)] if knowledge != "unknown" else []
+            out = func(*args, **kwargs)
+            self._learn(func, args, kwargs, out, knowledge, before)
+        if out is None or isinstance(out, torch.dtype | torch.device | bool):
+            return out
+        if not any(True for _ in tensors_in((args, kwargs, out))):
+            return out
+        if func.namespace in _FUNCTIONAL and func._schema.name not in _WAITS:  # noqa: SLF001
+            args = self._grouped(func, args)
+        event = self._event(func, args, kwargs, out)
+        event.draw = draw
+        self._note_symbols(func, args, out)
+        return out
+
+    def _grouped(self, func: Any, args: Any) -> Any:
+        """The arguments with the group itself in place of its name."""
+        position = next(i for i, arg in enumerate(func._schema.arguments) if arg.name == "group_name")  # noqa: SLF001
+        if position >= len(args) or not isinstance(args[position], str):
+            return args
+        group = c10d._resolve_process_group(args[position])  # noqa: SLF001  # what the operator itself calls
+        return (*args[:position], Members(tuple(dist.get_process_group_ranks(group))), *args[position + 1 :])
+
+    def _event(self, func: Any, args: Any, kwargs: Any, out: Any) -> Event:
+        node = _current_node()
+        stack = self.stacks.here(2, self._stop)
+        if node is None:
+            sequence = _next_sequence() - 1
+            module = self.modules.here
+            self._forward.setdefault(sequence, (stack, module))
+            event = Event(
+                func, self.convert(args), self.convert(kwargs), self.convert(out), stack, None, module, self.phase
+            )
+        else:
+            sequence = node._sequence_nr()  # noqa: SLF001
+            forward, module = self._forward.get(sequence, (-1, self.modules.here))
+            phase = "backward" if self.phase == "forward" else self.phase
+            event = Event(
+                func, self.convert(args), self.convert(kwargs), self.convert(out), stack, sequence, module, phase
+            )
+            event.forward = forward
+        self.events.append(event)
+        return event
+
+    def note(self, kind: str, name: str, tensor: torch.Tensor) -> None:
+        """Write down a leaf, an output or a label."""
+        self.events.append(Event(kind, (name,), {}, self.ref(self.faked(tensor)), -1, None, "", self.phase))
+
+    def entering_function(self) -> None:
+        """A custom autograd function is about to be applied: its backward belongs to this line."""
+        if not self.paused:
+            self._forward.setdefault(_next_sequence(), (self.stacks.here(2, self._stop), self.modules.here))
+
+    # -- arguments -----------------------------------------------------------------------------------------------------
+    def faked(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor as the graph knows it."""
+        return tensor if isinstance(tensor, FakeTensor) else self.twin(tensor)
+
+    def _faked(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value if isinstance(value, FakeTensor) else self.twin(value)
+        if isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor | list | tuple) for item in value):
+            return type(value)(self._faked(item) for item in value)
+        if isinstance(value, dict) and value:
+            return {key: self._faked(item) for key, item in value.items()}
+        return value
+
+    def _is_foreign(self, value: Any) -> bool:
+        """Whether the call belongs to another fake mode, such as DTensor's sharding propagation."""
+        for item in value:
+            if isinstance(item, FakeTensor):
+                if item.fake_mode is not self.fake_mode:
+                    return True
+            elif isinstance(item, list | tuple) and self._is_foreign(item):
+                return True
+        return False
+
+    def convert(self, value: Any) -> Any:
+        """An argument as an event holds it."""
+        if isinstance(value, torch.Tensor):
+            return self.ref(value)
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, list | tuple):
+            return tuple(self.convert(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self.convert(item) for key, item in value.items()}
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return size_of(value)
+        if isinstance(value, torch.dtype):
+            return DType(dtype_name(value))
+        if isinstance(value, torch.device | torch.layout | torch.memory_format):
+            return value
+        if isinstance(value, torch._C.ScriptObject):  # noqa: SLF001
+            return _script_object(value)
+        if isinstance(value, Members):
+            return value
+        return Opaque(getattr(value, "__qualname__", type(value).__qualname__))
+
+    # -- collectives ---------------------------------------------------------------------------------------------------
+    def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
+        returns = len(func._schema.returns)  # noqa: SLF001
+        if func._schema.name == "c10d::check_for_nan":  # noqa: SLF001
+            return None
+        work = finished_work(args[0])
+        out = (args[0], work) if returns == 2 else work if returns == 1 else None
+        self._event(func, args, kwargs, None)
+        self._follow(func, args, None)
+        return out
+
+    def _follow(self, func: Any, args: Any, out: Any) -> None:
+        """Carry known values through a collective, as far as all ranks know them."""
+        read = tuple(_with_group(arg) for arg in args)
+        for call in calls_of(func._schema.name, read, out) or ():  # noqa: SLF001
+            communicate(self.ledger, call, self.constants)
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def _knowledge(self, func: Any, args: Any, kwargs: Any) -> str:
+        if func.namespace in _FUNCTIONAL or _has_symbol(args):
+            return "unknown"
+        return self.constants.knowledge(tensors_in((args, kwargs)))
+
+    def _learn(self, func: Any, args: Any, kwargs: Any, out: Any, knowledge: str, before: list[int]) -> None:
+        """Carry what is known from the operands to the results."""
+        schema = func._schema  # noqa: SLF001
+        if func.namespace in _FUNCTIONAL:
+            if func._schema.name not in _WAITS:  # noqa: SLF001
+                self._follow(func, self._grouped(func, args), out)
+            return
+        if knowledge == "known":
+            results = [tensor for tensor in tensors_in(out) if isinstance(tensor, FakeTensor)]
+            if all(_small(tensor) for tensor in results):
+                self._compute(func, args, kwargs, out, before)
+                return
+            knowledge = "unknown"
+        fresh = [tensor for tensor in tensors_in(out) if knowledge == "pending" and storage_of(tensor) not in before]
+        if schema.is_mutable:
+            self.constants.forget(_written(schema, args, kwargs), pending=knowledge == "pending")
+        if fresh:
+            self.constants.forget(fresh, pending=True)
+
+    def _compute(self, func: Any, args: Any, kwargs: Any, out: Any, before: list[int]) -> None:
+        if func._schema.name in _EMPTY:  # noqa: SLF001
+            for tensor in tensors_in(out):
+                with unset_fake_temporarily():
+                    zeros = torch.zeros(tuple(tensor.shape), dtype=tensor.dtype)
+                self.constants.set(tensor, zeros)
+            return
+        try:
+            with self.pause(), unset_fake_temporarily(), torch.no_grad():
+                values = func(*self.constants.substitute(tuple(args)), **self.constants.substitute(kwargs))
+        except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
+            # a kernel that this build lacks for real tensors: the value is not known, the program goes on
+            self.constants.forget((*tensors_in(out), *_written(func._schema, args, kwargs)))  # noqa: SLF001
+            return
+        for fake, value in zip(tensors_in(out), tensors_in(values), strict=False):
+            if storage_of(fake) not in before:
+                self.constants.set(fake, value)
+
+    def _from_values(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator whose result depends on values, all known, on the values."""
+        with self.pause(), unset_fake_temporarily(), torch.no_grad():
+            values = func(*self.constants.substitute(tuple(args)), **self.constants.substitute(kwargs))
+        if isinstance(values, torch.Tensor):
+            return self._known_result(values)
+        if isinstance(values, list | tuple):
+            return type(values)(self._known_result(v) if isinstance(v, torch.Tensor) else v for v in values)
+        return values
+
+    def _known_result(self, value: torch.Tensor) -> FakeTensor:
+        with self.pause():
+            fake = self.fake_mode.from_tensor(value)
+        self.constants.set(fake, value)
+        return fake
+
+    def _lift(self, real: torch.Tensor) -> torch.Tensor:
+        with self.pause():
+            fake = self.fake_mode.from_tensor(real, static_shapes=True)
+        self._literal(fake, real)
+        return fake
+
+    def _literal(self, fake: FakeTensor, real: torch.Tensor) -> None:
+        stack = self.stacks.here(3, self._stop)
+        self._alive.append(real)
+        value = _whole_storage(real)
+        ref = self.ref(fake)
+        if value is not real:
+            ref = Ref(ref.storage, (0, (value.numel(),), (1,), dtype_name(value.dtype)))
+        event = Event("constant", (constant_of(value),), {}, ref, stack, None, self.modules.here, self.phase)
+        self.events.append(event)
+        if real.numel() <= LARGEST:
+            self.constants.set(fake, real)
+
+    def _note_symbols(self, func: Any, args: Any, out: Any) -> None:
+        if func is _ITEM and isinstance(out, torch.SymInt | torch.SymFloat | torch.SymBool):
+            size = size_of(out)
+            if isinstance(size, Sym):
+                self.symbols[size.expr] = self.ref(args[0])
+
+    def _draw(self, func: Any, args: Any, kwargs: Any) -> tuple[str, int] | None:
+        if func._schema.name == "gg::sdpa" and not args[4]:  # noqa: SLF001
+            return None
+        generator = kwargs.get("generator")
+        generator = next((arg for arg in args if isinstance(arg, torch.Generator)), generator)
+        tensor = next(iter(tensors_in(args)), None)
+        device = kwargs.get("device") if tensor is None else tensor.device
+        kind = torch.device(device).type if device is not None else torch.get_default_device().type
+        return self.draws.next(generator, "cpu" if kind == "meta" else kind)
+
+    def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        with self.pause():
+            out = func(*args, **kwargs)
+        self._event(func, args, kwargs, out)
+        return out
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """No garbage collection inside: with millions of live objects it costs more than the tracing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def new_fake_mode() -> FakeTensorMode:
+    """A fake mode in which sizes are concrete unless the data decides them."""
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
+
+
+def size_of(size: Any) -> Size:
+    """An extent as a number, or as an expression over symbols."""
+    if type(size) is int:
+        return size
+    if isinstance(size, torch.SymInt):
+        known = size.node.maybe_as_int()
+        return Sym(str(size.node.expr)) if known is None else int(known)
+    return Sym(str(size.node.expr))
+
+
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """Which elements of its storage a tensor shows."""
+    shape = tensor.shape
+    strides = tensor.stride()
+    offset = tensor.storage_offset()
+    name = dtype_name(tensor.dtype)
+    if tensor.is_conj() or tensor.is_neg():
+        name += "*" if tensor.is_conj() else "-"
+    if type(offset) is int and all(type(size) is int for size in shape) and all(type(step) is int for step in strides):
+        return (
+            offset,
+            tuple(shape),
+            tuple(0 if n == 1 else step for n, step in zip(shape, strides, strict=True)),
+            name,
+        )
+    sizes = tuple(size_of(size) for size in shape)
+    steps = tuple(0 if n == 1 else size_of(step) for n, step in zip(sizes, strides, strict=True))
+    return (size_of(offset), sizes, steps, name)
+
+
+def _script_object(value: Any) -> Members | Opaque:
+    name = value._type().qualified_name() if hasattr(value, "_type") else type(value).__qualname__  # noqa: SLF001
+    if name.endswith(".ProcessGroup"):
+        return Members(tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(value))))
+    if name.endswith(".ReduceOp"):
+        return Opaque(str(value.op()))
+    return Opaque(name)
+
+
+def _with_group(value: Any) -> Any:
+    return _script_object(value) if isinstance(value, torch._C.ScriptObject) else value  # noqa: SLF001
+
+
+def _needs_values(func: Any) -> bool:
+    tags = func.tags
+    return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags or func is _ITEM
+
+
+def _small(tensor: torch.Tensor) -> bool:
+    return all(type(size) is int for size in tensor.shape) and tensor.numel() <= LARGEST
+
+
+def _has_symbol(value: Any) -> bool:
+    for item in value:
+        if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return True
+        if isinstance(item, list | tuple) and _has_symbol(item):
+            return True
+    return False
+
+
+def _written(schema: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            found.extend(tensors_in(value))
+    return found
+
+
+def _whole_storage(real: torch.Tensor) -> torch.Tensor:
+    """The tensor itself where it shows all of its memory in order, else that memory as one flat tensor."""
+    size = real.untyped_storage().nbytes() // real.element_size() if real.numel() else 0
+    if real.numel() == size and real.is_contiguous() and not real.is_conj() and not real.is_neg():
+        return real
+    if real.layout is not torch.strided:
+        raise TracingError("trace-error", f"a {real.layout} tensor from outside the program cannot be traced")
+    with unset_fake_temporarily(), torch.no_grad():
+        return torch.empty(0, dtype=real.dtype).set_(real.untyped_storage(), 0, (size,), (1,))

@@ -1,0 +1,139 @@
+"""How one tensor shows the elements of another, and how a change of the view is put back into what it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from graphguard.ir.graph import DType, Size, Var
+from graphguard.trace.builder import Builder
+from graphguard.trace.events import Event, Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One step of rearrangement from the tensor at ``base`` to one of the same memory: an operator and its further arguments."""
+
+    base: Geometry
+    op: str
+    args: tuple[Any, ...]
+    at: Event
+
+    def apply(self, builder: Builder, base: Var, target: Geometry) -> Var:
+        """The rearranged value."""
+        return builder.one(self.op, (base, *self.args), target[1], dtype_of(target))
+
+    def put_back(self, builder: Builder, old: Var, new: Var) -> Var | None:
+        """``old`` with the elements of the view replaced by ``new``; None where this operator has no simple inverse."""
+        shape, dtype = self.base[1], dtype_of(self.base)
+        scatter = _SCATTERS.get(self.op)
+        if scatter is not None:
+            return builder.one(scatter, (old, new, *self.args), shape, dtype)
+        if self.op in ("aten.view.default", "aten.unsqueeze.default") or self.op.startswith("aten.squeeze."):
+            return builder.one("aten.view.default", (new, shape), shape, dtype)
+        if self.op in ("aten.t.default", "aten.transpose.int"):
+            return builder.one(self.op, (new, *self.args), shape, dtype)
+        if self.op == "aten.permute.default":
+            dims = [d % len(shape) for d in self.args[0]]
+            inverse = tuple(dims.index(d) for d in range(len(dims)))
+            return builder.one(self.op, (new, inverse), shape, dtype)
+        if self.op == "aten.view.dtype":
+            return builder.one(self.op, (new, DType(dtype)), shape, dtype)
+        if self.op in _TWINS:
+            return builder.one(_TWINS[self.op], (new,), shape, dtype)
+        return None
+
+
+_SCATTERS = {
+    "aten.slice.Tensor": "aten.slice_scatter.default",
+    "aten.select.int": "aten.select_scatter.default",
+    "aten.diagonal.default": "aten.diagonal_scatter.default",
+}
+_TWINS = {
+    "aten.view_as_real.default": "aten.view_as_complex.default",
+    "aten.view_as_complex.default": "aten.view_as_real.default",
+    "aten._conj.default": "aten._conj.default",
+    "aten._neg_view.default": "aten._neg_view.default",
+}
+_RESHAPES = frozenset(("view", "_unsafe_view", "reshape", "_reshape_alias", "flatten", "unflatten", "view_copy"))
+_KEPT = frozenset(
+    (
+        "t", "transpose", "permute", "unsqueeze", "squeeze", "slice", "select", "expand", "diagonal", "view_as_real",
+        "view_as_complex", "_conj", "_neg_view", "unfold",
+    )
+)  # fmt: skip
+
+
+def dtype_of(geometry: Geometry) -> str:
+    """The element type, without the marks of lazy conjugation and negation."""
+    return geometry[3].rstrip("*-")
+
+
+def recipes(event: Event, name: str, base: Geometry, outs: list[Geometry]) -> list[Recipe | None]:
+    """For each result of a view operator, the step that makes it from the operand; None where only the strides say."""
+    args = event.args[1:]
+    if name in _RESHAPES and not (name == "view" and outs[0][3] != base[3]):
+        return [Recipe(base, "aten.view.default", (outs[0][1],), event)]
+    if name == "view":
+        return [Recipe(base, "aten.view.dtype", args, event)]
+    if name in ("split", "split_with_sizes", "chunk", "tensor_split"):
+        return _split(event, base, outs)
+    if name == "unbind":
+        dim = args[0] if args else event.kwargs.get("dim", 0)
+        return [Recipe(base, "aten.select.int", (dim, i), event) for i in range(len(outs))]
+    if name in _KEPT:
+        return [Recipe(base, str(event.op), args, event)]
+    return [None] * len(outs)
+
+
+def _split(event: Event, base: Geometry, outs: list[Geometry]) -> list[Recipe | None]:
+    dim = event.args[2] if len(event.args) > 2 else event.kwargs.get("dim", 0)
+    found: list[Recipe | None] = []
+    start = 0
+    for out in outs:
+        size = out[1][dim % len(base[1])]
+        if not isinstance(size, int):
+            return [None] * len(outs)
+        found.append(Recipe(base, "aten.slice.Tensor", (dim, start, start + size), event))
+        start += size
+    return found
+
+
+def row_major(geometry: Geometry) -> tuple[int, ...] | None:
+    """The order of dims in which the elements lie one after the other, outermost first; None where they do not."""
+    sizes, strides = geometry[1], geometry[2]
+    if not all(isinstance(n, int) for n in (*sizes, *strides)):
+        return tuple(range(len(sizes))) if _is_contiguous(sizes, strides) else None
+    if 0 in sizes:
+        return tuple(range(len(sizes)))
+    order = sorted(range(len(sizes)), key=lambda d: (sizes[d] != 1, -_whole(strides[d]), d))
+    expected = 1
+    for d in reversed(order):
+        if sizes[d] == 1:
+            continue
+        if strides[d] != expected:
+            return None
+        expected *= _whole(sizes[d])
+    placed = [d for d in order if sizes[d] != 1]
+    if placed == sorted(placed):
+        return tuple(range(len(sizes)))
+    return tuple(order)
+
+
+def _is_contiguous(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> bool:
+    """Symbolic sizes: fresh results of operators are laid out row by row unless a stride says otherwise in numbers."""
+    inner = [n for n in sizes[1:] if not isinstance(n, int)]
+    if inner:
+        return True
+    return strides == tuple(0 if sizes[d] == 1 else prod(_whole(n) for n in sizes[d + 1 :]) for d in range(len(sizes)))
+
+
+def _whole(size: Size) -> int:
+    assert isinstance(size, int)
+    return size
+
+
+def count(geometry: Geometry) -> int:
+    """Number of elements."""
+    return prod(_whole(n) for n in geometry[1])

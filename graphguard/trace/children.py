@@ -13,7 +13,9 @@ import re
 import selectors
 import signal
 import socket
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -229,6 +231,9 @@ def _live(
         confine(limits)
         link.tell({"result": run(link)})
         status = 0
+    except BaseException:  # noqa: BLE001 - a defect of ours: it goes to the log, and the parent says that the child ended
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(status)
 

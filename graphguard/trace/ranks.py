@@ -162,8 +162,10 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
             try:
                 refinement = as_refinement(job.build(world.mesh))
                 claims = _claims(recording, refinement, program, Mesh.of_rank(job.mesh, rank), world.mesh, link)
-            except (NeedsAnswers, _NoSpecificationError):
-                pass  # the trace says what it waits for; the specification's own trouble says the rest
+            except NeedsAnswers:
+                raise  # the recording notes that it waits
+            except _NoSpecificationError:
+                pass  # the specification's own trouble says why
             except BaseException as error:  # noqa: BLE001 - whatever user code raises becomes a diagnostic
                 troubles.append(_trouble(error, job, program, recording.phase))
     except TracingError as error:

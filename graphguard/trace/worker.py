@@ -138,9 +138,11 @@ class Worker:
     def _warm_up(self) -> None:
         self._warm = True
         if installed_version("torch") is not None:
+            from graphguard.trace.rehearsal import rehearse
             from graphguard.trace.world import warm
 
             warm()
+            rehearse()
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < max(2, os.cpu_count() or 2):

@@ -35,6 +35,9 @@ _aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
 _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
 _LIFT = _aten.lift_fresh.default
+_INDEXED = frozenset(
+    (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)  # noqa: SLF001
+)
 _EMPTY = frozenset(
     ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
 )
@@ -124,6 +127,8 @@ class Recorder(TorchDispatchMode):
         args, kwargs = self._faked(args), self._faked(kwargs)
         if func.namespace == "c10d":
             return self._communicate(func, args, kwargs)
+        if func in _INDEXED:
+            args = self._by_positions(args)
         return self._operate(func, args, kwargs)
 
     def _operate(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -304,6 +309,21 @@ class Recorder(TorchDispatchMode):
         if isinstance(values, list | tuple):
             return type(values)(self._known_result(v) if isinstance(v, torch.Tensor) else v for v in values)
         return values
+
+    def _by_positions(self, args: Any) -> Any:
+        """Known masks among the indices as the positions they select, so that the result's size is a number."""
+        masks = [i for i, index in enumerate(args[1]) if isinstance(index, FakeTensor) and index.dtype == torch.bool]
+        if not masks or not all(self.constants.is_known(args[1][i]) for i in masks):
+            return args
+        indices: list[Any] = []
+        for i, index in enumerate(args[1]):
+            if i not in masks:
+                indices.append(index)
+                continue
+            with unset_fake_temporarily():
+                positions = self.constants.real(index).nonzero(as_tuple=True)
+            indices.extend(self._lift(position) for position in positions)
+        return (args[0], indices, *args[2:])
 
     def _known_result(self, value: torch.Tensor) -> FakeTensor:
         with self.pause():

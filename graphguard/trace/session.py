@@ -77,7 +77,7 @@ def list_checks(target: Target) -> dict[str, Any]:
 
 def confirm_capture(data: bytes, promises: list[str] | None, seconds: float) -> dict[str, Any]:
     """Run a capture on numbers: a ``Confirmation`` as plain data."""
-    from graphguard.confirm import confirm
+    from graphguard.confirm.check import confirm
 
     wanted = None if promises is None else tuple(promises)
     return dict(to_plain(confirm(capture_from_json(data), promises=wanted, seconds=seconds)))

@@ -1,7 +1,9 @@
-// Bundles the extension (Node) and the relation explorer (webview) into client/dist.
+// Bundles the extension (Node) and its webviews (browser) into client/dist.
 import { build } from "esbuild";
+import { copyFileSync } from "node:fs";
 
-const shared = { bundle: true, minify: !process.argv.includes("--debug"), logLevel: "warning", legalComments: "none" };
+const debug = process.argv.includes("--debug");
+const shared = { bundle: true, minify: !debug, sourcemap: debug, logLevel: "warning", legalComments: "none" };
 
 await build({
   ...shared,
@@ -11,14 +13,16 @@ await build({
   target: "node20",
   format: "cjs",
   external: ["vscode"],
-  sourcemap: process.argv.includes("--debug"),
 });
 
 await build({
   ...shared,
-  entryPoints: ["client/webview/explorer.ts", "client/webview/explorer.css"],
+  entryPoints: ["client/webview/explorer.ts", "client/webview/matrix.ts", "client/webview/explorer.css"],
   outdir: "client/dist",
   platform: "browser",
   target: "chrome120",
   format: "iife",
 });
+
+// ELK's layout runs in a worker of its own and comes as one script.
+copyFileSync("node_modules/elkjs/lib/elk-worker.min.js", "client/dist/layout.js");

@@ -102,6 +102,8 @@ export interface GraphNode {
   readonly state: "proved" | "off" | "unknown" | "none";
   readonly phase: string;
   readonly module: string;
+  /** What a rank's tensor is in terms of the specification. */
+  readonly text?: string;
   readonly location?: { readonly uri: string; readonly range: Range };
 }
 

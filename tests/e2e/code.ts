@@ -90,12 +90,18 @@ export async function until<T>(what: string, probe: () => Promise<T | undefined 
   }
 }
 
-function browserExecutable(): string {
+export function browserExecutable(): string {
   const found = ["chromium", "chromium-browser", "google-chrome"].find((name) =>
     (process.env["PATH"] ?? "").split(":").some((folder) => existsSync(path.join(folder, name))),
   );
   assert(found !== undefined, "no Chromium on PATH: run tests/e2e/setup.sh");
   return execFileSync("sh", ["-c", `command -v ${found}`], { encoding: "utf8" }).trim();
+}
+
+/** Keeps a picture among the artefacts. */
+export async function shoot(name: string, page: Page): Promise<void> {
+  mkdirSync(ARTIFACTS, { recursive: true });
+  await page.screenshot({ path: path.join(ARTIFACTS, `${name}.png`) });
 }
 
 /** One VS Code on one workspace. */
@@ -218,9 +224,8 @@ export class Code {
     await until(`${wanted} in ${file}`, () => wanted.test(readFileSync(path.join(this.workspace, file), "utf8")));
   }
 
-  async shot(name: string, target: Page | Locator = this.page): Promise<void> {
-    mkdirSync(ARTIFACTS, { recursive: true });
-    await target.screenshot({ path: path.join(ARTIFACTS, `${name}.png`) });
+  async shot(name: string): Promise<void> {
+    await shoot(name, this.page);
   }
 
   /** The processes that this VS Code has started and whose command line holds a text. */

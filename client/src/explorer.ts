@@ -1,0 +1,211 @@
+// The relation explorer's panel: follows the cursor, hands the graphs to the page, opens lines, saves the picture.
+import * as vscode from "vscode";
+import { type FromExplorer, type ToExplorer } from "../webview/model";
+import { pageOf, webviewOptions } from "./page";
+import { type Mesh, METHODS, type Relations, type RelationsParams } from "./protocol";
+import { isFinal, type Results, runKey } from "./results";
+import type { Server } from "./server";
+import { toRange } from "./testExplorer";
+
+const BODY = `
+<h1>Relation Explorer</h1>
+<header>
+  <label for="choice">Check</label>
+  <select id="choice"></select>
+  <span id="verdict" class="verdict" role="status"></span>
+  <fieldset id="ranks"><legend>Shown</legend></fieldset>
+  <button id="backward" aria-pressed="false">Backward</button>
+  <span class="spacer"></span>
+  <button id="follow" aria-pressed="true" title="Show what the cursor is in">Follow Cursor</button>
+  <button id="fit" title="Show the whole picture (0)">Fit</button>
+  <button id="export">Export SVG</button>
+</header>
+<main>
+  <svg id="drawing" class="drawing" role="group" aria-label="Specification and ranks, aligned by relation"></svg>
+  <p id="nothing">Put the cursor into a checked module.</p>
+</main>
+<footer id="details" aria-live="polite"></footer>
+`;
+
+const FOLLOW_DELAY_MS = 120;
+
+export class Explorer implements vscode.Disposable {
+  private panel: vscode.WebviewPanel | undefined;
+  private following = true;
+  private shown: Relations | undefined;
+  private timer: NodeJS.Timeout | undefined;
+  /** Grows with every question, so that a late answer cannot overwrite a newer one. */
+  private asked = 0;
+  private readonly watches: vscode.Disposable[];
+
+  constructor(
+    private readonly context: vscode.ExtensionContext,
+    private readonly server: Server,
+    private readonly results: Results,
+  ) {
+    this.watches = [
+      vscode.commands.registerCommand("graphguard.openExplorer", (target?: { check: string; mesh: Mesh }) => this.open(target)),
+      vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => this.follow(textEditor)),
+      vscode.window.onDidChangeActiveTextEditor((textEditor) => textEditor && this.follow(textEditor)),
+      vscode.workspace.onDidChangeTextDocument(({ document }) => this.onEdit(document)),
+      results.onChange(() => this.onResults()),
+    ];
+  }
+
+  dispose(): void {
+    clearTimeout(this.timer);
+    this.panel?.dispose();
+    this.watches.forEach((watch) => watch.dispose());
+  }
+
+  private open(target?: { check: string; mesh: Mesh }): void {
+    if (this.panel === undefined) {
+      this.panel = this.makePanel();
+    } else {
+      this.panel.reveal(undefined, true);
+    }
+    if (target !== undefined) {
+      this.following = false;
+      void this.ask(target);
+    } else if (vscode.window.activeTextEditor !== undefined) {
+      this.follow(vscode.window.activeTextEditor);
+    }
+  }
+
+  private makePanel(): vscode.WebviewPanel {
+    const { extensionUri } = this.context;
+    const place = { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true };
+    const panel = vscode.window.createWebviewPanel("graphguard.explorer", "Relation Explorer", place, webviewOptions(extensionUri));
+    panel.iconPath = vscode.Uri.joinPath(extensionUri, "client", "media", "icon.png");
+    panel.onDidDispose(() => {
+      this.panel = undefined;
+      this.shown = undefined;
+      this.following = true;
+    });
+    panel.webview.onDidReceiveMessage((message: FromExplorer) => this.answer(message));
+    panel.webview.html = pageOf(panel.webview, extensionUri, "Relation Explorer", "explorer.js", BODY);
+    return panel;
+  }
+
+  private async answer(message: FromExplorer): Promise<void> {
+    switch (message.type) {
+      case "ready":
+        this.postChoices();
+        await this.showFirst();
+        break;
+      case "choose":
+        await this.ask({ check: message.check, mesh: message.mesh });
+        break;
+      case "follow":
+        this.following = message.follow;
+        break;
+      case "reveal":
+        await vscode.window.showTextDocument(this.server.asUri(message.location.uri), {
+          selection: toRange(message.location.range),
+          viewColumn: vscode.ViewColumn.One,
+        });
+        break;
+      case "export":
+        await saveSvg(message.svg);
+    }
+  }
+
+  /** What the cursor is in; else the first check that has something to show, broken ones first. */
+  private async showFirst(): Promise<void> {
+    const editor = vscode.window.activeTextEditor ?? vscode.window.visibleTextEditors[0];
+    if (this.following && editor !== undefined && (await this.ask(atCursor(editor)))) {
+      return;
+    }
+    const runs = this.results.checks.flatMap((check) => check.runs.map((run) => ({ check: check.id, mesh: run.mesh, run })));
+    const first = runs.find(({ run }) => run.state === "broken") ?? runs.find(({ run }) => isFinal(run));
+    if (first === undefined || !(await this.ask({ check: first.check, mesh: first.mesh }))) {
+      this.post({ type: "nothing", reason: "Nothing is checked yet. Open a file with a check, or run GraphGuard: Check All." });
+    }
+  }
+
+  private follow(editor: vscode.TextEditor): void {
+    if (this.panel === undefined || !this.following || editor.document.languageId !== "python") {
+      return;
+    }
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.ask(atCursor(editor)), FOLLOW_DELAY_MS);
+  }
+
+  /** Shows the answer to a question; false where there is none, and then what was shown stays. */
+  private async ask(params: RelationsParams): Promise<boolean> {
+    const mine = ++this.asked;
+    const relations = await this.server.request<Relations | null>(METHODS.relations, params);
+    if (mine !== this.asked || relations === undefined || relations === null) {
+      return relations !== undefined && relations !== null;
+    }
+    if (this.shown !== undefined && isSamePicture(this.shown, relations)) {
+      this.post({ type: "focus", focus: relations.focus, stale: relations.stale });
+    } else {
+      this.post({ type: "relations", relations });
+    }
+    this.shown = relations;
+    return true;
+  }
+
+  private onEdit(document: vscode.TextDocument): void {
+    const shown = this.shown;
+    if (shown !== undefined && !shown.stale && document.languageId === "python" && this.concerns(shown, document)) {
+      // Out of date from the first keystroke; the next result brings the new picture.
+      this.shown = { ...shown, stale: true };
+      this.post({ type: "focus", focus: shown.focus, stale: true });
+    }
+  }
+
+  private concerns(shown: Relations, document: vscode.TextDocument): boolean {
+    const uri = document.uri.toString();
+    return shown.graphs.some(({ nodes }) => nodes.some(({ location }) => location && this.server.asUri(location.uri).toString() === uri));
+  }
+
+  private onResults(): void {
+    if (this.panel === undefined) {
+      return;
+    }
+    this.postChoices();
+    if (this.shown === undefined) {
+      void this.showFirst();
+      return;
+    }
+    const run = this.results.run(runKey(this.shown.check, this.shown.mesh));
+    if (run !== undefined && isFinal(run) && (this.shown.stale || this.shown.verdict !== run.state)) {
+      void this.ask({ check: this.shown.check, mesh: this.shown.mesh });
+    }
+  }
+
+  private postChoices(): void {
+    const choices = this.results.checks.flatMap(({ id, name, runs }) =>
+      runs.map(({ mesh, state, stale }) => ({ check: id, name, mesh, state, stale })),
+    );
+    this.post({ type: "choices", choices });
+  }
+
+  private post(message: ToExplorer): void {
+    void this.panel?.webview.postMessage(message);
+  }
+}
+
+function atCursor({ document, selection }: vscode.TextEditor): RelationsParams {
+  const { line, character } = selection.active;
+  return { uri: document.uri.toString(), position: { line, character } };
+}
+
+function isSamePicture(a: Relations, b: Relations): boolean {
+  const same = a.check === b.check && a.verdict === b.verdict && a.stale === b.stale;
+  return same && JSON.stringify(a.mesh) === JSON.stringify(b.mesh) && JSON.stringify(a.graphs) === JSON.stringify(b.graphs);
+}
+
+async function saveSvg(svg: string): Promise<void> {
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const name = "relations.svg";
+  const target = await vscode.window.showSaveDialog({
+    filters: { "SVG picture": ["svg"] },
+    ...(folder && { defaultUri: vscode.Uri.joinPath(folder, name) }),
+  });
+  if (target !== undefined) {
+    await vscode.workspace.fs.writeFile(target, Buffer.from(svg));
+  }
+}

@@ -17,6 +17,8 @@ from graphguard.checks.worker_client import WorkerClient, WorkerError
 from graphguard.report.layout import page_for
 
 OLDEST_PYTHON = (3, 11)
+OLDEST_TORCH = (2, 10)
+TESTED_TORCH = ("2.13",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +78,32 @@ def _temporary() -> Symptom:
         return Symptom("temporary files", False, f"none can be written: {error}")
 
 
+def _torch(found: str | None) -> Symptom:
+    if found is None:
+        return Symptom(
+            "torch", False, "not installed for the worker: set python in [tool.graphguard] to the project's interpreter"
+        )
+    release = tuple(int(part) for part in found.split("+")[0].split(".")[:2])
+    if release < OLDEST_TORCH:
+        return Symptom("torch", False, f"{found}: GraphGuard needs {'.'.join(map(str, OLDEST_TORCH))} or newer")
+    tested = ", ".join(TESTED_TORCH)
+    known = any(found.startswith(f"{version}.") for version in TESTED_TORCH)
+    return Symptom(
+        "torch", True if known else None, found if known else f"{found}; GraphGuard was tested with {tested}"
+    )
+
+
 def _worker(configuration: Configuration) -> Iterator[Symptom]:
     """The tracing worker and the torch it sees, which need not be those of this process."""
     client: WorkerClient | None = None
     try:
         client = WorkerClient(configuration)
-        answer: dict[str, Any] = client.call("ping", {})
+        answer: dict[str, Any] = client.call("hello", {})
     except WorkerError as error:
         yield Symptom("worker", False, str(error))
         return
     finally:
         if client is not None:
             client.close()
-    yield Symptom("worker", True, f"python {answer.get('python', '?')} at {answer.get('executable', '?')}")
-    yield Symptom(
-        "torch",
-        answer.get("tested"),
-        f"{answer.get('torch', '?')}{'' if answer.get('tested') else ' (not tested with)'}",
-    )
+    yield Symptom("worker", True, f"python {answer['python']} at {answer['executable']}")
+    yield _torch(answer["torch"])

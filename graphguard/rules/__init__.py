@@ -3,6 +3,7 @@
 from graphguard.rules import (
     attention,
     contraction,
+    convolution,
     creation,
     elementwise,
     embedding,
@@ -10,8 +11,10 @@ from graphguard.rules import (
     layout,
     losses,
     normalization,
+    optimisers,
     random_draws,
     reductions,
+    resampling,
     scatter,
     selection,
     softmax,
@@ -38,6 +41,9 @@ FAMILIES = (
     selection,
     creation,
     random_draws,
+    convolution,
+    resampling,
+    optimisers,
 )
 
 __all__ = [

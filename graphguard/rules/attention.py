@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Generic
 
 from graphguard.relations.algebra import Algebra, Scalar, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, Number, broadcast_shape, chosen, expanded, plus, scaled
+from graphguard.rules.arithmetic import LETTERS, Number, broadcast_shape, chosen, expanded, minus, plus, scaled, times
 from graphguard.rules.contraction import contracted
 from graphguard.rules.layout import repeat_interleave, triangle
 from graphguard.rules.random_draws import native_dropout
@@ -20,16 +23,17 @@ def attention_scale(head_dim: int, scale: Number | None) -> Scalar:
     return inverse(math.sqrt(head_dim)) if scale is None else exact(scale)
 
 
-def attention_weights(a: Algebra[V], query: V, key: V, mask: V | None, is_causal: bool, factor: Scalar) -> V:
-    """softmax(query key^T factor + mask); key has the heads of query."""
+def masked_scores(a: Algebra[V], query: V, key: V, mask: V | None, is_causal: bool, factor: Scalar) -> V:
+    """query key^T factor + mask, -inf where a mask of truth values is false; key has the heads of query."""
     lead = LETTERS[: len(query.shape) - 2]
     scores = scaled(a, contracted(a, f"{lead}xz,{lead}yz->{lead}xy", query, key), factor)
     if is_causal:
-        keep = expanded(a, triangle(a, *scores.shape[-2:], 0), scores.shape)
+        rows, columns = scores.shape[-2:]
+        keep = expanded(a, triangle(a, rows, columns, 0), scores.shape)
         scores = chosen(a, keep, scores, -math.inf)
-    if mask is not None:
-        scores = chosen(a, mask, scores, -math.inf) if mask.kind == "bool" else plus(a, scores, mask)
-    return softmax_over(a, scores, -1)
+    if mask is None:
+        return scores
+    return chosen(a, mask, scores, -math.inf) if mask.kind == "bool" else plus(a, scores, mask)
 
 
 def _grouped(a: Algebra[V], query: V, v: V, enable_gqa: bool) -> V:
@@ -74,7 +78,7 @@ def sdpa(
     """out = dropout(softmax(scale query key^T + mask)) value; scale 1 / sqrt(head dim); is_causal masks column > row with -inf"""
     key, value = _grouped(a, query, key, enable_gqa), _grouped(a, query, value, enable_gqa)
     factor = attention_scale(query.shape[-1], scale)
-    weights = attention_weights(a, query, key, attn_mask, is_causal, factor)
+    weights = softmax_over(a, masked_scores(a, query, key, attn_mask, is_causal, factor), -1)
     if dropout_p:
         weights = native_dropout(a, weights, dropout_p, True, call=call)[0]
     lead = LETTERS[: len(query.shape) - 2]
@@ -102,7 +106,7 @@ def sdpa_backward(
         raise Unsupported("the backward of attention with dropout")
     keys, values = _grouped(a, query, key, enable_gqa), _grouped(a, query, value, enable_gqa)
     factor = attention_scale(query.shape[-1], scale)
-    weights = attention_weights(a, query, keys, attn_mask, is_causal, factor)
+    weights = softmax_over(a, masked_scores(a, query, keys, attn_mask, is_causal, factor), -1)
     lead = LETTERS[: len(query.shape) - 2]
     inner = contracted(a, f"{lead}xz,{lead}yz->{lead}xy", grad_output, values)
     slope = softmax_gradient(a, inner, weights, -1)
@@ -120,3 +124,196 @@ def reduced_to(a: Algebra[V], v: V, shape: Sequence[int]) -> V:
     lead = len(v.shape) - len(shape)
     dims = [*range(lead), *(lead + i for i, extent in enumerate(shape) if extent == 1 and v.shape[lead + i] != 1)]
     return a.reshape(a.sum(v, dims) if dims else v, tuple(shape))
+
+
+# -- PyTorch's kernels, where code calls them itself: they hand out the logarithm of every row's sum of exponentials
+@dataclass(frozen=True, slots=True)
+class Scores(Generic[V]):
+    """Masked scores of queries against keys, (batch..., query, key), and the factor in them."""
+
+    values: V
+    factor: Scalar
+    lead: str
+
+
+def _scores(a: Algebra[V], query: V, key: V, mask: V | None, is_causal: bool, scale: Number | None) -> Scores[V]:
+    factor = attention_scale(query.shape[-1], scale)
+    lead = LETTERS[: len(query.shape) - 2]
+    return Scores(masked_scores(a, query, key, mask, is_causal, factor), factor, lead)
+
+
+def _with_logsumexp(
+    a: Algebra[V],
+    query: V,
+    key: V,
+    value: V,
+    mask: V | None,
+    dropout_p: Number,
+    is_causal: bool,
+    scale: Number | None,
+    call: Call,
+) -> list[V]:
+    """Result and logsumexp; whatever else the kernel returns (random states, sequence offsets) is not a number of the model: zeros."""
+    if dropout_p:
+        raise Unsupported("an attention kernel with dropout")
+    key, value = _grouped(a, query, key, True), _grouped(a, query, value, True)
+    scores = _scores(a, query, key, mask, is_causal, scale)
+    total = a.sum(a.exp(scores.values), [len(query.shape) - 1])
+    out = contracted(a, f"{scores.lead}xy,{scores.lead}yz->{scores.lead}xz", softmax_over(a, scores.values, -1), value)
+    results = [out, a.log(total)]
+    for index in range(2, len(call.node.outs)):
+        results.append(a.full(call.shape(index), Fraction(0), call.kind(index)))
+    return results[: len(call.node.outs)]
+
+
+def _from_logsumexp(
+    a: Algebra[V],
+    grad_out: V,
+    query: V,
+    key: V,
+    value: V,
+    out: V,
+    logsumexp: V,
+    mask: V | None,
+    dropout_p: Number,
+    is_causal: bool,
+    scale: Number | None,
+) -> list[V]:
+    """Gradients with the weights exp(scores - logsumexp), of which a ring holds only some columns."""
+    if dropout_p:
+        raise Unsupported("an attention kernel with dropout")
+    keys, values = _grouped(a, query, key, True), _grouped(a, query, value, True)
+    scores = _scores(a, query, keys, mask, is_causal, scale)
+    lead, rank = scores.lead, len(query.shape)
+    column = a.reshape(logsumexp, (*logsumexp.shape, 1))
+    weights = a.exp(minus(a, scores.values, column))
+    inner = contracted(a, f"{lead}xz,{lead}yz->{lead}xy", grad_out, values)
+    row = a.reshape(a.sum(times(a, grad_out, out), [rank - 1]), column.shape)
+    slope = times(a, weights, minus(a, inner, row))
+    grad_query = scaled(a, contracted(a, f"{lead}xy,{lead}yz->{lead}xz", slope, keys), scores.factor)
+    grad_key = scaled(a, contracted(a, f"{lead}xy,{lead}xz->{lead}yz", slope, query), scores.factor)
+    grad_value = contracted(a, f"{lead}xy,{lead}xz->{lead}yz", weights, grad_out)
+    return [grad_query, _ungrouped(a, grad_key, key), _ungrouped(a, grad_value, value)]
+
+
+@rule("aten._scaled_dot_product_flash_attention_for_cpu.default")
+def flash_for_cpu(
+    a: Algebra[V],
+    query: V,
+    key: V,
+    value: V,
+    dropout_p: Number = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: V | None = None,
+    scale: Number | None = None,
+    call: Call,
+) -> list[V]:
+    """(softmax(s) value, log sum exp(s)), s = scale query key^T + mask"""
+    return _with_logsumexp(a, query, key, value, attn_mask, dropout_p, is_causal, scale, call)
+
+
+@rule("aten._scaled_dot_product_flash_attention.default")
+def flash(
+    a: Algebra[V],
+    query: V,
+    key: V,
+    value: V,
+    dropout_p: Number = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: Number | None = None,
+    call: Call,
+) -> list[V]:
+    """(softmax(s) value, log sum exp(s), ...), s = scale query key^T"""
+    return _with_logsumexp(a, query, key, value, None, dropout_p, is_causal, scale, call)
+
+
+@rule(
+    "aten._scaled_dot_product_efficient_attention.default",
+    "aten._scaled_dot_product_cudnn_attention.default",
+)
+def efficient(
+    a: Algebra[V],
+    query: V,
+    key: V,
+    value: V,
+    attn_bias: V | None,
+    compute_log_sumexp: bool,
+    dropout_p: Number = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: Number | None = None,
+    call: Call,
+) -> list[V]:
+    """(softmax(s) value, log sum exp(s), ...), s = scale query key^T + attn_bias"""
+    return _with_logsumexp(a, query, key, value, attn_bias, dropout_p, is_causal, scale, call)
+
+
+@rule("aten._scaled_dot_product_flash_attention_for_cpu_backward.default")
+def flash_for_cpu_backward(
+    a: Algebra[V],
+    grad_out: V,
+    query: V,
+    key: V,
+    value: V,
+    out: V,
+    logsumexp: V,
+    dropout_p: Number,
+    is_causal: bool,
+    *,
+    attn_mask: V | None = None,
+    scale: Number | None = None,
+) -> list[V]:
+    """With P = exp(s - logsumexp), S = P (g V^T - sum g out): gQ = scale S K; gK = scale S^T Q; gV = P^T g"""
+    return _from_logsumexp(a, grad_out, query, key, value, out, logsumexp, attn_mask, dropout_p, is_causal, scale)
+
+
+@rule("aten._scaled_dot_product_flash_attention_backward.default")
+def flash_backward(
+    a: Algebra[V],
+    grad_out: V,
+    query: V,
+    key: V,
+    value: V,
+    out: V,
+    logsumexp: V,
+    cum_seq_q: V | None,
+    cum_seq_k: V | None,
+    max_q: int,
+    max_k: int,
+    dropout_p: Number,
+    is_causal: bool,
+    philox_seed: V | None,
+    philox_offset: V | None,
+    *,
+    scale: Number | None = None,
+) -> list[V]:
+    """With P = exp(s - logsumexp), S = P (g V^T - sum g out): gQ = scale S K; gK = scale S^T Q; gV = P^T g"""
+    return _from_logsumexp(a, grad_out, query, key, value, out, logsumexp, None, dropout_p, is_causal, scale)
+
+
+@rule("aten._scaled_dot_product_efficient_attention_backward.default")
+def efficient_backward(
+    a: Algebra[V],
+    grad_out_: V,
+    query: V,
+    key: V,
+    value: V,
+    attn_bias: V | None,
+    out: V,
+    logsumexp: V,
+    philox_seed: V | None,
+    philox_offset: V | None,
+    dropout_p: Number,
+    grad_input_mask: Sequence[bool],
+    is_causal: bool = False,
+    *,
+    scale: Number | None = None,
+) -> list[V]:
+    """With P = exp(s - logsumexp), S = P (g V^T - sum g out): gQ = scale S K; gK = scale S^T Q; gV = P^T g"""
+    if len(grad_input_mask) > 3 and grad_input_mask[3]:
+        raise Unsupported("the gradient of attn_bias")
+    return _from_logsumexp(a, grad_out_, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Final
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.registry import FLOAT_BITS, Call, holds, is_complex, kind_of
+
+#: The element type that a graph gives to a result that the call does not have.
+ABSENT: Final = "none"
 
 
 def convert(a: Algebra[V], v: V, kind: Kind) -> V:
@@ -38,15 +42,24 @@ def rounded(a: Algebra[V], v: V, target: str) -> V:
 
 
 def settle(a: Algebra[V], call: Call, results: Sequence[V | None], rounds: bool) -> tuple[V, ...]:
-    """Results in the types that the graph states; raises ``Unsupported`` where shapes do not agree."""
-    given = [result for result in results if result is not None]
+    """Results in the types that the graph states; raises ``Unsupported`` where shapes do not agree.
+
+    A result that this call does not have (None: a gradient that was not asked for) keeps its place where the graph gives it one.
+    """
+    given = list(results)
+    if len(given) != len(call.node.outs):
+        given = [result for result in given if result is not None]
     if len(given) != len(call.node.outs):
         raise Unsupported(f"{call.node.op} has {len(call.node.outs)} results, its rule {len(given)}")
     return tuple(_settle_one(a, call, index, result, rounds) for index, result in enumerate(given))
 
 
-def _settle_one(a: Algebra[V], call: Call, index: int, result: V, rounds: bool) -> V:
+def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds: bool) -> V:
     wanted = call.type(index)
+    if wanted.dtype == ABSENT:
+        return a.full((0,), Fraction(0), "float")
+    if result is None:
+        raise Unsupported(f"{call.node.op} has a result {index} that its rule does not give")
     if is_complex(wanted.dtype):
         return result
     if result.shape != wanted.shape:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Graph, Node, Var
 from graphguard.relations.algebra import Algebra, Unsupported, V
@@ -37,7 +37,10 @@ BY_PARTS: Final = frozenset(
 )
 ADDITIVE: Final = frozenset({"aten.add.Tensor", "aten.sub.Tensor"})
 
-Parts = tuple[Any, Any]
+LAYOUT: Final = frozenset({"layout", "shifting", "windows"})
+
+Parts: TypeAlias = tuple[Any, Any]
+Apply: TypeAlias = Callable[[Rule, Mapping[Var, V]], tuple[V, ...]]
 
 
 def has_complex(node: Node, graph: Graph) -> bool:
@@ -59,13 +62,13 @@ def paired(a: Algebra[V], real: V, imaginary: V) -> V:
 
 def evaluate_complex(
     a: Algebra[V],
-    rule: Rule,
+    rule: Rule | None,
     node: Node,
     graph: Graph,
     values: Mapping[Var, V],
-    apply_rule: Callable[[Mapping[Var, V]], tuple[V, ...]],
+    apply_rule: Apply[V],
 ) -> tuple[V, ...]:
-    """The results of a call with complex operands or results; ``apply_rule`` runs its rule on other values of the operands."""
+    """The results of a call with complex operands or results; ``apply_rule`` runs a rule on other values of the operands."""
     base = node.op.removesuffix(".default")
     if base in ("aten.view_as_real", "aten.view_as_complex"):
         return (values[next(node.operands())],)
@@ -75,8 +78,8 @@ def evaluate_complex(
         return (special(a, *operands),)
     if _divides_by_complex(node, graph):
         raise Unsupported("division by a complex tensor")
-    if rule.family == "layout" or node.op in BY_PARTS or node.op in ADDITIVE:
-        return _by_parts(a, node, graph, values, apply_rule)
+    if rule is not None and (rule.family in LAYOUT or node.op in BY_PARTS or node.op in ADDITIVE):
+        return _by_parts(a, rule, node, graph, values, apply_rule)
     raise Unsupported(f"{node.op} of complex numbers")
 
 
@@ -87,10 +90,11 @@ def _divides_by_complex(node: Node, graph: Graph) -> bool:
 
 def _by_parts(
     a: Algebra[V],
+    rule: Rule,
     node: Node,
     graph: Graph,
     values: Mapping[Var, V],
-    apply_rule: Callable[[Mapping[Var, V]], tuple[V, ...]],
+    apply_rule: Apply[V],
 ) -> tuple[V, ...]:
     sides: list[dict[Var, V]] = [{}, {}]
     for var in node.operands():
@@ -102,7 +106,7 @@ def _by_parts(
             sides[1][var] = a.full(v.shape, Fraction(0), v.kind) if node.op in ADDITIVE else v
     if node.op in ADDITIVE and any(isinstance(arg, NUMBER) for arg in node.args):
         raise Unsupported("a complex tensor plus a number")
-    real, imaginary = (apply_rule(side) for side in sides)
+    real, imaginary = (apply_rule(rule, side) for side in sides)
     return tuple(paired(a, r, i) for r, i in zip(real, imaginary, strict=True))
 
 

@@ -207,7 +207,7 @@ def square_rule(a: Algebra[V], self: V) -> V:
     return square(a, self)
 
 
-@rule("aten.sqrt.default", "aten._foreach_sqrt_one")
+@rule("aten.sqrt.default")
 def sqrt(a: Algebra[V], self: V) -> V:
     """out = self ** (1/2)"""
     return root(a, self)
@@ -265,6 +265,14 @@ def log10(a: Algebra[V], self: V) -> V:
 def log1p(a: Algebra[V], self: V) -> V:
     """out = log(1 + self)"""
     return a.log(plus(a, as_float(a, self), 1))
+
+
+@rule("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self")
+def xlogy(a: Algebra[V], self: Any, other: Any) -> V:
+    """out = 0 where self = 0, else self log(other)"""
+    x, y = aligned(a, self, other, kind="float")
+    zero = compared(a, "eq", x, 0)
+    return chosen(a, zero, 0.0, times(a, x, a.log(chosen(a, zero, 1.0, y))))
 
 
 @rule("aten.logaddexp.default")
@@ -584,6 +592,19 @@ def elu_backward(
     else:
         low = times(a, a.exp(times(a, x, input_scale)), exact(scale) * exact(alpha) * exact(input_scale))
     return chosen(a, compared(a, "gt", x, 0), times(a, grad_output, scale), times(a, grad_output, low))
+
+
+@rule("aten.celu.default")
+def celu(a: Algebra[V], self: V, alpha: Number = 1.0) -> V:
+    """out = self if self > 0 else alpha (exp(self / alpha) - 1)"""
+    low = times(a, plus(a, a.exp(over(a, self, alpha)), -1), alpha)
+    return chosen(a, compared(a, "gt", self, 0), self, low)
+
+
+@rule("aten.selu.default")
+def selu(a: Algebra[V], self: V) -> V:
+    """out = scale (self if self > 0 else alpha (exp(self) - 1)), alpha 1.6733, scale 1.0507"""
+    return elu(a, self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
 
 
 @rule("aten.mish.default")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import string
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from graphguard.ir import DType, Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.casting import settle
+from graphguard.rules.casting import ABSENT, settle
 from graphguard.rules.complex_numbers import evaluate_complex, has_complex
 from graphguard.rules.registry import Call, Rule, concrete_shape, find_rule, is_complex, kind_of
 from graphguard.rules.traits import Trait, evaluate_trait
@@ -36,13 +37,13 @@ def evaluate_node(
     if trait is not None:
         return _declared(algebra, trait, node, graph, values)
     found = find_rule(node.op)
-    if found is None:
-        return _closed(algebra, node, graph, values, f"no rule for {node.op}", note)
     try:
         if has_complex(node, graph):
             return evaluate_complex(
-                algebra, found, node, graph, values, lambda other: apply_rule(algebra, found, node, graph, other)
+                algebra, found, node, graph, values, lambda rule, other: apply_rule(algebra, rule, node, graph, other)
             )
+        if found is None:
+            raise Unsupported(f"no rule for {node.op}")
         return apply_rule(algebra, found, node, graph, values)
     except Unsupported as reason:
         return _closed(algebra, node, graph, values, str(reason), note)
@@ -93,6 +94,9 @@ def _closed(
     results = []
     for index, out in enumerate(node.outs):
         kind = graph.types[out]
+        if kind.dtype == ABSENT:
+            results.append(algebra.full((0,), Fraction(0), "float"))
+            continue
         shape = (*concrete_shape(kind), 2) if is_complex(kind.dtype) else concrete_shape(kind)
         name = node.op if len(node.outs) == 1 else f"{node.op}[{index}]"
         fresh = _take(letters, len(shape))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import Number, aligned, dim_of, expanded, full
 from graphguard.rules.casting import cast, convert
@@ -172,14 +174,19 @@ def even_sizes(extent: int, size: int) -> list[int]:
     return [min(size, extent - start) for start in range(0, extent, size)]
 
 
-@rule("aten.split.Tensor", "aten.split_copy.Tensor")
+@rule("aten.split.Tensor", "aten.split_copy.Tensor", "aten.unsafe_split.Tensor")
 def split(a: Algebra[V], self: V, split_size: int, dim: int = 0) -> list[V]:
     """Pieces of split_size along dim, the last one shorter."""
     dim = dim_of(dim, len(self.shape))
     return cut_at(a, self, dim, even_sizes(self.shape[dim], split_size))
 
 
-@rule("aten.split_with_sizes.default", "aten.split.sizes", "aten.split_with_sizes_copy.default")
+@rule(
+    "aten.split_with_sizes.default",
+    "aten.split.sizes",
+    "aten.split_with_sizes_copy.default",
+    "aten.unsafe_split_with_sizes.default",
+)
 def split_with_sizes(a: Algebra[V], self: V, split_sizes: Sequence[int], dim: int = 0) -> list[V]:
     """Pieces of split_sizes[k] along dim."""
     return cut_at(a, self, dim_of(dim, len(self.shape)), split_sizes)
@@ -262,6 +269,15 @@ def repeat_interleave(
     before, extent, after = self.shape[:dim], self.shape[dim], self.shape[dim + 1 :]
     wide = a.expand(a.reshape(self, (*before, extent, 1, *after)), (*before, extent, repeats, *after))
     return a.reshape(wide, (*before, extent * repeats, *after))
+
+
+@rule("aten.repeat_interleave.Tensor")
+def repeat_interleave_counts(a: Algebra[V], repeats: V, *, output_size: int | None = None) -> V:
+    """Position i repeated repeats[i] times, for repeats that are known."""
+    counts = a.known(repeats)
+    if counts is None:
+        raise Unsupported("repeat_interleave by counts that depend on the data")
+    return a.literal(np.repeat(np.arange(counts.size, dtype=np.int64), counts.reshape(-1)))
 
 
 @rule("aten.repeat_interleave.self_Tensor")
@@ -473,14 +489,14 @@ def triangle(a: Algebra[V], rows: int, columns: int, diagonal: int) -> V:
 @rule("aten.tril.default")
 def tril(a: Algebra[V], self: V, diagonal: int = 0) -> V:
     """out[..., i, j] = self[..., i, j] if j - i <= diagonal else 0"""
-    keep = a.expand(triangle(a, *self.shape[-2:], diagonal), self.shape)
+    keep = a.expand(triangle(a, self.shape[-2], self.shape[-1], diagonal), self.shape)
     return a.where(keep, self, a.full(self.shape, Fraction(0), self.kind))
 
 
 @rule("aten.triu.default")
 def triu(a: Algebra[V], self: V, diagonal: int = 0) -> V:
     """out[..., i, j] = self[..., i, j] if j - i >= diagonal else 0"""
-    drop = a.expand(triangle(a, *self.shape[-2:], diagonal - 1), self.shape)
+    drop = a.expand(triangle(a, self.shape[-2], self.shape[-1], diagonal - 1), self.shape)
     return a.where(drop, a.full(self.shape, Fraction(0), self.kind), self)
 
 

@@ -23,8 +23,8 @@ from graphguard.rules.arithmetic import (
     times,
 )
 from graphguard.rules.contraction import contracted
-from graphguard.rules.registry import rule
 from graphguard.rules.elementwise import sigmoid_of
+from graphguard.rules.registry import rule
 from graphguard.rules.scalars import exact
 from graphguard.rules.softmax import log_softmax_over
 

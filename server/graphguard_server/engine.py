@@ -32,6 +32,7 @@ class ProjectConfiguration:
     checks: tuple[str, ...] = ()
     python: tuple[str, ...] = ()
     timeout: float = 60.0
+    memory: int | None = None
     levels: Mapping[str, str] | None = None
     trouble: str = ""
 

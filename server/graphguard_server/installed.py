@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from graphguard.checks.worker_client import worker_command
-
 from graphguard.checks.configuration import ConfigurationError, load_configuration
 from graphguard.checks.discovery import checks_in
 from graphguard.checks.steps import check_steps
+from graphguard.checks.worker_client import worker_command
 from graphguard.report.diagnostics import Report
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers
@@ -33,7 +32,7 @@ def _configure(folder: str) -> ProjectConfiguration:
         found = load_configuration(Path(folder))
     except ConfigurationError as error:
         return ProjectConfiguration("", trouble=str(error))
-    return ProjectConfiguration(str(found.root), found.checks, found.python, found.timeout, found.levels)
+    return ProjectConfiguration(str(found.root), found.checks, found.python, found.timeout, found.memory, found.levels)
 
 
 def _check_files(configuration: ProjectConfiguration) -> list[str]:

@@ -128,7 +128,7 @@ MESSAGES: Final = (
         "{uri: string, position: Position} | {check: string, mesh?: {[axis]: number}}",
         """null | {
   check: string, mesh: {[axis]: number}, verdict: string, version: number | null, stale: boolean,
-  graphs: [{name: string, nodes: [{id, op, label, type, kind, state, phase, module: string, location?: {uri, range}}],
+  graphs: [{name: string, nodes: [{id, op, label, type, kind, state, phase, module, text: string, location?: {uri, range}}],
             edges: [{from: string, to: string}]}],
   relations: [{spec: string, text: string, parts: [{graph: number, node: string}]}],
   broken: [{graph: number, node: string}],

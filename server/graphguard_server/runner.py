@@ -24,8 +24,9 @@ async def run_steps(
     prover: Process,
     interim: Callable[[Report], None],
     stage: Callable[[Step], None],
+    memory: int | None = None,
 ) -> Report:
-    """The report of a check; ``interim`` is told of reports before the last, ``stage`` of every step.
+    """The report of a check; ``interim`` is told of reports before the last, ``stage`` of every step; ``memory`` bounds the worker's children, in bytes.
 
     Raises ``ProcessDiedError`` where a process ended underway (the whole check may be tried again) and ``RunFailedError`` where a step was answered with an error.
     """
@@ -39,9 +40,11 @@ async def run_steps(
                 answer = None
                 continue
             stage(wanted)
-            process = worker if wanted.process == "worker" else prover
-            limit = request.timeout + STEP_GRACE if process is worker else PROOF_SECONDS
-            answer = await process.call(wanted.method, wanted.params, limit)
+            if wanted.process == "prover":
+                answer = await prover.call(wanted.method, wanted.params, PROOF_SECONDS)
+            else:
+                bounds = {"memory": memory, "timeout": request.timeout} if wanted.method == "capture" else {}
+                answer = await worker.call(wanted.method, {**bounds, **wanted.params}, request.timeout + STEP_GRACE)
     except StopIteration as end:
         report: Report = end.value
         return report

@@ -17,7 +17,7 @@ from pygls.lsp.server import LanguageServer
 from graphguard_server import features
 from graphguard_server.connection import Connection, plain_converter
 from graphguard_server.engine import Engine
-from graphguard_server.features import checks, publish_diagnostics, status
+from graphguard_server.features import checks, progress, publish_diagnostics, refresh, status
 from graphguard_server.session import Session
 from graphguard_server.watching import Watcher
 
@@ -48,6 +48,8 @@ class GraphGuardServer(LanguageServer):
         )
         self.session = Session(engine, self.changed)
         self.publisher = publish_diagnostics.Publisher(self)
+        self.shown_progress = progress.Progress(self)
+        self.refresher = refresh.Refresher(self)
         self.watcher = Watcher(self.session)
         self.told = Told()
         self._dirty: set[str] = set()
@@ -96,6 +98,8 @@ class GraphGuardServer(LanguageServer):
             self._refresh = False
             checks.send(self)
             status.send(self)
+            self.shown_progress.update(self.told.status["message"], busy=self.told.status["busy"])
+            self.refresher.update()
 
     def _register(self, module: ModuleType) -> None:
         bound = _bound(module.handle, self)

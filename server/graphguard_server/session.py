@@ -307,6 +307,7 @@ class Session:
             self.prover,
             lambda interim: self._finished(project, check, run, interim, snapshot),
             stage,
+            project.configuration.memory,
         )
         self._finished(project, check, run, report, snapshot)
         await self._look_up_places(run)

@@ -64,7 +64,12 @@ class Editor:
             self._news.set()
 
         features[types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS] = diagnostics
-        self.client.feature(types.CLIENT_REGISTER_CAPABILITY)(lambda _params: None)
+        for method in (
+            types.CLIENT_REGISTER_CAPABILITY,
+            types.WORKSPACE_CODE_LENS_REFRESH,
+            types.WORKSPACE_INLAY_HINT_REFRESH,
+        ):
+            self.client.feature(method)(lambda _params: None)
         for method, kept in (("status", self.statuses), ("checks", self.checks), ("marks", self.marks)):
 
             def note(params: Any, kept: list[dict[str, Any]] = kept) -> None:
@@ -179,4 +184,6 @@ async def editing(
         yield editor
         await client.shutdown_session()
     finally:
+        if client._server is not None and client._server.returncode is None:
+            client._server.kill()  # a failed test leaves a server that nobody has told to exit
         await client.stop()

@@ -1,0 +1,46 @@
+"""``workspace/codeLens/refresh`` and the like: asks the client to look again after results have changed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from pygls.exceptions import JsonRpcException
+
+if TYPE_CHECKING:
+    from graphguard_server.server import GraphGuardServer
+
+PAUSE: Final = 0.1
+
+
+class Refresher:
+    """Asks at most once per pause, and only for what the client declared and the user switched on."""
+
+    def __init__(self, server: GraphGuardServer) -> None:
+        self._server = server
+        self._seen: object = None
+        self._task: asyncio.Task[None] | None = None
+
+    def update(self) -> None:
+        """Results or states may have changed."""
+        seen = [(run.key, run.activity, run.result, run.stale, id(run.places)) for run in self._server.session.runs()]
+        if seen != self._seen and self._task is None:
+            self._seen = seen
+            self._task = asyncio.ensure_future(self._ask())
+
+    async def _ask(self) -> None:
+        await asyncio.sleep(PAUSE)
+        self._task = None
+        server, settings = self._server, self._server.session.settings
+        asked = []
+        if settings.code_lens and server.supports("workspace.code_lens.refresh_support"):
+            asked.append(server.workspace_code_lens_refresh_async(None))
+        if settings.inlay_hints and server.supports("workspace.inlay_hint.refresh_support"):
+            asked.append(server.workspace_inlay_hint_refresh_async(None))
+        if settings.semantic_tokens and server.supports("workspace.semantic_tokens.refresh_support"):
+            asked.append(server.workspace_semantic_tokens_refresh_async(None))
+        for answer in asked:
+            try:
+                await asyncio.shield(answer)
+            except JsonRpcException:
+                continue  # a client that declared it and refuses it loses nothing but the refresh

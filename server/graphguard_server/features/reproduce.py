@@ -1,0 +1,53 @@
+"""``graphguard/reproduce``: a test that fails until the check's code is mended, as ``graphguard reproduce`` writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from graphguard_server import protocol
+from graphguard_server.checks import Check
+from graphguard_server.features.run import wanted
+
+if TYPE_CHECKING:
+    from graphguard_server.server import GraphGuardServer
+
+METHOD: Final = protocol.REPRODUCE
+COMMAND: Final = "graphguard.reproduce"
+SECONDS: Final = 120.0
+
+
+async def handle(server: GraphGuardServer, params: Any) -> dict[str, str]:
+    """The test's text and where it would be kept; an empty path and the reason where there is none."""
+    values = params if isinstance(params, dict) else {}
+    session = server.session
+    found = next((each for key in wanted(server, {"checks": [values]}) if (each := session.run_of(key))), None)
+    if found is None or not session.trusted:
+        return {"text": "there is no such check" if session.trusted else "the workspace is not trusted", "path": ""}
+    check, run = found
+    with tempfile.TemporaryDirectory(prefix="graphguard-") as folder:
+        target = Path(folder) / f"test_{check.ref.name}_reproduced.py"
+        status, said = await _command(check, run.key.mesh, target)
+        if status != 0 or not target.is_file():
+            return {"text": said.strip() or f"graphguard reproduce ended with status {status}", "path": ""}
+        return {"text": target.read_text(encoding="utf-8"), "path": os.path.join(check.root, target.name)}
+
+
+async def _command(check: Check, mesh: str, target: Path) -> tuple[int, str]:
+    words = [sys.executable, "-m", "graphguard.cli", "reproduce", f"{check.file}::{check.ref.name}"]
+    words += ["--output", str(target), *(["--mesh", mesh] if mesh else [])]
+    child = await asyncio.create_subprocess_exec(
+        *words, cwd=check.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            said, _ = await child.communicate()
+    finally:
+        if child.returncode is None:
+            child.kill()
+    return child.returncode or 0, said.decode("utf-8", "replace")

@@ -13,11 +13,12 @@ const PROBE_SECONDS = 30;
 /** Reads versions only: importing torch would take seconds. */
 const PROBE = `
 import importlib.metadata, json, sys
-try:
-    torch = importlib.metadata.version("torch")
-except importlib.metadata.PackageNotFoundError:
-    torch = None
-print(json.dumps({"executable": sys.executable, "python": list(sys.version_info[:3]), "torch": torch}))
+def version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+print(json.dumps({"executable": sys.executable, "python": list(sys.version_info[:3]), "torch": version("torch"), "numpy": version("numpy")}))
 `;
 
 /** Where a candidate comes from, in the words of messages. */
@@ -40,7 +41,7 @@ export interface Interpreter extends Candidate {
 
 /** Why no interpreter can be used: a headline that stands alone, and the next step. */
 export interface Problem {
-  readonly kind: "no-python" | "does-not-start" | "old-python" | "no-torch" | "old-torch";
+  readonly kind: "no-python" | "does-not-start" | "old-python" | "no-torch" | "old-torch" | "no-numpy";
   readonly headline: string;
   readonly nextStep: string;
 }
@@ -49,6 +50,7 @@ export interface Answer {
   readonly executable: string;
   readonly python: readonly [number, number, number];
   readonly torch: string | null;
+  readonly numpy: string | null;
 }
 
 /** Runs a Python and reads what it says of itself; rejects where it does not start. */
@@ -111,6 +113,13 @@ function suits(candidate: Candidate, answer: Answer): Interpreter | Problem {
       kind: "old-torch",
       headline: `GraphGuard needs torch ${OLDEST_TORCH.join(".")} or newer; ${where} has torch ${answer.torch}.`,
       nextStep: `Upgrade it ("${candidate.path}" -m pip install --upgrade torch) or choose another environment.`,
+    };
+  }
+  if (answer.numpy === null) {
+    return {
+      kind: "no-numpy",
+      headline: `GraphGuard needs numpy beside torch; ${where} has none.`,
+      nextStep: `Install it: "${candidate.path}" -m pip install numpy`,
     };
   }
   return { ...candidate, python: answer.python, torch: answer.torch };

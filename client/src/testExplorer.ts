@@ -104,8 +104,10 @@ export class TestExplorer implements vscode.Disposable {
     token.onCancellationRequested(() => void this.server.request(METHODS.cancel, { checks: chosen.map((target) => target.request) }));
     const ends = chosen.map((target) => this.follow(run, target, token));
     try {
-      await this.server.request(METHODS.run, { checks: chosen.map((target) => target.request), force: true });
-      await Promise.all(ends);
+      const accepted = await this.server.request(METHODS.run, { checks: chosen.map((target) => target.request), force: true });
+      if (accepted !== undefined) {
+        await Promise.all(ends);
+      }
     } finally {
       chosen.forEach(({ key }) => this.awaited.delete(key));
       run.end();
@@ -125,8 +127,13 @@ export class TestExplorer implements vscode.Disposable {
           started = true;
           run.started(target.item);
         }
-        if (started && isFinal(state)) {
-          this.show(run, target, state);
+        if (started && !isRunning(state)) {
+          // Not final: an edit, a cancellation or the server's end left it without a result.
+          if (isFinal(state)) {
+            this.show(run, target, state);
+          } else {
+            run.skipped(target.item);
+          }
           resolve();
         }
       });

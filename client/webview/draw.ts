@@ -33,6 +33,8 @@ export const LINES = [
 ] as const;
 
 const READABLE_SCALE = 0.5;
+/** Nearer than this to the border of the view a node counts as outside. */
+const EDGE = 8;
 const MARGIN = 200;
 const CORNER = 6;
 const SMALLEST_TEXT_SCALE = 0.35;
@@ -65,11 +67,9 @@ export class Drawing {
     new ResizeObserver(() => this.paint()).observe(element);
   }
 
-  show(picture: Picture, emphasis: Emphasis): void {
+  show(picture: Picture): void {
     this.picture = picture;
     this.byKey = new Map(picture.nodes.map((node) => [node.key, node]));
-    this.emphasis = emphasis;
-    this.paint();
   }
 
   emphasise(emphasis: Emphasis): void {
@@ -112,10 +112,10 @@ export class Drawing {
       return;
     }
     const { width, height } = this.size();
-    const scale = Math.max(this.transform.k, 0.6);
-    const [x, y] = this.transform.apply([node.x + node.width / 2, node.y + node.height / 2]);
-    const inside = x > 60 && x < width - 60 && y > 60 && y < height - 60 && scale === this.transform.k;
-    if (!inside) {
+    const [left, top] = this.transform.apply([node.x, node.y]);
+    const [right, bottom] = this.transform.apply([node.x + node.width, node.y + node.height]);
+    if (left < EDGE || top < EDGE || right > width - EDGE || bottom > height - EDGE) {
+      const scale = Math.max(this.transform.k, READABLE_SCALE);
       const middle = zoomIdentity.translate(width / 2, height / 2).scale(scale).translate(-node.x - node.width / 2, -node.y - node.height / 2);
       this.svg.call(this.zooming.transform, middle);
     }

@@ -92,7 +92,8 @@ async function redraw(fit: boolean): Promise<void> {
   }
   picture = laid;
   nothing.hidden = true;
-  drawing.show(laid, emphasis());
+  drawing.show(laid);
+  drawing.emphasise(emphasis());
   if (fit) {
     drawing.fitReadably();
   }

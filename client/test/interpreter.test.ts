@@ -1,0 +1,73 @@
+import { mkdirSync, mkdtempSync, realpathSync, writeFileSync } from "node:fs";
+import { homedir, tmpdir } from "node:os";
+import path from "node:path";
+import { describe, expect, test } from "vitest";
+import { type Answer, executableOf, judge, onSearchPath } from "../src/interpreter";
+
+const candidate = { path: "/env/bin/python", origin: "Python extension" } as const;
+const answering = (answer: Partial<Answer>) => async (): Promise<Answer> => ({
+  executable: candidate.path,
+  python: [3, 12, 1],
+  torch: "2.13.0+cpu",
+  numpy: "2.4.6",
+  ...answer,
+});
+
+describe("an interpreter", () => {
+  test("with torch is taken as it is", async () => {
+    expect(await judge([candidate], answering({}))).toEqual({ ...candidate, python: [3, 12, 1], torch: "2.13.0+cpu" });
+  });
+
+  test.each([
+    ["old-python", { python: [3, 10, 4] }, /needs Python 3\.11 or newer; \/env\/bin\/python \(from Python extension\) is Python 3\.10\.4/],
+    ["no-torch", { torch: null }, /\/env\/bin\/python \(from Python extension\) has none/],
+    ["old-torch", { torch: "2.9.1" }, /needs torch 2\.10 or newer; .* has torch 2\.9\.1/],
+    ["no-numpy", { numpy: null }, /needs numpy/],
+  ] as const)("that does not suit (%s) is named, with its origin and the next step", async (kind, answer, headline) => {
+    const problem = await judge([candidate], answering(answer as Partial<Answer>));
+    expect(problem).toMatchObject({ kind, headline: expect.stringMatching(headline) });
+    expect("nextStep" in problem && problem.nextStep).toBeTruthy();
+  });
+
+  test("that was chosen is never passed over in silence for the next one", async () => {
+    const onPath = { path: "/usr/bin/python3", origin: "PATH" } as const;
+    const ask = async (executable: string) => (executable === candidate.path ? Promise.reject(new Error("ENOENT\nmore")) : answering({})());
+    expect(await judge([candidate, onPath], ask)).toMatchObject({ kind: "does-not-start", headline: expect.stringContaining("ENOENT") });
+  });
+
+  test("that is nowhere is said so", async () => {
+    expect(await judge([], answering({}))).toMatchObject({ kind: "no-python", nextStep: expect.stringContaining("graphguard.interpreter") });
+  });
+
+  test("with a newer major version suits", async () => {
+    expect(await judge([candidate], answering({ python: [4, 0, 0], torch: "3.0.0a0+git12" }))).toMatchObject({ torch: "3.0.0a0+git12" });
+  });
+});
+
+describe("the setting", () => {
+  const folder = realpathSync(mkdtempSync(path.join(tmpdir(), "graphguard-")));
+  const python = path.join(folder, ".venv/bin/python");
+  mkdirSync(path.dirname(python), { recursive: true });
+  writeFileSync(python, "#!/bin/sh\n", { mode: 0o755 });
+
+  test.each([
+    ["an executable", python, python],
+    ["the folder of an environment", path.join(folder, ".venv"), python],
+    ["a path in the workspace", "${workspaceFolder}/.venv", python],
+    ["a relative path", ".venv/bin/python", python],
+    ["the home folder", "~/env/bin/python", path.join(homedir(), "env/bin/python")],
+    ["a name for PATH", "python3.12", "python3.12"],
+  ])("may be %s", (_, setting, wanted) => {
+    expect(executableOf(setting, folder)).toBe(wanted);
+  });
+
+  test("may use a variable of the environment", () => {
+    process.env["GRAPHGUARD_TEST_ENV"] = folder;
+    expect(executableOf("${env:GRAPHGUARD_TEST_ENV}/.venv", undefined)).toBe(python);
+  });
+
+  test("left empty, the search path decides", () => {
+    expect(onSearchPath(`/nowhere${path.delimiter}${path.dirname(python)}`)).toBe(python);
+    expect(onSearchPath("/nowhere")).toBeUndefined();
+  });
+});

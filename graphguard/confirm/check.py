@@ -16,45 +16,57 @@ from graphguard.confirm.kernels import REFERENCE
 from graphguard.confirm.operators import UnrunnableError, cost_of
 from graphguard.confirm.promises import Comparison
 from graphguard.confirm.replay import OutOfTimeError
+from graphguard.confirm.shrink import shrunk
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Capture, Graph, Promise
 
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
+_TOO_LARGE: Final = "numbers would take"
 
 
 def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: float = 10.0) -> Confirmation:
     """Run the capture on numbers and compare every promise (or those named) as it was promised.
 
-    ``seconds`` bounds the whole; a capture too large for numbers, or with an operator without a kernel, is ``not-run`` with the reason.
+    ``seconds`` bounds the whole.  A capture too large for numbers runs at reduced extents, and the reason says so; where that is not possible, or an
+    operator has no kernel, it is ``not-run`` with the reason.
     """
     started = time.monotonic()
     names = None if promises is None else frozenset(promises)
-    chosen = tuple(promise for promise in capture.promises if names is None or promise.name in names)
-    reason = _refusal(capture, chosen, seconds)
+    reason = _refusal(capture, names, seconds)
+    reduced = ""
+    if reason.startswith(_TOO_LARGE):
+        smaller = shrunk(capture)
+        if smaller is not None and not _refusal(smaller, names, seconds):
+            capture, reason, reduced = smaller, "", "at reduced extents"
     if reason:
         return Confirmation("not-run", reason, seconds=time.monotonic() - started)
-    trial = Trial(capture, chosen, started + seconds)
+    trial = Trial(capture, _chosen(capture, names), started + seconds)
     try:
         found = _decide(trial)
     except UnrunnableError as error:
         found = Confirmation("not-run", str(error), draws=trial.draws)
-    return replace(found, kernels=_kernels(capture), seconds=time.monotonic() - started)
+    reason = "; ".join(filter(None, (found.reason, reduced)))
+    return replace(found, reason=reason, kernels=_kernels(capture), seconds=time.monotonic() - started)
 
 
-def _refusal(capture: Capture, chosen: Sequence[Promise], seconds: float) -> str:
+def _chosen(capture: Capture, names: frozenset[str] | None) -> tuple[Promise, ...]:
+    return tuple(promise for promise in capture.promises if names is None or promise.name in names)
+
+
+def _refusal(capture: Capture, names: frozenset[str] | None, seconds: float) -> str:
     """Why this capture is not run at all; empty where it is."""
     if capture.spec is None or len(capture.ranks) != capture.world_size:
         return "the capture is not complete"
-    if not chosen:
+    if not _chosen(capture, names):
         return "nothing was promised"
     graphs = (capture.spec, *capture.ranks)
     size = 8 * (elements_of(capture) + sum(_peak(graph) for graph in graphs))
     if size > BYTES_LIMIT:
-        return f"numbers would take {size / (1 << 30):.1f} GB of memory"
+        return f"{_TOO_LARGE} {size / (1 << 30):.1f} GB of memory"
     work = sum(cost_of(graph, node) for graph in graphs for node in graph.nodes) / MULTIPLICATIONS_PER_SECOND
     if work > seconds:
-        return f"numbers would take about {work:.0f} s"
+        return f"{_TOO_LARGE} about {work:.0f} s"
     return ""
 
 

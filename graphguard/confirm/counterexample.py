@@ -12,8 +12,9 @@ from graphguard.confirm.operators import UnrunnableError
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Capture, Leaf
 
-# Beyond this many runs a simpler input is not worth waiting for.
+# Beyond this many runs, or this time, a simpler input is not worth waiting for.
 RUNS = 60
+SECONDS = 2.0
 
 
 def minimised(trial: Trial, failure: Failure) -> Counterexample | None:
@@ -36,8 +37,8 @@ class _Search:
         self.trial = trial
         self.best = failure
         self.runs = 0
-        # A person would rather read a seeded draw now than wait: half of what is left.
-        self.until = time.monotonic() + (trial.deadline - time.monotonic()) / 2
+        # A person would rather read a seeded draw now than wait.
+        self.until = time.monotonic() + min(SECONDS, (trial.deadline - time.monotonic()) / 2)
 
     def simplify(self) -> None:
         """Try integers everywhere, then ones everywhere, then ones and zeros leaf by leaf."""

@@ -24,12 +24,51 @@ class UnrunnableError(Exception):
 # Torch's own operators that do more than compute: a capture is data and may come from anywhere.
 _REFUSED: Final = frozenset({"from_file", "_print", "set_data", "save", "load"})
 _NAMESPACES: Final = frozenset({"aten", "prims"})
-# A graph has value semantics, so these are not bound to the strides that they see.
+
+
+def _look_up(
+    x: torch.Tensor, indices: list[torch.Tensor | None], extents: list[int], run: Callable[..., torch.Tensor]
+) -> torch.Tensor:
+    """A look-up that torch would refuse gives no number where the index is outside, so that it matters only if it is used."""
+    inside = [
+        torch.ones((), dtype=torch.bool) if i is None or i.dtype == torch.bool else (i < n) & (i >= -n)
+        for i, n in zip(indices, extents, strict=True)
+    ]
+    if all(bool(flags.all()) for flags in inside) or x.dtype != torch.float64:
+        return run(x, indices)
+    safe = [
+        i if i is None or i.dtype == torch.bool else torch.where(ok, i, 0)
+        for i, ok in zip(indices, inside, strict=True)
+    ]
+    found = run(x, safe)
+    known = functools.reduce(torch.logical_and, inside)
+    if indices[0] is not None:  # a look-up of the first dims: what follows are whole rows
+        known = known.reshape(*known.shape, *(1,) * (found.dim() - known.dim()))
+    return torch.where(known, found, torch.nan)
+
+
+def _index(x: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
+    return _look_up(x, indices, list(x.shape[: len(indices)]), torch.ops.aten.index.Tensor)
+
+
+def _embedding(table: torch.Tensor, index: torch.Tensor, *_: Any) -> torch.Tensor:
+    return _look_up(table, [index], [table.shape[0]], torch.ops.aten.index.Tensor)
+
+
+def _gather(x: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    extent = x.shape[dim] if x.dim() else 1
+    return _look_up(x, [index], [extent], lambda table, found: torch.gather(table, dim, found[0]))
+
+
+# A graph has value semantics, so these must not depend on strides; a look-up must not fail.
 _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.view.default": torch.reshape,
     "aten._unsafe_view.default": torch.reshape,
     "aten.as_strided.default": lambda x, *args: torch.as_strided(x.contiguous(), *args).clone(),
     "aten.as_strided_scatter.default": lambda x, src, *args: torch.as_strided_scatter(x.contiguous(), src, *args),
+    "aten.index.Tensor": _index,
+    "aten.embedding.default": _embedding,
+    "aten.gather.default": _gather,
     "aten.alias.default": lambda x: x,
     "aten.detach.default": lambda x: x,
     "aten.lift_fresh_copy.default": lambda x: x,

@@ -61,7 +61,7 @@ class Trial:
         noise = self._noise(draw, leaves, expected, found)
         slacks = {name: Slack(noise[name], strict) for name in doubtful}
         return [
-            Failure(promise, doubtful[promise.name][0], slacks[promise.name], draw)
+            Failure(promise, _closest(doubtful[promise.name], slacks[promise.name]), slacks[promise.name], draw)
             for promise in self.promises
             if promise.name in doubtful and _refuted(doubtful[promise.name], slacks[promise.name])
         ]
@@ -90,6 +90,16 @@ class Trial:
             )
             for promise in self.promises
         }
+
+
+def _closest(alternatives: list[list[Comparison]], slack: Slack) -> list[Comparison]:
+    """The alternative that fails in the fewest elements: what the program most likely meant."""
+
+    def failing(option: list[Comparison]) -> float:
+        shares = [float(slack.apart(c.expected, c.found).double().mean()) if c.shaped else 2.0 for c in option]
+        return max(shares, default=2.0)
+
+    return min(alternatives, key=failing)
 
 
 def _has_numbers(value: torch.Tensor) -> bool:

@@ -206,10 +206,27 @@ def test_operators_that_cannot_or_must_not_run_give_a_reason(op: str, reason: st
     assert reason in said.reason
 
 
-def test_a_capture_too_large_for_numbers_is_not_run():
+def wide_exponential(first: str, size: int) -> Graph:
     b = Builder()
-    b.outputs["out"] = b.call("aten.exp.default", b.input("x", (100_000, 100_000)), out=((100_000, 100_000), F32))
-    said = confirm(capture(b.graph(), [b.graph()] * 2, [leaf("x", 100_000, 100_000)], REPLICATED))
+    y = b.call(first, b.input("x", (size, size)), out=((size, size), F32))
+    b.outputs["out"] = b.call("aten.mul.Scalar", y, 7.0, out=((size, size), F32))
+    return b.graph()
+
+
+def test_a_capture_too_large_for_numbers_runs_at_reduced_extents():
+    spec, size = wide_exponential("aten.exp.default", 100_000), 100_000
+    said = confirm(capture(spec, [spec] * 2, [leaf("x", size, size)], REPLICATED))
+    assert (said.status, said.reason) == ("equal", "at reduced extents")
+    said = confirm(capture(spec, [wide_exponential("aten.sin.default", size)] * 2, [leaf("x", size, size)], REPLICATED))
+    assert said.status == "differs"
+    assert said.counterexample is not None
+    assert said.counterexample.shapes == {"x": (8, 8)}
+
+
+def test_what_can_neither_run_nor_shrink_is_not_run():
+    size = 100_000
+    unknown = wide_exponential("aten.fft_fft.default", size)
+    said = confirm(capture(unknown, [unknown] * 2, [leaf("x", size, size)], REPLICATED))
     assert said.status == "not-run"
     assert "GB" in said.reason
 

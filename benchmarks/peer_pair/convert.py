@@ -67,6 +67,7 @@ def convert(task: Task) -> Converted:
         ranks=tuple(converter.builder.graph() for converter in ranks),
         promises=tuple(Promise(pledge.name, pledge.wanted) for pledge in pledges.made),
         assumed=(*assumed, *pledges.assumed, *(text for op, text in _ASSUMED.items() if op in used)),
+        traits={"peer.dropout": "elementwise"},
     )
     return Converted(capture, tuple(layouts.conflicts))
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from graphguard.confirm.confirmation import Counterexample
 from graphguard.confirm.draws import Draw, Style
 from graphguard.confirm.operators import UnrunnableError
+from graphguard.confirm.promises import Comparison
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Capture, Leaf
 
@@ -79,10 +80,15 @@ class _Search:
             failed = self.trial.run(draw)
         except UnrunnableError:
             return False
-        shown = next((f for f in failed if any(c.shaped and c.expected.isfinite().all() for c in f.comparisons)), None)
+        shown = next((f for f in failed if _readable(f) or not _readable(self.best)), None)
         if shown is not None:
             self.best = shown
         return shown is not None
+
+
+def _readable(failure: Failure) -> bool:
+    """Whether both sides are numbers throughout."""
+    return all(bool(c.expected.isfinite().all() and c.found.isfinite().all()) for c in failure.comparisons)
 
 
 _SIMPLE: tuple[Style, ...] = ("ones", "zeros")
@@ -106,20 +112,17 @@ def describe(leaf: Leaf, draw: Draw) -> str:
 
 
 def example_of(capture: Capture, failure: Failure, inputs: dict[str, str]) -> Counterexample | None:
-    """The first element at which a failed promise differs; None where only the shapes do."""
+    """The first element at which a failed promise differs; an element that the ranks do not have at all is not a number."""
     for comparison in failure.comparisons:
-        if not comparison.shaped:
+        index = _place(comparison, failure)
+        if index is None:
             continue
-        places = failure.slack.apart(comparison.expected, comparison.found).nonzero()
-        if not len(places):
-            continue
-        index = tuple(int(i) for i in places[0])
         return Counterexample(
             promise=failure.promise.name,
             rank=comparison.rank,
             index=index,
             expected=float(comparison.expected[index].real),
-            found=float(comparison.found[index].real),
+            found=float(comparison.found[index].real) if comparison.shaped else float("nan"),
             mesh=dict(capture.mesh),
             shapes={
                 leaf.name: tuple(size for size in leaf.type.shape if isinstance(size, int)) for leaf in capture.leaves
@@ -128,3 +131,16 @@ def example_of(capture: Capture, failure: Failure, inputs: dict[str, str]) -> Co
             seed=failure.draw.seed,
         )
     return None
+
+
+def _place(comparison: Comparison, failure: Failure) -> tuple[int, ...] | None:
+    expected, found = comparison.expected, comparison.found
+    if comparison.shaped:
+        places = failure.slack.apart(expected, found).nonzero()
+        return tuple(int(i) for i in places[0]) if len(places) else None
+    if not expected.numel():
+        return None
+    if expected.dim() != found.dim():
+        return (0,) * expected.dim()
+    # The last index along every dim in which the ranks have too few; where they have too many, every element is elsewhere.
+    return tuple(mine - 1 if mine > theirs else 0 for mine, theirs in zip(expected.shape, found.shape, strict=True))

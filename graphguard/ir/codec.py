@@ -59,6 +59,7 @@ def capture_to_json(capture: Capture) -> bytes:
             "assumed": list(capture.assumed),
             "sources": capture.sources,
             "seconds": capture.seconds,
+            "traits": capture.traits,
         }
     )
 
@@ -79,6 +80,7 @@ def capture_from_json(data: bytes) -> Capture:
             assumed=tuple(_text(row) for row in document["assumed"]),
             sources={_text(path): _text(digest) for path, digest in document["sources"].items()},
             seconds={_text(step): float(seconds) for step, seconds in document["seconds"].items()},
+            traits={_text(op): _text(trait) for op, trait in document.get("traits", {}).items()},
         )
     except CodecError:
         raise

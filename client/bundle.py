@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +24,15 @@ def bundle_engine() -> None:
     for package in PACKAGES:
         shutil.copytree(package, BUNDLED / "engine" / package.name, ignore=SKIPPED)
     shutil.copy(ROOT / "client" / "launch.py", BUNDLED / "launch.py")
+    bundle_metadata()
+
+
+def bundle_metadata() -> None:
+    """Leave what ``importlib.metadata.version("graphguard")`` reads."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    folder = BUNDLED / "engine" / f"graphguard-{version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: graphguard\nVersion: {version}\n", encoding="utf-8")
 
 
 def bundle_libraries() -> None:

@@ -28,7 +28,9 @@ def closure(names: tuple[str, ...]) -> dict[str, metadata.Distribution]:
         except metadata.PackageNotFoundError:
             continue
         waiting += [
-            re.split(r"[\s;<>=!~\[(]", requirement)[0] for requirement in found[name].requires or () if "extra" not in requirement
+            re.split(r"[\s;<>=!~\[(]", requirement)[0]
+            for requirement in found[name].requires or ()
+            if "extra" not in requirement
         ]
     return found
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphguard.report.registry import UnknownRuleError
+from graphguard.report.registry import rule as known_rule
+
 LEVELS = ("error", "warning", "information", "hint", "off")
-DEFAULT_MEMORY = 16 * 2**30
 _UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -25,14 +27,14 @@ class Configuration:
     """A project's settings.
 
     ``root`` is its folder; ``checks`` are patterns of files relative to it; ``python`` is the command of the interpreter that has the project's torch
-    (empty: the one that runs GraphGuard); ``timeout`` in seconds and ``memory`` in bytes bound one check; ``levels`` maps rules to severities or ``off``.
+    (empty: the one that runs GraphGuard); ``timeout`` in seconds and ``memory`` in bytes (None: half of the machine's) bound one check; ``levels`` maps rules to severities or ``off``.
     """
 
     root: Path
     checks: tuple[str, ...] = ("checks/**/*.py",)
     python: tuple[str, ...] = ()
     timeout: float = 60.0
-    memory: int | None = DEFAULT_MEMORY
+    memory: int | None = None
     levels: dict[str, str] = field(default_factory=dict)
 
 
@@ -111,9 +113,7 @@ class _Reader:
             raise self._error(key, f"{key} must be a positive number of seconds; found {value!r}")
         return float(value)
 
-    def _bytes(self, key: str, value: Any) -> int | None:
-        if value in (0, False):
-            return None
+    def _bytes(self, key: str, value: Any) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]i?B)", value, re.IGNORECASE) if isinstance(value, str) else None
@@ -125,6 +125,10 @@ class _Reader:
         if not isinstance(value, dict):
             raise self._error(key, "rules must be a table, such as rules = { lower-precision = 'warning' }")
         for rule, level in value.items():
+            try:
+                known_rule(rule)
+            except UnknownRuleError as error:
+                raise self._error(rule, str(error)) from error
             if level not in LEVELS:
                 raise self._error(rule, f"the level of {rule} must be one of {', '.join(LEVELS)}; found {level!r}")
         return dict(value)

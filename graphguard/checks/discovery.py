@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import re
+import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from graphguard.checks.api import as_mesh
@@ -75,13 +77,16 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 def _in_file(file: Path, root: Path) -> list[FoundCheck]:
     path = str(file)
+    data = file.read_bytes()
+    if b"graphguard" not in data:
+        return []
     try:
-        text = file.read_bytes().decode("utf-8-sig")
-        return checks_in(path, text, str(root))
+        encoding, _ = tokenize.detect_encoding(BytesIO(data).readline)
+        return checks_in(path, data.decode(encoding), str(root))
     except SyntaxError as error:
         span = Span(path, error.lineno or 1, error.offset or 1, error.end_lineno or 0, error.end_offset or 0)
         message = f"SyntaxError: {error.msg}"
-    except (UnicodeDecodeError, ValueError) as error:
+    except ValueError as error:
         span, message = Span(path, 1), f"this file cannot be read as Python: {error}"
     reference = CheckRef(identifier(path, "", str(root)), "", span)
     return [FoundCheck(reference, trouble=Trouble("trace-error", message, span))]

@@ -18,6 +18,7 @@ def bind_specification(recording: Recording, leaves: Leaves, unit: Unit) -> list
     for state in unit.states:
         recording.bind(state.tensor, leaves.of_state(state))
         recording.label(state.tensor, state.name)
+        state.tensor.grad = None
     return [state for state in unit.states if state.kind == "parameter" and state.tensor.requires_grad]
 
 
@@ -48,6 +49,7 @@ def bind_rank(
         ]
     for state in states:
         recording.label(state.tensor, state.name)
+        state.tensor.grad = None
     return differentiated
 
 

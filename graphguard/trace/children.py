@@ -22,13 +22,15 @@ from typing import Any, Literal
 
 from graphguard.ir import Span
 from graphguard.trace import wire
-from graphguard.trace.limits import Limits, confine, die_with_parent
+from graphguard.trace.limits import Limits, adopt_orphans, confine, die_with_parent, end_orphans
 
 _CHUNK = 1 << 18
 _STACK_SIGNAL = signal.SIGUSR2
 # Wall-clock that the kernel gets to write the stack of a child that is about to be killed.
 _STACK_SECONDS = 0.5
 _LOGGED = 256 * 1024
+# Exit status of a child in which our own code failed.
+_INTERNAL = 70
 _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
@@ -37,10 +39,10 @@ class Ending:
     """How a child ended.
 
     ``kind``: ``answered`` (``answer`` holds what it returned), ``exited`` or ``killed`` without an answer (``status`` is the exit status or signal),
-    ``timeout``, ``output`` (it printed too much), ``cancelled``.  ``stack`` is where it was, innermost first, as far as that is known.
+    ``failed`` (a defect of ours; the log has it), ``timeout``, ``output`` (it printed too much), ``cancelled``.  ``stack`` is where it was, innermost first, as far as that is known.
     """
 
-    kind: Literal["answered", "exited", "killed", "timeout", "output", "cancelled"]
+    kind: Literal["answered", "exited", "killed", "failed", "timeout", "output", "cancelled"]
     answer: Any = None
     status: int = 0
     stack: tuple[tuple[Span, str], ...] = ()
@@ -80,6 +82,7 @@ class Child:
     on_output: Callable[[str], None]
     on_end: Callable[[Ending], None]
     deadline: float
+    leader: bool
     decoder: wire.Decoder = field(default_factory=wire.Decoder)
     answer: Any = None
     answered: bool = False
@@ -125,9 +128,9 @@ class Family:
         theirs.close()
         os.close(write_end)
         deadline = time.monotonic() + limits.seconds
-        child = Child(pid, ours, stack_file, output, limits, on_message, on_output, on_end, deadline)
-        self._children[pid] = child
         ours.setblocking(True)
+        child = Child(pid, ours, stack_file, output, limits, on_message, on_output, on_end, deadline, leader)
+        self._children[pid] = child
         self.selector.register(ours, selectors.EVENT_READ, lambda: self._hear(child))
         self.selector.register(output, selectors.EVENT_READ, lambda: self._print(child))
         return child
@@ -200,8 +203,10 @@ class Family:
         if ending is not None:
             _kill(child.pid)
         _, status = os.waitpid(child.pid, 0)
-        _kill_group(child.pid)
         del self._children[child.pid]
+        if child.leader:
+            _kill_group(child.pid)
+            end_orphans(self._children)
         ending = ending or _ending(child, status)
         child.connection.close()
         os.close(child.output)
@@ -219,11 +224,12 @@ def _live(
     leader: bool,
 ) -> None:
     """The life of a child: bounded, with its printing in a pipe, and never back into the code that forked it."""
-    status = 1
+    status = _INTERNAL
     try:
         die_with_parent(parent)
         if leader:
             os.setpgid(0, 0)
+            adopt_orphans()
         _redirect(output)
         faulthandler.enable(file=stack_file, all_threads=False)
         faulthandler.register(_STACK_SIGNAL, file=stack_file, all_threads=False)
@@ -244,6 +250,9 @@ def _redirect(output: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
+    # whatever stood in their place, such as pytest's capture, belongs to the process that forked this one
+    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115
 
 
 def _unnamed_file() -> int:
@@ -256,6 +265,8 @@ def _unnamed_file() -> int:
 def _ending(child: Child, status: int) -> Ending:
     if child.answered:
         return Ending("answered", child.answer)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _INTERNAL:
+        return Ending("failed")
     stack = _read_stack(child.stack_file)
     if os.WIFSIGNALED(status):
         return Ending("killed", status=os.WTERMSIG(status), stack=stack)

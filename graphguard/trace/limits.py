@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
 import signal
 import sys
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Copies that a child of ours may make of itself: enough for a DataLoader, too few for a fork bomb.
 MAX_FORKS = 64
+# A process of a check gets this much even where many share the check's memory.
+_LEAST_MEMORY = 512 * 2**20
 # Processes and threads that all of a user's programs together may have before a child's fork fails.
 MAX_PROCESSES = 16384
 
@@ -23,8 +27,18 @@ class Limits:
     """Bounds of one check: ``seconds`` of wall-clock, ``memory`` in bytes beyond what torch itself takes, ``output`` in bytes printed."""
 
     seconds: float = 60.0
-    memory: int | None = 16 * 2**30
+    memory: int | None = None
     output: int = 64 * 2**20
+
+    def share(self, processes: int, seconds: float) -> Limits:
+        """The bounds of one of a check's processes, of which so many run at once."""
+        memory = None if self.memory is None else max(self.memory // processes, _LEAST_MEMORY)
+        return Limits(seconds, memory, self.output)
+
+
+def default_memory() -> int:
+    """Half of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def die_with_parent(parent: int) -> None:
@@ -37,6 +51,26 @@ def die_with_parent(parent: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of descendants that lose theirs, so that what user code leaves behind can be found and ended."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_orphans(known: Container[int]) -> None:
+    """End the processes that this one adopted: its children apart from the ``known`` ones."""
+    for pid in _children():
+        if pid not in known:
+            with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _children() -> Iterator[int]:
+    """Process ids of this process's children (Linux; none elsewhere)."""
+    mine = str(os.getpid()).encode()
+    for name in os.listdir("/proc") if sys.platform.startswith("linux") else ():
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+                # the name of the program is in parentheses and may hold anything; state and parent follow it
+                if stat.read().rpartition(b")")[2].split()[1] == mine:
+                    yield int(name)
 
 
 def _prctl(option: int, value: int) -> None:

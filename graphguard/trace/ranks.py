@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from graphguard.checks.api import Refinement
 from graphguard.checks.outputs import OutputType
 from graphguard.checks.placements import Mesh
@@ -26,18 +28,24 @@ from graphguard.trace.troubles import trouble_of, trouble_of_ending
 from graphguard.trace.world import World
 
 SPECIFICATION = -1
+# The specification, which ranks wait for, and a rank for every core.
+_AT_ONCE = max(2, os.cpu_count() or 2) + 1
 Build = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One check on one mesh: ``build(device mesh)`` gives the refinement; ``root`` is the project's folder."""
+    """One check on one mesh: ``build(device mesh)`` gives the refinement; ``root`` is the project's folder.
+
+    ``started`` (on the monotonic clock) is when the time of ``limits`` began.
+    """
 
     build: Build
     mesh: dict[str, int]
     check: CheckRef
     root: str
     limits: Limits
+    started: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,11 @@ class Recorded:
         return self.trace is not None and self.trace.waiting
 
 
+def settle() -> None:
+    """Make a forked copy of a process that has used torch safe to record in: its thread pools did not come along."""
+    torch.set_num_threads(1)
+
+
 def record(job: Job, log: Callable[[str], None]) -> Capture:
     """Record the specification and every rank of a check; what goes wrong is among the capture's troubles."""
     started = time.perf_counter()
@@ -76,7 +89,7 @@ class _Programs:
         self._job = job
         self._log = log
         self._family = Family()
-        self._deadline = time.monotonic() + job.limits.seconds
+        self._deadline = job.started + job.limits.seconds
         self._outputs: bytes | None = None
         self._asking: list[Child] = []
         self._done: dict[int, Recorded] = {}
@@ -92,15 +105,14 @@ class _Programs:
         queue = deque(ranks if SPECIFICATION in self._done else [SPECIFICATION, *ranks])
         for program in queue:
             self._done.pop(program, None)
-        running = max(2, os.cpu_count() or 2) + 1
         while queue or len(self._family):
-            while queue and len(self._family) < running:
+            while queue and len(self._family) < _AT_ONCE:
                 self._start(queue.popleft(), answers)
             self._family.step()
         return [self._done[rank] for rank in ranks]
 
     def _start(self, program: int, answers: Answers) -> None:
-        limits = replace(self._job.limits, seconds=max(0.0, self._deadline - time.monotonic()))
+        limits = self._job.limits.share(_AT_ONCE, max(0.0, self._deadline - time.monotonic()))
 
         def ended(ending: Ending) -> None:
             self._done[program] = self._recorded(program, ending)
@@ -157,19 +169,21 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
     troubles: list[Trouble] = []
     recording: Recording | None = None
     rank = max(program, 0)
+    built = False
     try:
         with World(rank, job.mesh) as world, Recording(world, answers=answers) as recording:
             try:
                 refinement = as_refinement(job.build(world.mesh))
+                built = True
                 claims = _claims(recording, refinement, program, Mesh.of_rank(job.mesh, rank), world.mesh, link)
             except NeedsAnswers:
                 raise  # the recording notes that it waits
             except _NoSpecificationError:
                 pass  # the specification's own trouble says why
             except BaseException as error:  # noqa: BLE001 - whatever user code raises becomes a diagnostic
-                troubles.append(_trouble(error, job, program, recording.phase))
+                troubles.append(_trouble(error, job, program, recording.phase if built else "check"))
     except TracingError as error:
-        troubles.append(_trouble(error, job, program, "prelude"))
+        troubles.append(_trouble(error, job, program, "check"))
     if recording is None or troubles:
         return Recorded(None, None, tuple(troubles))
     try:
@@ -201,11 +215,14 @@ _DOING = {"prelude": "building", "forward": "running", "backward": "differentiat
 
 def _trouble(error: BaseException, job: Job, program: int, phase: str) -> Trouble:
     rank = None if program == SPECIFICATION else program
-    return trouble_of(error, f"{_DOING[phase]} {_title(program)}", job.root, job.check.span, rank)
+    doing = f"running check '{job.check.name}'" if phase == "check" else f"{_DOING[phase]} {_title(program)}"
+    return trouble_of(error, doing, job.root, job.check.span, rank)
 
 
 def _assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Capture:
-    troubles = _distinct([trouble for program in (specification, *ranks) for trouble in program.troubles])
+    # where the specification failed, what the ranks say may only follow from that
+    failed = (specification,) if specification.troubles else ranks
+    troubles = _distinct([trouble for program in failed for trouble in program.troubles])
     troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
     bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles))
     traces = [program.trace for program in ranks]

@@ -11,10 +11,11 @@ from typing import Any
 
 from graphguard.checks.api import MARK, Check, as_mesh
 from graphguard.checks.discovery import checks_in, identifier
+from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span, Trouble, capture_from_json
 from graphguard.ir.codec import span_to_plain, trouble_to_plain
 from graphguard.ir.plain import to_plain
-from graphguard.trace.children import Link
+from graphguard.trace.children import Ending, Link
 from graphguard.trace.errors import TracingError
 from graphguard.trace.limits import Limits
 from graphguard.trace.sources import ProjectFiles, import_file
@@ -43,7 +44,7 @@ def capture_check(target: Target, name: str, mesh: dict[str, int] | None, limits
     """Record one check; whatever is wrong with the user's code is among the capture's troubles."""
     from graphguard.trace.ranks import Job, record
 
-    started = time.perf_counter()
+    started, began = time.perf_counter(), time.monotonic()
     files = ProjectFiles(target.overlay)
     fallback = reference(target, name)
     link.tell({"progress": {"stage": "import"}})
@@ -55,8 +56,7 @@ def capture_check(target: Target, name: str, mesh: dict[str, int] | None, limits
         return replace(capture, sources=files.digests())
     imported = time.perf_counter() - started
     link.tell({"progress": {"stage": "trace"}})
-    left = replace(limits, seconds=max(0.0, limits.seconds - imported))
-    capture = record(Job(found.function, found.mesh, found.check, target.root, left), _print)
+    capture = record(Job(found.function, found.mesh, found.check, target.root, limits, began), _print)
     return replace(capture, sources=files.digests(), seconds={"import": imported, **capture.seconds})
 
 
@@ -81,6 +81,12 @@ def confirm_capture(data: bytes, promises: list[str] | None, seconds: float) -> 
 
     wanted = None if promises is None else tuple(promises)
     return dict(to_plain(confirm(capture_from_json(data), promises=wanted, seconds=seconds)))
+
+
+def not_confirmed(ending: Ending) -> dict[str, Any]:
+    """The confirmation of a run on numbers whose process ended early."""
+    how = "it took too long" if ending.kind == "timeout" else f"its process ended ({ending.kind} {ending.status})"
+    return dict(to_plain(Confirmation("not-run", f"running on numbers was given up: {how}")))
 
 
 def reference(target: Target, name: str) -> CheckRef:

@@ -27,9 +27,16 @@ def is_ours(path: str) -> bool:
     return path.startswith(_OURS)
 
 
+def is_torch(path: str) -> bool:
+    """Whether a file belongs to torch or to the standard library: where an error was raised there says nothing to the user."""
+    return path.startswith(_STANDARD) or f"{os.sep}torch{os.sep}" in path
+
+
 def is_own_code(path: str) -> bool:
-    """Whether a file is the user's, editable installs included: not installed, not the standard library's, not ours."""
-    if path.startswith(("<", *_STANDARD, _OURS)):
+    """Whether a file is the user's, editable installs and interactive code included: not installed, not the standard library's, not ours."""
+    if path.startswith("<"):  # an interactive session's code: known to linecache only
+        return path in linecache.cache
+    if path.startswith((*_STANDARD, _OURS)):
         return False
     return not any(part in _INSTALLED for part in Path(path).parts)
 

@@ -12,7 +12,7 @@ from graphguard.ir import Frame, Span, Trouble
 from graphguard.trace.children import Ending
 from graphguard.trace.errors import TracingError
 from graphguard.trace.limits import Limits
-from graphguard.trace.sources import in_project, is_ours, is_own_code
+from graphguard.trace.sources import in_project, is_ours, is_own_code, is_torch
 
 _SHOWN_LINES = 12
 
@@ -26,8 +26,9 @@ def trouble_of(error: BaseException, doing: str, root: str, fallback: Span | Non
         rule, message = error.rule, error.message
         span = error.span or span
     related: tuple[tuple[Span, str], ...] = ()
-    if stack and span is not None and (stack[0].span.file, stack[0].span.line) != (span.file, span.line):
-        related = ((stack[0].span, f"raised here, in {stack[0].function}"),)
+    raised = next((frame for frame in stack if not is_torch(frame.span.file)), None)
+    if raised is not None and span is not None and (raised.span.file, raised.span.line) != (span.file, span.line):
+        related = ((raised.span, f"raised here, in {raised.function}"),)
     return Trouble(rule, _with_second_line(message, f"while {doing}"), span, rank, stack, related)
 
 
@@ -37,8 +38,14 @@ def trouble_of_ending(
     """The trouble of a child that ended without an answer."""
     stack = tuple(Frame(span, function) for span, function in ending.stack if is_own_code(span.file))
     span = next((frame.span for frame in stack if in_project(frame.span.file, root)), None)
-    span = span or (stack[0].span if stack else fallback)
+    span = _whole_line(span or stack[0].span) if stack else fallback
     return Trouble("trace-error", f"{_headline(ending, limits)}\nwhile {doing}", span, rank, stack)
+
+
+def _whole_line(span: Span) -> Span:
+    text = linecache.getline(span.file, span.line).rstrip()
+    indent = len(text) - len(text.lstrip())
+    return Span(span.file, span.line, indent + 1, span.line, max(len(text), indent + 1) + 1) if text else span
 
 
 def _headline(ending: Ending, limits: Limits) -> str:
@@ -51,6 +58,8 @@ def _headline(ending: Ending, limits: Limits) -> str:
         if ending.status == signal.SIGKILL:
             return "the process that ran the check was killed (SIGKILL); the system may have run out of memory"
         return f"the process that ran the check crashed ({name})"
+    if ending.kind == "failed":
+        return "GraphGuard itself failed on this check; the log has the traceback: please report it"
     return f"the process that ran the check ended by itself (exit status {ending.status}), as os._exit does"
 
 

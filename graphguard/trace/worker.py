@@ -16,19 +16,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Trouble, capture_to_json
 from graphguard.ir.codec import capture_summary, trouble_to_plain
-from graphguard.ir.plain import to_plain
 from graphguard.trace import wire
 from graphguard.trace.children import Child, Ending, Family, Link
-from graphguard.trace.limits import Limits, adopt_orphans
-from graphguard.trace.session import Target, capture_check, confirm_capture, failed, list_checks
+from graphguard.trace.limits import Limits, adopt_orphans, default_memory
+from graphguard.trace.session import (
+    Target,
+    capture_check,
+    confirm_capture,
+    failed,
+    list_checks,
+    not_confirmed,
+    reference,
+)
 from graphguard.trace.troubles import trouble_of_ending
 
 _CHUNK = 1 << 18
 # Between a check's own limit, at which its recording is stopped with a trouble, and the end of the process around it.
-_GRACE = 2.0
+_GRACE = 1.0
 DEFAULT_SECONDS = 60.0
 
 
@@ -93,17 +99,18 @@ class Worker:
         self._arrived.extend(self._decoder.feed(data))
 
     def _handle(self, message: dict[str, Any]) -> None:
-        request, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+        request, method, params = message.get("id"), str(message.get("method")), message.get("params") or {}
         if method == "cancel":
             self._cancel(params.get("id"))
             return
+        direct, task = self._direct.get(method), self._tasks.get(method)
         try:
-            if method in self._direct:
-                self._send({"id": request, "result": self._direct[method](params)})
-            elif method in self._tasks:
-                self._waiting[request] = self._tasks[method](params)
+            if direct is not None:
+                self._send({"id": request, "result": direct(params)})
+            elif task is not None:
+                self._waiting[request] = task(params)
             else:
-                raise RequestError("unknown-method", f"the worker has no method {method!r}")
+                self._fail(request, "unknown-method", f"the worker has no method {method!r}")
         except RequestError as error:
             self._fail(request, error.code, str(error))
         except (KeyError, TypeError, ValueError) as error:
@@ -191,8 +198,7 @@ def _target(params: dict[str, Any]) -> Target:
 
 
 def _limits(params: dict[str, Any]) -> Limits:
-    memory = params.get("memory", Limits().memory)
-    return Limits(float(params.get("timeout") or DEFAULT_SECONDS), memory)
+    return Limits(float(params.get("timeout") or DEFAULT_SECONDS), params.get("memory") or default_memory())
 
 
 def _capture_task(params: dict[str, Any]) -> Task:
@@ -220,15 +226,8 @@ def _list_task(params: dict[str, Any]) -> Task:
 
 def _confirm_task(params: dict[str, Any]) -> Task:
     data, promises, seconds = params["capture"], params.get("promises"), float(params["seconds"])
-    limits = Limits(seconds + 20.0, None)
-
-    def on_failure(ending: Ending) -> Any:
-        reason = (
-            "it took too long" if ending.kind == "timeout" else f"its process ended ({ending.kind} {ending.status})"
-        )
-        return to_plain(Confirmation("not-run", f"running on numbers was given up: {reason}"))
-
-    return Task(lambda _: confirm_capture(data, promises, seconds), limits, on_failure)
+    limits = Limits(seconds + 20.0, default_memory())
+    return Task(lambda _: confirm_capture(data, promises, seconds), limits, not_confirmed)
 
 
 def _outer(limits: Limits) -> Limits:
@@ -237,8 +236,6 @@ def _outer(limits: Limits) -> Limits:
 
 def _trouble(ending: Ending, target: Target, limits: Limits) -> Trouble:
     doing = f"importing {os.path.basename(target.file)}"
-    from graphguard.trace.session import reference
-
     return trouble_of_ending(ending, doing, target.root, reference(target, "").span, limits)
 
 

@@ -1,0 +1,162 @@
+"""``gg.verify``: a check as a call, from any process.
+
+What runs user code is forked from the caller, so closures and functions that live in no file can be checked, and nothing that they do (process
+groups, caches, default dtype, random state, printing) is left behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from graphguard.checks.api import Refinement, as_mesh
+from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.discovery import identifier
+from graphguard.checks.driver import drive
+from graphguard.checks.prover import Prover
+from graphguard.checks.steps import CheckRequest, check_steps
+from graphguard.ir import Capture, CheckRef, Span, capture_from_json, capture_to_json
+from graphguard.ir.codec import capture_summary
+from graphguard.report.diagnostics import Report, Verdict
+from graphguard.report.text import render
+from graphguard.trace.children import Ending, Family, Link
+from graphguard.trace.limits import Limits, default_memory
+from graphguard.trace.troubles import trouble_of_ending
+
+_LOG = logging.getLogger("graphguard")
+
+
+def verify(
+    spec: Any,
+    impl: Callable[[Any], Any],
+    inputs: Any = None,
+    *,
+    mesh: Mapping[str, int],
+    in_relations: Any = None,
+    shard_inputs: Callable[[Any, Any], Any] | None = None,
+    out_relations: Any = "infer",
+    load: Callable[[Any, Any, Any], Any] | None = None,
+    grads: bool = True,
+) -> Report:
+    """Prove that ``impl``, run by every rank of ``mesh``, refines ``spec``, or find out why it does not.
+
+    ``impl(device_mesh)`` gives the module or function of the rank it is called in; the rest is as for :class:`Refinement`.  What is
+    wrong with the programs is in the report, whose ``verdict`` is None where they could not be run; raises ``ValueError`` for a mesh that is none.
+    """
+    keywords = {
+        "in_relations": in_relations,
+        "shard_inputs": shard_inputs,
+        "out_relations": out_relations,
+        "load": load,
+        "grads": grads,
+    }
+    caller = sys._getframe(1)  # noqa: SLF001 - the report's place is the call
+    return _verify(lambda device_mesh: Refinement(spec, impl(device_mesh), inputs, **keywords), as_mesh(mesh), caller)
+
+
+def assert_refines(spec: Any, impl: Callable[[Any], Any], inputs: Any = None, **keywords: Any) -> Report:
+    """As :func:`verify`; raises ``AssertionError`` with the rendered report unless the implementation refines the specification."""
+    mesh = as_mesh(keywords.pop("mesh", None))
+    caller = sys._getframe(1)  # noqa: SLF001 - the report's place is the call
+    report = _verify(lambda device_mesh: Refinement(spec, impl(device_mesh), inputs, **keywords), mesh, caller)
+    if report.verdict is not Verdict.REFINES:
+        raise AssertionError("\n" + render([report]))
+    return report
+
+
+def _verify(build: Callable[[Any], Refinement], mesh: dict[str, int], caller: FrameType) -> Report:
+    file = caller.f_code.co_filename
+    configuration = _configuration(file)
+    check = _reference(caller, str(configuration.root))
+    request = CheckRequest(
+        file, check.name, mesh, str(configuration.root), levels=configuration.levels, fixes=False, cache=False
+    )
+    return drive(check_steps(request), _Forks(build, mesh, check, configuration), Prover())
+
+
+def _configuration(file: str) -> Configuration:
+    try:
+        return load_configuration(Path(file) if Path(file).is_file() else Path.cwd())
+    except ConfigurationError:  # `graphguard check` is the place that reports a broken pyproject.toml
+        return Configuration(Path.cwd())
+
+
+def _reference(caller: FrameType, root: str) -> CheckRef:
+    code = caller.f_code
+    line, end_line, column, end_column = list(code.co_positions())[caller.f_lasti // 2]
+    name = "verify" if code.co_name == "<module>" else code.co_name
+    span = Span(code.co_filename, line or caller.f_lineno)
+    if end_line is not None and column is not None and end_column is not None:
+        span = Span(code.co_filename, span.line, column + 1, end_line, end_column + 1)
+    return CheckRef(identifier(code.co_filename, name, root), name, span)
+
+
+class _Forks:
+    """Answers the worker's part of the steps of a check by forking the calling process."""
+
+    def __init__(
+        self, build: Callable[[Any], Refinement], mesh: dict[str, int], check: CheckRef, configuration: Configuration
+    ) -> None:
+        self._build = build
+        self._mesh = mesh
+        self._check = check
+        self._root = str(configuration.root)
+        self._limits = Limits(configuration.timeout, configuration.memory or default_memory())
+
+    def call(self, method: str, params: dict[str, Any]) -> Any:
+        """The answer to one step."""
+        return {"capture": self._capture, "confirm": self._confirm}[method](params)
+
+    def _capture(self, _: dict[str, Any]) -> dict[str, Any]:
+        # loaded here, so that not every child has to; this leaves torch as it is
+        import graphguard.trace.ranks as ranks
+
+        def run(_: Link) -> bytes:
+            ranks.settle()
+            job = ranks.Job(self._build, self._mesh, self._check, self._root, self._limits, time.monotonic())
+            return capture_to_json(ranks.record(job, _log))
+
+        data = _in_child(run, self._limits, self._failed)
+        return {"capture": data, "summary": capture_summary(capture_from_json(data)), "cached": False}
+
+    def _failed(self, ending: Ending) -> bytes:
+        trouble = trouble_of_ending(ending, "recording the check", self._root, self._check.span, self._limits)
+        return capture_to_json(Capture(self._check, self._mesh, (), None, (), (), (trouble,)))
+
+    def _confirm(self, params: dict[str, Any]) -> Any:
+        from graphguard.trace.session import confirm_capture, not_confirmed
+
+        seconds = float(params["seconds"])
+        limits = Limits(seconds + 20.0, self._limits.memory)
+        return _in_child(
+            lambda _: confirm_capture(params["capture"], params["promises"], seconds), limits, not_confirmed
+        )
+
+
+def _log(text: str) -> None:
+    _LOG.debug("%s", text)
+
+
+def _in_child(run: Callable[[Link], Any], limits: Limits, on_failure: Callable[[Ending], Any]) -> Any:
+    """What ``run`` returns in a forked child of this process."""
+    answers: list[Any] = []
+
+    def ended(ending: Ending) -> None:
+        answers.append(ending.answer if ending.kind == "answered" else on_failure(ending))
+
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # else the child has a copy of what waits there
+    family = Family()
+    family.start(run, limits, on_message=lambda *_: None, on_output=_log, on_end=ended, leader=True)
+    try:
+        while not answers:
+            family.step()
+    finally:
+        family.stop_all()
+        family.selector.close()
+    return answers[0]

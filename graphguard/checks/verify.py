@@ -6,6 +6,7 @@ groups, caches, default dtype, random state, printing) is left behind.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import time
@@ -28,6 +29,14 @@ from graphguard.trace.children import Ending, Family, Link
 from graphguard.trace.limits import Limits, default_memory
 from graphguard.trace.troubles import trouble_of_ending
 
+# What every child would load for itself: importing it leaves torch as it is.
+_LOADED_ONCE = (
+    "graphguard.trace.ranks",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.debug",
+    "torch.distributed.tensor.parallel",
+)
 _LOG = logging.getLogger("graphguard")
 
 
@@ -113,8 +122,9 @@ class _Forks:
         return {"capture": self._capture, "confirm": self._confirm}[method](params)
 
     def _capture(self, _: dict[str, Any]) -> dict[str, Any]:
-        # loaded here, so that not every child has to; this leaves torch as it is
-        import graphguard.trace.ranks as ranks
+        for module in _LOADED_ONCE:
+            importlib.import_module(module)
+        from graphguard.trace import ranks
 
         def run(_: Link) -> bytes:
             ranks.settle()

@@ -327,5 +327,5 @@ def _bool(*vs: Number) -> None:
 
 
 def _check_range(index: Number, extent: int) -> None:
-    if index.array.size and not (0 <= index.array.min() and index.array.max() < extent):
+    if index.array.size and not (index.array.min() >= 0 and index.array.max() < extent):
         raise Unsupported(f"an index outside 0..{extent - 1}")

@@ -1,0 +1,93 @@
+"""Functions known by their name only that see whole dims: batched over some letters, closed over the others."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from graphguard.relations.algebra import Kind, Unsupported
+from graphguard.relations.building import Part, build
+from graphguard.relations.kernels import Terms, Universe
+from graphguard.relations.layout import expand, permute, reshape
+from graphguard.relations.linear import close
+from graphguard.relations.values import NormalValue, Piece, act_on, aligned, overlay, regrid, single
+from graphguard.relations.windows import refine
+
+
+def opaque(
+    universe: Universe,
+    name: str,
+    attributes: tuple[Hashable, ...],
+    operands: Sequence[tuple[NormalValue, str]],
+    out: str,
+    out_shape: tuple[int, ...],
+    kind: Kind,
+) -> NormalValue:
+    """The closed kernel of the operands over batch letters (lower case) and core letters (upper case, and lower-case ones that ``out`` lacks)."""
+    sizes = {letter: size for value, letters in operands for letter, size in zip(letters, value.shape, strict=True)}
+    sizes |= dict(zip(out, out_shape, strict=True))
+    used = [letter for _, letters in operands for letter in letters]
+    if 0 in sizes.values():
+        raise Unsupported(f"{name} of an empty tensor")
+    joint = list(dict.fromkeys((*out, *used)))
+    core = [letter for letter in joint if letter.isupper() or letter not in out or letter not in used]
+    shape = tuple(sizes[letter] for letter in joint)
+    values = []
+    for value, letters in operands:
+        if len(set(letters)) != len(letters):
+            raise Unsupported(f"{name} over a diagonal")
+        moved = permute(value, [letters.index(letter) for letter in joint if letter in letters])
+        moved = reshape(moved, tuple(size if letter in letters else 1 for letter, size in zip(joint, shape, strict=True)))
+        values.append(expand(moved, shape))
+    grid_flat = [letter in core for letter in joint]
+    values = aligned(values) if values else [single(shape, kind, ())]
+    grid = tuple((size,) if flat else digits for flat, digits, size in zip(grid_flat, values[0].grid, shape, strict=True))
+    values = [regrid(value, grid) for value in values]
+    return _closed(universe, (name, attributes, kind), values, joint, core, out, sizes)
+
+
+def _closed(
+    universe: Universe,
+    what: tuple[str, tuple[Hashable, ...], Kind],
+    values: list[NormalValue],
+    joint: list[str],
+    core: list[str],
+    out: str,
+    sizes: dict[str, int],
+) -> NormalValue:
+    name, attributes, kind = what
+    letters = [letter for letter, digits in zip(joint, values[0].grid, strict=True) for _ in digits]
+    gone = {cell for cell, letter in enumerate(letters) if letter not in out}
+    cores = tuple((letter, sizes[letter]) for letter in core)
+    layout = (name, attributes, "".join(joint), out, cores)
+
+    def act(rows: list[Terms], extents: tuple[int, ...]) -> Terms:
+        for cell, letter in enumerate(letters):
+            if letter in core and extents[cell] != sizes[letter]:
+                raise Unsupported(f"{name} sees a whole dim that is put together from different parts")
+        closed = [close(universe, terms, extents) for terms in rows]
+        digit_sizes, dims, used = refine([ref for _, ref in closed], extents)
+        marks: dict[int, Hashable] = {}
+        for cell, letter in enumerate(letters):
+            if letter in core:
+                marks |= {digit: (letter, place, digit_sizes[digit]) for place, digit in enumerate(dims[cell])}
+        parts = [
+            Part(ref[0], (position, coefficient), ref[3], list(ref[1]), steps)
+            for position, ((coefficient, ref), steps) in enumerate(zip(closed, used, strict=True))
+        ]
+        summed = {digit for cell in gone for digit in dims[cell]}
+        kept = [digits for cell, digits in enumerate(dims) if cell not in gone]
+        ref = build(universe, "opaque", layout, parts, digit_sizes, kept, summed, marks)
+        ref[0].name = name
+        ref[0].type = kind
+        ref[0].truth = kind == "bool"
+        return ((1, ref),)
+
+    pieces: list[Piece] = []
+    for box, rows in overlay([value.pieces for value in values]):
+        for inner, terms in act_on(box, rows, act):
+            pieces.append((tuple(span for cell, span in enumerate(inner) if cell not in gone), terms))
+    kept_grid = tuple(digits for letter, digits in zip(joint, values[0].grid, strict=True) if letter in out)
+    shape = tuple(sizes[letter] for letter in joint if letter in out)
+    value = NormalValue(shape, kind, pieces, kept_grid)
+    order = [letter for letter in joint if letter in out]
+    return permute(value, [order.index(letter) for letter in out])

@@ -1,0 +1,216 @@
+"""What a normal form denotes: its elements, given elements for its leaves.
+
+This is the definition against which the engine is tested (every rule, on random programs), and it writes down values without unknowns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Window
+from graphguard.relations.values import NormalValue
+
+Array = np.ndarray
+Closed = Callable[[str, tuple[Any, ...], Sequence[Array]], Array]
+
+_FULL: Final = 1 << 20
+_FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "gt0": lambda x: (x > 0) * 1.0,
+    "ge0": lambda x: (x >= 0) * 1.0,
+    "eq0": lambda x: (x == 0) * 1.0,
+    "trunc": np.trunc,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "abs": np.abs,
+    "sign": np.sign,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": np.vectorize(math.erf, otypes=[float]),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
+
+
+class Denotation:
+    """Elements of kernels and values under an assignment of arrays to leaves.
+
+    ``closed`` gives the elements of functions that are known by name only; without it they raise ``Unsupported``.
+    """
+
+    def __init__(self, leaves: Mapping[str, Array], closed: Closed | None = None, tables: Mapping[int, Array] | None = None) -> None:
+        self.leaves = leaves
+        self.closed = closed
+        self.tables = tables or {}
+        self.memo: dict[tuple[int, Window], Array] = {}
+
+    def value(self, value: NormalValue) -> Array:
+        """All elements of a value."""
+        cells = value.cells
+        out = np.full(cells, np.nan)
+        for box, terms in value.pieces:
+            sizes = tuple(high - low for low, high in box)
+            total = np.zeros(sizes)
+            for coefficient, ref in terms:
+                total = total + float(coefficient) * self.ref(ref, sizes)
+            out[tuple(slice(low, high) for low, high in box)] = total
+        return out.reshape(value.shape)
+
+    def ref(self, ref: Ref, sizes: tuple[int, ...]) -> Array:
+        """All elements that a reference looks at."""
+        kernel, offsets, dims, window = ref
+        index = [np.array(offset, dtype=np.int64).reshape((1,) * len(sizes)) for offset in offsets]
+        for dim, digits in enumerate(dims):
+            place = 1
+            shape = [-1 if other == dim else 1 for other in range(len(sizes))]
+            for axis, stride, count in reversed(digits):
+                if axis >= 0:
+                    index[axis] = index[axis] + (((np.arange(sizes[dim]) // place) % count) * stride).reshape(shape)
+                place *= count
+        return np.broadcast_to(self.at(kernel, window, index), sizes)
+
+    def at(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:
+        """A kernel's elements at given coordinates."""
+        for axis, size in enumerate(kernel.shape):
+            if size != UNBOUNDED and index[axis].size and (index[axis].min() < 0 or index[axis].max() >= size):
+                raise AssertionError(f"{kernel} is looked at outside its domain")
+        if kernel.kind == "one":
+            return np.float64(1)  # type: ignore[return-value]
+        if kernel.kind == "infinity":
+            return np.float64(-np.inf)  # type: ignore[return-value]
+        if kernel.kind == "number":
+            return np.float64(kernel.name)  # type: ignore[return-value]
+        if kernel.kind == "iota":
+            return index[0].astype(np.float64)
+        if kernel.kind in ("leaf", "literal"):
+            table = self._table(kernel)
+            return table[tuple(index)] if index else table
+        volume = math.prod(kernel.shape)
+        if volume <= _FULL and kernel.shape:
+            table = self._whole(kernel, window)
+            return table[tuple(index)]
+        return self._compute(kernel, window, index)
+
+    def _table(self, kernel: Kernel) -> Array:
+        if kernel.id in self.tables:
+            return self.tables[kernel.id].astype(np.float64)
+        if kernel.name not in self.leaves:
+            raise Unsupported(f"no elements for {kernel.name}")
+        return np.asarray(self.leaves[kernel.name], dtype=np.float64)
+
+    def _whole(self, kernel: Kernel, window: Window) -> Array:
+        key = (kernel.id, window)
+        table = self.memo.get(key)
+        if table is None:
+            rank = len(kernel.shape)
+            index = [np.arange(size).reshape([-1 if d == axis else 1 for d in range(rank)]) for axis, size in enumerate(kernel.shape)]
+            table = self.memo[key] = np.ascontiguousarray(np.broadcast_to(self._compute(kernel, window, index), kernel.shape))
+        return table
+
+    def _compute(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:
+        if kernel.kind == "onehot":
+            base, _, inner, _, _ = kernel.factors[0]
+            return (self.at(base, inner, index[:-1]) == index[-1]) * 1.0
+        if kernel.kind == "function":
+            base, factor, inner, _, _ = kernel.factors[0]
+            argument = float(factor) * self.at(base, inner, index) if factor else np.float64(0)  # type: ignore[arg-type]
+            return self._function(kernel, [np.asarray(argument)])
+        return self._combined(kernel, window, index)
+
+    def _function(self, kernel: Kernel, arguments: list[Array]) -> Array:
+        plain = _FUNCTIONS.get(kernel.name)
+        if plain is not None and not kernel.attributes:
+            return plain(arguments[0])
+        if kernel.name == "floor_divide":
+            return np.floor(arguments[0] / float(kernel.attributes[0]))  # type: ignore[arg-type]
+        if self.closed is None:
+            raise Unsupported(f"no elements for {kernel.name}")
+        return self.closed(kernel.name, kernel.attributes, arguments)
+
+    def _combined(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:
+        rank = max((np.ndim(i) for i in index), default=0)
+        bound = len(kernel.reduced)
+        labels: list[Array] = [np.asarray(i).reshape(np.shape(i) + (1,) * bound) for i in index]
+        for place, (low, high) in enumerate(self._clipped(kernel, window)):
+            shape = [1] * rank + [-1 if other == place else 1 for other in range(bound)]
+            labels.append(np.arange(low, high).reshape(shape))
+        parts = [(payload, self._part(part, inner, base, steps, labels)) for part, payload, inner, base, steps in kernel.factors]
+        axes = tuple(range(rank, rank + bound))
+        full = np.broadcast_shapes(*(np.shape(label) for label in labels)) if labels else ()
+        if kernel.kind == "product":
+            return self._product(kernel, parts, full, axes)
+        if kernel.kind == "sum":
+            return sum((float(payload) * part for payload, part in parts if payload), start=np.zeros(()))
+        if kernel.kind == "max":
+            return np.broadcast_to(float(parts[0][0]) * parts[0][1], full).max(axis=axes)
+        if kernel.kind == "maximum":
+            best = [float(payload) * part if payload else np.zeros(()) for payload, part in parts]
+            out = best[0]
+            for other in best[1:]:
+                out = np.maximum(out, other)
+            return out
+        if kernel.kind == "apply" and self.closed is not None:
+            ordered = sorted(parts, key=lambda row: row[0][0])
+            return self.closed(str(kernel.attributes[0]), kernel.attributes[1:], [float(p[1]) * a if p[1] else np.zeros(()) for p, a in ordered])
+        raise Unsupported(f"no elements for {kernel.name or kernel.kind}")
+
+    def _part(self, part: Kernel, window: Window, base: tuple[int, ...], steps: Any, labels: list[Array]) -> Array:
+        index = [np.array(offset, dtype=np.int64) for offset in base]
+        for axis, label, stride in steps:
+            index[axis] = index[axis] + labels[label] * stride
+        return np.asarray(self.at(part, window, index))
+
+    def _product(self, kernel: Kernel, parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+        out: Array = np.ones(())
+        nothing = np.zeros((), dtype=bool)
+        for (factor, *_), (power, part) in zip(kernel.factors, parts, strict=True):
+            if factor.truth and power == 1:
+                nothing = nothing | (part == 0)
+            out = out * (part if power == 1 else np.power(part, float(power)))
+        out = np.where(nothing, 0.0, out)
+        return np.broadcast_to(out, full).sum(axis=axes) if axes else out
+
+    def _clipped(self, kernel: Kernel, window: Window) -> list[tuple[int, int]]:
+        """Windows over all integers are cut to where the one-hot under them can be 1."""
+        out = []
+        for place, (low, high) in enumerate(window):
+            if high - low > _FULL:
+                label = len(kernel.shape) + place
+                for part, _, inner, base, steps in kernel.factors:
+                    column = len(part.shape) - 1
+                    if part.kind == "onehot" and any(axis == column and L == label for axis, L, _ in steps):
+                        values = self._whole(part.factors[0][0], part.factors[0][2]) if part.factors[0][0].kind not in ("leaf", "literal") else self._table(part.factors[0][0])
+                        low = max(low, int(values.min()) - base[column])
+                        high = min(high, int(values.max()) - base[column] + 1)
+                        del inner
+                        break
+            out.append((low, max(low, high)))
+        return out
+
+
+def known_elements(value: NormalValue) -> Array | None:
+    """The elements of a value that depends on no unknown; None where it does."""
+    if not all(_closed_form(ref[0], set()) for _, terms in value.pieces for _, ref in terms):
+        return None
+    try:
+        elements = Denotation({}).value(value)
+    except Unsupported:
+        return None
+    if value.kind == "bool":
+        return elements != 0
+    return np.rint(elements).astype(np.int64) if value.kind == "int" else elements
+
+
+def _closed_form(kernel: Kernel, seen: set[int]) -> bool:
+    if kernel.id in seen:
+        return True
+    seen.add(kernel.id)
+    if kernel.kind in ("leaf", "literal", "apply", "opaque"):
+        return False
+    return all(_closed_form(factor[0], seen) for factor in kernel.factors)

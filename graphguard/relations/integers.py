@@ -1,0 +1,255 @@
+"""Integers: affine indices, comparisons, one-hots and their range duties."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor
+from typing import Literal
+
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.building import Part, build
+from graphguard.relations.functions import elementwise, known_number, truth
+from graphguard.relations.kernels import UNBOUNDED, Ref, Term, Terms, Universe
+from graphguard.relations.linear import close, constant, fold, normalise, times
+from graphguard.relations.masks import between, cases, hot, mask_range
+from graphguard.relations.windows import refine, repeat
+
+_HALF = UNBOUNDED // 2
+
+
+def affine(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[int, Ref | None, Ref]:
+    """Integer terms as ``sign * base + index``: a unit sign, a reference (or None), and a reference to iota that holds the rest."""
+    mine: list[Term] = []
+    others: list[Term] = []
+    for coefficient, ref in terms:
+        if coefficient.denominator != 1:
+            raise Unsupported("an index that is not an integer")
+        (mine if ref[0].kind in ("iota", "one") else others).append((coefficient, ref))
+    index = _as_index(universe, mine, extents)
+    if not others:
+        return 1, None, index
+    coefficient, ref = close(universe, tuple(others), extents)
+    if abs(coefficient) != 1:
+        sizes, dims, used = refine([ref], extents)
+        part = Part(ref[0], coefficient, ref[3], list(ref[1]), used[0])
+        ref = build(universe, "sum", (), [part], sizes, dims, set())
+        coefficient = 1
+    return int(coefficient), ref, index
+
+
+def _as_index(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -> Ref:
+    start = 0
+    found: Ref | None = None
+    for coefficient, ref in fold(universe, terms, extents) if any(r[0].kind == "iota" for _, r in terms) else terms:
+        if ref[0].kind == "one":
+            start += int(coefficient)
+        else:
+            found = _times(ref, int(coefficient))
+    if found is None:
+        return (universe.iota, (start,), tuple(map(repeat, extents)), ())
+    return (universe.iota, (found[1][0] + start,), found[2], ())
+
+
+def _times(ref: Ref, factor: int) -> Ref:
+    """An affine index times an integer."""
+    dims = tuple(tuple((axis, stride * factor, size) for axis, stride, size in digits) for digits in ref[2])
+    return (ref[0], (ref[1][0] * factor,), dims, ())
+
+
+def span(ref: Ref) -> tuple[int, int]:
+    """The smallest and largest value of an affine index."""
+    steps = [stride * (size - 1) for digits in ref[2] for axis, stride, size in digits if axis >= 0]
+    return ref[1][0] + sum(s for s in steps if s < 0), ref[1][0] + sum(s for s in steps if s > 0)
+
+
+def one_hot(universe: Universe, terms: Terms, extents: tuple[int, ...], columns: int, low: int) -> Terms:
+    """[index == low + column] over one more dim of ``columns``."""
+    wide = (*extents, columns)
+    out: list[Term] = []
+    for guard, value in cases(universe, terms, extents):
+        sign, base, index = affine(universe, value, extents)
+        column: Ref = (
+            universe.iota,
+            (sign * (low - index[1][0]),),
+            (*_times(index, -sign)[2], ((0, sign, columns),) if columns != 1 else ()),
+            (),
+        )
+        if base is None:
+            found = _delta(universe, column, wide)
+        else:
+            found = hot(universe, (base[0], base[1], (*base[2], repeat(columns)), base[3]), column, wide)
+        out += times(universe, widen(guard, columns), tuple(found), wide)
+    return normalise(universe, out, wide)
+
+
+def widen(terms: Terms, size: int) -> Terms:
+    """The terms repeated along a new last dim."""
+    return tuple((c, (k, off, (*dims, repeat(size)), w)) for c, (k, off, dims, w) in terms)
+
+
+def _delta(universe: Universe, index: Ref, extents: tuple[int, ...]) -> list[Term]:
+    """[index == 0]."""
+    low, high = span(index)
+    if low > 0 or high < 0:
+        return []
+    if low == high:
+        return list(constant(universe, 1, extents))
+    first = next(stride for digits in index[2] for axis, stride, _ in digits if axis >= 0)
+    if first < 0:
+        index = _times(index, -1)
+    return [(1, truth(elementwise(universe, "eq0", (), 1, index)))]
+
+
+def check_range(universe: Universe, terms: Terms, extents: tuple[int, ...], size: int) -> None:
+    """Duty of a look-up: 0 <= index < size.  The specification's look-ups state it, the implementation's must follow."""
+    for guard, value in cases(universe, terms, extents):
+        sign, base, index = affine(universe, value, extents)
+        low, high = span(index)
+        if base is None:
+            if low < 0 or high >= size:
+                raise Unsupported("an index outside the table")
+            continue
+        bounds = _bounds(guard, base)
+        if bounds is not None:
+            a, b = (bounds[0], bounds[1] - 1) if sign > 0 else (1 - bounds[1], -bounds[0])
+            if a + low >= 0 and b + high < size:
+                continue
+        if universe.specifying and sign > 0 and len(guard) == 1 and guard[0][1][0].kind == "one":
+            _state(universe, base, -low, size - high)
+            continue
+        raise Unsupported("an index that may lie outside the table")
+
+
+def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:
+    """What is known of an integer where the guard holds."""
+    known = base[0].range
+    if len(guard) == 1 and guard[0][0] == 1:
+        masked = mask_range(guard[0][1])
+        if masked is not None:
+            (kernel, offsets, dims, _), low, high = masked
+            if kernel.factors[0][0] is base[0] and offsets[:-1] == base[1] and dims == base[2]:
+                return (low, high) if known is None else (max(low, known[0]), min(high, known[1]))
+    return known
+
+
+def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
+    known = base[0].range
+    fresh = (low, high) if known is None else (max(low, known[0]), min(high, known[1]))
+    base[0].range = fresh
+    if base[0].kind == "leaf":
+        universe.facts[base[0].name] = fresh
+        universe.assumed.add(f"{fresh[0]} <= {base[0].name} < {fresh[1]} (the specification's own look-up)")
+    else:
+        universe.assumed.add("indices that the specification computes lie inside the tables it looks them up in")
+
+
+def compared(
+    universe: Universe, relation: Literal["lt", "le", "eq"], a: Terms, b: Terms, extents: tuple[int, ...], integral: bool
+) -> Terms:
+    """The truth of a relation, as an indicator."""
+    distance = normalise(universe, [*b, *((-c, ref) for c, ref in a)], extents)
+    number = known_number(distance)
+    if number is not None:
+        holds = number > 0 if relation == "lt" else number >= 0 if relation == "le" else number == 0
+        return constant(universe, 1, extents) if holds else ()
+    if integral and all(c.denominator == 1 for c, _ in distance):
+        return _compared_integers(universe, relation, distance, extents)
+    return _compared_closed(universe, relation, distance, extents)
+
+
+def _compared_integers(universe: Universe, relation: str, distance: Terms, extents: tuple[int, ...]) -> Terms:
+    """[distance > 0], [distance >= 0] or [distance == 0] of integers."""
+    if relation == "le":
+        distance = normalise(universe, [*distance, *constant(universe, 1, extents)], extents)
+    out: list[Term] = []
+    for guard, value in cases(universe, distance, extents):
+        out += times(universe, guard, _integer_case(universe, relation, value, extents), extents)
+    return normalise(universe, out, extents)
+
+
+def _integer_case(universe: Universe, relation: str, value: Terms, extents: tuple[int, ...]) -> Terms:
+    number = known_number(value)
+    if number is not None:
+        return constant(universe, 1, extents) if (number == 0 if relation == "eq" else number > 0) else ()
+    sign, base, index = affine(universe, value, extents)
+    if base is None:
+        return _compared_index(universe, relation, value, extents)
+    low, high = span(index)
+    if relation == "eq":
+        return tuple(hot(universe, base, _times(index, -sign), extents))
+    if low != high or base[0].kind == "sum":
+        return _compared_closed(universe, "lt", value, extents)
+    # sign * base + low > 0
+    return between(universe, base, 1 - low, _HALF, extents) if sign > 0 else between(universe, base, -_HALF, low, extents)
+
+
+def _compared_index(universe: Universe, relation: str, value: Terms, extents: tuple[int, ...]) -> Terms:
+    """The truth of an affine index, one unit a step."""
+    unit, ref = next((c, r) for c, r in value if r[0].kind == "iota")
+    rest = Fraction(sum(c for c, r in value if r[0].kind == "one")) / unit
+    if relation == "eq":
+        if rest.denominator != 1:
+            return ()
+        return tuple(_delta(universe, (ref[0], (ref[1][0] + int(rest),), ref[2], ()), extents))
+    shift = -floor(-rest)
+    ref = (ref[0], (ref[1][0] + shift,), ref[2], ())
+    low, high = span(ref)
+    if low > 0:
+        return constant(universe, 1, extents)
+    if high <= 0:
+        return ()
+    return ((1, truth(elementwise(universe, "gt0", (), 1, ref))),)
+
+
+def _compared_closed(universe: Universe, relation: str, distance: Terms, extents: tuple[int, ...]) -> Terms:
+    coefficient, ref = close(universe, distance, extents)
+    if ref[0].kind == "infinity" or any(factor[0].kind == "infinity" for factor in ref[0].factors):
+        raise Unsupported("a comparison with infinity")
+    if relation == "eq":
+        return ((1, truth(elementwise(universe, "eq0", (), 1, ref))),)
+    strict = relation == "lt"
+    if coefficient > 0:
+        return ((1, truth(elementwise(universe, "gt0" if strict else "ge0", (), 1, ref))),)
+    opposite = truth(elementwise(universe, "ge0" if strict else "gt0", (), 1, ref))
+    return normalise(universe, [*constant(universe, 1, extents), (-1, opposite)], extents)
+
+
+def divided(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, ...]) -> tuple[Terms, Terms] | None:
+    """Floor and remainder of integer terms, where the radix or a known range gives them; None where not."""
+    sign, base, index = affine(universe, terms, extents)
+    if base is not None:
+        known = base[0].range
+        low, high = span(index)
+        if sign > 0 and known is not None and known[0] + low >= 0 and known[1] - 1 + high < divisor:
+            return (), terms
+        return None
+    quotient, rest = [], []
+    for digits in index[2]:
+        mine, other = [], []
+        for axis, stride, size in digits:
+            for part, step, count in _digit_parts(axis, stride, size, divisor):
+                fits = axis >= 0 and step % divisor == 0
+                mine.append((0, step // divisor, count) if fits else (-1, 0, count))
+                other.append((-1, 0, count) if fits or part < 0 else (0, step, count))
+        quotient.append(tuple(mine))
+        rest.append(tuple(other))
+    start = index[1][0]
+    left: Ref = (universe.iota, (start % divisor,), tuple(rest), ())
+    low, high = span(left)
+    if low // divisor != high // divisor:
+        return None
+    carry = low // divisor
+    top: Ref = (universe.iota, (start // divisor + carry,), tuple(quotient), ())
+    below: Ref = (universe.iota, (start % divisor - carry * divisor,), tuple(rest), ())
+    return fold(universe, [(1, top)], extents), fold(universe, [(1, below)], extents)
+
+
+def _digit_parts(axis: int, stride: int, size: int, divisor: int) -> list[tuple[int, int, int]]:
+    """A digit split where its stride reaches the divisor."""
+    step = abs(stride)
+    if axis < 0 or not step or step >= divisor or divisor % step or stride * size <= divisor or size % (divisor // step):
+        return [(axis, stride, size)]
+    inner = divisor // step
+    return [(axis, stride * inner, size // inner), (axis, stride, inner)]
+
+

@@ -1,0 +1,152 @@
+"""Kernels: the closed expressions that normal forms are made of, each interned once.
+
+A kernel is a function of its *axes* (extents ``shape``); one that reduces has *reduced* axes besides, over which a reference takes a
+window.  Two kernels are equal as functions whenever they are the same object; the converse is what normalisation strives for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from graphguard.relations.algebra import Kind, Unsupported
+
+Number: TypeAlias = int | Fraction
+Digit: TypeAlias = tuple[int, int, int]  # (axis, or -1 for a repeat; stride along it; extent)
+Digits: TypeAlias = tuple[Digit, ...]  # mixed radix, outermost first; extents above 1
+Window: TypeAlias = tuple[tuple[int, int], ...]  # half-open, one per reduced axis
+Ref: TypeAlias = "tuple[Kernel, tuple[int, ...], tuple[Digits, ...], Window]"
+Term: TypeAlias = tuple[Number, Ref]
+Terms: TypeAlias = tuple[Term, ...]
+Expression: TypeAlias = tuple[int, int, int]  # (axis, label, stride)
+Factor: TypeAlias = "tuple[Kernel, Hashable, Window, tuple[int, ...], tuple[Expression, ...]]"
+
+UNBOUNDED: Final = 1 << 48  # extent of an axis whose coordinate may be any integer
+
+
+class Budget(Unsupported):
+    """A hard limit was reached; the work is given up with a reason."""
+
+
+class Kernel:
+    """One closed expression.
+
+    ``kind`` is one of one, leaf, iota, number, product, sum, function, onehot, max, maximum, apply, opaque.  ``factors`` are its parts, each
+    ``(kernel, payload, window, offsets, expressions)`` where the coordinate of axis a of the part is ``offsets[a] + sum of
+    stride * label``; labels count the kernel's axes, then its reduced axes.  ``truth`` says that all values are 0 or 1.
+    """
+
+    __slots__ = ("attributes", "core", "factors", "id", "kind", "name", "range", "reduced", "shape", "specified", "truth", "type")
+
+    def __init__(
+        self,
+        number: int,
+        kind: str,
+        name: str,
+        shape: tuple[int, ...],
+        reduced: tuple[int, ...],
+        factors: tuple[Factor, ...],
+        attributes: tuple[Hashable, ...],
+    ) -> None:
+        self.id = number
+        self.kind = kind
+        self.name = name
+        self.shape = shape
+        self.reduced = reduced
+        self.factors = factors
+        self.attributes = attributes
+        self.core: dict[int, Hashable] = {}
+        self.truth = False
+        self.type: Kind = "float"
+        self.range: tuple[int, int] | None = None
+        self.specified = False
+
+    def __repr__(self) -> str:
+        return f"{self.kind}#{self.id}{self.name and ':' + self.name}{list(self.shape)}{list(self.reduced) or ''}"
+
+
+class Universe:
+    """The table of all kernels of one proof, and its budget.
+
+    ``specifying`` is on while the specification is evaluated: only its kernels are what others are matched against.
+    """
+
+    def __init__(self, expand: int = 1, limit: int = 2_000_000) -> None:
+        self.table: dict[Hashable, Kernel] = {}
+        self.count = 0
+        self.limit = limit
+        self.expand = expand
+        self.specifying = True
+        self.skeletons: dict[Hashable, list[Kernel]] = {}
+        self.memo: dict[Hashable, Terms | tuple[Number, Ref] | None] = {}
+        self.steps = 0
+        self.assumed: set[str] = set()
+        self.tables: list[tuple[Kernel, np.ndarray]] = []
+        self.facts: dict[str, tuple[int, int]] = {}
+        self.one = self.intern(("one",), "one", "1", (), ())
+        self.one.truth = True
+        self.iota = self.intern(("iota",), "iota", "iota", (UNBOUNDED,), ())
+        self.iota.type = "int"
+
+    def intern(
+        self,
+        key: Hashable,
+        kind: str,
+        name: str,
+        shape: tuple[int, ...],
+        reduced: tuple[int, ...],
+        factors: tuple[Factor, ...] = (),
+        attributes: tuple[Hashable, ...] = (),
+    ) -> Kernel:
+        """The kernel of that key; made when it is new."""
+        kernel = self.table.get(key)
+        if kernel is None:
+            kernel = Kernel(self.count, kind, name, shape, reduced, factors, attributes)
+            kernel.specified = self.specifying
+            self.count += 1
+            if self.count > 400_000:
+                raise Budget("more than 400,000 distinct expressions")
+            self.table[key] = kernel
+        return kernel
+
+    def step(self, amount: int = 1) -> None:
+        """Count work; raises ``Budget`` when it is used up."""
+        self.steps += amount
+        if self.steps > self.limit:
+            raise Budget("the engine's step budget is used up")
+
+    def leaf(self, name: str, shape: tuple[int, ...], kind: Kind) -> Kernel:
+        """An unknown tensor."""
+        kernel = self.intern(("leaf", name, shape, kind), "leaf", name, shape, ())
+        kernel.type = kind
+        kernel.truth = kind == "bool"
+        return kernel
+
+    def prime(self, value: int) -> Kernel:
+        """A number that stands under fractional powers only."""
+        return self.intern(("number", value), "number", str(value), (), (), (), (value,))
+
+    def function(self, name: str, attributes: tuple[Hashable, ...], factor: Number, base: Kernel, window: Window) -> Kernel:
+        """An elementwise function of ``factor * base``, on the axes of the base."""
+        key = ("function", name, attributes, factor, base.id, window)
+        kernel = self.table.get(key)
+        if kernel is not None:
+            return kernel
+        expressions = tuple((axis, axis, 1) for axis in range(len(base.shape)))
+        parts: tuple[Factor, ...] = ((base, factor, window, (0,) * len(base.shape), expressions),)
+        return self.intern(key, "function", name, base.shape, (), parts, attributes)
+
+    def one_hot(self, base: Kernel, window: Window) -> Kernel:
+        """1 where the base equals the last coordinate, else 0."""
+        key = ("onehot", base.id, window)
+        kernel = self.table.get(key)
+        if kernel is not None:
+            return kernel
+        expressions = tuple((axis, axis, 1) for axis in range(len(base.shape)))
+        parts: tuple[Factor, ...] = ((base, 1, window, (0,) * len(base.shape), expressions),)
+        kernel = self.intern(key, "onehot", "", (*base.shape, UNBOUNDED), (), parts)
+        kernel.truth = True
+        return kernel

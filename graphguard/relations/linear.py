@@ -1,0 +1,329 @@
+"""Linear combinations of references: what a tensor is, on one piece of its domain.
+
+Sums, differences, scalings, means and reductions over ranks live here.  Normalisation gathers like terms and joins windows of one reduction,
+so a sum over ranks of partial sums is the whole sum, whatever the order and the split.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor, gcd
+from typing import Any, Final
+
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.building import Part, build
+from graphguard.relations.kernels import UNBOUNDED, Budget, Kernel, Number, Ref, Term, Terms, Universe, Window
+from graphguard.relations.products import multiply, number_power
+from graphguard.relations.windows import joined, refine, repeat, through
+
+_TERMS: Final = 512
+_SPREAD: Final = 64  # terms over which a mask or a look-up is distributed
+
+
+def constant(universe: Universe, value: Number, extents: tuple[int, ...]) -> Terms:
+    """A known number everywhere."""
+    return ((value, (universe.one, (), tuple(map(repeat, extents)), ())),) if value else ()
+
+
+def order(term: Term) -> tuple[Any, ...]:
+    """A sort key that depends on the term alone."""
+    return (term[1][0].id, term[1][1], term[1][2], term[1][3])
+
+
+def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -> Terms:
+    """Like terms gathered, windows joined, integers folded, in canonical order."""
+    if len(terms) == 1:
+        coefficient, ref = terms[0]
+        if coefficient == 0:
+            return ()
+        return fold(universe, terms, extents) if ref[0].kind == "iota" else (terms[0],)
+    gathered: dict[Ref, Number] = {}
+    for coefficient, ref in terms:
+        gathered[ref] = gathered.get(ref, 0) + coefficient
+    items = [(coefficient, ref) for ref, coefficient in gathered.items() if coefficient != 0]
+    if len(items) > 1:
+        if any(ref[0].kind == "iota" for _, ref in items):
+            items = list(fold(universe, items, extents))
+        items = join_windows(universe, items, extents)
+    elif items and items[0][1][0].kind == "iota":
+        items = list(fold(universe, items, extents))
+    if len(items) > 1:
+        items.sort(key=order)
+        if len(items) > _TERMS:
+            raise Budget(f"a sum of more than {_TERMS} different terms")
+    return tuple(items)
+
+
+def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
+    """Terms that differ in a window of one sum, as few windows as possible; complements of masks included."""
+    groups: dict[tuple[Any, ...], list[Term]] = {}
+    for term in items:
+        ref = term[1]
+        if ref[3] and ref[0].kind == "product":
+            groups.setdefault((ref[0], ref[1], ref[2]), []).append(term)
+    if not groups:
+        return items
+    changed = False
+    out = [term for term in items if not (term[1][3] and term[1][0].kind == "product")]
+    for (kernel, offsets, dims), group in groups.items():
+        if len(group) > 1:
+            windows = _stepped({term[1][3]: term[0] for term in group})
+            group = [(coefficient, (kernel, offsets, dims, window)) for window, coefficient in windows.items()]
+            changed = True
+        out += group
+    if changed:
+        gathered: dict[Ref, Number] = {}
+        for coefficient, ref in out:
+            gathered[ref] = gathered.get(ref, 0) + coefficient
+        out = [(coefficient, ref) for ref, coefficient in gathered.items() if coefficient != 0]
+    return out
+
+
+def _stepped(windows: dict[Window, Number]) -> dict[Window, Number]:
+    """Coefficients as a step function over each reduced axis in turn: disjoint windows, none of which could be joined."""
+    axes = len(next(iter(windows)))
+    changed = True
+    while changed and len(windows) > 1:
+        changed = False
+        for axis in range(axes):
+            rows: dict[tuple[Any, ...], list[tuple[int, int, Number]]] = {}
+            for window, coefficient in windows.items():
+                rows.setdefault((*window[:axis], *window[axis + 1 :]), []).append((*window[axis], coefficient))
+            fresh: dict[Window, Number] = {}
+            for rest, steps in rows.items():
+                for low, high, coefficient in _steps(steps) if len(steps) > 1 else steps:
+                    fresh[(*rest[:axis], (low, high), *rest[axis:])] = coefficient
+            if fresh != windows:
+                changed = True
+                windows = fresh
+    return windows
+
+
+def _steps(steps: list[tuple[int, int, Number]]) -> list[tuple[int, int, Number]]:
+    change: dict[int, Number] = {}
+    for low, high, coefficient in steps:
+        change[low] = change.get(low, 0) + coefficient
+        change[high] = change.get(high, 0) - coefficient
+    out: list[tuple[int, int, Number]] = []
+    level: Number = 0
+    start = 0
+    for place in sorted(change):
+        if change[place] == 0:
+            continue
+        if level:
+            out.append((start, place, level))
+        level += change[place]
+        start = place
+    return out
+
+
+def fold(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -> Terms:
+    """All index terms and the constant as one multiple of one affine index, plus what is left of the constant."""
+    mine = [(c, ref) for c, ref in terms if ref[0].kind == "iota"]
+    rest = [(c, ref) for c, ref in terms if ref[0].kind not in ("iota", "one")]
+    start = sum((c for c, ref in terms if ref[0].kind == "one"), start=0)
+    sizes, dims, used = refine([ref for _, ref in mine], extents)
+    strides: dict[int, Number] = {}
+    for (c, ref), steps in zip(mine, used, strict=True):
+        start += c * ref[1][0]
+        for _, digit, stride in steps:
+            strides[digit] = strides.get(digit, 0) + c * stride
+    live = {digit: Fraction(stride) for digit, stride in strides.items() if stride}
+    if not live:
+        return (*rest, *constant(universe, start, extents))
+    unit = Fraction(gcd(*(s.numerator for s in live.values())))
+    bottom = 1
+    for stride in live.values():
+        bottom = bottom * stride.denominator // gcd(bottom, stride.denominator)
+    unit = Fraction(gcd(*(int(s * bottom) for s in live.values())), bottom)
+    offset = floor(Fraction(start) / unit)
+    left = start - unit * offset
+    digits = tuple(joined([(0, int(live[d] / unit), sizes[d]) if d in live else (-1, 0, sizes[d]) for d in ds]) for ds in dims)
+    whole = int(unit) if unit.denominator == 1 else unit
+    return (*rest, (whole, (universe.iota, (offset,), digits, ())), *constant(universe, left, extents))
+
+
+def scaled(universe: Universe, terms: Terms, factor: Number, extents: tuple[int, ...]) -> Terms:
+    """Every coefficient times a number."""
+    if factor == 1 or not terms:
+        return terms
+    if factor == 0:
+        return ()
+    out = [(coefficient * factor, ref) for coefficient, ref in terms]
+    return normalise(universe, out, extents) if any(ref[0].kind == "iota" for _, ref in out) else tuple(out)
+
+
+def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[Number, Ref]:
+    """The terms as a multiple of one reference: itself for one term, a sum kernel for several."""
+    if not terms:
+        return 0, (universe.one, (), tuple(map(repeat, extents)), ())
+    if len(terms) == 1:
+        return terms[0]
+    sizes, dims, used = refine([ref for _, ref in terms], extents)
+    lead = min(terms, key=lambda term: (term[1][0].kind == "one", term[1][0].id, term[1][1], abs(term[0]), term[0]))[0]
+    parts = []
+    for (coefficient, ref), steps in zip(terms, used, strict=True):
+        own: Number = Fraction(coefficient) / lead if lead != 1 else coefficient
+        parts.append(Part(ref[0], own, ref[3], list(ref[1]), steps))
+    return lead, build(universe, "sum", (), parts, sizes, dims, set())
+
+
+def opened(ref: Ref) -> Terms | None:
+    """The terms of a reference to a sum kernel."""
+    out = []
+    for factor in ref[0].factors:
+        part = through(ref, factor)
+        if part is None:
+            return None
+        out.append((factor[1], part))
+    return tuple(out)  # type: ignore[arg-type]
+
+
+def indicator(ref: Ref) -> bool:
+    """Whether a reference is 0 or 1 everywhere: a truth value, a mask, a one-hot."""
+    kernel = ref[0]
+    if kernel.truth:
+        return True
+    return kernel.kind == "product" and is_mask(kernel)
+
+
+def is_mask(kernel: Kernel) -> bool:
+    """A product of truths whose sums only run over the column of one one-hot each."""
+    free = len(kernel.shape)
+    seen: dict[int, int] = {}
+    for part, power, _, _, steps in kernel.factors:
+        if not part.truth or power != 1:
+            return False
+        for axis, label, stride in steps:
+            if label >= free:
+                if part.kind != "onehot" or axis != len(part.shape) - 1 or abs(stride) != 1:
+                    return False
+                seen[label] = seen.get(label, 0) + 1
+    return all(count == 1 for count in seen.values())
+
+
+def selector(terms: Terms) -> bool:
+    """One term through which the other operand of a product is seen linearly, term by term: a mask or a one-hot."""
+    return len(terms) == 1 and indicator(terms[0][1])
+
+
+def times(
+    universe: Universe,
+    a: Terms,
+    b: Terms,
+    extents: tuple[int, ...],
+    summed: tuple[int, ...] = (),
+) -> Terms:
+    """The product of two sums, summed over some dims, which are dropped.
+
+    A sum stays one factor unless it is a sum of masks or of windows of one reduction, or the other side only selects: distributing always would
+    grow without bound.
+    """
+    if not a or not b:
+        return ()
+    if not summed:
+        for one, other in ((a, b), (b, a)):
+            if len(one) == 1 and one[0][1][0].kind == "one":
+                return scaled(universe, other, one[0][0], extents)
+    for one, other in ((a, b), (b, a)):
+        if len(one) > 1 and _spreads(universe, one, other):
+            out: list[Term] = []
+            for term in one:
+                out += times(universe, (term,), other, extents, summed)
+            kept = tuple(size for dim, size in enumerate(extents) if dim not in summed) if summed else extents
+            return normalise(universe, out, kept)
+    factor, first = close(universe, a, extents)
+    second_factor, second = close(universe, b, extents)
+    coefficient, ref = multiply(universe, [(first, 1), (second, 1)], extents, summed)
+    return reopened(universe, coefficient * factor * second_factor, ref)
+
+
+def _spreads(universe: Universe, one: Terms, other: Terms) -> bool:
+    if len(one) > _SPREAD:
+        return False
+    if selector(other) or all(indicator(ref) or ref[0].kind == "one" for _, ref in one):
+        return True
+    if universe.expand > 1 and len(one) * len(other) <= universe.expand:
+        return True
+    first = one[0][1]
+    return all(ref[0] is first[0] and ref[1] == first[1] and ref[2] == first[2] for _, ref in one)
+
+
+def reopened(universe: Universe, coefficient: Number, ref: Ref) -> Terms:
+    """A product's result as terms; a sum that was left alone is a sum again."""
+    if coefficient == 0:
+        return ()
+    if ref[0].kind == "sum":
+        terms = opened(ref)
+        if terms is not None:
+            extents = tuple(_size(digits) for digits in ref[2])
+            return normalise(universe, [(coefficient * c, part) for c, part in terms], extents)
+    if ref[0].kind == "iota":
+        return fold(universe, [(coefficient, ref)], tuple(_size(digits) for digits in ref[2]))
+    return ((coefficient, ref),)
+
+
+def _size(digits: tuple[tuple[int, int, int], ...]) -> int:
+    size = 1
+    for digit in digits:
+        size *= digit[2]
+    return size
+
+
+def summed_over(universe: Universe, terms: Terms, extents: tuple[int, ...], dims: tuple[int, ...]) -> Terms:
+    """Every term summed over dims, which are dropped."""
+    out: list[Term] = []
+    for coefficient, ref in terms:
+        factor, result = multiply(universe, [(ref, 1)], extents, dims)
+        out += reopened(universe, coefficient * factor, result)
+    kept = tuple(size for dim, size in enumerate(extents) if dim not in dims)
+    return normalise(universe, out, kept)
+
+
+def powered(universe: Universe, terms: Terms, exponent: Number, extents: tuple[int, ...]) -> Terms:
+    """The terms to a rational power."""
+    if exponent == 0:
+        return constant(universe, 1, extents)
+    coefficient, ref = close(universe, terms, extents)
+    if coefficient == 0:
+        if exponent < 0:
+            raise Unsupported("a division by zero")
+        return ()
+    items: list[tuple[Ref, Number]] = [(ref, exponent)]
+    factor: Number
+    if Fraction(exponent).denominator == 1:
+        factor = Fraction(coefficient) ** int(exponent)
+    elif coefficient > 0:
+        factor, primes = number_power(universe, coefficient, exponent, extents)
+        items += primes
+    else:
+        raise_on_constant(ref)
+        sizes, dims, used = refine([ref], extents)
+        part = Part(ref[0], coefficient, ref[3], list(ref[1]), used[0])
+        items = [(build(universe, "sum", (), [part], sizes, dims, set()), exponent)]
+        factor = 1
+    more, result = multiply(universe, items, extents)
+    return reopened(universe, more * factor, result)
+
+
+def raise_on_constant(ref: Ref) -> None:
+    """Refuse a root of a negative number."""
+    if ref[0].kind == "one":
+        raise Unsupported("a root of a negative number")
+
+
+def exact(value: float | Fraction | int) -> Number:
+    """The number a literal stands for: the simplest fraction that rounds to it."""
+    if isinstance(value, int):
+        return value
+    fraction = Fraction(value)
+    if fraction.denominator == 1:
+        return int(fraction)
+    if fraction.denominator > 1 << 24:
+        simple = fraction.limit_denominator(1 << 24)
+        if abs(simple - fraction) <= abs(fraction) / 10**15:
+            return int(simple) if simple.denominator == 1 else simple
+    return fraction
+
+
+__all__ = ["UNBOUNDED", "close", "constant", "exact", "normalise", "powered", "scaled", "summed_over", "times"]

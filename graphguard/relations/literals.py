@@ -1,0 +1,157 @@
+"""Known tensors as values: index arithmetic where the elements show it, pieces where they are few, a table where they are many."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+
+from graphguard.relations.algebra import Kind
+from graphguard.relations.functions import minus_infinity, truth
+from graphguard.relations.functions import elementwise
+from graphguard.relations.kernels import Ref, Terms, Universe
+from graphguard.relations.linear import constant, exact, fold, normalise
+from graphguard.relations.values import Box, NormalValue, Piece, box_of, extents_of, merged, single
+from graphguard.relations.windows import joined, whole
+
+_RUNS: Final = 128  # constant runs that are written out as pieces
+
+
+def kind_of(elements: np.ndarray) -> Kind:
+    """The kind of an array."""
+    if elements.dtype.kind == "b":
+        return "bool"
+    return "int" if elements.dtype.kind in "iu" else "float"
+
+
+def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
+    """The value of a known tensor."""
+    shape = elements.shape
+    kind = kind_of(elements)
+    if elements.size == 0:
+        return single(shape, kind, ())
+    data = elements.astype(np.float64)
+    if not np.isnan(data).any() and not np.isposinf(data).any():
+        terms = _uniform(universe, data) or _affine(universe, data) or _triangle(universe, data)
+        if terms is not None:
+            return single(shape, kind, terms)
+        pieces = _pieces(universe, data)
+        if pieces is not None:
+            return NormalValue(shape, kind, pieces)
+    return single(shape, kind, ((1, _table(universe, elements, kind)),))
+
+
+def _number(universe: Universe, value: float, extents: tuple[int, ...]) -> Terms:
+    if value == -np.inf:
+        return minus_infinity(universe, extents)
+    return constant(universe, exact(float(value)), extents)
+
+
+def _uniform(universe: Universe, data: np.ndarray) -> Terms | None:
+    first = data.flat[0]
+    return _number(universe, first, data.shape) if (data == first).all() else None
+
+
+def _affine(universe: Universe, data: np.ndarray) -> Terms | None:
+    """Integers that grow by a constant step along every dim."""
+    if not np.isfinite(data).all() or data.flat[0] != int(data.flat[0]):
+        return None
+    start = int(data.flat[0])
+    model = np.full(data.shape, float(start))
+    dims = []
+    for dim, size in enumerate(data.shape):
+        if size == 1:
+            dims.append(())
+            continue
+        at = [0] * data.ndim
+        at[dim] = 1
+        step = data[tuple(at)] - start
+        if step != int(step):
+            return None
+        model += (np.arange(size) * step).reshape([-1 if d == dim else 1 for d in range(data.ndim)])
+        dims.append(((0, int(step), size),) if step else ((-1, 0, size),))
+    if not (model == data).all():
+        return None
+    return fold(universe, [(1, (universe.iota, (start,), tuple(dims), ()))], data.shape)
+
+
+def _triangle(universe: Universe, data: np.ndarray) -> Terms | None:
+    """Two numbers on either side of a diagonal of the last two dims: a causal mask."""
+    if data.ndim < 2 or min(data.shape[-2:]) < 2:
+        return None
+    rows, columns = data.shape[-2:]
+    matrix = data.reshape(-1, rows, columns)
+    if not (matrix == matrix[:1]).all():
+        return None
+    low, high = matrix[0, -1, 0], matrix[0, 0, -1]
+    if low == high:
+        return None
+    changes = np.count_nonzero(matrix[0] == low, axis=1) - np.arange(rows)
+    inside = changes[(changes + np.arange(rows) > 0) & (changes + np.arange(rows) < columns)]
+    if inside.size == 0 or not (inside == inside[0]).all():
+        return None
+    shift = int(inside[0])
+    holds = np.tri(rows, columns, shift - 1, dtype=bool)
+    if not (np.where(holds, low, high) == matrix[0]).all():
+        return None
+    # column < row + shift
+    dims = (*(((-1, 0, s),) if s != 1 else () for s in data.shape[:-2]), ((0, 1, rows),), ((0, -1, columns),))
+    index: Ref = (universe.iota, (shift,), dims, ())
+    mask: Terms = ((1, truth(elementwise(universe, "gt0", (), 1, index))),)
+    return _either(universe, mask, float(low), float(high), data.shape)
+
+
+def _either(universe: Universe, mask: Terms, yes: float, no: float, extents: tuple[int, ...]) -> Terms:
+    from graphguard.relations.linear import times
+
+    other = normalise(universe, [*constant(universe, 1, extents), *((-c, ref) for c, ref in mask)], extents)
+    rows = [*times(universe, mask, _number(universe, yes, extents), extents), *times(universe, other, _number(universe, no, extents), extents)]
+    return normalise(universe, rows, extents)
+
+
+def _pieces(universe: Universe, data: np.ndarray) -> list[Piece] | None:
+    """Boxes of equal elements."""
+    boxes: list[tuple[Box, float]] = []
+
+    def walk(at: tuple[int, ...], part: np.ndarray) -> bool:
+        if (part == part.flat[0]).all():
+            boxes.append(((*((i, i + 1) for i in at), *box_of(part.shape)), float(part.flat[0])))
+            return len(boxes) <= _RUNS
+        return all(walk((*at, index), part[index]) for index in range(part.shape[0]))
+
+    if data.shape[0] > 4 * _RUNS or not walk((), data):
+        return None
+    return merged([(box, _number(universe, value, extents_of(box))) for box, value in boxes])
+
+
+def _table(universe: Universe, elements: np.ndarray, kind: Kind) -> Ref:
+    """A window onto a table that was seen before and holds these elements, or a table of its own."""
+    data = np.ascontiguousarray(elements)
+    name = f"literal:{hashlib.blake2b(data.tobytes(), digest_size=12).hexdigest()}:{data.dtype.str}"
+    for table, held in universe.tables:
+        found = _window(table.shape, held, data)
+        if found is not None:
+            dims = tuple(joined([(axis, 1, size)]) for axis, size in enumerate(data.shape))
+            return (table, found, dims, ())
+    kernel = universe.leaf(name, data.shape, kind)
+    kernel.kind = "literal"
+    universe.tables.append((kernel, data))
+    return whole(kernel)
+
+
+def _window(shape: tuple[int, ...], held: np.ndarray, data: np.ndarray) -> tuple[int, ...] | None:
+    """Where a table holds the elements as a block that is shorter in at most one dim."""
+    if held.ndim != data.ndim or held.dtype != data.dtype:
+        return None
+    shorter = [dim for dim in range(data.ndim) if shape[dim] != data.shape[dim]]
+    if len(shorter) > 1 or any(shape[dim] < data.shape[dim] for dim in shorter):
+        return None
+    if not shorter:
+        return (0,) * data.ndim if np.array_equal(held, data) else None
+    dim = shorter[0]
+    first = np.take(data, 0, axis=dim)
+    for at in range(shape[dim] - data.shape[dim] + 1):
+        if np.array_equal(np.take(held, at, axis=dim), first) and np.array_equal(np.take(held, range(at, at + data.shape[dim]), axis=dim), data):
+            return tuple(at if d == dim else 0 for d in range(data.ndim))
+    return None

@@ -1,0 +1,111 @@
+"""Masks: truth values as indicators, windows of one-hots, and case distinction over them."""
+
+from __future__ import annotations
+
+from graphguard.relations.kernels import UNBOUNDED, Factor, Number, Ref, Term, Terms, Universe
+from graphguard.relations.linear import constant, indicator, normalise, times
+from graphguard.relations.products import Product
+from graphguard.relations.windows import refine, repeat, through
+
+
+def split_mask(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[Ref, Number, Ref] | None:
+    """A product as a mask times a number times a rest without masks; None where there is no mask, or where a sum ties them together."""
+    kernel = ref[0]
+    if indicator(ref) and kernel.kind != "one":
+        sizes, dims, _ = refine([ref], extents)
+        return ref, 1, Product(universe, sizes, dims, set()).finish()[1]
+    if kernel.kind != "product":
+        return None
+    free = len(kernel.shape)
+    mine = [factor for factor in kernel.factors if factor[0].truth and factor[1] == 1]
+    rest = [factor for factor in kernel.factors if not (factor[0].truth and factor[1] == 1)]
+    if not mine or not rest:
+        return None
+    if _bound(mine, free) & _bound(rest, free):
+        return None
+    sizes, dims, used = refine([ref], extents)
+    first = Product(universe, list(sizes), dims, set())
+    first.include(mine, free, 1, ref[3], list(ref[1]), list(used[0]), only=_bound(mine, free))
+    second = Product(universe, list(sizes), dims, set())
+    second.include(rest, free, 1, ref[3], list(ref[1]), list(used[0]), only=_bound(rest, free))
+    (a, mask), (b, other) = first.finish(), second.finish()
+    if a != 1 or not indicator(mask):
+        return None
+    return mask, b, other
+
+
+def _bound(factors: list[Factor], free: int) -> set[int]:
+    return {label for factor in factors for _, label, _ in factor[4] if label >= free}
+
+
+def cases(universe: Universe, terms: Terms, extents: tuple[int, ...], depth: int = 3) -> list[tuple[Terms, Terms]]:
+    """The terms by cases over the masks in them: pairs of a guard (0 or 1, the guards sum to 1) and mask-free terms."""
+    for _, ref in terms:
+        parts = split_mask(universe, ref, extents)
+        if parts is None or depth == 0:
+            continue
+        mask = parts[0]
+        holds, fails = [], []
+        for coefficient, other in terms:
+            own = split_mask(universe, other, extents)
+            if own is not None and own[0] == mask:
+                holds.append((coefficient * own[1], own[2]))
+            else:
+                holds.append((coefficient, other))
+                fails.append((coefficient, other))
+        yes: Terms = ((1, mask),)
+        no = normalise(universe, [*constant(universe, 1, extents), (-1, mask)], extents)
+        out = []
+        for guard, side in ((yes, holds), (no, fails)):
+            for inner, value in cases(universe, normalise(universe, side, extents), extents, depth - 1):
+                both = times(universe, guard, inner, extents)
+                if both:
+                    out.append((both, value))
+        return out
+    return [(constant(universe, 1, extents), terms)]
+
+
+def mask_range(ref: Ref) -> tuple[Ref, int, int] | None:
+    """For a mask ``low <= index < high``: a reference to the one-hot's column 0 as its identity, and the bounds."""
+    kernel = ref[0]
+    if kernel.kind == "onehot":
+        column = len(kernel.shape) - 1
+        if any(axis == column for digits in ref[2] for axis, _, _ in digits):
+            return None
+        at = ref[1][column]
+        return (kernel, (*ref[1][:column], 0), ref[2], ref[3]), at, at + 1
+    if kernel.kind != "product" or len(kernel.factors) != 1 or len(kernel.reduced) != 1:
+        return None
+    part, _, window, base, steps = kernel.factors[0]
+    if part.kind != "onehot":
+        return None
+    column = len(part.shape) - 1
+    free = len(kernel.shape)
+    if [(axis, stride) for axis, label, stride in steps if label >= free] != [(column, 1)] or any(a == column for a, L, _ in steps if L < free):
+        return None
+    low, high = ref[3][0]
+    inner = through((kernel, ref[1], ref[2], ref[3]), (part, 1, window, (*base[:column], 0), tuple(s for s in steps if s[0] != column)))
+    return None if inner is None else (inner, low + base[column], high + base[column])
+
+
+def hot(universe: Universe, base: Ref, column: Ref, extents: tuple[int, ...], summed: bool = False) -> list[Term]:
+    """1 where an integer reference equals an affine index ``column`` (a reference to iota); with ``summed`` the last dim is summed away."""
+    kernel = universe.one_hot(base[0], base[3])
+    last = len(kernel.shape) - 1
+    sizes, dims, used = refine([base, column], extents)
+    expressions = [*used[0], *((last, digit, stride) for _, digit, stride in used[1])]
+    product = Product(universe, sizes, dims[:-1] if summed else dims, set(dims[-1]) if summed else set())
+    product.push(kernel, 1, (), [*base[1], column[1][0]], expressions)
+    coefficient, ref = product.finish()
+    return [(coefficient, ref)] if coefficient else []
+
+
+def between(universe: Universe, base: Ref, low: int, high: int, extents: tuple[int, ...]) -> Terms:
+    """The mask ``low <= base < high``, as a window of a sum of one-hots; unbounded ends are half of ``UNBOUNDED``."""
+    low, high = max(low, -UNBOUNDED // 2), min(high, UNBOUNDED // 2)
+    if low >= high:
+        return ()
+    size = high - low
+    widened = (base[0], base[1], (*base[2], repeat(size)), base[3])
+    column: Ref = (universe.iota, (low,), (*map(repeat, extents), ((0, 1, size),) if size != 1 else ()), ())
+    return tuple(hot(universe, widened, column, (*extents, size), summed=True))

@@ -1,0 +1,275 @@
+"""The algebra that proves: values in normal form, so that equal values of the specification and the ranks become equal data.
+
+See docs/engine.md for what each construct denotes and why equality of normal forms is sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from graphguard.relations import contraction, functions, layout
+from graphguard.relations.algebra import Kind, Scalar, Unsupported
+from graphguard.relations.closed import opaque
+from graphguard.relations.denotation import known_elements
+from graphguard.relations.integers import check_range, compared, divided, one_hot
+from graphguard.relations.kernels import Number, Terms, Universe
+from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
+from graphguard.relations.literals import literal
+from graphguard.relations.values import NormalValue, Piece, act_on, aligned, merged, pointwise, scaled_value, single
+from graphguard.relations.windows import joined, whole
+
+_KNOWN = 65536
+
+
+class NormalForm:
+    """The algebra of normal forms over one universe of kernels."""
+
+    def __init__(self, universe: Universe | None = None) -> None:
+        self.universe = universe or Universe()
+
+    # -- where values come from
+
+    def leaf(self, name: str, shape: tuple[int, ...], kind: Kind, low: int | None = None, high: int | None = None) -> NormalValue:
+        """An unknown; see :class:`~graphguard.relations.algebra.Algebra` for this and what follows."""
+        kernel = self.universe.leaf(name, shape, kind)
+        if kernel.range is None and low is not None and high is not None:
+            kernel.range = (low, high)
+        fact = self.universe.facts.get(name)
+        if fact is not None and kernel.range is None:
+            kernel.range = fact
+        return single(shape, kind, ((1, whole(kernel)),))
+
+    def literal(self, elements: np.ndarray) -> NormalValue:
+        """A known tensor."""
+        return literal(self.universe, np.asarray(elements))
+
+    def full(self, shape: tuple[int, ...], value: Scalar, kind: Kind) -> NormalValue:
+        """One known number everywhere."""
+        if value == float("-inf"):
+            return single(shape, kind, functions.minus_infinity(self.universe, shape))
+        if isinstance(value, float) and (value != value or value == float("inf")):
+            raise Unsupported("a constant that is infinite or not a number")
+        return single(shape, kind, constant(self.universe, exact(value), shape))
+
+    def iota(self, extent: int) -> NormalValue:
+        """0, 1, ..., extent - 1."""
+        terms = fold(self.universe, [(1, (self.universe.iota, (0,), (((0, 1, extent),) if extent != 1 else (),), ()))], (extent,))
+        return single((extent,), "int", terms)
+
+    def known(self, v: NormalValue) -> np.ndarray | None:
+        """The elements of a value without unknowns."""
+        size = 1
+        for dim in v.shape:
+            size *= dim
+        return known_elements(v) if size <= _KNOWN else None
+
+    def random(self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind) -> NormalValue:
+        """The outcome of a random draw, an unknown of its own."""
+        kernel = self.universe.leaf(f"{name}{attributes!r} drawn as {draw[0]}#{draw[1]}", shape, kind)
+        return single(shape, kind, ((1, whole(kernel)),))
+
+    # -- layout
+
+    def reshape(self, v: NormalValue, shape: tuple[int, ...]) -> NormalValue:
+        """Row-major order kept."""
+        return layout.reshape(v, tuple(shape))
+
+    def permute(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
+        """Dims in another order."""
+        return layout.permute(v, dims)
+
+    def slice(self, v: NormalValue, dim: int, start: int, stop: int, step: int = 1) -> NormalValue:
+        """A range of one dim."""
+        return layout.slice_dim(v, dim, start, stop, step)
+
+    def flip(self, v: NormalValue, dim: int) -> NormalValue:
+        """Reverse order along a dim."""
+        return layout.flip(v, dim)
+
+    def concat(self, vs: Sequence[NormalValue], dim: int) -> NormalValue:
+        """Joined along a dim."""
+        return layout.concat(vs, dim)
+
+    def expand(self, v: NormalValue, shape: tuple[int, ...]) -> NormalValue:
+        """Broadcast."""
+        return layout.expand(v, tuple(shape))
+
+    # -- arithmetic
+
+    def add(self, vs: Sequence[NormalValue]) -> NormalValue:
+        """The sum."""
+        if len(vs) == 1:
+            return vs[0]
+        universe = self.universe
+
+        def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
+            return normalise(universe, [term for row in rows for term in row], sizes)
+
+        return pointwise(vs, _numeric(vs), act)
+
+    def scale(self, v: NormalValue, factor: Scalar) -> NormalValue:
+        """A multiple."""
+        if isinstance(factor, float) and not np.isfinite(factor):
+            raise Unsupported("a product with infinity")
+        number = exact(factor)
+        kind: Kind = v.kind if number.denominator == 1 and not isinstance(factor, float) else "float"
+        return scaled_value(self.universe, v, number, kind)
+
+    def multiply(self, a: NormalValue, b: NormalValue) -> NormalValue:
+        """The elementwise product."""
+        return pointwise([a, b], _numeric([a, b]), lambda rows, sizes: times(self.universe, rows[0], rows[1], sizes))
+
+    def power(self, v: NormalValue, exponent: Fraction) -> NormalValue:
+        """A rational power."""
+        number: Number = int(exponent) if exponent.denominator == 1 else exponent
+        kind: Kind = v.kind if exponent.denominator == 1 and exponent >= 0 else "float"
+        return self._each(v, kind, lambda terms, sizes: powered(self.universe, terms, number, sizes))
+
+    def exp(self, v: NormalValue) -> NormalValue:
+        """The exponential."""
+        return self._each(v, "float", lambda terms, sizes: functions.exponential(self.universe, terms, sizes))
+
+    def log(self, v: NormalValue) -> NormalValue:
+        """The natural logarithm."""
+        return self._each(v, "float", lambda terms, sizes: functions.logarithm(self.universe, terms, sizes))
+
+    def sum(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
+        """Summed over dims."""
+        return contraction.total(self.universe, v, tuple(dims)) if dims else v
+
+    def contract(self, operands: Sequence[tuple[NormalValue, str]], out: str) -> NormalValue:
+        """An Einstein summation."""
+        return contraction.product(self.universe, operands, out)
+
+    def maximum(self, a: NormalValue, b: NormalValue) -> NormalValue:
+        """The elementwise larger one."""
+        return pointwise([a, b], _numeric([a, b]), lambda rows, sizes: functions.larger(self.universe, rows, sizes))
+
+    def max_over(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
+        """The largest over dims."""
+        return contraction.maximum_over(self.universe, v, tuple(dims)) if dims else v
+
+    # -- integers
+
+    def floor_divide(self, v: NormalValue, divisor: int) -> NormalValue:
+        """The floor of a quotient."""
+        return self._each(v, "int", lambda terms, sizes: self._divided(terms, divisor, sizes)[0])
+
+    def remainder(self, v: NormalValue, divisor: int) -> NormalValue:
+        """What the floor leaves."""
+        return self._each(v, "int", lambda terms, sizes: self._divided(terms, divisor, sizes)[1])
+
+    def _divided(self, terms: Terms, divisor: int, sizes: tuple[int, ...]) -> tuple[Terms, Terms]:
+        exactly = divided(self.universe, terms, divisor, sizes)
+        if exactly is not None:
+            return exactly
+        floor = functions.applied(self.universe, "floor_divide", (divisor,), [terms], "int", sizes)
+        rest = normalise(self.universe, [*terms, *((-divisor * c, ref) for c, ref in floor)], sizes)
+        return floor, rest
+
+    def one_hot(self, index: NormalValue, extent: int, checked: bool = False) -> NormalValue:
+        """1 where the last coordinate equals the index."""
+        shape = (*index.shape, extent)
+        if 0 in shape:
+            return single(shape, "float", ())
+        if checked:
+            for box, terms in index.pieces:
+                check_range(self.universe, terms, tuple(high - low for low, high in box), extent)
+        pieces: list[Piece] = []
+        for box, terms in index.pieces:
+            for inner, result in act_on(box, [terms], lambda rows, sizes: one_hot(self.universe, rows[0], sizes, extent, 0)):
+                pieces.append(((*inner, (0, extent)), result))
+        return NormalValue(shape, "float", merged(pieces), (*index.grid, (extent,)))
+
+    def lookup(self, table: NormalValue, index: NormalValue) -> NormalValue:
+        """``table[index]``."""
+        hot = self.one_hot(index, table.shape[0], checked=True)
+        letters = "abcdefghijklmnopqrstuvwxyz"
+        rows = letters[: len(index.shape)]
+        rest = letters[len(rows) + 1 : len(rows) + len(table.shape)]
+        line = letters[len(rows)]
+        return self.contract([(hot, rows + line), (table, line + rest)], rows + rest)
+
+    # -- truth
+
+    def compare(self, relation: Literal["lt", "le", "eq"], a: NormalValue, b: NormalValue) -> NormalValue:
+        """The truth of a relation."""
+        integral = a.kind != "float" and b.kind != "float"
+        return pointwise([a, b], "bool", lambda rows, sizes: compared(self.universe, relation, rows[0], rows[1], sizes, integral))
+
+    def logical_not(self, v: NormalValue) -> NormalValue:
+        """Negation."""
+
+        def act(terms: Terms, sizes: tuple[int, ...]) -> Terms:
+            return normalise(self.universe, [*constant(self.universe, 1, sizes), *((-c, ref) for c, ref in terms)], sizes)
+
+        return self._each(v, "bool", act)
+
+    def logical_and(self, a: NormalValue, b: NormalValue) -> NormalValue:
+        """Conjunction."""
+        return pointwise([a, b], "bool", lambda rows, sizes: times(self.universe, rows[0], rows[1], sizes))
+
+    def logical_or(self, a: NormalValue, b: NormalValue) -> NormalValue:
+        """Disjunction."""
+
+        def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
+            both = times(self.universe, rows[0], rows[1], sizes)
+            return normalise(self.universe, [*rows[0], *rows[1], *((-c, ref) for c, ref in both)], sizes)
+
+        return pointwise([a, b], "bool", act)
+
+    def number(self, v: NormalValue, kind: Literal["int", "float"]) -> NormalValue:
+        """A value as a number of a kind."""
+        if v.kind == kind:
+            return v
+        if v.kind == "float":
+            return self._each(v, "int", lambda terms, sizes: functions.applied(self.universe, "trunc", (), [terms], "int", sizes))
+        return NormalValue(v.shape, kind, v.pieces, v.grid)
+
+    def where(self, condition: NormalValue, a: NormalValue, b: NormalValue) -> NormalValue:
+        """A choice by a truth value."""
+        universe = self.universe
+
+        def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
+            if rows[1] == rows[2]:
+                return rows[1]
+            no = normalise(universe, [*constant(universe, 1, sizes), *((-c, ref) for c, ref in rows[0])], sizes)
+            chosen = [*times(universe, rows[0], rows[1], sizes), *times(universe, no, rows[2], sizes)]
+            return normalise(universe, chosen, sizes)
+
+        kind: Kind = a.kind if a.kind == b.kind else _numeric([a, b])
+        return pointwise([condition, a, b], kind, act)
+
+    # -- what stays closed
+
+    def apply(self, name: str, attributes: tuple[object, ...], vs: Sequence[NormalValue], kind: Kind) -> NormalValue:
+        """An elementwise function known by its name."""
+        names = tuple(map(str, attributes))
+        return pointwise(list(vs), kind, lambda rows, sizes: functions.applied(self.universe, name, names, rows, kind, sizes))
+
+    def opaque(
+        self,
+        name: str,
+        attributes: tuple[object, ...],
+        operands: Sequence[tuple[NormalValue, str]],
+        out: str,
+        out_shape: tuple[int, ...],
+        kind: Kind,
+    ) -> NormalValue:
+        """A function known by its name, batched over shared lower-case letters."""
+        return opaque(self.universe, name, tuple(map(str, attributes)), operands, out, out_shape, kind)
+
+    def _each(self, v: NormalValue, kind: Kind, act: Callable[[Terms, tuple[int, ...]], Terms]) -> NormalValue:
+        return pointwise([v], kind, lambda rows, sizes: act(rows[0], sizes))
+
+
+def _numeric(values: Sequence[NormalValue]) -> Kind:
+    """The kind of a sum or a product."""
+    return "float" if any(value.kind == "float" for value in values) else "int"
+
+
+__all__ = ["NormalForm", "aligned", "joined"]

@@ -1,0 +1,290 @@
+"""Products: sums over reduced digits of products of powers, brought to a normal form before the kernel is built.
+
+Matrix products, means, divisions, softmax and attention all become this one construct.  Nested products are flattened (so that association and
+order do not matter), equal factors gather their powers, and equalities of indices are solved.  Side condition: what is divided by is not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.building import Part, build
+from graphguard.relations.kernels import UNBOUNDED, Digit, Expression, Factor, Kernel, Number, Ref, Universe, Window
+from graphguard.relations.selection import solve_selections
+from graphguard.relations.windows import joined, refine
+
+_INLINED: Final = 16  # a product of more factors stays one factor of the products it enters
+_POWERS: Final = 4  # whole powers of a reduced product up to this are written out
+
+
+class Product:
+    """A product under construction: parts over digits, some of them summed."""
+
+    __slots__ = ("coefficient", "dims", "parts", "reduced", "sizes", "universe")
+
+    def __init__(self, universe: Universe, sizes: list[int], dims: list[list[int]], reduced: set[int]) -> None:
+        self.universe = universe
+        self.sizes = sizes
+        self.dims = dims
+        self.reduced = reduced
+        self.parts: list[Part] = []
+        self.coefficient: Number = 1
+
+    def push(self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]) -> None:
+        """Multiply by a power of a kernel; products are opened where that is exact."""
+        if kernel.kind == "one":
+            return
+        if kernel.kind != "product" or len(kernel.factors) > _INLINED:
+            self.parts.append(Part(kernel, power, window, offsets, expressions))
+        elif power == 1 or (not kernel.reduced and (power.denominator == 1 or _positive(kernel))):
+            self.include(kernel.factors, len(kernel.shape), power, window, offsets, expressions)
+        elif power.denominator == 1 and 1 < power <= _POWERS:
+            for _ in range(int(power)):
+                self.include(kernel.factors, len(kernel.shape), 1, window, offsets, expressions)
+        elif kernel.reduced and power.denominator == 1:
+            self._push_reduced(kernel, power, window, offsets, expressions)
+        else:
+            self.parts.append(Part(kernel, power, window, offsets, expressions))
+
+    def include(
+        self,
+        factors: Iterable[Factor],
+        free: int,
+        power: Number,
+        window: Window,
+        offsets: list[int],
+        expressions: list[Expression],
+        only: set[int] | None = None,
+        raw: bool = False,
+    ) -> None:
+        """Multiply by factors over labels, whose reduced labels (those in ``only``) become summed digits; ``raw`` opens none."""
+        bound: dict[int, tuple[int, int]] = {}
+        for index, (low, high) in enumerate(window):
+            if only is not None and free + index not in only:
+                continue
+            bound[free + index] = (len(self.sizes), low)
+            self.reduced.add(len(self.sizes))
+            self.sizes.append(high - low)
+        for kernel, own, inner, base, steps in factors:
+            moved, composed = compose(base, steps, offsets, expressions, free, bound)
+            if raw:
+                self.parts.append(Part(kernel, own, inner, moved, composed))
+            else:
+                self.push(kernel, own * power, inner, moved, composed)  # type: ignore[operator]
+
+    def _push_reduced(self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]) -> None:
+        """(a * sum b)^-n is a^-n * (sum b)^-n: take out what does not take part in the sum."""
+        apart = _separated(self.universe, kernel, window)
+        if apart is None:
+            self.parts.append(Part(kernel, power, window, offsets, expressions))
+            return
+        coefficient, outside, rest = apart
+        self.coefficient *= Fraction(coefficient) ** int(power) if coefficient != 1 else 1
+        self.include(outside, len(kernel.shape), power, (), offsets, expressions)
+        inner, base, dims, inner_window = rest
+        moved = list(base)
+        composed: list[Expression] = []
+        for label, digits in enumerate(dims):
+            if digits and digits[0][0] >= 0:
+                axis, stride, _ = digits[0]
+                moved[axis] += offsets[label] * stride
+                composed += [(axis, digit, step * stride) for other, digit, step in expressions if other == label]
+        self.parts.append(Part(inner, power, inner_window, moved, composed))
+
+    def finish(self) -> tuple[Number, Ref]:
+        """The coefficient and the reference; coefficient 0 when the product vanishes."""
+        while True:
+            self._drop_units()
+            self._gather()
+            outcome = solve_selections(self)
+            if outcome == "zero":
+                return 0, _nothing(self)
+            if outcome == "changed":
+                continue
+            again = [part for part in self.parts if part.payload == 1 and part.kernel.kind == "product" and len(part.kernel.factors) <= _INLINED]
+            if not again:
+                break
+            self.parts = [part for part in self.parts if part not in again]
+            for part in again:
+                self.push(part.kernel, 1, part.window, part.offsets, part.expressions)
+        self._count_unused()
+        return self.coefficient, self._reference()
+
+    def _drop_units(self) -> None:
+        unit = {digit for digit in self.reduced if self.sizes[digit] == 1}
+        if unit:
+            self.reduced -= unit
+            for part in self.parts:
+                part.expressions = [step for step in part.expressions if step[1] not in unit]
+
+    def _gather(self) -> None:
+        """Join equal factors; a truth value is its own square, a number's whole power is a coefficient."""
+        seen: dict[tuple[object, ...], Part] = {}
+        for part in self.parts:
+            shape = part.kernel.shape
+            steps = sorted(step for step in part.expressions if shape[step[0]] != 1)
+            part.expressions = steps
+            key = (part.kernel.id, tuple(part.offsets), tuple(steps), part.window)
+            old = seen.get(key)
+            if old is None:
+                seen[key] = part
+            else:
+                old.payload += part.payload
+        self.parts = []
+        for part in seen.values():
+            if part.kernel.truth and part.payload > 1:
+                part.payload = 1
+            if part.kernel.kind == "number":
+                whole = part.payload.numerator // part.payload.denominator
+                self.coefficient *= Fraction(int(part.kernel.name)) ** whole
+                part.payload -= whole
+            if part.payload != 0:
+                self.parts.append(part)
+
+    def _count_unused(self) -> None:
+        used = {digit for part in self.parts for _, digit, _ in part.expressions}
+        for digit in list(self.reduced):
+            if digit not in used:
+                if self.sizes[digit] > UNBOUNDED // 4:
+                    raise Unsupported("a sum over all integers")
+                self.coefficient *= self.sizes[digit]
+                self.reduced.discard(digit)
+
+    def _reference(self) -> Ref:
+        parts = self.parts
+        if not parts:
+            return _nothing(self)
+        if len(parts) == 1 and not self.reduced and parts[0].payload == 1:
+            direct = self._direct(parts[0])
+            if direct is not None:
+                return direct
+        kernel = build(self.universe, "product", (), parts, self.sizes, self.dims, self.reduced)
+        if kernel[0].kind == "product" and not kernel[0].truth:
+            kernel[0].truth = not kernel[0].reduced and all(f[0].truth and f[1] == 1 for f in kernel[0].factors)
+        return kernel
+
+    def _direct(self, part: Part) -> Ref | None:
+        where: dict[int, tuple[int, int]] = {}
+        for axis, digit, stride in part.expressions:
+            if digit in where:
+                return None
+            where[digit] = (axis, stride)
+        dims = tuple(joined([(*where.get(digit, (-1, 0)), self.sizes[digit]) for digit in digits]) for digits in self.dims)
+        return (part.kernel, tuple(part.offsets), dims, part.window)
+
+
+def compose(
+    base: tuple[int, ...],
+    steps: tuple[Expression, ...],
+    offsets: list[int],
+    expressions: list[Expression],
+    free: int,
+    bound: dict[int, tuple[int, int]],
+) -> tuple[list[int], list[Expression]]:
+    """A factor's map onto labels, followed by the labels' map onto digits; reduced labels become the digits in ``bound``."""
+    moved = list(base)
+    total: dict[tuple[int, int], int] = {}
+    for axis, label, stride in steps:
+        if label >= free:
+            digit, low = bound[label]
+            moved[axis] += low * stride
+            total[axis, digit] = total.get((axis, digit), 0) + stride
+        else:
+            moved[axis] += offsets[label] * stride
+            for other, digit, step in expressions:
+                if other == label:
+                    total[axis, digit] = total.get((axis, digit), 0) + step * stride
+    return moved, [(axis, digit, stride) for (axis, digit), stride in total.items() if stride]
+
+
+def _nothing(product: Product) -> Ref:
+    dims: list[tuple[Digit, ...]] = [joined([(-1, 0, product.sizes[d]) for d in digits]) for digits in product.dims]
+    return (product.universe.one, (), tuple(dims), ())
+
+
+def _positive(kernel: Kernel) -> bool:
+    """Whether every factor is known to be non-negative, so that fractional powers distribute."""
+    for factor in kernel.factors:
+        power = factor[1]
+        root = isinstance(power, Fraction) and power.denominator % 2 == 0
+        if not (root or factor[0].kind == "number" or (factor[0].kind == "function" and factor[0].name == "exp")):
+            return False
+    return True
+
+
+def _separated(universe: Universe, kernel: Kernel, window: Window) -> tuple[Number, list[Factor], Ref] | None:
+    """Factors of a reduced product outside its sum, and a reference (one dim per label) to the sum of the others."""
+    key = ("separated", kernel.id, window)
+    if key in universe.memo:
+        return universe.memo[key]  # type: ignore[return-value]
+    free = len(kernel.shape)
+    bound = _linked(kernel, free)
+    outside = [factor for index, factor in enumerate(kernel.factors) if index not in bound]
+    result = None
+    if outside:
+        sizes = list(kernel.shape)
+        product = Product(universe, sizes, [[label] for label in range(free)], set())
+        steps = [(label, label, 1) for label in range(free)]
+        product.include(
+            [kernel.factors[index] for index in sorted(bound)], free, 1, window, [0] * free, steps
+        )
+        coefficient, ref = product.finish()
+        if coefficient != 0 and all(len(digits) <= 1 for digits in ref[2]):
+            result = (coefficient, outside, ref)
+    universe.memo[key] = result  # type: ignore[assignment]
+    return result
+
+
+def _linked(kernel: Kernel, free: int) -> set[int]:
+    """Factors that touch a reduced label."""
+    return {i for i, factor in enumerate(kernel.factors) if any(label >= free for _, label, _ in factor[4])}
+
+
+def multiply(
+    universe: Universe, items: list[tuple[Ref, Number]], extents: tuple[int, ...], summed: tuple[int, ...] = ()
+) -> tuple[Number, Ref]:
+    """The product of powers of references over a tensor of the given extents, summed over some dims, which are dropped."""
+    sizes, dims, used = refine([ref for ref, _ in items], extents)
+    reduced = {digit for dim in summed for digit in dims[dim]}
+    kept = [digits for dim, digits in enumerate(dims) if dim not in summed] if summed else dims
+    product = Product(universe, sizes, kept, reduced)
+    for (ref, power), steps in zip(items, used, strict=True):
+        product.push(ref[0], power, ref[3], list(ref[1]), steps)
+    return product.finish()
+
+
+@lru_cache(maxsize=4096)
+def factorised(value: int) -> tuple[tuple[int, int], ...]:
+    """Prime factors of a positive integer with their exponents; a large cofactor is taken as it is."""
+    out = []
+    divisor = 2
+    while divisor * divisor <= value and divisor < 2000:
+        count = 0
+        while value % divisor == 0:
+            value //= divisor
+            count += 1
+        if count:
+            out.append((divisor, count))
+        divisor += 1 if divisor == 2 else 2
+    if value > 1:
+        out.append((value, 1))
+    return tuple(out)
+
+
+def number_power(universe: Universe, value: Number, power: Number, extents: tuple[int, ...]) -> tuple[Number, list[tuple[Ref, Number]]]:
+    """A positive number to a rational power, as a coefficient and powers of primes."""
+    coefficient: Number = 1
+    items: list[tuple[Ref, Number]] = []
+    dims = tuple(((-1, 0, size),) if size != 1 else () for size in extents)
+    for base, sign in ((value.numerator, 1), (value.denominator, -1)):
+        for prime, count in factorised(base):
+            exponent = Fraction(power) * count * sign
+            whole = exponent.numerator // exponent.denominator
+            coefficient *= Fraction(prime) ** whole
+            if exponent != whole:
+                items.append(((universe.prime(prime), (), dims, ()), exponent - whole))
+    return coefficient, items

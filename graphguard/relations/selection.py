@@ -1,0 +1,167 @@
+"""Index equalities inside products: one-hots and deltas under a sum are solved instead of kept.
+
+``sum over v of onehot(e)[v] * t[v]`` is a look-up, ``sum over v in [a, b) of onehot(e)[v]`` is the mask ``a <= e < b``, and a
+product of two one-hots of the same index says that their coordinates are equal.  Where a coordinate is a summed digit that equality is
+solved for it, exactly, whatever the windows are; where it is not, the factors stay.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from graphguard.relations.kernels import UNBOUNDED, Expression
+
+if TYPE_CHECKING:
+    from graphguard.relations.building import Part
+    from graphguard.relations.products import Product
+
+Outcome = Literal["zero", "changed", "same"]
+_Affine = tuple[int, tuple[tuple[int, int], ...]]  # constant, (digit, coefficient)
+
+
+def solve_selections(product: Product) -> Outcome:
+    """Solve one equality; to be called until it answers ``same``."""
+    hots = [part for part in product.parts if part.kernel.kind == "onehot" and part.payload == 1]
+    for part in product.parts:
+        if part.kernel.kind == "function" and part.kernel.name == "eq0" and part.kernel.factors[0][0].kind == "iota" and part.payload == 1:
+            outcome = _solve(product, part, (part.offsets[0], [(d, s) for _, d, s in part.expressions]))
+            if outcome != "same":
+                return outcome
+    for index, first in enumerate(hots):
+        for second in hots[index + 1 :]:
+            if first.kernel is second.kernel and _row(first) == _row(second):
+                outcome = _equate(product, first, second)
+                if outcome != "same":
+                    return outcome
+    for part in hots:
+        outcome = _mask(product, part)
+        if outcome != "same":
+            return outcome
+    return "same"
+
+
+def _row(part: Part) -> tuple[object, ...]:
+    """Which index a one-hot is of."""
+    last = len(part.kernel.shape) - 1
+    return (part.window, tuple(part.offsets[:-1]), tuple(sorted(step for step in part.expressions if step[0] != last)))
+
+
+def _column(part: Part) -> tuple[int, list[tuple[int, int]]]:
+    last = len(part.kernel.shape) - 1
+    return part.offsets[last], [(digit, stride) for axis, digit, stride in part.expressions if axis == last]
+
+
+def _equate(product: Product, first: Part, second: Part) -> Outcome:
+    """onehot(e)[p] * onehot(e)[q] is onehot(e)[p] where p = q, else 0."""
+    (a, left), (b, right) = _column(first), _column(second)
+    total: dict[int, int] = {}
+    for digit, stride in left:
+        total[digit] = total.get(digit, 0) + stride
+    for digit, stride in right:
+        total[digit] = total.get(digit, 0) - stride
+    difference = [(digit, stride) for digit, stride in total.items() if stride]
+    if not difference:
+        if a != b:
+            return "zero"
+        product.parts.remove(second)
+        return "changed"
+    low = a - b + sum(min(0, s * (product.sizes[d] - 1)) for d, s in difference)
+    high = a - b + sum(max(0, s * (product.sizes[d] - 1)) for d, s in difference)
+    if low > 0 or high < 0:
+        return "zero"
+    outcome = _solve(product, second, (a - b, difference))
+    if outcome == "same":
+        outcome = _solve(product, first, (a - b, difference))
+    return outcome
+
+
+def _solve(product: Product, redundant: Part, equation: tuple[int, list[tuple[int, int]]]) -> Outcome:
+    """Solve ``constant + sum = 0`` for a summed digit and drop the factor that said so."""
+    constant, terms = equation
+    if not terms:
+        if constant:
+            return "zero"
+        product.parts.remove(redundant)
+        return "changed"
+    later: tuple[int, _Affine] | None = None
+    for digit, stride in terms:
+        if digit not in product.reduced or abs(stride) != 1:
+            continue
+        rest = tuple((other, -step * stride) for other, step in terms if other != digit)
+        solution = (-constant * stride, rest)
+        low = solution[0] + sum(min(0, c * (product.sizes[d] - 1)) for d, c in rest)
+        high = solution[0] + sum(max(0, c * (product.sizes[d] - 1)) for d, c in rest)
+        if low >= product.sizes[digit] or high < 0:
+            return "zero"
+        if low >= 0 and high < product.sizes[digit]:
+            _substitute(product, redundant, digit, solution)
+            return "changed"
+        if len(rest) == 1 and abs(rest[0][1]) == 1 and rest[0][0] in product.reduced:
+            later = (digit, solution)
+    if later is None:
+        return "same"
+    digit, (base, ((other, sign),)) = later
+    size = product.sizes[digit]
+    low, high = (-base, size - base) if sign > 0 else (base - size + 1, base + 1)
+    low, high = max(low, 0), min(high, product.sizes[other])
+    if low >= high:
+        return "zero"
+    _narrow(product, other, low, high)
+    _substitute(product, redundant, digit, (base + sign * low, ((other, sign),)))
+    return "changed"
+
+
+def _narrow(product: Product, digit: int, low: int, high: int) -> None:
+    for part in product.parts:
+        for axis, other, stride in part.expressions:
+            if other == digit:
+                part.offsets[axis] += stride * low
+    product.sizes[digit] = high - low
+
+
+def _substitute(product: Product, redundant: Part, digit: int, solution: _Affine) -> None:
+    constant, terms = solution
+    product.parts.remove(redundant)
+    product.reduced.discard(digit)
+    for part in product.parts:
+        strides = [(axis, stride) for axis, other, stride in part.expressions if other == digit]
+        if not strides:
+            continue
+        total: dict[tuple[int, int], int] = {}
+        for axis, other, stride in part.expressions:
+            if other != digit:
+                total[axis, other] = total.get((axis, other), 0) + stride
+        for axis, stride in strides:
+            part.offsets[axis] += stride * constant
+            for other, coefficient in terms:
+                total[axis, other] = total.get((axis, other), 0) + stride * coefficient
+        part.expressions = [(axis, other, stride) for (axis, other), stride in total.items() if stride]
+
+
+def _mask(product: Product, part: Part) -> Outcome:
+    """A window of a one-hot that nothing else looks at: clip it to the index's known range; the whole of it is 1."""
+    start, terms = _column(part)
+    if len(terms) != 1 or abs(terms[0][1]) != 1 or terms[0][0] not in product.reduced:
+        return "same"
+    digit, stride = terms[0]
+    if sum(1 for other in product.parts for step in other.expressions if step[1] == digit) != 1:
+        return "same"
+    size = product.sizes[digit]
+    low = start if stride > 0 else start - size + 1
+    high = low + size
+    bounds = part.kernel.factors[0][0].range or (-UNBOUNDED // 2, UNBOUNDED // 2)
+    if high <= bounds[0] or low >= bounds[1]:
+        return "zero"
+    if low <= bounds[0] and high >= bounds[1]:
+        product.parts.remove(part)
+        product.reduced.discard(digit)
+        return "changed"
+    new_low, new_high = max(low, bounds[0]), min(high, bounds[1])
+    if (new_low, new_high) == (low, high) and stride > 0:
+        return "same"
+    last = len(part.kernel.shape) - 1
+    steps: list[Expression] = [step for step in part.expressions if step[0] != last]
+    part.offsets[last] = new_low
+    part.expressions = [*steps, (last, digit, 1)]
+    product.sizes[digit] = new_high - new_low
+    return "changed"

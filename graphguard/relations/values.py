@@ -1,0 +1,471 @@
+"""Values of the normal form: tensors as pieces, each a linear combination of references.
+
+A dim is divided in mixed radix, its *grid*; a piece is a box of grid digits.  Keeping boxes over digits instead of dims lets a reshape
+regroup digits and leave the pieces as they are.  A value of one piece has the plain grid, one digit a dim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from graphguard.relations.algebra import Kind, Unsupported
+from graphguard.relations.kernels import Budget, Number, Ref, Term, Terms, Universe
+from graphguard.relations.linear import normalise, scaled
+from graphguard.relations.windows import Misaligned, appended, extent, joined, repeat, sliced, split
+
+Box: TypeAlias = tuple[tuple[int, int], ...]
+Piece: TypeAlias = tuple[Box, Terms]
+Grid: TypeAlias = tuple[tuple[int, ...], ...]
+
+PIECES: Final = 4096
+
+
+class NormalValue:
+    """A tensor in normal form; ``grid`` has the extents of every dim's digits, ``pieces`` cover their boxes without overlap."""
+
+    __slots__ = ("_key", "grid", "kind", "pieces", "shape")
+
+    def __init__(self, shape: tuple[int, ...], kind: Kind, pieces: list[Piece], grid: Grid | None = None) -> None:
+        self.shape = shape
+        self.kind: Kind = kind
+        self.pieces = pieces
+        self.grid: Grid = grid if grid is not None else tuple((size,) for size in shape)
+        self._key: tuple[object, ...] | None = None
+        if len(pieces) > PIECES:
+            raise Budget(f"a tensor in more than {PIECES} pieces")
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Extents of all grid digits in order."""
+        return tuple(size for digits in self.grid for size in digits)
+
+    def key(self) -> tuple[object, ...]:
+        """Equal keys mean equal values."""
+        if self._key is None:
+            self._key = (self.shape, self.kind, self.grid, tuple(sorted(self.pieces, key=lambda piece: piece[0])))
+        return self._key
+
+
+def box_of(sizes: Iterable[int]) -> Box:
+    """The whole of a grid."""
+    return tuple((0, size) for size in sizes)
+
+
+def extents_of(box: Box) -> tuple[int, ...]:
+    """Extents of a box."""
+    return tuple(high - low for low, high in box)
+
+
+def single(shape: tuple[int, ...], kind: Kind, terms: Terms) -> NormalValue:
+    """A value of one piece; none where it is empty."""
+    return NormalValue(shape, kind, [] if 0 in shape else [(box_of(shape), terms)])
+
+
+# -- cutting pieces
+
+
+def cut(piece: Piece, cell: int, low: int, high: int) -> list[Piece]:
+    """The piece within [low, high) of one cell, in the cell's own coordinates; several pieces where radixes do not meet the cut."""
+    box, terms = piece
+    start, stop = box[cell]
+    if low <= start and stop <= high:
+        return [piece]
+    low, high = max(low, start), min(high, stop)
+    if low >= high:
+        return []
+    cuts = {low - start, high - start}
+    for _, ref in terms:
+        cuts.update(at for a, b, _ in sliced(ref, cell, low - start, high - start) for at in (a, b))
+    out = []
+    places = sorted(cuts)
+    for first, last in zip(places, places[1:], strict=False):
+        rows: list[Term] = []
+        for coefficient, ref in terms:
+            parts = sliced(ref, cell, first, last)
+            if len(parts) != 1:
+                raise Unsupported("a slice that cuts a reshaped dim unevenly")
+            rows.append((coefficient, parts[0][2]))
+        out.append(((*box[:cell], (start + first, start + last), *box[cell + 1 :]), tuple(rows)))
+    return out
+
+
+def restrict(pieces: list[Piece], box: Box) -> list[Piece]:
+    """The pieces within a box."""
+    for cell, (low, high) in enumerate(box):
+        if all(low <= piece[0][cell][0] and piece[0][cell][1] <= high for piece in pieces):
+            continue
+        pieces = [part for piece in pieces for part in cut(piece, cell, low, high)]
+    return pieces
+
+
+def meet(a: Box, b: Box) -> Box | None:
+    """The common part of two boxes."""
+    out = []
+    for (low, high), (other_low, other_high) in zip(a, b, strict=True):
+        low, high = max(low, other_low), min(high, other_high)
+        if low >= high:
+            return None
+        out.append((low, high))
+    return tuple(out)
+
+
+def merged(pieces: list[Piece]) -> list[Piece]:
+    """Neighbouring pieces joined where one window covers both."""
+    changed = len(pieces) > 1
+    while changed and len(pieces) > 1:
+        changed = False
+        for cell in range(len(pieces[0][0])):
+            rows: dict[Box, list[Piece]] = {}
+            for piece in pieces:
+                rows.setdefault((*piece[0][:cell], *piece[0][cell + 1 :]), []).append(piece)
+            if len(rows) == len(pieces):
+                continue
+            out: list[Piece] = []
+            for row in rows.values():
+                row.sort(key=lambda piece: piece[0][cell])
+                out += _merged_row(row, cell)
+            if len(out) < len(pieces):
+                changed = True
+            pieces = out
+            if len(pieces) == 1:
+                break
+    return pieces
+
+
+def _merged_row(row: list[Piece], cell: int) -> list[Piece]:
+    out = [row[0]]
+    for piece in row[1:]:
+        previous = out[-1]
+        terms = _both(previous, piece, cell)
+        if terms is None:
+            out.append(piece)
+            continue
+        box = previous[0]
+        out[-1] = ((*box[:cell], (box[cell][0], piece[0][cell][1]), *box[cell + 1 :]), terms)
+    return out
+
+
+def _both(first: Piece, second: Piece, cell: int) -> Terms | None:
+    """Terms that cover two neighbours along a cell."""
+    if first[0][cell][1] != second[0][cell][0] or len(first[1]) != len(second[1]):
+        return None
+    sizes = (first[0][cell][1] - first[0][cell][0], second[0][cell][1] - second[0][cell][0])
+    left = list(second[1])
+    out: list[Term] = []
+    for coefficient, ref in first[1]:
+        for index, (other, candidate) in enumerate(left):
+            if other != coefficient or candidate[0] is not ref[0]:
+                continue
+            both = appended(ref, candidate, cell, *sizes)
+            if both is not None:
+                out.append((coefficient, both))
+                del left[index]
+                break
+        else:
+            return None
+    return tuple(out)
+
+
+# -- grids
+
+
+def regrid(value: NormalValue, grid: Grid) -> NormalValue:
+    """The value on a finer grid, or on one that flattens some of its dims."""
+    for dim, digits in enumerate(grid):
+        if value.grid[dim] != digits:
+            value = _regrid_dim(value, dim, digits)
+    return value
+
+
+def _regrid_dim(value: NormalValue, dim: int, digits: tuple[int, ...]) -> NormalValue:
+    if len(digits) == 1 and len(value.grid[dim]) > 1:
+        return _flatten(value, dim)
+    while value.grid[dim] != digits:
+        old = value.grid[dim]
+        place = next(i for i, size in enumerate(old) if size != digits[i])
+        inner = old[place] // digits[place]
+        value = divide(value, dim, place, inner)
+    return value
+
+
+def divide(value: NormalValue, dim: int, place: int, inner: int) -> NormalValue:
+    """Split digit ``place`` of a dim's grid into an outer digit and one of extent ``inner``."""
+    cell = sum(len(digits) for digits in value.grid[:dim]) + place
+    pieces = [part for piece in value.pieces for part in _divided(piece, cell, inner)]
+    digits = value.grid[dim]
+    fresh = (*digits[:place], digits[place] // inner, inner, *digits[place + 1 :])
+    return NormalValue(value.shape, value.kind, pieces, (*value.grid[:dim], fresh, *value.grid[dim + 1 :]))
+
+
+def _divided(piece: Piece, cell: int, inner: int) -> list[Piece]:
+    low, high = piece[0][cell]
+    out = []
+    for start, stop in _rows(low, high, inner):
+        for box, terms in cut(piece, cell, start, stop):
+            a, b = box[cell]
+            if a // inner == (b - 1) // inner:
+                outer, rest = (a // inner, a // inner + 1), (a % inner, a % inner + b - a)
+            else:
+                outer, rest = (a // inner, b // inner), (0, inner)
+            sizes = [outer[1] - outer[0], rest[1] - rest[0]]
+            rows = _split_terms(terms, cell, sizes)
+            if rows is None:
+                units = [part for at in range(a, b) for part in cut((box, terms), cell, at, at + 1)]
+                out += [unit for part in units for unit in _divided(part, cell, inner)]
+            else:
+                out.append(((*box[:cell], outer, rest, *box[cell + 1 :]), rows))
+    return out
+
+
+def _rows(low: int, high: int, inner: int) -> list[tuple[int, int]]:
+    """[low, high) as a partial first row, whole rows, and a partial last row."""
+    cuts = {low, high}
+    first, last = -(-low // inner) * inner, high // inner * inner
+    if low < first < high:
+        cuts.add(first)
+    if low < last < high:
+        cuts.add(last)
+    places = sorted(cuts)
+    return list(zip(places, places[1:], strict=False))
+
+
+def _split_terms(terms: Terms, cell: int, sizes: list[int]) -> Terms | None:
+    out: list[Term] = []
+    for coefficient, (kernel, offsets, dims, window) in terms:
+        parts = split(dims[cell], sizes)
+        if parts is None:
+            return None
+        out.append((coefficient, (kernel, offsets, (*dims[:cell], *parts, *dims[cell + 1 :]), window)))
+    return tuple(out)
+
+
+def _flatten(value: NormalValue, dim: int) -> NormalValue:
+    """One digit for the whole dim; pieces that are not whole in the inner digits are taken apart."""
+    while len(value.grid[dim]) > 1:
+        digits = value.grid[dim]
+        cell = sum(len(row) for row in value.grid[:dim])
+        inner = digits[1]
+        pieces: list[Piece] = []
+        for piece in value.pieces:
+            low, high = piece[0][cell]
+            whole_rows = piece[0][cell + 1] == (0, inner)
+            rows = [piece] if whole_rows or high - low == 1 else [p for at in range(low, high) for p in cut(piece, cell, at, at + 1)]
+            pieces += [_fused(row, cell, inner) for row in rows]
+        fresh = (digits[0] * inner, *digits[2:])
+        value = NormalValue(value.shape, value.kind, merged(pieces), (*value.grid[:dim], fresh, *value.grid[dim + 1 :]))
+    return value
+
+
+def _fused(piece: Piece, cell: int, inner: int) -> Piece:
+    box, terms = piece
+    (low, high), (start, stop) = box[cell], box[cell + 1]
+    span = (low * inner + start, (high - 1) * inner + stop)
+    rows: list[Term] = []
+    for coefficient, (kernel, offsets, dims, window) in terms:
+        digits = joined((*dims[cell], *dims[cell + 1]))
+        rows.append((coefficient, (kernel, offsets, (*dims[:cell], digits, *dims[cell + 2 :]), window)))
+    return ((*box[:cell], span, *box[cell + 2 :]), tuple(rows))
+
+
+def coarsened(value: NormalValue) -> NormalValue:
+    """Neighbouring grid digits as one where no piece divides the inner one."""
+    if not value.pieces:
+        return NormalValue(value.shape, value.kind, [])
+    for dim in range(len(value.grid)):
+        place = 0
+        while place + 1 < len(value.grid[dim]):
+            cell = sum(len(row) for row in value.grid[:dim]) + place
+            inner = value.grid[dim][place + 1]
+            if all(box[cell + 1] == (0, inner) for box, _ in value.pieces):
+                digits = value.grid[dim]
+                fresh = (*digits[:place], digits[place] * inner, *digits[place + 2 :])
+                pieces = [_fused(piece, cell, inner) for piece in value.pieces]
+                value = NormalValue(value.shape, value.kind, pieces, (*value.grid[:dim], fresh, *value.grid[dim + 1 :]))
+            else:
+                place += 1
+    return value
+
+
+def common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The coarsest division of a dim that refines two; one digit where none does."""
+    if a == b:
+        return a
+    cuts = sorted(_suffixes(a) | _suffixes(b))
+    if any(high % low for low, high in zip(cuts, cuts[1:], strict=False)):
+        size = 1
+        for digit in a:
+            size *= digit
+        return (size,)
+    return tuple(high // low for low, high in zip(cuts, cuts[1:], strict=False))[::-1]
+
+
+def _suffixes(digits: tuple[int, ...]) -> set[int]:
+    out = {1}
+    total = 1
+    for digit in reversed(digits):
+        total *= digit
+        out.add(total)
+    return out
+
+
+def aligned(values: Sequence[NormalValue]) -> list[NormalValue]:
+    """Values of one shape on one grid."""
+    grid = list(values[0].grid)
+    if all(value.grid == values[0].grid for value in values):
+        return list(values)
+    for _ in range(2):  # a dim that had to be flattened for one value is flat for all
+        for value in values:
+            grid = [common(mine, other) for mine, other in zip(grid, value.grid, strict=True)]
+    flat = [len(digits) == 1 for digits in grid]
+    out = [regrid(value, tuple(g if not f else (s,) for g, f, s in zip(grid, flat, value.shape, strict=True))) for value in values]
+    return out
+
+
+# -- piecewise operations
+
+
+def pointwise(
+    values: Sequence[NormalValue], kind: Kind, act: Callable[[list[Terms], tuple[int, ...]], Terms]
+) -> NormalValue:
+    """An elementwise operation, piece by piece on the common refinement of the values' pieces."""
+    shape = values[0].shape
+    if len(values) > 1:
+        values = aligned(values)
+    if all(len(value.pieces) == 1 for value in values):
+        work: list[tuple[Box, list[Terms]]] = [(values[0].pieces[0][0], [value.pieces[0][1] for value in values])]
+    else:
+        work = overlay([value.pieces for value in values])
+    pieces: list[Piece] = []
+    for box, rows in work:
+        pieces += act_on(box, rows, act, 0)
+    result = NormalValue(shape, kind, merged(pieces), values[0].grid)
+    return coarsened(result) if len(result.cells) > len(shape) else result
+
+
+def act_on(box: Box, rows: list[Terms], act: Callable[[list[Terms], tuple[int, ...]], Terms], depth: int = 0) -> list[Piece]:
+    try:
+        return [(box, act(rows, extents_of(box)))]
+    except Misaligned as error:
+        if depth > 6:
+            raise
+        out: list[Piece] = []
+        low, high = box[error.dim]
+        step = _outer_step([ref[2][error.dim] for terms in rows for _, ref in terms], high - low)
+        for start in range(low, high, step):
+            part = (*box[: error.dim], (start, min(start + step, high)), *box[error.dim + 1 :])
+            for inner, cut_rows in overlay([restrict([(box, terms)], part) for terms in rows]):
+                out += act_on(inner, cut_rows, act, depth + 1)
+        return out
+
+
+def _outer_step(rows: list[tuple[tuple[int, int, int], ...]], size: int) -> int:
+    """The largest inner run of any of the maps that is smaller than the dim."""
+    best = 1
+    for digits in rows:
+        if len(digits) > 1:
+            best = max(best, extent(digits[1:]))
+    return best if best < size else 1
+
+
+def overlay(columns: list[list[Piece]]) -> list[tuple[Box, list[Terms]]]:
+    """The common refinement of several divisions of one domain."""
+    work: list[tuple[Box, list[Terms]]] = [(box, [terms]) for box, terms in columns[0]]
+    for pieces in columns[1:]:
+        fresh: list[tuple[Box, list[Terms]]] = []
+        for box, rows in work:
+            for other, terms in restrict([piece for piece in pieces if meet(piece[0], box)], box):
+                if other == box:
+                    fresh.append((box, [*rows, terms]))
+                    continue
+                parts = [restrict([(box, row)], other) for row in rows]
+                if all(len(part) == 1 for part in parts):
+                    fresh.append((other, [*(part[0][1] for part in parts), terms]))
+                    continue
+                for inner, inner_rows in overlay([*parts]):
+                    fresh += [(b, [*r, t]) for b, r, t in _within(inner, inner_rows, (other, terms))]
+        work = fresh
+        if len(work) > PIECES:
+            raise Budget(f"a tensor in more than {PIECES} pieces")
+    return work
+
+
+def _within(box: Box, rows: list[Terms], piece: Piece) -> list[tuple[Box, list[Terms], Terms]]:
+    out = []
+    for other, terms in restrict([piece], box):
+        if other == box:
+            out.append((box, rows, terms))
+            continue
+        parts = [restrict([(box, row)], other) for row in rows]
+        if any(len(part) != 1 for part in parts):
+            raise Unsupported("slices that cut reshaped dims unevenly")
+        out.append((other, [part[0][1] for part in parts], terms))
+    return out
+
+
+def gathered(
+    universe: Universe,
+    pieces: list[Piece],
+    combine: Callable[[list[Terms], tuple[int, ...]], Terms] | None = None,
+) -> list[Piece]:
+    """Contributions to boxes that may overlap, added (or combined) into pieces that do not."""
+    if len(pieces) == 1:
+        return pieces
+    boxes: dict[Box, list[Terms]] = {}
+    for box, terms in pieces:
+        boxes.setdefault(box, []).append(terms)
+    if len(boxes) > 1 and _overlap(list(boxes)):
+        cuts = [sorted({at for box in boxes for at in box[cell]}) for cell in range(len(pieces[0][0]))]
+        fine: list[Piece] = []
+        for piece in pieces:
+            parts = [piece]
+            for cell, places in enumerate(cuts):
+                spans = list(zip(places, places[1:], strict=False))
+                parts = [out for part in parts for low, high in spans for out in cut(part, cell, low, high)]
+            fine += parts
+        boxes = {}
+        for box, terms in fine:
+            boxes.setdefault(box, []).append(terms)
+        if _overlap(list(boxes)):
+            raise Unsupported("sums over pieces that overlap unevenly")
+    out: list[Piece] = []
+    for box, rows in boxes.items():
+        sizes = extents_of(box)
+        if combine is not None:
+            out.append((box, combine(rows, sizes)))
+        elif len(rows) == 1:
+            out.append((box, rows[0]))
+        else:
+            out.append((box, normalise(universe, [term for row in rows for term in row], sizes)))
+    return merged(out)
+
+
+def _overlap(boxes: list[Box]) -> bool:
+    return any(meet(a, b) is not None for index, a in enumerate(boxes) for b in boxes[index + 1 :])
+
+
+def scaled_value(universe: Universe, value: NormalValue, factor: Number, kind: Kind) -> NormalValue:
+    """The value times a number."""
+    pieces = [(box, scaled(universe, terms, factor, extents_of(box))) for box, terms in value.pieces]
+    return NormalValue(value.shape, kind, merged(pieces) if factor == 0 else pieces, value.grid)
+
+
+def difference(universe: Universe, a: NormalValue, b: NormalValue) -> NormalValue:
+    """a - b; no terms anywhere exactly when the two are equal in normal form."""
+
+    def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
+        if rows[0] == rows[1]:
+            return ()
+        return normalise(universe, [*rows[0], *((-c, ref) for c, ref in rows[1])], sizes)
+
+    return pointwise([a, b], a.kind, act)
+
+
+def equal(universe: Universe, a: NormalValue, b: NormalValue) -> bool:
+    """Whether two values of one shape have the same normal form."""
+    if a is b or (a.shape == b.shape and a.grid == b.grid and a.pieces == b.pieces):
+        return True
+    return a.shape == b.shape and all(not terms for _, terms in difference(universe, a, b).pieces)
+
+
+__all__ = ["NormalValue", "Ref", "repeat"]

@@ -14,7 +14,7 @@ from graphguard.trace.capture import Recording
 from graphguard.trace.world import World
 
 # What children use and the rehearsal itself does not reach.
-_LOADED = ("graphguard.trace.ranks", "graphguard.confirm")
+_LOADED = ("graphguard.trace.ranks", "graphguard.confirm.check")
 
 
 class _Sample(nn.Module):

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from graphguard.trace import wire
@@ -95,6 +96,7 @@ class Process:
         self._failures = 0
         self._not_before = 0.0
         self._closed = False
+        self._killed_for = ""
 
     @property
     def pid(self) -> int | None:
@@ -120,8 +122,9 @@ class Process:
             async with asyncio.timeout(limit):
                 return await asyncio.shield(future)
         except TimeoutError:
-            self.kill(f"no answer to {method!r} within {limit:.0f} s")
-            raise ProcessDiedError(self.message) from None
+            reason = f"did not answer {method!r} within {limit:.0f} s"
+            self.kill(reason)
+            raise ProcessDiedError(f"the {self.name} {reason}") from None
         except asyncio.CancelledError:
             self._abandon(child, number, future)
             raise
@@ -130,7 +133,7 @@ class Process:
         """End the child and its descendants at once."""
         child = self._child
         if child is not None and child.returncode is None:
-            self.message = reason
+            self._killed_for = reason
             log.warning("%s: %s; killed", self.name, reason)
             _kill_group(child.pid)
 
@@ -186,7 +189,7 @@ class Process:
             self._back_off()
             self._become("failed", f"cannot start {launch.command[0]}: {error.strerror or error}")
             raise ProcessDiedError(self.message) from error
-        self._child, self._heard = child, time.monotonic()
+        self._child, self._heard, self._killed_for = child, time.monotonic(), ""
         for work in (self._read(child), self._read_errors(child), self._watch(child)):
             task = asyncio.create_task(work)
             self._tasks.add(task)
@@ -199,7 +202,7 @@ class Process:
             child.stdin.write(wire.encode(message))
 
     async def _read(self, child: asyncio.subprocess.Process) -> None:
-        reason = ""
+        nonsense = ""
         try:
             assert child.stdout is not None
             frames = 0
@@ -211,13 +214,12 @@ class Process:
                 if frames % FRAMES_PER_TURN == 0:
                     await asyncio.sleep(0)  # a flood of frames must not keep the loop from its other work
         except (asyncio.IncompleteReadError, ConnectionError):
-            reason = ""
+            log.debug("%s: end of output", self.name)
         except (ValueError, KeyError, TypeError) as error:
-            reason = f"sent something that is not a message ({error})"
-            self.kill(reason)
+            nonsense = f"sent something that is not a message ({error})"
+        _kill_group(child.pid)  # without output it is of no use, and its children must not outlive it
         code = await child.wait()
-        _kill_group(child.pid)
-        self._lost(child, reason or self.message or _ending(code))
+        self._lost(child, nonsense or self._killed_for or _ending(code))
 
     async def _read_errors(self, child: asyncio.subprocess.Process) -> None:
         assert child.stderr is not None
@@ -229,15 +231,18 @@ class Process:
 
     async def _watch(self, child: asyncio.subprocess.Process) -> None:
         """Heartbeat: a child that stays silent although it should answer is hung."""
-        started = time.monotonic()
-        asked = started
+        asked = worked = time.monotonic()
+        used = cpu_seconds(child.pid)
         while child.returncode is None and self._child is child:
             await asyncio.sleep(self._limits.heartbeat)
-            now = time.monotonic()
+            now, used_now = time.monotonic(), cpu_seconds(child.pid)
+            if used_now is None or used is None or used_now > used:
+                worked, used = now, used_now
             starting = self.state == "starting"
             patience = self._limits.start if starting else self._limits.silence
-            silent = self._heard < asked and now - asked > patience
-            if silent and not (self._busy_is_silent and self._pending and not starting):
+            # one that computes cannot answer, but then its processor time grows
+            at_work = self._busy_is_silent and self._pending and not starting and now - worked <= patience
+            if self._heard < asked and now - asked > patience and not at_work:
                 self.kill(f"did not answer for {now - asked:.0f} s")
                 return
             if self._heard >= asked:
@@ -293,7 +298,6 @@ class Process:
         self.restarts += 1
         self._back_off()
         self._become("waiting", reason)
-        self.message = ""
 
     def _back_off(self) -> None:
         delay = min(self._limits.first_delay * 2**self._failures, self._limits.longest_delay)
@@ -312,6 +316,15 @@ async def _message(stream: asyncio.StreamReader) -> dict[str, Any]:
         raise ValueError(f"a frame of {header_length} + {payload_length} bytes")
     header = await stream.readexactly(header_length)
     return wire.decode(header, await stream.readexactly(payload_length))
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Processor time that a process has used so far; None where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _kill_group(pid: int) -> None:

@@ -349,7 +349,7 @@ class Session:
             run.places = tuple(from_plain(Place, row) for row in rows)
         except (ProcessDiedError, CallFailedError, CodecError) as error:
             log.warning("no hover data for %s: %s", run.key, error)
-        self._changed(())
+        self._changed(run.snapshot)
 
     # -- processes -----------------------------------------------------------------------------------------------
 

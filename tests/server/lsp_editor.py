@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -52,6 +53,7 @@ class Editor:
         self.statuses: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
         self.marks: list[dict[str, Any]] = []
+        self.initialized: types.InitializeResult | None = None
         self._news = asyncio.Event()
 
     def hear(self) -> None:
@@ -88,7 +90,7 @@ class Editor:
         return from_fs_path(str(self.folder / name)) or ""
 
     def open(self, name: str, text: str | None = None, language: str = "python") -> str:
-        uri = name if "://" in name or name.startswith("untitled:") else self.uri(name)
+        uri = name if re.match(r"[\w-]{2,}:", name) else self.uri(name)
         self.texts[uri] = (self.folder / name).read_bytes().decode() if text is None else text
         self.versions[uri] = 1
         item = types.TextDocumentItem(uri, language, 1, self.texts[uri])
@@ -173,7 +175,7 @@ async def editing(
         capabilities.general = types.GeneralClientCapabilities(position_encodings=list(encodings))
     root = from_fs_path(str(folder)) or ""
     try:
-        await client.initialize_session(
+        editor.initialized = await client.initialize_session(
             types.InitializeParams(
                 capabilities=capabilities,
                 workspace_folders=[types.WorkspaceFolder(uri=root, name="project")],

@@ -63,8 +63,8 @@ def _relations(server: GraphGuardServer, before: str) -> list[types.CompletionIt
     """After ``out_relations=`` and ``in_relations=``: the placements; in a waiver: the rules."""
     if re.search(r"#\s*graphguard:\s*ignore\[[\w-]*$", before):
         return [_item(rule, rule, text.summary, types.CompletionItemKind.EnumMember) for rule, text in RULES.items()]
-    declared = re.search(r"\b(out_relations|in_relations)\s*=\s*([^)]*)$", before)
-    if declared is None:
+    declared = re.search(r".*\b(out_relations|in_relations)\s*=\s*(.*)$", before)
+    if declared is None or declared[2].count(")") > declared[2].count("("):
         return []
     items = [_item(name, name, text, types.CompletionItemKind.Function) for name, text in PLACEMENTS.items()]
     if declared[1] == "out_relations" and not declared[2].strip():

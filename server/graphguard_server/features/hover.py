@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lsprotocol import types
@@ -29,16 +31,37 @@ _WORDS: Final = {
 MAX_RUNS: Final = 8
 
 
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """Emphasis as the client can show it."""
+
+    markdown: bool
+
+    def bold(self, text: str) -> str:
+        return f"**{text}**" if self.markdown else text
+
+    def note(self, text: str) -> str:
+        return f"*{text}*" if self.markdown else text
+
+    def code(self, text: str) -> str:
+        return f"`{text}`" if self.markdown else text
+
+    def lines(self, rows: list[str]) -> str:
+        return ("  \n" if self.markdown else "\n").join(rows)
+
+
 def handle(server: GraphGuardServer, params: types.HoverParams) -> types.Hover | None:
     """Answer from the last results; nothing is computed for it."""
     path = path_of(params.text_document.uri)
     if path is None:
         return None
-    parts = list(_of_checks(server, path, params.position)) or list(_of_tensors(server, path, params.position))
+    style = _Style(types.MarkupKind.Markdown in _formats(server))
+    parts = list(_of_checks(server, path, params.position, style)) or list(
+        _of_tensors(server, path, params.position, style)
+    )
     if not parts:
         return None
-    markdown = types.MarkupKind.Markdown in _formats(server)
-    kind = types.MarkupKind.Markdown if markdown else types.MarkupKind.PlainText
+    kind = types.MarkupKind.Markdown if style.markdown else types.MarkupKind.PlainText
     return types.Hover(types.MarkupContent(kind, "\n\n".join(parts[:MAX_RUNS])))
 
 
@@ -48,21 +71,21 @@ def _formats(server: GraphGuardServer) -> Sequence[types.MarkupKind]:
     return hover.content_format or () if hover is not None else ()
 
 
-def _of_tensors(server: GraphGuardServer, path: str, position: types.Position) -> Iterator[str]:
+def _of_tensors(server: GraphGuardServer, path: str, position: types.Position, style: _Style) -> Iterator[str]:
     for found in at(server.session, path, position):
-        lines = [f"**{_title(found.run)}**", *(_line(place) for place in found.places)]
+        rows = [_title(found.run, style), *(_line(place, style) for place in found.places)]
         counterpart = next((place.counterpart for place in found.places if place.counterpart is not None), None)
         if counterpart is not None:
-            lines.append(f"counterpart: `{counterpart.file.rpartition('/')[2]}:{counterpart.line}`")
-        yield "  \n".join(lines)
+            rows.append(f"counterpart: {style.code(f'{os.path.basename(counterpart.file)}:{counterpart.line}')}")
+        yield style.lines(rows)
 
 
-def _of_checks(server: GraphGuardServer, path: str, position: types.Position) -> Iterator[str]:
+def _of_checks(server: GraphGuardServer, path: str, position: types.Position, style: _Style) -> Iterator[str]:
     """On the name of a check: the verdict of each mesh."""
     for project in server.session.projects.values():
         for check in project.checks.values():
             if check.file == path and _on(server, check, position):
-                yield "  \n".join([f"**{check.ref.name}**", *(_title(run) for run in check.runs.values())])
+                yield style.lines([style.bold(check.ref.name), *(_title(run, style) for run in check.runs.values())])
 
 
 def _on(server: GraphGuardServer, check: Check, position: types.Position) -> bool:
@@ -71,22 +94,22 @@ def _on(server: GraphGuardServer, check: Check, position: types.Position) -> boo
     return (place.start.line, place.start.character) <= here <= (place.end.line, place.end.character)
 
 
-def _title(run: Run) -> str:
-    words = [f"{run.key.check.partition('::')[2]} · {run_mesh(run)}: {_WORDS[run.result]}"]
+def _title(run: Run, style: _Style) -> str:
+    words = [style.bold(f"{run.key.check.partition('::')[2]} · {run_mesh(run)}: {_WORDS[run.result]}")]
     if run.known:
         words.append(f"{run.seconds:.2f} s" + (" (cached)" if run.report is not None and run.report.cached else ""))
     if run.stale:
-        words.append("*stale: from before the last edit*")
+        words.append(style.note("stale: from before the last edit"))
     if run.activity != "idle":
-        words.append(f"*{run.activity}*")
+        words.append(style.note(run.activity))
     return " · ".join(words)
 
 
-def _line(place: Place) -> str:
+def _line(place: Place, style: _Style) -> str:
     whose = "specification" if place.side == "specification" else _ranks(place.ranks)
     phase = " (gradient)" if place.phase == "backward" else ""
     shape = "×".join(map(str, place.shape)) or "scalar"
-    return f"{whose}{phase} `{place.operator}` [{shape}]: `{place.text}`"
+    return f"{whose}{phase} {style.code(place.operator)} [{shape}]: {style.code(place.text)}"
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

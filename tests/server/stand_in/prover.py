@@ -77,6 +77,38 @@ def places(proof: str) -> list[dict]:
     return found
 
 
+def with_counterparts(rows: list[dict], texts: dict[str, str]) -> list[dict]:
+    """Values of a file beside one named spec.py have their counterpart in its return statement."""
+    for path, text in texts.items():
+        if path.endswith("spec.py"):
+            node = next(each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Return))
+            place = span(path, text, node)
+            rows = [{**row, "counterpart": place} for row in rows]
+            there = {
+                "span": place,
+                "side": "specification",
+                "operator": "toy",
+                "shape": [2],
+                "text": "h@0",
+                "phase": "forward",
+            }
+            rows.append({**there, "counterpart": rows[-1]["span"]})
+    return rows
+
+
+def picture(proof: str) -> dict:
+    row = next(row for row in places(proof) if row["operator"] == "toy.partial")
+    box = {"operator": "toy.partial", "name": "h", "shape": [2, 8], "phase": "forward", "relation": "sum(h@0, h@1)"}
+    return {
+        "boxes": [
+            {**box, "id": "-1:n0", "graph": -1, "state": "related", "span": None, "parts": ["0:n0"]},
+            {**box, "id": "0:n0", "graph": 0, "state": "frontier", "span": row["span"]},
+        ],
+        "edges": [],
+        "verdict": False,
+    }
+
+
 def main() -> None:
     stream = os.fdopen(os.dup(1), "wb")
     while (message := wire.read(sys.stdin.buffer)) is not None:
@@ -86,7 +118,12 @@ def main() -> None:
         if method == "prove":
             wire.write(stream, {"id": message["id"], "result": prove(params["texts"])})
         elif method == "places":
-            wire.write(stream, {"id": message["id"], "result": places(params["proof"])})
+            wire.write(
+                stream,
+                {"id": message["id"], "result": with_counterparts(places(params["proof"]), PROOFS[params["proof"]])},
+            )
+        elif method == "picture":
+            wire.write(stream, {"id": message["id"], "result": picture(params["proof"])})
         else:
             wire.write(stream, {"id": message["id"], "result": {}})
 

@@ -99,7 +99,8 @@ def steps(request: CheckRequest) -> Steps:
 
 
 def start(script: str) -> Launch:
-    return Launch([sys.executable, str(HERE / script)], {})
+    python = os.environ.get("STAND_IN_WORKER", sys.executable) if script == "worker.py" else sys.executable
+    return Launch([python, str(HERE / script)], {})
 
 
 run(

@@ -1,0 +1,272 @@
+"""Each language feature, as a client sees it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graphguard_server import protocol
+from lsp_editor import CHECK, MODEL, Editor, editing, position_of
+from lsprotocol import types
+
+FIXED = MODEL.replace("    return h\n", "    all_reduce(h)\n    return h\n")
+TWO = CHECK.replace('{"tp": 2}', '[{"tp": 2}, {"tp": 4}]')
+
+
+def document(uri: str) -> types.TextDocumentIdentifier:
+    return types.TextDocumentIdentifier(uri)
+
+
+async def test_initialize_tells_the_version_of_the_custom_protocol(workspace: Path, log: Path) -> None:
+    async with editing(workspace, log) as editor:
+        assert editor.initialized is not None
+        assert editor.initialized.capabilities.experimental == {"graphguard": {"version": protocol.VERSION}}
+        assert editor.initialized.server_info is not None
+        assert editor.initialized.server_info.name == "graphguard"
+        commands = editor.initialized.capabilities.execute_command_provider
+        assert commands is not None
+        assert "graphguard.run" in commands.commands
+
+
+async def test_meshes_have_one_run_each_and_share_a_finding(workspace: Path, log: Path) -> None:
+    (workspace / "check_mlp.py").write_text(TWO)
+    async with editing(workspace, log) as editor:
+        uri = editor.open("model.py")
+        await editor.settled()
+        assert [run["mesh"] for run in editor.runs()] == [{"tp": 2}, {"tp": 4}]
+        (found,) = editor.diagnostics(uri)
+        assert "checks: mlp (tp=2), mlp (tp=4)" in found.message
+        assert [row["mesh"] for row in found.data["checks"]] == [{"tp": 2}, {"tp": 4}]
+
+
+async def test_code_lenses_show_the_verdict_of_each_mesh_and_run_it(workspace: Path, log: Path) -> None:
+    (workspace / "check_mlp.py").write_text(TWO)
+    async with editing(workspace, log) as editor:
+        uri = editor.open("check_mlp.py")
+        await editor.settled()
+        lenses = await editor.client.text_document_code_lens_async(types.CodeLensParams(document(uri)))
+        assert lenses is not None
+        titles = [lens.command.title for lens in lenses if lens.command is not None]
+        assert titles == ["tp=2: ✗ broken · 0.25 s", "tp=4: ✗ broken · 0.25 s"]
+        command = lenses[1].command
+        assert command is not None
+        before = editor.traces()
+        await editor.client.workspace_execute_command_async(
+            types.ExecuteCommandParams(command=command.command, arguments=command.arguments)
+        )
+        await editor.until(lambda: editor.traces() == before + 1)
+        await editor.settled()
+        assert editor.log.read_text().splitlines()[-1] == "capture mlp {'tp': 4}"
+
+
+async def test_a_forced_run_is_seen_running_before_its_result(editor: Editor) -> None:
+    editor.open("model.py")
+    await editor.settled()
+    heard = len(editor.checks)
+    await editor.client.protocol.send_request_async("graphguard/run", {"force": True})
+    await editor.until(lambda: len(editor.checks) >= heard + 2)
+    await editor.settled()
+    states = [each["checks"][0]["runs"][0]["state"] for each in editor.checks[heard:]]
+    assert states[0] in ("queued", "tracing", "proving")
+    assert states[-1] == "broken"
+
+
+async def test_document_symbols_are_the_checks(editor: Editor) -> None:
+    uri = editor.open("check_mlp.py")
+    await editor.settled()
+    symbols = await editor.client.text_document_document_symbol_async(types.DocumentSymbolParams(document(uri)))
+    assert symbols is not None
+    assert [symbol.name for symbol in symbols] == ["mlp"]
+    assert isinstance(symbols[0], types.DocumentSymbol)
+    assert symbols[0].detail == "check: tp=2 broken"
+
+
+async def test_workspace_symbols_find_checks_by_letters(editor: Editor) -> None:
+    editor.open("check_mlp.py")
+    await editor.settled()
+    for query, names in (("mp", ["mlp"]), ("", ["mlp"]), ("xyz", [])):
+        found = await editor.client.workspace_symbol_async(types.WorkspaceSymbolParams(query))
+        assert [symbol.name for symbol in found or []] == names
+
+
+async def test_definition_and_references_go_between_the_programs(editor: Editor) -> None:
+    editor.write("spec.py", "def forward(x):\n    return x\n")
+    uri = editor.open("model.py", MODEL.replace("from toy", "import spec\nfrom toy"))
+    await editor.settled()
+    text = editor.texts[uri]
+    position = position_of(text, "h = partial")
+    found = await editor.client.text_document_definition_async(types.DefinitionParams(document(uri), position))
+    assert isinstance(found, list | tuple)
+    (place,) = found
+    assert isinstance(place, types.Location)
+    assert place.uri == editor.uri("spec.py")
+    assert place.range.start == types.Position(1, 4)
+    same = await editor.client.text_document_type_definition_async(types.TypeDefinitionParams(document(uri), position))
+    assert same == found
+    back = await editor.client.text_document_references_async(
+        types.ReferenceParams(types.ReferenceContext(include_declaration=True), document(place.uri), place.range.start)
+    )
+    assert back is not None
+    assert uri in {each.uri for each in back}
+
+
+async def test_inlay_hints_are_off_unless_asked_for(workspace: Path, log: Path) -> None:
+    whole = types.Range(types.Position(0, 0), types.Position(99, 0))
+    async with editing(workspace, log) as editor:
+        uri = editor.open("model.py")
+        await editor.settled()
+        assert not await editor.client.text_document_inlay_hint_async(types.InlayHintParams(document(uri), whole))
+    async with editing(workspace, log, options={"settings": {"inlayHints": True}}) as editor:
+        uri = editor.open("model.py")
+        await editor.settled()
+        hints = await editor.client.text_document_inlay_hint_async(types.InlayHintParams(document(uri), whole))
+        assert [(hint.position, hint.label) for hint in hints or []] == [
+            (types.Position(4, 5), ": concat(a@0, a@1; dim=1)"),
+            (types.Position(5, 5), ": sum(h@0, h@1)"),
+        ]
+
+
+async def test_semantic_tokens_mark_the_layout_of_names(workspace: Path, log: Path) -> None:
+    async with editing(workspace, log, options={"settings": {"semanticTokens": True}}) as editor:
+        uri = editor.open("model.py")
+        await editor.settled()
+        tokens = await editor.client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(document(uri)))
+        assert tokens is not None
+        assert list(tokens.data) == [4, 4, 1, 0, 2, 1, 4, 1, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "needle", "label"),
+    [
+        ("pyproject.toml", "[tool.graphguard]\n\n", "\n\n", "timeout"),
+        ("pyproject.toml", "[tool.graphguard.rules]\nlower-precision = \n", "= ", "warning"),
+        ("pyproject.toml", "[tool.graphguard.rules]\n\n", "\n\n", "missing-reduction"),
+        (
+            "check_mlp.py",
+            CHECK.replace("model.forward)", "model.forward, out_relations=)"),
+            "relations=",
+            '"replicate"',
+        ),
+        ("check_mlp.py", CHECK.replace("model.forward)", 'f, in_relations=({"tp": )'), '({"tp": ', "Shard(0)"),
+        ("model.py", MODEL.replace("return h", "return h  # graphguard: ignore["), "ignore[", "wrong-scale"),
+    ],
+)
+async def test_completion(editor: Editor, name: str, text: str, needle: str, label: str) -> None:
+    uri = editor.open(name, text, "toml" if name.endswith("toml") else "python")
+    offset = 1 if needle == "\n\n" else len(needle)
+    answer = await editor.client.text_document_completion_async(
+        types.CompletionParams(document(uri), position_of(text, needle, offset))
+    )
+    assert isinstance(answer, types.CompletionList)
+    assert label in [item.label for item in answer.items]
+
+
+async def test_completion_is_silent_elsewhere(editor: Editor) -> None:
+    uri = editor.open("model.py")
+    answer = await editor.client.text_document_completion_async(
+        types.CompletionParams(document(uri), types.Position(4, 6))
+    )
+    assert isinstance(answer, types.CompletionList)
+    assert not answer.items
+
+
+async def test_a_long_check_shows_progress_and_cancelling_it_stops_the_check(workspace: Path, log: Path) -> None:
+    (workspace / "model.py").write_text(MODEL.replace("return h", "return HANG"))
+    async with editing(workspace, log) as editor:
+        editor.open("model.py")
+        (token,) = await editor.until(lambda: list(editor.client.progress_reports))
+        await editor.until(lambda: len(editor.client.progress_reports[token]) >= 2)
+        editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token))
+        await editor.until(lambda: editor.runs()[0]["state"] == "idle")
+        await editor.until(lambda: not editor.status()["busy"])
+
+
+async def test_cancel_stops_a_run(workspace: Path, log: Path) -> None:
+    (workspace / "model.py").write_text(MODEL.replace("return h", "return HANG"))
+    async with editing(workspace, log) as editor:
+        editor.open("model.py")
+        await editor.until(lambda: editor.runs() and editor.runs()[0]["state"] == "tracing")
+        answer = await editor.client.protocol.send_request_async("graphguard/cancel", {})
+        assert answer == {"cancelled": 1}
+        await editor.until(lambda: editor.runs()[0]["state"] == "idle")
+
+
+async def test_explain_gives_the_rules_page_and_names_the_nearest_rule(editor: Editor) -> None:
+    answer = await editor.client.protocol.send_request_async("graphguard/explain", {"rule": "missing-reduction"})
+    assert answer["markdown"].startswith("# missing-reduction")
+    answer = await editor.client.protocol.send_request_async("graphguard/explain", {"rule": "missing-reducton"})
+    assert "did you mean 'missing-reduction'" in answer["markdown"]
+
+
+async def test_code_actions_explain_a_finding_and_offer_no_stale_fix(editor: Editor) -> None:
+    uri = editor.open("model.py")
+    await editor.settled()
+    (found,) = editor.diagnostics(uri)
+    params = types.CodeActionParams(document(uri), found.range, types.CodeActionContext([found]))
+    titles = [action.title for action in await editor.client.text_document_code_action_async(params) or []]
+    assert titles == ["insert all_reduce(h) (proved)", "Explain missing-reduction"]
+    editor.change(uri, MODEL.replace("return h", "return HANG"))
+    titles = [action.title for action in await editor.client.text_document_code_action_async(params) or []]
+    assert titles == ["Explain missing-reduction"]
+
+
+async def test_code_actions_respect_the_kinds_asked_for(editor: Editor) -> None:
+    uri = editor.open("model.py")
+    await editor.settled()
+    (found,) = editor.diagnostics(uri)
+    for kind, count in ((types.CodeActionKind.QuickFix, 2), (types.CodeActionKind.Refactor, 0)):
+        context = types.CodeActionContext([found], only=[kind])
+        params = types.CodeActionParams(document(uri), found.range, context)
+        assert len(await editor.client.text_document_code_action_async(params) or []) == count
+
+
+async def test_marks_say_which_lines_are_broken_and_which_proved(editor: Editor) -> None:
+    uri = editor.open("model.py")
+    await editor.settled()
+    marks = next(each for each in reversed(editor.marks) if each["uri"] == uri)
+    assert [(mark["line"], mark["state"]) for mark in marks["marks"]] == [(5, "broken")]
+    version = editor.change(uri, FIXED)
+    await editor.until(lambda: editor.marks[-1]["version"] == version and not editor.marks[-1]["stale"])
+    await editor.until(lambda: [mark["line"] for mark in editor.marks[-1]["marks"]] == [4, 5, 6])
+    assert {mark["state"] for mark in editor.marks[-1]["marks"]} == {"proved"}
+
+
+async def test_the_relation_explorer_gets_both_graphs_and_the_node_at_the_cursor(editor: Editor) -> None:
+    uri = editor.open("model.py")
+    await editor.settled()
+    position = {"line": 5, "character": 4}
+    answer = await editor.client.protocol.send_request_async("graphguard/relations", {"uri": uri, "position": position})
+    assert [graph["name"] for graph in answer["graphs"]] == ["specification", "rank 0"]
+    assert answer["relations"] == [{"spec": "-1:n0", "text": "sum(h@0, h@1)", "parts": [{"graph": 1, "node": "0:n0"}]}]
+    assert answer["broken"] == [{"graph": 1, "node": "0:n0"}]
+    assert answer["focus"] == {"graph": 1, "node": "0:n0"}
+    named = await editor.client.protocol.send_request_async(
+        "graphguard/relations", {"check": "check_mlp.py::mlp", "mesh": {"tp": 2}}
+    )
+    assert "focus" not in named
+    assert named["graphs"] == answer["graphs"]
+
+
+async def test_debug_information_names_versions_and_processes(editor: Editor) -> None:
+    editor.open("model.py")
+    await editor.settled()
+    answer = await editor.client.protocol.send_request_async("graphguard/debugInformation", {})
+    assert re.search(r"protocol \d+", answer["text"])
+    assert "worker: ready" in answer["text"]
+    assert "prover: ready" in answer["text"]
+
+
+def test_the_protocol_page_is_the_tables() -> None:
+    page = Path(__file__).parents[2] / "docs" / "protocol.md"
+    assert page.read_text() == protocol.documentation(), "run: python -m graphguard_server.protocol > docs/protocol.md"
+
+
+async def test_every_request_of_the_table_is_answered(editor: Editor) -> None:
+    editor.open("model.py")
+    await editor.settled()
+    for message in protocol.MESSAGES:
+        if message.kind == "request" and message.method != protocol.REPRODUCE:
+            answer: Any = await editor.client.protocol.send_request_async(message.method, {})
+            assert answer is None or isinstance(answer, dict), message.method

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Graph, Node, Var
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import NUMBER, function, minus, negative, plus, root, square, times
+from graphguard.rules.arithmetic import NUMBER, function, minus, negative, over, plus, root, square, times
 from graphguard.rules.layout import dropped, inserted
 from graphguard.rules.registry import Rule, is_complex
 
@@ -147,6 +147,11 @@ def _absolute(a: Algebra[V], x: Parts) -> V:
     return result
 
 
+def _direction(a: Algebra[V], x: Parts) -> V:
+    size = _absolute(a, x)
+    return paired(a, over(a, x[0], size), over(a, x[1], size))
+
+
 def _real(_a: Algebra[V], x: Parts) -> V:
     return x[0]  # type: ignore[no-any-return]
 
@@ -174,6 +179,7 @@ _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "aten._conj_physical": _conjugate,
     "aten.conj_physical": _conjugate,
     "aten.abs": _absolute,
+    "aten.sgn": _direction,
     "aten.real": _real,
     "aten.imag": _imaginary,
     "aten._to_copy": _to_complex,

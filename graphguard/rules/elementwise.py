@@ -39,7 +39,7 @@ LARGEST_WHOLE_POWER: Final = 64
 
 
 # -- sums and products
-@rule("aten.add.Tensor", "aten.add.Scalar", "aten._add_relu.Tensor", casts=True)
+@rule("aten.add.Tensor", "aten.add.Scalar", casts=True)
 def add(a: Algebra[V], self: V, other: Any, alpha: Number = 1) -> V:
     """out = self + alpha other"""
     return plus(a, self, weighted(a, other, alpha))
@@ -181,8 +181,10 @@ def whole_power(a: Algebra[V], v: V, exponent: int) -> V:
 
 
 @rule("aten.pow.Scalar")
-def pow_base(a: Algebra[V], self: Number, exponent: V) -> V:
+def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
     """out = self ** exponent = exp(log(self) exponent), for self > 0"""
+    if isinstance(exponent, NUMBER):  # the in-place form, whose base is the tensor
+        return pow_scalar(a, self, exponent)
     if self == 1:
         return a.full(exponent.shape, Fraction(1), kind_of_operand(exponent))
     if self <= 0:
@@ -420,6 +422,12 @@ def hardtanh_backward(a: Algebra[V], grad_output: V, self: V, min_val: Number, m
 def relu(a: Algebra[V], self: V) -> V:
     """out = max(self, 0)"""
     return larger(a, self, 0)
+
+
+@rule("aten._add_relu.Tensor", casts=True)
+def add_relu(a: Algebra[V], self: V, other: Any, alpha: Number = 1) -> V:
+    """out = max(self + alpha other, 0)"""
+    return larger(a, add(a, self, other, alpha), 0)
 
 
 @rule("aten.relu6.default")

@@ -14,10 +14,11 @@ from typing import Any, Generic
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, broadcast_shape, chosen, expanded, minus, plus
+from graphguard.rules.arithmetic import LETTERS, broadcast_shape, chosen, expanded, full, minus, plus, times
 from graphguard.rules.casting import convert
 from graphguard.rules.index_maps import Indices, put, take
 from graphguard.rules.registry import rule
+from graphguard.rules.scatter import hit, writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ def _summed(a: Algebra[V], operands: list[tuple[V, str]], out: str, kind: Any) -
 def index_put(
     a: Algebra[V], self: V, indices: Sequence[V | None], values: V, accumulate: bool = False, unsafe: bool = False
 ) -> V:
-    """self with values written, or added, at [indices]; writing at positions that the data decides needs them to be distinct"""
+    """self with values written, or added, at [indices]; which of several values for one position stays is closed"""
     masked = _masked_write(a, self, indices, values, accumulate)
     if masked is not None:
         return masked
@@ -240,6 +241,8 @@ def write(a: Algebra[V], x: V, at: Positions[V], values: V, accumulate: bool) ->
     """x, whose indexed dims come first, with values of shape (\\*S, \\*rest) written or added at the positions."""
     if not at.open:
         return _write_known(a, x, at, values, accumulate)
+    if not accumulate and not at.known:
+        return _write_open(a, x, at, values)
     plan = _plan(a, x, at)
     if any(np.unique(rows).size != rows.size for rows in plan.rows.values()):
         raise Unsupported("a known index that repeats, next to one that depends on the data")
@@ -250,6 +253,22 @@ def write(a: Algebra[V], x: V, at: Positions[V], values: V, accumulate: bool) ->
     update = _summed(a, [(values, plan.shape_letters + plan.rest), *plan.factors], plan.letters, x.kind)
     updated = plus(a, plan.x, update)
     return _rows_back(a, x, updated, plan.rows)
+
+
+def _write_open(a: Algebra[V], x: V, at: Positions[V], values: V) -> V:
+    """Rows written at one flat position each, of which several may be the same."""
+    extents, rest = x.shape[: len(at.dims)], x.shape[len(at.dims) :]
+    flat = expanded(a, at.open[0], at.shape)
+    for place, extent in enumerate(extents[1:], start=1):
+        flat = plus(a, times(a, flat, extent), expanded(a, at.open[place], at.shape))
+    flat = a.reshape(flat, (math.prod(at.shape),))
+    rows = a.reshape(x, (math.prod(extents), *rest))
+    named = a.reshape(hit(a, flat, 0, rows.shape[0]), (rows.shape[0], *(1 for _ in rest)))
+    kept = chosen(a, named, full(a, rows.shape, 0, x.kind), rows)
+    letters = LETTERS[: len(rest)]
+    source = a.reshape(values, (flat.shape[0], *rest))
+    placed = _summed(a, [(writers(a, flat, 0, rows.shape[0]), "yz"), (source, "y" + letters)], "z" + letters, x.kind)
+    return a.reshape(plus(a, kept, placed), x.shape)
 
 
 def _check_distinct(at: Positions[V], plan: _Plan[V]) -> None:

@@ -36,9 +36,17 @@ def randn(a: Algebra[V], size: object, *, call: Call, **options: object) -> V:
     return a.random(call.draw, "normal", (), call.shape(), "float")
 
 
-@rule("aten.normal.float_float", "aten.normal_functional.default", "aten.normal.default")
+@rule("aten.normal_functional.default")
+def normal_functional(
+    a: Algebra[V], self: V, mean: Number = 0.0, std: Number = 1.0, *, call: Call, **options: object
+) -> V:
+    """out = mean + std n, n normal of mean 0 and deviation 1"""
+    return normal(a, mean, std, call=call)
+
+
+@rule("aten.normal.float_float")
 def normal(
-    a: Algebra[V], self: Any, mean: Number = 0.0, std: Number = 1.0, *sizes: object, call: Call, **options: object
+    a: Algebra[V], mean: Number = 0.0, std: Number = 1.0, size: object = (), *, call: Call, **options: object
 ) -> V:
     """out = mean + std n, n normal of mean 0 and deviation 1"""
     draw = a.random(call.draw, "normal", (), call.shape(), "float")
@@ -71,7 +79,7 @@ def exponential(a: Algebra[V], self: V, lambd: Number = 1.0, *, call: Call, **op
     return scaled(a, a.random(call.draw, "exponential", (), call.shape(), "float"), inverse(lambd))
 
 
-@rule("aten.bernoulli.p", "aten.bernoulli.float")
+@rule("aten.bernoulli.p")
 def bernoulli_p(a: Algebra[V], self: V, p: Number = 0.5, *, call: Call, **options: object) -> V:
     """1 with probability p, else 0"""
     return _kept(a, call, exact(p), call.shape())
@@ -109,15 +117,3 @@ def native_dropout_backward(a: Algebra[V], grad_output: V, mask: V, scale: Numbe
 def dropout(a: Algebra[V], input: V, p: Number, train: bool, *, call: Call) -> V:
     """out = input mask / (1 - p), mask true with probability 1 - p; without train input"""
     return native_dropout(a, input, p, train, call=call)[0]
-
-
-@rule("aten.multinomial.default")
-def multinomial(
-    a: Algebra[V], self: V, num_samples: int, replacement: bool = False, *, call: Call, **options: object
-) -> V:
-    """A function, closed, of the draw and of every row of weights"""
-    draw = a.random(call.draw, "multinomial", (), call.shape(), "float")
-    rank = len(self.shape)
-    rows = "a" * (rank - 1)
-    operands = [(self, rows + "A"), (draw, rows + "B")]
-    return a.opaque("multinomial", (num_samples, replacement), operands, rows + "B", call.shape(), "int")

@@ -114,16 +114,43 @@ def _region_back(a: Algebra[V], self: V, region: V) -> V:
 
 @rule("aten.scatter.src")
 def scatter_src(a: Algebra[V], self: V, dim: int, index: V, src: V) -> V:
-    """self with [..., index[..., j, ...], ...] = src[..., j, ...], for positions that are distinct along dim"""
+    """self with [..., index[..., j, ...], ...] = src[..., j, ...]; which of several j that name one position writes it stays closed"""
     dim = dim_of(dim, len(self.shape))
     source = cut(a, _cut_to(a, src, index.shape, dim), dim, 0, index.shape[dim])
     line = _line_of(a, index, dim)
     if line is not None:
         region = _cut_to(a, self, index.shape, dim)
         return _region_back(a, self, put(a, region, dim, line, convert(a, source, self.kind)))
-    if index.shape[dim] != 1:
-        raise Unsupported("scatter to positions that depend on the data and may coincide")
-    return _added(a, self, dim, index, minus(a, source, gather(a, self, dim, index)))
+    if index.shape[dim] == 1:
+        return _added(a, self, dim, index, minus(a, source, gather(a, self, dim, index)))
+    return _written(a, self, dim, index, convert(a, source, self.kind))
+
+
+def _written(a: Algebra[V], self: V, dim: int, index: V, source: V) -> V:
+    """0 where anything is written, plus what the writers put there: linear in self and in source."""
+    region = _cut_to(a, self, index.shape, dim)
+    letters = LETTERS[: len(index.shape)]
+    kept = chosen(a, hit(a, index, dim, self.shape[dim]), full(a, region.shape, 0, region.kind), region)
+    out = letters[:dim] + "z" + letters[dim + 1 :]
+    placed = a.contract(
+        [(writers(a, index, dim, self.shape[dim]), letters + "z"), (convert(a, source, "float"), letters)], out
+    )
+    return _region_back(a, self, plus(a, kept, convert(a, placed, self.kind)))
+
+
+def hit(a: Algebra[V], index: V, dim: int, extent: int) -> V:
+    """Whether position v is named on its line: shape of index with ``extent`` along dim."""
+    hits = _contracted(a, a.full(index.shape, Fraction(1), "float"), index, dim, True, extent)
+    return compared(a, "gt", hits, 0)
+
+
+def writers(a: Algebra[V], index: V, dim: int, extent: int) -> V:
+    """1 at (..., j, ..., v) where j is the one that writes v, else 0: a closed function of every line of positions."""
+    letters = LETTERS[: len(index.shape)]
+    line = letters[:dim] + "A" + letters[dim + 1 :]
+    return a.opaque(
+        "scatter.writers", (extent,), [(index, line)], line.replace("A", "B") + "C", (*index.shape, extent), "float"
+    )
 
 
 @rule("aten.scatter.value")
@@ -134,8 +161,8 @@ def scatter_value(a: Algebra[V], self: V, dim: int, index: V, value: Number) -> 
     if _line_of(a, index, dim) is not None or index.shape[dim] == 1:
         return scatter_src(a, self, dim, index, filled)
     region = _cut_to(a, self, index.shape, dim)
-    hits = _contracted(a, a.full(index.shape, Fraction(1), "float"), index, dim, True, self.shape[dim])
-    return _region_back(a, self, chosen(a, compared(a, "gt", hits, 0), full(a, region.shape, value, self.kind), region))
+    named = hit(a, index, dim, self.shape[dim])
+    return _region_back(a, self, chosen(a, named, full(a, region.shape, value, self.kind), region))
 
 
 @rule("aten.scatter.reduce", "aten.scatter_reduce.two")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import NUMBER, Number, aligned, chosen, compared, expanded
+from graphguard.rules.arithmetic import NUMBER, Number, aligned, chosen, compared
 from graphguard.rules.casting import convert
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
@@ -151,12 +151,3 @@ def data_dependent(a: Algebra[V], self: V, *mask: object) -> V:
 def to_host(a: Algebra[V], self: V, *other: object) -> V:
     """Unsupported: a tensor's number read by the program"""
     raise Unsupported("a number that the program reads from a tensor")
-
-
-@rule("aten.masked_scatter.default")
-def masked_scatter(a: Algebra[V], self: V, mask: V, source: V) -> V:
-    """Unsupported unless the mask is known: self with the masked elements replaced by those of source in order"""
-    known = a.known(expanded(a, mask, self.shape))
-    if known is None:
-        raise Unsupported("masked_scatter by a mask that depends on the data")
-    raise Unsupported("masked_scatter")

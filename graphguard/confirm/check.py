@@ -22,6 +22,7 @@ from graphguard.ir import Capture, Graph, Promise
 
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
+ENOUGH: Final = 2  # draws that must fail before a difference is described
 _TOO_LARGE: Final = "numbers would take"
 
 
@@ -104,7 +105,7 @@ def _decide(trial: Trial) -> Confirmation:
             if not trial.draws:
                 raise
             break
-        if failures and trial.draws >= 2:
+        if failures and trial.draws >= ENOUGH:
             break
     if not failures:
         undefined = [promise.name for promise in trial.promises if promise.name not in trial.defined]
@@ -123,20 +124,19 @@ def _decide(trial: Trial) -> Confirmation:
 
 
 def ratios(failures: Sequence[Failure]) -> dict[str, float]:
-    """For each promise whose every found element is one constant times the needed one: that constant."""
-    seen: dict[str, list[torch.Tensor]] = {}
+    """For each promise that several draws refute by one and the same factor, other than zero: found / needed."""
+    seen: dict[str, dict[int, list[torch.Tensor]]] = {}
     for failure in failures:
         for comparison in failure.comparisons:
-            seen.setdefault(failure.promise.name, []).append(_quotients(comparison))
+            seen.setdefault(failure.promise.name, {}).setdefault(failure.draw.seed, []).append(_quotients(comparison))
     constant = {}
-    for name, parts in seen.items():
-        quotients = torch.cat(parts)
-        if (
-            quotients.numel()
-            and quotients.isfinite().all()
-            and float(quotients.max() - quotients.min()) <= 1e-8 * abs(float(quotients[0]))
-        ):
-            constant[name] = float(quotients[0])
+    for name, draws in seen.items():
+        quotients = torch.cat([part for parts in draws.values() for part in parts])
+        if len(draws) < ENOUGH or not quotients.numel() or not bool(quotients.isfinite().all()):
+            continue
+        factor, spread = float(quotients[0]), float(quotients.max() - quotients.min())
+        if factor and spread <= 1e-8 * abs(factor):
+            constant[name] = factor
     return constant
 
 

@@ -1,18 +1,17 @@
 """Scaled dot product attention as one operator, whichever kernel PyTorch would pick.
 
 ``gg::sdpa`` takes the arguments of ``torch.nn.functional.scaled_dot_product_attention``, all positional; ``gg::sdpa_backward`` takes the
-gradient, q, k, v, the result, and the rest.  PyTorch's own kernels, where code or DTensor calls them, are read as the same two.
+gradient, q, k, v, the result, and the rest.  Kernels that code calls itself stay what they are: they have results of their own, such as the
+logarithm of the sum of exponentials, and ring attention gives their backward the *global* ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from graphguard.trace.errors import TracingError
-from graphguard.trace.events import Event, Ref
 
 _LIBRARY = torch.library.Library("gg", "DEF")
 _LIBRARY.define(
@@ -25,11 +24,11 @@ _LIBRARY.define(
 )
 
 
-def _meta(query: Any, key: Any, value: Any, *_: Any) -> Any:
+def _meta(query: Any, _: Any, value: Any, *_rest: Any) -> Any:
     return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
 
-def _meta_backward(grad_out: Any, query: Any, key: Any, value: Any, *_: Any) -> Any:
+def _meta_backward(_: Any, query: Any, key: Any, value: Any, *_rest: Any) -> Any:
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
@@ -86,66 +85,3 @@ def scaled_dot_product_attention(
 
 def _is_wrapper(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor)  # noqa: SLF001
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """A kernel's call in the form of :func:`scaled_dot_product_attention`; ``args`` hold references."""
-
-    op: str
-    args: tuple[Any, ...]
-    outs: tuple[Ref, ...]
-
-
-_FORWARD = {
-    "_scaled_dot_product_flash_attention_for_cpu": ("dropout_p", "is_causal"),
-    "_scaled_dot_product_flash_attention": ("dropout_p", "is_causal", "return_debug_mask"),
-    "_scaled_dot_product_efficient_attention": ("attn_bias", "compute_log_sumexp", "dropout_p", "is_causal"),
-    "_scaled_dot_product_cudnn_attention": (
-        "attn_bias",
-        "compute_log_sumexp",
-        "dropout_p",
-        "is_causal",
-        "return_debug_mask",
-    ),
-    "_scaled_dot_product_fused_attention_overrideable": ("attn_bias", "dropout_p", "is_causal", "return_debug_mask"),
-}
-_BACKWARD = {
-    "_scaled_dot_product_flash_attention_for_cpu_backward": ("out", "logsumexp", "dropout_p", "is_causal"),
-    "_scaled_dot_product_flash_attention_backward": (
-        "out", "logsumexp", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "philox_seed", "philox_offset",
-    ),
-    "_scaled_dot_product_efficient_attention_backward": (
-        "attn_bias", "out", "logsumexp", "philox_seed", "philox_offset", "dropout_p", "grad_input_mask", "is_causal",
-    ),
-}  # fmt: skip
-
-
-def is_attention(name: str) -> bool:
-    """Whether an operator is one of PyTorch's attention kernels."""
-    return name in _FORWARD or name in _BACKWARD
-
-
-def canonical(name: str, event: Event) -> Attention:
-    """A kernel's call as ``gg.sdpa`` or ``gg.sdpa_backward``."""
-    backward = name in _BACKWARD
-    first = 4 if backward else 3
-    given = dict(zip(_BACKWARD[name] if backward else _FORWARD[name], event.args[first:], strict=False)) | event.kwargs
-    mask = given.get("attn_mask", given.get("attn_bias"))
-    rest = (
-        mask,
-        float(given.get("dropout_p", 0.0)),
-        bool(given.get("is_causal", False)),
-        given.get("scale"),
-        _grouped(event, first),
-    )
-    if backward:
-        outs = tuple(event.outs[:3])
-        return Attention("gg.sdpa_backward", (*event.args[:4], given["out"], *rest), outs)
-    return Attention("gg.sdpa", (*event.args[:3], *rest), (event.outs[0],))
-
-
-def _grouped(event: Event, first: int) -> bool:
-    """Whether keys have fewer heads than queries."""
-    query, key = event.args[first - 3], event.args[first - 2]
-    return bool(len(query.shape) == 4 and query.shape[1] != key.shape[1])

@@ -31,11 +31,11 @@ def communicate(ledger: Ledger, call: Call, constants: Constants) -> None:
         ledger.offer(name, deciding, tuple(constant_of(constants.real(tensor)) for tensor in call.reads))
     answers = ledger.answers.get(name)
     if knowledge == "known" and answers is not None:
-        operands = {rank: [tensor_of(constant) for constant in row] for rank, row in answers.items()}
         with unset_fake_temporarily(), torch.no_grad():
+            operands = {rank: [tensor_of(constant) for constant in row] for rank, row in answers.items()}
             results = _results(call, ledger.rank, operands)
-        for tensor, value in zip(call.writes, results, strict=True):
-            constants.set(tensor, value.to(tensor.dtype).reshape(tuple(tensor.shape)))
+            for tensor, value in zip(call.writes, results, strict=True):
+                constants.set(tensor, value.to(tensor.dtype).reshape(tuple(tensor.shape)))
         return
     constants.forget(call.writes, pending=knowledge != "unknown")
 

@@ -30,7 +30,7 @@ def single(stem: str, overload: str, args: Any, kwargs: dict[str, Any]) -> tuple
     if stem in _BOUNDS and overload != "List":
         return getattr(aten, _BOUNDS[stem]).default, tuple(args), kwargs
     packet = getattr(aten, stem)
-    other = args[1] if len(args) > 1 else None
-    kind = "Tensor" if isinstance(other, Ref) else "Scalar"
-    kind = kind if kind in packet.overloads() and other is not None else "default"
+    last = args[-1] if len(args) > 1 else None
+    kind = "Tensor" if isinstance(last, Ref) else "Scalar"
+    kind = kind if kind in packet.overloads() and last is not None else "default"
     return getattr(packet, kind), tuple(args), kwargs

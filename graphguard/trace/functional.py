@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from graphguard.ir.graph import DType, Graph, Size, TensorType, Var
-from graphguard.trace import attention, foreach
+from graphguard.trace import foreach
 from graphguard.trace.builder import Builder
 from graphguard.trace.collectives import Call, calls_of
+from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
@@ -125,7 +126,7 @@ class _Translation:
         if name in _SILENT or torch.Tag.inplace_view in event.op.tags:
             return
         special = _SPECIAL.get(name)
-        if special is not None:
+        if special is not None and (name != "split_with_sizes_copy" or "out" in event.kwargs):
             special(self, event)
         elif name in _SAME:
             self._same(event)
@@ -147,8 +148,6 @@ class _Translation:
             self._mutating(event)
         elif self._is_view(event):
             self._view(event, name)
-        elif attention.is_attention(name):
-            self._attention(event, name)
         else:
             self._plain(event, name)
 
@@ -160,12 +159,20 @@ class _Translation:
         self._pure(event, op.removesuffix(".default") if op.startswith("gg.") else op, self.read(event.args), kwargs)
 
     def _pure(self, event: Event, op: str, args: Any, kwargs: dict[str, Any] | None = None) -> None:
-        outs = _flat(event.outs)
+        outs = [out for out in _flat(event.outs) if out is None or isinstance(out, Ref)]
         results = tuple(self._new(out) for out in outs)
+        self._share_draw(op, args, results, event)
         self.builder.append(op, args, kwargs or {}, results)
         for out, var in zip(outs, results, strict=True):
             if isinstance(out, Ref):
                 self.memory.define(out, var)
+
+    def _share_draw(self, op: str, args: Any, results: tuple[Var, ...], event: Event) -> None:
+        """The backward of attention drops what the forward dropped."""
+        if op == "gg.sdpa" and event.draw is not None:
+            self._draws[results[0]] = event.draw
+        elif op == "gg.sdpa_backward":
+            event.draw = self._draws.get(args[4])
 
     def _new(self, out: Any) -> Var:
         if isinstance(out, Ref):
@@ -185,8 +192,8 @@ class _Translation:
                 self.memory.define(result, self._shaped(self.memory.read(source), result))
 
     def _is_view(self, event: Event) -> bool:
-        source = next((arg for arg in event.args if isinstance(arg, Ref)), None)
-        if source is None or not self.memory.holds(source):
+        source = event.args[0] if event.args else None
+        if not isinstance(source, Ref) or not self.memory.holds(source):
             return False
         outs = [out for out in _flat(event.outs) if isinstance(out, Ref)]
         return bool(outs) and all(out.storage == source.storage for out in outs)
@@ -277,15 +284,6 @@ class _Translation:
         read = {key: self.read(value) for key, value in kwargs.items()}
         dtype = target.dtype if stem == "norm" else result_dtypes(op, args, kwargs, target.dtype)[0]
         return self.builder.one(str(op), self.read(args), target.shape, dtype, **read)
-
-    # -- attention -----------------------------------------------------------------------------------------------------
-    def _attention(self, event: Event, name: str) -> None:
-        call = attention.canonical(name, event)
-        values = self.builder.emit(
-            call.op, self.read(call.args), [(out.shape, dtype_of(out.geometry)) for out in call.outs]
-        )
-        for ref, value in zip(call.outs, values, strict=True):
-            self.memory.define(ref, value)
 
     # -- collectives ---------------------------------------------------------------------------------------------------
     def _communicate(self, call: Call) -> None:
@@ -425,6 +423,61 @@ class _Translation:
         filled = self.memory.read(value) if isinstance(value, Ref) else None
         self.memory.write(target, self._shaped(filled, target) if filled else self._filled(target, value))
 
+    def gather_copy_in(self, event: Event) -> None:
+        """FSDP lays its shards one after the other into its part of the buffer that is then gathered."""
+        part, whole = event.outs
+        buffer: Ref = event.args[1]
+        if not self.memory.holds(buffer):
+            self.memory.define(buffer, self._filled(buffer, 0))
+        flat = tuple(self._flattened(self.memory.read(ref)) for ref in event.args[0])
+        value = flat[0] if len(flat) == 1 else self.builder.one("aten.cat.default", (flat, 0), *self._type(part))
+        self.memory.write(part, self._shaped(value, part))
+        if whole.key != buffer.key:
+            self.memory.write(whole, self.memory.read(buffer))
+
+    def split_copy(self, event: Event) -> None:
+        """FSDP's copy of a gathered buffer into one tensor per parameter."""
+        dim = event.args[2] if len(event.args) > 2 else event.kwargs.get("dim", 0)
+        source = self.builder.types[self.memory.read(event.args[0])]
+        dim %= len(source.shape)
+        types = [((*source.shape[:dim], n, *source.shape[dim + 1 :]), source.dtype) for n in event.args[1]]
+        values = self.builder.emit(
+            "aten.split_with_sizes.default", (self.memory.read(event.args[0]), event.args[1], dim), types
+        )
+        for ref, value in zip(event.kwargs["out"], values, strict=True):
+            self.memory.write(ref, self._shaped(self._reshaped(value, ref.shape), ref))
+
+    def chunk_cat(self, event: Event) -> None:
+        """Every tensor cut into equal chunks along dim 0, padded with zeros; row i of the result holds the i-th chunk of each."""
+        tensors, dim, count = event.args[0], event.args[1], event.args[2]
+        target = event.kwargs["out"] if "out" in event.kwargs else event.outs
+        if dim != 0:
+            raise TracingError("unsupported-operator", f"chunk_cat along dim {dim} is not traced")
+        rows = []
+        for ref in tensors:
+            value = self._padded(self.memory.read(ref), count)
+            kind = self.builder.types[value]
+            rows.append(self._reshaped(value, (count, _count(kind) // count)))
+        if len(rows) == 1:
+            joined = rows[0]
+        else:
+            shape = (count, sum(_whole(self.builder.types[row].shape[1]) for row in rows))
+            joined = self.builder.one("aten.cat.default", (tuple(rows), 1), shape, self.builder.types[rows[0]].dtype)
+        self.memory.write(target, self._shaped(self._reshaped(joined, target.shape), target))
+
+    def _padded(self, value: Var, count: int) -> Var:
+        """``value`` with zeros appended along dim 0 up to a multiple of ``count``."""
+        kind = self.builder.types[value]
+        missing = -_whole(kind.shape[0]) % count
+        if not missing:
+            return value
+        shape = (_whole(kind.shape[0]) + missing, *kind.shape[1:])
+        pads = (0, 0) * (len(shape) - 1) + (0, missing)
+        return self.builder.one("aten.constant_pad_nd.default", (value, pads, 0.0), shape, kind.dtype)
+
+    def _flattened(self, value: Var) -> Var:
+        return self._reshaped(value, (_count(self.builder.types[value]),))
+
     def batch_norm(self, event: Event) -> None:
         """Batch normalisation writes its running statistics though its schema does not say so."""
         names = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
@@ -448,6 +501,10 @@ _SPECIAL: dict[str, Callable[[_Translation, Event], None]] = {
     "fill_": _Translation.fill,
     "zero_": _Translation.fill,
     "native_batch_norm": _Translation.batch_norm,
+    "all_gather_copy_in": _Translation.gather_copy_in,
+    "split_with_sizes_copy": _Translation.split_copy,
+    "chunk_cat": _Translation.chunk_cat,
+    "_chunk_cat": _Translation.chunk_cat,
 }
 _CALLS: dict[str, Callable[[_Translation, Call], None]] = {
     "all_reduce": _Translation._in_place,  # noqa: SLF001
@@ -472,6 +529,11 @@ def _flat(value: Any) -> list[Any]:
 
 def _argument(event: Event, position: int, name: str) -> Any:
     return event.args[position] if position < len(event.args) else event.kwargs.get(name, ())
+
+
+def _whole(size: Size) -> int:
+    assert isinstance(size, int)
+    return size
 
 
 def _count(kind: TensorType) -> int:

@@ -32,6 +32,7 @@ def install() -> None:
     _installed.append(True)
     _process_groups()
     objects.install()
+    _data_parallel()
     _device_meshes()
     _sharding_propagation()
     _modules()
@@ -76,6 +77,17 @@ def _process_groups() -> None:
         wrapped = functools.wraps(getattr(c10d, name))(make(getattr(c10d, name)))
         setattr(c10d, name, wrapped)
         setattr(dist, name, wrapped)
+
+
+def _data_parallel() -> None:
+    """DDP compares the ranks' shapes on real memory, which a recording does not have; the joining of the ranks compares them."""
+    original = dist._verify_params_across_processes  # noqa: SLF001
+
+    def verify(*args: Any, **kwargs: Any) -> None:
+        if state.current_recorder() is None:
+            original(*args, **kwargs)
+
+    dist._verify_params_across_processes = verify  # noqa: SLF001
 
 
 def _device_meshes() -> None:

@@ -25,6 +25,7 @@ from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_na
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Geometry, Members, Opaque, Ref
 from graphguard.trace.exchange import communicate
+from graphguard.trace.fused import steps_of
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
 from graphguard.trace.provenance import Stacks
@@ -127,6 +128,10 @@ class Recorder(TorchDispatchMode):
         args, kwargs = self._faked(args), self._faked(kwargs)
         if func.namespace == "c10d":
             return self._communicate(func, args, kwargs)
+        unfused = steps_of(func)
+        if unfused is not None:
+            with self, torch.no_grad():
+                return unfused(*args, **kwargs)
         if func in _INDEXED:
             args = self._by_positions(args)
         return self._operate(func, args, kwargs)
@@ -145,7 +150,7 @@ class Recorder(TorchDispatchMode):
             before = [storage_of(tensor) for tensor in tensors_in(args)] if knowledge != "unknown" else []
             out = func(*args, **kwargs)
             self._learn(func, args, kwargs, out, knowledge, before)
-        if out is None or isinstance(out, torch.dtype | torch.device | bool):
+        if isinstance(out, torch.dtype | torch.device | bool) or (out is None and not func._schema.is_mutable):  # noqa: SLF001
             return out
         if not any(True for _ in tensors_in((args, kwargs, out))):
             return out

@@ -43,19 +43,27 @@ def record(
                 recording.output(f"out[{index}]", out)
             if backward:
                 recording.phase = "backward"
-                grads = torch.autograd.grad([o.sum() for o in outs if o.requires_grad], [x for x in leaves if x.requires_grad], allow_unused=True)
+                grads = torch.autograd.grad(
+                    [o.sum() for o in outs if o.requires_grad],
+                    [x for x in leaves if x.requires_grad],
+                    allow_unused=True,
+                )
                 for index, grad in enumerate(grads):
                     if grad is not None:
                         recording.output(f"grad[{index}]", grad)
         return recording.finish()
 
 
-def record_ranks(program: Program, inputs: Sequence[torch.Tensor], mesh: Mapping[str, int], **how: Any) -> tuple[Graph, ...]:
+def record_ranks(
+    program: Program, inputs: Sequence[torch.Tensor], mesh: Mapping[str, int], **how: Any
+) -> tuple[Graph, ...]:
     """All ranks, in lockstep where values ask for it, without what building left over."""
     size = 1
     for extent in mesh.values():
         size *= extent
-    traces = rounds(lambda ranks, answers: [record(program, inputs, r, mesh, answers=answers, **how) for r in ranks], size)
+    traces = rounds(
+        lambda ranks, answers: [record(program, inputs, r, mesh, answers=answers, **how) for r in ranks], size
+    )
     for trace in traces:
         assert trace.graph is not None, (trace.troubles, trace.waiting)
     return prune_prelude(tuple(trace.graph for trace in traces if trace.graph is not None))
@@ -126,7 +134,9 @@ def _call(node: Node, values: dict[Var, torch.Tensor], graph: Graph) -> Any:
     return func(*args, **kwargs)
 
 
-def _attention_gradients(grad: Any, query: Any, key: Any, value: Any, out: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any) -> Any:
+def _attention_gradients(
+    grad: Any, query: Any, key: Any, value: Any, out: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any
+) -> Any:
     with torch.enable_grad():
         operands = [t.detach().requires_grad_(True) for t in (query, key, value)]
         out = torch.nn.functional.scaled_dot_product_attention(*operands, mask, p, causal, scale=scale, enable_gqa=gqa)

@@ -1,0 +1,102 @@
+"""Fused optimizer kernels in the steps that they fuse.
+
+The formulas are those of ``torch.optim`` without ``fused=True`` (``_single_tensor_adam``, ``_single_tensor_sgd``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def steps_of(func: Any) -> Callable[..., None] | None:
+    """What computes the same as a fused kernel by unfused in-place operators; None for any other operator."""
+    return _FUSED.get(func._schema.name)  # noqa: SLF001
+
+
+def _adam(
+    params: Any,
+    grads: Any,
+    exp_avgs: Any,
+    exp_avg_sqs: Any,
+    max_exp_avg_sqs: Any,
+    state_steps: Any,
+    *,
+    decoupled: bool,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    amsgrad: bool,
+    maximize: bool,
+    grad_scale: Any = None,
+    found_inf: Any = None,  # noqa: ARG001  # an overflow skips the step, which a proof does not follow
+) -> None:
+    for index, param in enumerate(params):
+        grad, mean, square = grads[index], exp_avgs[index], exp_avg_sqs[index]
+        if grad_scale is not None:
+            grad.div_(grad_scale)
+        grad = -grad if maximize else grad
+        step = state_steps[index].item()
+        if weight_decay and decoupled:
+            param.mul_(1 - lr * weight_decay)
+        elif weight_decay:
+            grad = grad.add(param, alpha=weight_decay)
+        mean.lerp_(grad, 1 - beta1)
+        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        largest = square
+        if amsgrad:
+            largest = max_exp_avg_sqs[index]
+            largest.copy_(torch.maximum(largest, square))
+        denominator = (largest.sqrt() / (1 - beta2**step) ** 0.5).add_(eps)
+        param.addcdiv_(mean, denominator, value=-(lr / (1 - beta1**step)))
+
+
+def _sgd(
+    params: Any,
+    grads: Any,
+    buffers: Any,
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Any,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    grad_scale: Any = None,
+    found_inf: Any = None,  # noqa: ARG001
+) -> None:
+    for index, param in enumerate(params):
+        grad = grads[index]
+        if grad_scale is not None:
+            grad.div_(grad_scale)
+        grad = -grad if maximize else grad
+        if weight_decay:
+            grad = grad.add(param, alpha=weight_decay)
+        if momentum:
+            buffer = buffers[index]
+            if is_first_step:
+                buffer.copy_(grad)
+            else:
+                buffer.mul_(momentum).add_(grad, alpha=1 - dampening)
+            grad = grad.add(buffer, alpha=momentum) if nesterov else buffer
+        param.add_(grad, alpha=-lr)
+
+
+def _plain_adam(*args: Any, **kwargs: Any) -> None:
+    _adam(*args, decoupled=False, **kwargs)
+
+
+def _adamw(*args: Any, **kwargs: Any) -> None:
+    _adam(*args, decoupled=True, **kwargs)
+
+
+_FUSED: dict[str, Callable[..., None]] = {
+    "aten::_fused_adam_": _plain_adam,
+    "aten::_fused_adamw_": _adamw,
+    "aten::_fused_sgd_": _sgd,
+}

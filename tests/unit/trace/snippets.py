@@ -1,0 +1,366 @@
+"""Every way to say a collective, as small programs of one tensor on four ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as fc
+import torch.distributed.nn.functional as dnf
+
+W = 4
+SNIPPETS: dict[str, Callable[[torch.Tensor], Any]] = {}
+
+
+def snippet(program: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    SNIPPETS[program.__name__] = program
+    return program
+
+
+class ReduceForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous().clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g
+
+
+class ReduceBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        g = g.contiguous().clone()
+        dist.all_reduce(g)
+        return g
+
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        out = x.new_empty((x.shape[0] * W, *x.shape[1:]))
+        dist.all_gather_into_tensor(out, x.contiguous())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        out = g.new_empty((g.shape[0] // W, *g.shape[1:]))
+        dist.reduce_scatter_tensor(out, g.contiguous())
+        return out
+
+
+@snippet
+def all_reduce(x):
+    y = x * 2
+    dist.all_reduce(y)
+    return y + 1
+
+
+@snippet
+def all_reduce_max(x):
+    y = x * 2
+    dist.all_reduce(y, op=dist.ReduceOp.MAX)
+    return y + 1
+
+
+@snippet
+def all_reduce_async(x):
+    y = x * 2
+    handle = dist.all_reduce(y, async_op=True)
+    z = x + 1
+    handle.wait()
+    return y + z
+
+
+@snippet
+def all_reduce_through_a_view(x):
+    y = x * 2
+    dist.all_reduce(y[1:3])
+    return y + 1
+
+
+@snippet
+def all_gather_into_tensor(x):
+    x = x.detach()
+    out = torch.empty(x.shape[0] * W, *x.shape[1:])
+    dist.all_gather_into_tensor(out, x)
+    return out * 2
+
+
+def all_gather_stacked(x):  # gloo wants the flat shape
+    out = torch.empty(W, *x.shape)
+    dist.all_gather_into_tensor(out, x)
+    return out * 2
+
+
+@snippet
+def all_gather_list(x):
+    parts = [torch.empty_like(x) for _ in range(W)]
+    dist.all_gather(parts, x * 3)
+    return torch.cat(parts, 1)
+
+
+@snippet
+def all_gather_into_views(x):
+    whole = torch.zeros(x.shape[0], x.shape[1] * W)
+    parts = list(whole.chunk(W, 1))
+    received = [torch.empty_like(x) for _ in range(W)]
+    dist.all_gather(received, x)
+    for part, value in zip(parts, received, strict=True):
+        part.copy_(value)
+    return whole
+
+
+@snippet
+def reduce_scatter_tensor(x):
+    x = x.detach()  # gloo, unlike NCCL, computes it with differentiable copies
+    out = torch.empty(x.shape[0] // W, *x.shape[1:])
+    dist.reduce_scatter_tensor(out, x)
+    return out * 2
+
+
+@snippet
+def reduce_scatter_list(x):
+    x = x.detach()
+    out = torch.empty(x.shape[0] // W, *x.shape[1:])
+    dist.reduce_scatter(out, [part.contiguous() for part in x.chunk(W, 0)])
+    return out * 2
+
+
+@snippet
+def all_to_all_single(x):
+    out = torch.empty_like(x)
+    dist.all_to_all_single(out, x)
+    return out * 2
+
+
+@snippet
+def all_to_all_uneven(x):
+    rank = dist.get_rank()
+    sizes = [[1, 2, 3, 2], [3, 2, 1, 2], [2, 2, 2, 2], [2, 2, 2, 2]]
+    received = [row[rank] for row in sizes]
+    out = torch.empty(sum(received), x.shape[1])
+    dist.all_to_all_single(out, x, received, sizes[rank])
+    return out * 2
+
+
+@snippet
+def all_to_all_list(x):
+    out = [torch.empty(x.shape[0] // W, x.shape[1]) for _ in range(W)]
+    dist.all_to_all(out, [part.contiguous() for part in x.chunk(W, 0)])
+    return torch.cat(out)
+
+
+@snippet
+def broadcast(x):
+    y = x.clone()
+    dist.broadcast(y, src=2)
+    return y + 1
+
+
+@snippet
+def reduce(x):
+    y = x.clone()
+    dist.reduce(y, dst=1)
+    return y + 1 if dist.get_rank() == 1 else x
+
+
+@snippet
+def gather(x):
+    parts = [torch.empty_like(x) for _ in range(W)] if dist.get_rank() == 0 else None
+    dist.gather(x, parts, dst=0)
+    return torch.cat(parts) if parts else x + 1
+
+
+@snippet
+def scatter(x):
+    out = torch.empty_like(x)
+    dist.scatter(out, [x * i for i in range(W)] if dist.get_rank() == 0 else None, src=0)
+    return out + 1
+
+
+@snippet
+def barrier(x):
+    y = x * 2
+    dist.barrier()
+    return y + 1
+
+
+@snippet
+def send_and_receive(x):
+    rank = dist.get_rank()
+    out = torch.empty_like(x)
+    if rank % 2 == 0:
+        dist.send(x, rank + 1)
+        dist.recv(out, rank + 1)
+    else:
+        dist.recv(out, rank - 1)
+        dist.send(x, rank - 1)
+    return out + 1
+
+
+@snippet
+def ring(x):
+    rank = dist.get_rank()
+    out = torch.empty_like(x)
+    operations = [dist.P2POp(dist.isend, x, (rank + 1) % W), dist.P2POp(dist.irecv, out, (rank - 1) % W)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    return out + x
+
+
+@snippet
+def tagged_messages_out_of_order(x):
+    rank = dist.get_rank()
+    a, b = torch.empty_like(x), torch.empty_like(x)
+    if rank % 2 == 0:
+        works = [dist.isend(x, rank + 1, tag=1), dist.isend(x * 2, rank + 1, tag=2)]
+    else:
+        works = [dist.irecv(b, rank - 1, tag=2), dist.irecv(a, rank - 1, tag=1)]
+    for work in works:
+        work.wait()
+    return a - b if rank % 2 else x
+
+
+@snippet
+def functional_all_reduce(x):
+    return fc.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
+
+
+@snippet
+def functional_all_gather(x):
+    return fc.all_gather_tensor(x, 1, dist.group.WORLD) + 1
+
+
+@snippet
+def functional_reduce_scatter(x):
+    return fc.reduce_scatter_tensor(x, "sum", 1, dist.group.WORLD) + 1
+
+
+@snippet
+def functional_all_to_all_with_gradient(x):
+    return fc.all_to_all_single_autograd(x * 2, [2] * 4, [2] * 4, dist.group.WORLD) + 1
+
+
+def functional_permute(x):  # gloo refuses its split sizes
+    return fc.permute_tensor(x.reshape(-1), [1, 2, 3, 0], dist.group.WORLD) + 1
+
+
+@snippet
+def functional_broadcast(x):
+    return fc.broadcast(x.detach() * 2, 1, dist.group.WORLD) + 1
+
+
+@snippet
+def subgroups(x):
+    y = x * 2
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    dist.all_reduce(y, group=mesh["tp"].get_group())
+    dist.all_reduce(y, op=dist.ReduceOp.MAX, group=mesh.get_group("dp"))
+    return y
+
+
+@snippet
+def new_subgroups(x):
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    y = x * 2
+    dist.all_reduce(y, group=groups[dist.get_rank() % 2])
+    return y
+
+
+@snippet
+def differentiable_all_reduce(x):
+    return dnf.all_reduce(x * 2) + 1
+
+
+@snippet
+def differentiable_all_gather(x):
+    return torch.cat(dnf.all_gather(x * 2), 0) + 1
+
+
+@snippet
+def differentiable_all_to_all(x):
+    return dnf.all_to_all_single(torch.empty_like(x), x * 2) + 1
+
+
+@snippet
+def differentiable_reduce_scatter(x):
+    return dnf.reduce_scatter(torch.empty(2, x.shape[1]), list(x.chunk(W))) + 1
+
+
+@snippet
+def megatron_reduce(x):
+    return ReduceForward.apply(x * 2) + 1
+
+
+@snippet
+def megatron_copy(x):
+    return ReduceBackward.apply(x * 2) * 3
+
+
+@snippet
+def megatron_gather(x):
+    return Gather.apply(x * 2) + 1
+
+
+def coalesced(x):  # gloo has no coalescing
+    a, b = x * 2, x * 3
+    with dist._coalescing_manager(device=x.device, async_ops=True) as works:
+        dist.all_reduce(a)
+        dist.all_reduce(b)
+    works.wait()
+    return a + b
+
+
+@snippet
+def branch_on_rank(x):
+    rank = dist.get_rank()
+    part = x.chunk(W, 0)[rank]
+    return part * 2 if rank == 1 else part
+
+
+@snippet
+def object_collectives(x):
+    rank = dist.get_rank()
+    found = [None] * W
+    dist.all_gather_object(found, {"rows": rank + 1})
+    first = [rank * 10]
+    dist.broadcast_object_list(first, src=3)
+    return x[: found[2]["rows"]] * sum(entry["rows"] for entry in found) + first[0]
+
+
+@snippet
+def branch_on_a_reduced_count(x):
+    count = torch.tensor(float(dist.get_rank()))
+    dist.all_reduce(count)
+    largest = torch.tensor([dist.get_rank() - 1])
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return x * count.item() if count > 5 and largest.item() == 2 else x
+
+
+@snippet
+def scale_by_a_gathered_table(x):
+    mine = torch.tensor([dist.get_rank() + 1])
+    table = [torch.zeros(1, dtype=torch.int64) for _ in range(W)]
+    dist.all_gather(table, mine)
+    sizes = torch.cat(table).tolist()
+    return x[: sizes[dist.get_rank()]] * sum(sizes)
+
+
+@snippet
+def memory_is_reused(x):
+    buffer = torch.zeros(W, *x.shape)
+    rank = dist.get_rank()
+    buffer[rank].copy_(x)
+    dist.all_reduce(buffer)
+    flat = buffer.view(-1)
+    flat[: x.numel()].mul_(2)
+    return buffer.transpose(0, 1) + 1

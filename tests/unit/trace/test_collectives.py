@@ -1,0 +1,92 @@
+"""What is recorded of collectives is what real processes compute, forward and backward, bit for bit."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    from snippets import W
+
+    folder = tmp_path_factory.mktemp("gloo")
+    command = [sys.executable, str(HERE / "gloo.py")]
+    processes = [subprocess.Popen([*command, str(rank), str(folder)], cwd=HERE) for rank in range(W)]
+    try:
+        for process in processes:
+            assert process.wait(timeout=60) == 0
+    finally:
+        for process in processes:
+            process.kill()
+    return [torch.load(folder / f"{rank}.pt") for rank in range(W)]
+
+
+def names() -> list[str]:
+    sys.path.insert(0, str(HERE))
+    from snippets import SNIPPETS
+
+    return list(SNIPPETS)
+
+
+@pytest.mark.parametrize("name", names())
+def test_equals_gloo(name: str, real: list[dict[str, object]]) -> None:
+    from gloo import table
+    from programs import record_ranks, run_ranks
+    from snippets import SNIPPETS, W
+
+    expected = [results[name] for results in real]
+    if isinstance(expected[0], str):
+        pytest.fail(f"gloo: {expected[0]}")
+
+    def program(leaf: torch.Tensor) -> torch.Tensor:
+        x = leaf[dist.get_rank()].detach().requires_grad_()
+        y = SNIPPETS[name](x)
+        if not y.requires_grad:
+            return y
+        try:
+            (grad,) = torch.autograd.grad(y.sum(), x)
+        except RuntimeError:
+            return y
+        return y, grad
+
+    graphs = record_ranks(program, [table()], {"w": W})
+    for found, (value, grad) in zip(run_ranks(graphs, {"in0": table()}), expected, strict=True):
+        assert torch.equal(found["out[0]"], value)
+        assert (grad is None) == ("out[1]" not in found)
+        if grad is not None:
+            assert torch.equal(found["out[1]"], grad)
+
+
+def test_coalesced_calls_are_single_ones() -> None:
+    from programs import ops_of, record_ranks, run_ranks
+    from snippets import W, coalesced
+
+    graphs = record_ranks(coalesced, [torch.ones(3)], {"w": W})
+    assert ops_of(graphs[1]).count("gg.all_reduce") == 2
+    assert torch.equal(run_ranks(graphs, {"in0": torch.ones(3)})[2]["out[0]"], torch.full((3,), 20.0))
+
+
+def test_a_gather_may_stack() -> None:
+    from programs import record_ranks, run_ranks
+    from snippets import W, all_gather_stacked
+
+    x = torch.arange(6.0).reshape(2, 3)
+    graphs = record_ranks(lambda leaf: all_gather_stacked(leaf * dist.get_rank()), [x], {"w": W})
+    expected = torch.stack([x * rank for rank in range(W)]) * 2
+    assert all(torch.equal(found["out[0]"], expected) for found in run_ranks(graphs, {"in0": x}))
+
+
+def test_permute_sends_to_the_named_rank() -> None:
+    from programs import record_ranks, run_ranks
+    from snippets import W, functional_permute
+
+    x = torch.ones(8, 4)
+    graphs = record_ranks(lambda leaf: functional_permute(leaf * dist.get_rank()), [x], {"w": W})
+    assert [found["out[0]"][0].item() for found in run_ranks(graphs, {"in0": x})] == [7, 1, 3, 5]

@@ -151,7 +151,8 @@ class Numbers:
         return _like(v.array.transpose(tuple(dims)), v)
 
     def slice(self, v: Number, dim: int, start: int, stop: int, step: int = 1) -> Number:
-        assert 0 <= start <= stop <= v.shape[dim] and step > 0
+        assert 0 <= start <= stop <= v.shape[dim]
+        assert step > 0
         return _like(v.array[(slice(None),) * dim + (slice(start, stop, step),)], v)
 
     def flip(self, v: Number, dim: int) -> Number:
@@ -217,11 +218,13 @@ class Numbers:
 
     # -- integers
     def floor_divide(self, v: Number, divisor: int) -> Number:
-        assert v.kind == "int" and divisor > 0
+        assert v.kind == "int"
+        assert divisor > 0
         return _like(v.array // divisor, v)
 
     def remainder(self, v: Number, divisor: int) -> Number:
-        assert v.kind == "int" and divisor > 0
+        assert v.kind == "int"
+        assert divisor > 0
         return _like(v.array % divisor, v)
 
     def one_hot(self, index: Number, extent: int, checked: bool = False) -> Number:

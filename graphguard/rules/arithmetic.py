@@ -103,7 +103,7 @@ def times(a: Algebra[V], x: Any, y: Any) -> V:
         x, y = y, x
     if isinstance(y, NUMBER):
         kind = common_kind(x, y)
-        v = convert(a, x, "int" if kind == "bool" else kind)
+        v: V = convert(a, x, "int" if kind == "bool" else kind)
         return scaled(a, v, exact(y))
     left, right = aligned(a, x, y)
     if left.kind == "bool":
@@ -127,9 +127,11 @@ def reciprocal(a: Algebra[V], v: V) -> V:
 def over(a: Algebra[V], x: Any, y: Any) -> V:
     """The true quotient x / y."""
     if isinstance(y, NUMBER):
-        return scaled(a, as_float(a, x), inverse(y))
+        numerator: V = as_float(a, x)
+        return scaled(a, numerator, inverse(y))
     if isinstance(x, NUMBER):
-        return scaled(a, reciprocal(a, y), exact(x))
+        denominator: V = reciprocal(a, y)
+        return scaled(a, denominator, exact(x))
     return times(a, as_float(a, x), reciprocal(a, y))
 
 
@@ -166,7 +168,7 @@ def compared(a: Algebra[V], relation: str, x: Any, y: Any) -> V:
         left, right = a.number(left, "int"), a.number(right, "int")
     match relation:
         case "eq" | "lt" | "le":
-            return a.compare(relation, left, right)  # type: ignore[arg-type]
+            return a.compare(relation, left, right)
         case "ne":
             return a.logical_not(a.compare("eq", left, right))
         case "gt":

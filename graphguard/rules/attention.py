@@ -160,10 +160,9 @@ def _with_logsumexp(
     scores = _scores(a, query, key, mask, is_causal, scale)
     total = a.sum(a.exp(scores.values), [len(query.shape) - 1])
     out = contracted(a, f"{scores.lead}xy,{scores.lead}yz->{scores.lead}xz", softmax_over(a, scores.values, -1), value)
-    results = [out, a.log(total)]
-    for index in range(2, len(call.node.outs)):
-        results.append(a.full(call.shape(index), Fraction(0), call.kind(index)))
-    return results[: len(call.node.outs)]
+    count = len(call.node.outs)
+    rest = [a.full(call.shape(index), Fraction(0), call.kind(index)) for index in range(2, count)]
+    return [out, a.log(total), *rest][:count]
 
 
 def _from_logsumexp(

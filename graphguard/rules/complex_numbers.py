@@ -119,7 +119,8 @@ def _operand(a: Algebra[V], graph: Graph, values: Mapping[Var, V], arg: Any) -> 
 
 
 def _complex(a: Algebra[V], real: Parts, imaginary: Parts) -> V:
-    return paired(a, real[0], imaginary[0])
+    result: V = paired(a, real[0], imaginary[0])
+    return result
 
 
 def _polar(a: Algebra[V], size: Parts, angle: Parts) -> V:
@@ -139,7 +140,8 @@ def _multiply(a: Algebra[V], x: Parts, y: Any) -> V:
 
 
 def _conjugate(a: Algebra[V], x: Parts) -> V:
-    return paired(a, x[0], negative(a, x[1]))
+    result: V = paired(a, x[0], negative(a, x[1]))
+    return result
 
 
 def _absolute(a: Algebra[V], x: Parts) -> V:
@@ -153,17 +155,20 @@ def _direction(a: Algebra[V], x: Parts) -> V:
 
 
 def _real(_a: Algebra[V], x: Parts) -> V:
-    return x[0]  # type: ignore[no-any-return]
+    part: V = x[0]
+    return part
 
 
 def _imaginary(_a: Algebra[V], x: Parts) -> V:
-    return x[1]  # type: ignore[no-any-return]
+    part: V = x[1]
+    return part
 
 
 def _to_complex(a: Algebra[V], x: Parts) -> V:
     if x[1] is None:
-        return paired(a, x[0], a.full(x[0].shape, Fraction(0), "float"))
-    return paired(a, *x)
+        x = (x[0], a.full(x[0].shape, Fraction(0), "float"))
+    result: V = paired(a, *x)
+    return result
 
 
 def _ones_like(a: Algebra[V], x: Parts) -> V:

@@ -69,7 +69,8 @@ def fill(a: Algebra[V], self: V, value: Any, *, call: Call) -> V:
     """out = value everywhere"""
     if isinstance(value, NUMBER):
         return constant(a, call, value)
-    return expanded(a, cast(a, value, call.dtype("value"), call.type().dtype), call.shape())
+    number: V = cast(a, value, call.dtype("value"), call.type().dtype)
+    return expanded(a, number, call.shape())
 
 
 @rule("aten.copy.default")

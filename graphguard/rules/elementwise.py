@@ -184,7 +184,8 @@ def whole_power(a: Algebra[V], v: V, exponent: int) -> V:
 def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
     """out = self ** exponent = exp(log(self) exponent), for self > 0"""
     if isinstance(exponent, NUMBER):  # the in-place form, whose base is the tensor
-        return pow_scalar(a, self, exponent)
+        whole: V = pow_scalar(a, self, exponent)
+        return whole
     if self == 1:
         return a.full(exponent.shape, Fraction(1), kind_of_operand(exponent))
     if self <= 0:

@@ -36,17 +36,21 @@ def evaluate_node(
     trait = traits.get(node.op) if traits else None
     if trait is not None:
         return _declared(algebra, trait, node, graph, values)
-    found = find_rule(node.op)
     try:
-        if has_complex(node, graph):
-            return evaluate_complex(
-                algebra, found, node, graph, values, lambda rule, other: apply_rule(algebra, rule, node, graph, other)
-            )
-        if found is None:
-            raise Unsupported(f"no rule for {node.op}")
-        return apply_rule(algebra, found, node, graph, values)
+        return _by_rule(algebra, node, graph, values)
     except Unsupported as reason:
         return _closed(algebra, node, graph, values, str(reason), note)
+
+
+def _by_rule(algebra: Algebra[V], node: Node, graph: Graph, values: Mapping[Var, V]) -> tuple[V, ...]:
+    found = find_rule(node.op)
+    if has_complex(node, graph):
+        return evaluate_complex(
+            algebra, found, node, graph, values, lambda rule, other: apply_rule(algebra, rule, node, graph, other)
+        )
+    if found is None:
+        raise Unsupported(f"no rule for {node.op}")
+    return apply_rule(algebra, found, node, graph, values)
 
 
 def apply_rule(algebra: Algebra[V], rule: Rule, node: Node, graph: Graph, values: Mapping[Var, V]) -> tuple[V, ...]:

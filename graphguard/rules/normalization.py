@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from graphguard.relations.algebra import Algebra, Scalar, V
-from graphguard.rules.arithmetic import Number, minus, plus, product, scaled, square, times
+from graphguard.relations.algebra import Algebra, Scalar, Unsupported, V
+from graphguard.rules.arithmetic import Number, minus, plus, scaled, square, times
 from graphguard.rules.reductions import mean, total
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
@@ -338,16 +338,14 @@ def native_batch_norm_backward(
     dims = [0, *range(2, rank)]
     if train and save_mean is not None and save_invstd is not None:
         middle, rstd = save_mean, save_invstd
-    else:
-        assert running_mean is not None and running_var is not None
+    elif running_mean is not None and running_var is not None:
         middle, rstd = running_mean, inverse_root(a, running_var, eps)
+    else:
+        raise Unsupported("the gradient of a batch norm of which no statistics are kept")
     spread = _per_channel(a, rstd, rank)
     normalised = times(a, minus(a, input, _per_channel(a, middle, rank)), spread)
     gradient = grad_out if weight is None else times(a, grad_out, _per_channel(a, weight, rank))
-    if train:
-        grad_input = normalised_gradient(a, gradient, normalised, spread, dims)
-    else:
-        grad_input = product(a, gradient, spread)
+    grad_input = normalised_gradient(a, gradient, normalised, spread, dims) if train else times(a, gradient, spread)
     return [
         grad_input if output_mask[0] else None,
         total(a, times(a, grad_out, normalised), dims, False) if output_mask[1] else None,

@@ -41,7 +41,7 @@ def _nearest(out: int, extent: int, scale: float | None) -> Matrix:
     step = extent / out if scale is None else 1 / scale
     matrix = np.zeros((out, extent))
     for y in range(out):
-        matrix[y, min(int(math.floor(y * step)), extent - 1)] = 1
+        matrix[y, min(math.floor(y * step), extent - 1)] = 1
     return matrix
 
 

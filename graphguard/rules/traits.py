@@ -14,11 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final, Literal
 
 from graphguard.ir import Node
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import aligned, convert
+from graphguard.rules.arithmetic import aligned
+from graphguard.rules.casting import convert
 from graphguard.rules.registry import Call
 
 _FORM: Final = re.compile(r"(?P<form>batched|linear)\((?:(?P<argument>\d+)\s*;)?(?P<inputs>[^>]*)->(?P<out>[^)]*)\)")
@@ -97,33 +99,21 @@ def _name(node: Node, index: int) -> str:
 def _linear(
     a: Algebra[V], trait: Trait, node: Node, call: Call, operands: Sequence[V], attributes: tuple[object, ...]
 ) -> V:
-    """out = sum over core dims of the argument times an unknown kernel of the other operands."""
-    letters = trait.inputs[trait.argument]
-    out_shape = dict(zip(trait.out, call.shape(), strict=True))
-    extents = out_shape | dict(zip(letters, operands[trait.argument].shape, strict=True))
-    # a core letter that argument and result share names two dims of the kernel
-    fresh = {letter: chr(ord("A") + index) for index, letter in enumerate(l for l in trait.out if l.isupper())}
-    kernel_out = "".join(letter for letter in trait.out if letter.isupper())
-    kernel_in = "".join(letter for letter in letters if letter.isupper())
-    others = [(v, l) for i, (v, l) in enumerate(zip(operands, trait.inputs, strict=True)) if i != trait.argument]
-    batch = "".join(dict.fromkeys(l for _, group in others for l in group if l.islower() and l in trait.out))
-    names = batch + "".join(fresh.values()) + "".join(chr(ord("N") + i) for i in range(len(kernel_in)))
-    shape = tuple(extents[l] for l in batch + kernel_out) + tuple(extents[l] for l in kernel_in)
-    renamed = [(v, "".join(_apart(letter) for letter in group)) for v, group in others]
-    kernel = a.opaque(node.op, attributes, renamed, names, shape, "float")
-    lower = {letter: chr(ord("a") + index) for index, letter in enumerate(_order(batch, trait.out, letters, names))}
-    source = "".join(
-        lower[l] if l.islower() else lower[names[len(batch + kernel_out) + kernel_in.index(l)]] for l in letters
-    )
-    target = "".join(lower[l] if l.islower() else lower[fresh[l]] for l in trait.out)
-    moved = convert(a, operands[trait.argument], "float")
-    return a.contract([(kernel, "".join(lower[n] for n in names)), (moved, source)], target)
-
-
-def _apart(letter: str) -> str:
-    """Core letters of other operands, kept apart from those of the kernel."""
-    return letter
-
-
-def _order(batch: str, out: str, letters: str, names: str) -> list[str]:
-    return list(dict.fromkeys([*batch, *(l for l in out + letters if l.islower()), *names]))
+    """out = the argument contracted with an unknown kernel: whole dims of argument and result, a function of the other operands."""
+    letters, argument = trait.inputs[trait.argument], operands[trait.argument]
+    others = [pair for i, pair in enumerate(zip(operands, trait.inputs, strict=True)) if i != trait.argument]
+    taken = {letter for group in (*trait.inputs, trait.out) for letter in group}
+    lower = iter(letter for letter in ascii_lowercase if letter not in taken)
+    upper = iter(letter for letter in ascii_uppercase if letter not in taken)
+    to = {letter: next(lower) for letter in trait.out if letter.isupper()}
+    over = {letter: next(lower) for letter in letters if letter.isupper()}
+    shared = "".join(dict.fromkeys(x for _, group in others for x in group if x.islower() and x in trait.out))
+    extents = dict(zip(trait.out, call.shape(), strict=True))
+    sizes = [extents[letter] for letter in (*shared, *to)]
+    sizes += [extent for letter, extent in zip(letters, argument.shape, strict=True) if letter.isupper()]
+    core = "".join(next(upper) for _ in (*to, *over))
+    kernel = a.opaque(node.op, attributes, others, shared + core, tuple(sizes), "float")
+    source = "".join(over.get(letter, letter) for letter in letters)
+    target = "".join(to.get(letter, letter) for letter in trait.out)
+    names = shared + "".join(to.values()) + "".join(over.values())
+    return a.contract([(kernel, names), (convert(a, argument, "float"), source)], target)

@@ -75,21 +75,24 @@ def logical_xor(a: Algebra[V], self: V, other: V) -> V:
 def bitwise_and(a: Algebra[V], self: V, other: Any) -> V:
     """out = self and other, of bools"""
     _only_bools(self, other)
-    return logical_and(a, self, other)
+    result: V = logical_and(a, self, other)
+    return result
 
 
 @rule("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Tensor", "aten.__or__.Scalar")
 def bitwise_or(a: Algebra[V], self: V, other: Any) -> V:
     """out = self or other, of bools"""
     _only_bools(self, other)
-    return logical_or(a, self, other)
+    result: V = logical_or(a, self, other)
+    return result
 
 
 @rule("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor")
 def bitwise_xor(a: Algebra[V], self: V, other: Any) -> V:
     """out = self or other but not both, of bools"""
     _only_bools(self, other)
-    return logical_xor(a, self, other)
+    result: V = logical_xor(a, self, other)
+    return result
 
 
 @rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", casts=True)

@@ -50,7 +50,9 @@ for _name in ACTIVATIONS.split():
     program(f"F.{_name}", lambda name=_name: getattr(F, name)(r(3, 5)))
 for _loss in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
     for _reduction in ("mean", "sum", "none"):
-        program(f"{_loss} {_reduction}", lambda l=_loss, k=_reduction: getattr(F, l)(r(3, 4), r(3, 4), reduction=k))
+        program(
+            f"{_loss} {_reduction}", lambda loss=_loss, k=_reduction: getattr(F, loss)(r(3, 4), r(3, 4), reduction=k)
+        )
 
 program("gelu by tanh", lambda: F.gelu(r(3, 5), approximate="tanh"))
 program("glu, prelu", lambda: (F.glu(r(3, 4)), F.prelu(r(3, 4), r(4))))

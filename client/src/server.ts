@@ -1,11 +1,12 @@
 // The life of the language server: found, started, watched, restarted; one at a time.
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import * as fs from "node:fs";
 import * as vscode from "vscode";
 import {
   CloseAction,
   type CloseHandlerResult,
   ErrorAction,
-  type Executable,
   LanguageClient,
   type LanguageClientOptions,
   RevealOutputChannelOn,
@@ -39,6 +40,7 @@ export class Server implements vscode.Disposable {
   readonly onMarks = this.markings.event;
 
   private client: LanguageClient | undefined;
+  private child: ChildProcess | undefined;
   private current: Phase = { kind: "stopped" };
   private work: Promise<void> = Promise.resolve();
   private queued = false;
@@ -99,16 +101,22 @@ export class Server implements vscode.Disposable {
   }
 
   async stop(): Promise<void> {
-    const client = this.client;
+    const [client, child] = [this.client, this.child];
     this.client = undefined;
+    this.child = undefined;
     if (client !== undefined) {
       try {
+        if (client.state === State.Starting) {
+          // A client that is starting cannot be stopped; one that hangs in it is waited for no longer than one that hangs in its end.
+          await Promise.race([client.start(), new Promise((resume) => setTimeout(resume, STOP_SECONDS * 1000))]);
+        }
         await client.dispose(STOP_SECONDS * 1000);
       } catch (error) {
-        // The process is killed when the time is over; the reason is of interest only in the log.
+        // What matters is that the process ends, below; why it did not by itself is of interest only in the log.
         this.log.warn("The server did not stop by itself:", error);
       }
     }
+    await endOf(child);
     this.enter({ kind: "stopped" });
   }
 
@@ -156,7 +164,13 @@ export class Server implements vscode.Disposable {
   }
 
   private makeClient(interpreter: Interpreter, interpreters: Record<string, string>): LanguageClient {
-    const client = new LanguageClient("graphguard", "GraphGuard", this.executable(interpreter), this.options(interpreter, interpreters));
+    const isCurrent = () => this.client === client;
+    const client: LanguageClient = new LanguageClient(
+      "graphguard",
+      "GraphGuard",
+      () => this.spawn(interpreter),
+      this.options(interpreter, interpreters, isCurrent),
+    );
     client.onNotification(METHODS.status, (status: ServerStatus) => this.statuses.fire(status));
     client.onNotification(METHODS.checks, (update: ChecksUpdate) => this.updates.fire(update));
     client.onNotification(METHODS.marks, (marks: Marks) => this.markings.fire(marks));
@@ -176,15 +190,18 @@ export class Server implements vscode.Disposable {
     return [...(bundled ? [launcher, module] : ["-P", "-m", module]), ...args];
   }
 
-  private executable(interpreter: Interpreter): Executable {
-    return {
-      command: interpreter.path,
-      args: this.pythonModule("graphguard_server", []),
-      options: { env: { ...process.env, PYTHONUNBUFFERED: "1" }, shell: /\.(bat|cmd)$/i.test(interpreter.path) },
-    };
+  private async spawn(interpreter: Interpreter): Promise<ChildProcess> {
+    const child = spawn(interpreter.path, this.pythonModule("graphguard_server", []), {
+      env: { ...process.env, PYTHONUNBUFFERED: "1" },
+      shell: /\.(bat|cmd)$/i.test(interpreter.path),
+      windowsHide: true,
+    });
+    await once(child, "spawn");
+    this.child = child;
+    return child;
   }
 
-  private options(interpreter: Interpreter, interpreters: Record<string, string>): LanguageClientOptions {
+  private options(interpreter: Interpreter, interpreters: Record<string, string>, isCurrent: () => boolean): LanguageClientOptions {
     return {
       documentSelector: [
         { scheme: "file", language: "python" },
@@ -207,7 +224,7 @@ export class Server implements vscode.Disposable {
       },
       errorHandler: {
         error: () => ({ action: ErrorAction.Continue, handled: true }),
-        closed: () => this.afterCrash(),
+        closed: () => this.afterCrash(isCurrent),
       },
       middleware: {
         executeCommand: (command, args, next) => this.showDocument(command, args, async () => next(command, args)),
@@ -216,7 +233,7 @@ export class Server implements vscode.Disposable {
   }
 
   /** Restarts with growing pauses; gives up, loudly, when the server keeps dying. */
-  private async afterCrash(): Promise<CloseHandlerResult> {
+  private async afterCrash(isCurrent: () => boolean): Promise<CloseHandlerResult> {
     const now = Date.now();
     this.crashes = [...this.crashes.filter((time) => now - time < CRASH_WINDOW_SECONDS * 1000), now];
     if (this.crashes.length > CRASHES_ALLOWED) {
@@ -234,11 +251,23 @@ export class Server implements vscode.Disposable {
     this.log.warn(`The server ended; it is started again in ${seconds} s`);
     this.enter({ kind: "waiting", seconds });
     await new Promise((resume) => setTimeout(resume, seconds * 1000));
-    return { action: CloseAction.Restart, handled: true };
+    // Meanwhile the user may have restarted it: then there is another client already.
+    return { action: isCurrent() ? CloseAction.Restart : CloseAction.DoNotRestart, handled: true };
   }
 
   private enter(phase: Phase): void {
     this.current = phase;
     this.phases.fire(phase);
   }
+}
+
+/** Ends a process that should have ended by itself. */
+async function endOf(child: ChildProcess | undefined): Promise<void> {
+  if (child === undefined || child.exitCode !== null || child.signalCode !== null) {
+    return;
+  }
+  const ended = once(child, "exit");
+  const timer = setTimeout(() => child.kill("SIGKILL"), STOP_SECONDS * 1000);
+  await ended;
+  clearTimeout(timer);
 }

@@ -1,7 +1,7 @@
-import { mkdirSync, mkdtempSync, realpathSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { homedir, tmpdir } from "node:os";
 import path from "node:path";
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { type Answer, executableOf, judge, onSearchPath } from "../src/interpreter";
 
 const candidate = { path: "/env/bin/python", origin: "Python extension" } as const;
@@ -46,6 +46,7 @@ describe("an interpreter", () => {
 
 describe("the setting", () => {
   const folder = realpathSync(mkdtempSync(path.join(tmpdir(), "graphguard-")));
+  afterAll(() => rmSync(folder, { recursive: true }));
   const python = path.join(folder, ".venv/bin/python");
   mkdirSync(path.dirname(python), { recursive: true });
   writeFileSync(python, "#!/bin/sh\n", { mode: 0o755 });

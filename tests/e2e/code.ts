@@ -1,7 +1,7 @@
 // A real VS Code: its server with the packaged extension, driven through Chromium.
 import assert from "node:assert/strict";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -242,23 +242,13 @@ export class Code {
       .map(Number);
   }
 
-  /** Copies what the extension wrote to its log, for a failed test. */
-  logs(): string {
-    const folder = path.join(this.folder, "user/data/logs");
-    const other = path.join(this.folder, "user/logs");
-    return [folder, other].filter(existsSync).join("\n");
-  }
-
-  async stop(name: string): Promise<void> {
+  async stop(): Promise<void> {
     await this.browser.close();
     const { pid } = this.process;
     assert(pid !== undefined);
     const ended = new Promise((resume) => this.process.once("exit", resume));
     process.kill(-pid, "SIGKILL");
     await ended;
-    for (const logs of this.logs().split("\n").filter(Boolean)) {
-      cpSync(logs, path.join(ARTIFACTS, "logs", name), { recursive: true });
-    }
     rmSync(this.folder, { recursive: true, force: true });
   }
 }

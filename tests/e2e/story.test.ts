@@ -22,7 +22,7 @@ describe("a forgotten all-reduce in VS Code", () => {
     await code.open(FILE);
   });
 
-  after(() => code.stop("story"));
+  after(() => code.stop());
 
   test("is marked at its line", async () => {
     await code.page.locator(".squiggly-error").first().waitFor();

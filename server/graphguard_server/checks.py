@@ -85,7 +85,10 @@ class Run:
 
 @dataclass(slots=True)
 class Check:
-    """A check of a file: its place, and one run per mesh."""
+    """A check of a file: its place, and one run per mesh.
+
+    ``meshes`` are those its source names, None where it computes them; ``listed`` are those that running it has shown, for the text ``listed_for``.
+    """
 
     root: str
     file: str
@@ -93,10 +96,12 @@ class Check:
     meshes: tuple[Mesh, ...] | None
     text: str
     runs: dict[str, Run] = field(default_factory=dict)
+    listed: tuple[Mesh, ...] = ()
+    listed_for: str = ""
 
     def plan(self) -> None:
         """Make ``runs`` the runs of ``meshes``, keeping the results of those that stay."""
-        wanted: tuple[Mesh | None, ...] = (None,) if self.meshes is None else self.meshes
+        wanted: tuple[Mesh | None, ...] = (self.listed or (None,)) if self.meshes is None else self.meshes
         kept = self.runs
         self.runs = {}
         for mesh in wanted:

@@ -12,27 +12,20 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from graphguard.checks.steps import CheckRequest, Step
-from graphguard.ir.codec import CodecError
-from graphguard.ir.plain import from_plain
-from graphguard.report.diagnostics import Report
 from graphguard_server.checks import Check, Run, RunKey
 from graphguard_server.configuration import Settings, command
 from graphguard_server.convert import Converter
 from graphguard_server.documents import Document, Documents, path_of
 from graphguard_server.engine import Engine
-from graphguard_server.places import Place
-from graphguard_server.processes import CallFailedError, Process, ProcessDiedError
+from graphguard_server.execution import Execution
+from graphguard_server.processes import Process
 from graphguard_server.projects import Project
-from graphguard_server.runner import RunFailedError, run_steps
 from graphguard_server.scheduler import Pauses, Scheduler
 from graphguard_server.shifts import meaning
 
 log = logging.getLogger(__name__)
-
-ATTEMPTS: Final = 6
 
 
 class Session:
@@ -49,12 +42,12 @@ class Session:
         self.projects: dict[str, Project] = {}
         self.workers: dict[tuple[tuple[str, ...], str], Process] = {}
         self.prover = Process("prover", engine.prover, self._state_changed, busy_is_silent=True, limits=engine.limits)
-        self.scheduler: Scheduler[RunKey] = Scheduler(self._execute, self._state_changed)
-        self._changed = changed
+        self.execution = Execution(self)
+        self.scheduler: Scheduler[RunKey] = Scheduler(self.execution.execute, self._state_changed)
+        self.changed = changed
         self._pauses = Pauses()
         self._roots: dict[str, str] = {}
         self._tasks: set[asyncio.Future[None]] = set()
-        self._underway: dict[RunKey, dict[str, str]] = {}
 
     @property
     def converter(self) -> Converter:
@@ -120,7 +113,7 @@ class Session:
         for document in self.documents:
             if document.path is not None and self.projects.get(project.root) is project:
                 self.opened(document)
-        self._changed(())
+        self.changed(())
 
     def _keep(self, task: asyncio.Future[None]) -> None:
         """Hold on to background work, and say when it fails."""
@@ -138,7 +131,7 @@ class Session:
         self._freshen(project, document.path)
         if self.settings.mode != "manual":
             self._want(project, document.path, 0.0)
-        self._changed({document.path})
+        self.changed({document.path})
 
     def edited(self, path: str) -> None:
         """The text of a file changed, in the editor or outside it."""
@@ -147,7 +140,7 @@ class Session:
         paths = self._freshen(project, path)
         if self.settings.mode == "change":
             self._want(project, path, self._pauses.after_edit(time.monotonic()))
-        self._changed({path, *paths})
+        self.changed({path, *paths})
 
     def changed_on_disk(self, path: str) -> None:
         """A file that is not open changed, appeared or went away: only projects that know it care."""
@@ -184,7 +177,7 @@ class Session:
         for key in keys:
             found = self.run_of(key)
             if found is not None and (force or found[1].stale or not found[1].known):
-                self._queue(found[1], 0.0, -1)
+                self.queue(found[1], 0.0, -1)
                 count += 1
         self._state_changed()
         return count
@@ -220,14 +213,15 @@ class Session:
         for check in project.affected_by(path):
             for run in check.runs.values():
                 if run.known:
-                    run.stale = not self._is_fresh(run)
+                    run.stale = not self.is_fresh(run)
                     paths.update(run.snapshot)
-                if run.activity in ("tracing", "proving") and not self._same(self._underway.get(run.key, {})):
+                if run.activity in ("tracing", "proving") and not self._same(self.execution.underway.get(run.key, {})):
                     self.scheduler.cancel([run.key])
                     run.activity = "idle"
         return paths
 
-    def _is_fresh(self, run: Run) -> bool:
+    def is_fresh(self, run: Run) -> bool:
+        """Whether the texts of a result still mean what they meant."""
         return not run.outdated and self._same(run.snapshot)
 
     def _same(self, snapshot: dict[str, str]) -> bool:
@@ -249,9 +243,10 @@ class Session:
                     self.scheduler.cancel([run.key])
                     run.activity = "idle"
                 elif run.stale or not run.known:
-                    self._queue(run, delay, 0 if check.file == path else 1)
+                    self.queue(run, delay, 0 if check.file == path else 1)
 
-    def _queue(self, run: Run, delay: float, order: int) -> None:
+    def queue(self, run: Run, delay: float, order: int) -> None:
+        """Ask for a run; lower ``order`` comes first."""
         if run.activity == "idle":
             run.activity = "queued"
         run.attempts = 0
@@ -262,94 +257,6 @@ class Session:
         for run in self.runs():
             if run.key not in busy:
                 run.activity = "idle"
-
-    # -- runs ----------------------------------------------------------------------------------------------------
-
-    async def _execute(self, key: RunKey) -> None:
-        found = self.run_of(key)
-        if found is None or not self.trusted:
-            return
-        check, run = found
-        project = self.projects[key.root]
-        snapshot = self._underway[key] = project.snapshot(check)
-        try:
-            await self._run(project, check, run, snapshot)
-        except ProcessDiedError as error:
-            self._died(run, snapshot, str(error))
-        except RunFailedError as error:
-            self._failed(run, snapshot, str(error))
-        finally:
-            self._underway.pop(key, None)
-            if key not in self.scheduler.waiting:
-                run.activity = "idle"
-
-    async def _run(self, project: Project, check: Check, run: Run, snapshot: dict[str, str]) -> None:
-        request = CheckRequest(
-            file=check.file,
-            name=check.ref.name,
-            mesh=run.mesh,
-            root=project.root,
-            overlay=self.documents.overlay(),
-            levels=project.configuration.levels or {},
-            fixes=self.settings.fixes,
-            timeout=project.configuration.timeout,
-        )
-
-        def stage(step: Step) -> None:
-            run.activity = "proving" if step.process == "prover" else "tracing"
-            self._state_changed()
-
-        worker = self.worker_of(project)
-        report = await run_steps(
-            self.engine.steps,
-            request,
-            worker,
-            self.prover,
-            lambda interim: self._finished(project, check, run, interim, snapshot),
-            stage,
-            project.configuration.memory,
-        )
-        self._finished(project, check, run, report, snapshot)
-        await self._look_up_places(run)
-
-    def _finished(self, project: Project, check: Check, run: Run, report: Report, snapshot: dict[str, str]) -> None:
-        """Take over a result, unless the check is gone; it is marked stale at once where the texts have moved on."""
-        project.imports.learn(check.file, report.sources)
-        for path in report.sources:
-            text = self.documents.text(path)
-            if path not in snapshot and text is not None:
-                snapshot[path] = text
-        before = set(run.snapshot)
-        run.report = self.engine.waive(report, snapshot, project.configuration.levels or {})
-        run.failure, run.snapshot, run.places, run.outdated = "", snapshot, None, False
-        run.stale = not self._is_fresh(run)
-        run.attempts = 0
-        self._changed(before | set(snapshot))
-
-    def _died(self, run: Run, snapshot: dict[str, str], why: str) -> None:
-        """A process ended underway: try again, for it is seldom the check's fault; give up where it happens every time."""
-        run.attempts += 1
-        if run.attempts < ATTEMPTS:
-            run.activity = "queued"
-            self.scheduler.request(run.key, 0.05, 0)
-        else:
-            self._failed(run, snapshot, f"{why} ({run.attempts} times)")
-
-    def _failed(self, run: Run, snapshot: dict[str, str], why: str) -> None:
-        run.failure = why
-        run.snapshot = run.snapshot or snapshot
-        run.stale = False if run.report is None else run.stale
-        self._changed(set(run.snapshot))
-
-    async def _look_up_places(self, run: Run) -> None:
-        if run.report is None or not run.report.proof:
-            return
-        try:
-            rows = await self.prover.call("places", {"proof": run.report.proof}, 60.0)
-            run.places = tuple(from_plain(Place, row) for row in rows)
-        except (ProcessDiedError, CallFailedError, CodecError) as error:
-            log.warning("no hover data for %s: %s", run.key, error)
-        self._changed(run.snapshot)
 
     # -- processes -----------------------------------------------------------------------------------------------
 
@@ -369,7 +276,7 @@ class Session:
         return self.workers[key]
 
     def _state_changed(self) -> None:
-        self._changed(())
+        self.changed(())
 
 
 def _within(path: str, folder: str) -> bool:

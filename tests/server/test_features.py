@@ -41,6 +41,15 @@ async def test_meshes_have_one_run_each_and_share_a_finding(workspace: Path, log
         assert [row["mesh"] for row in found.data["checks"]] == [{"tp": 2}, {"tp": 4}]
 
 
+async def test_computed_meshes_are_learned_by_running_the_file(workspace: Path, log: Path) -> None:
+    (workspace / "check_mlp.py").write_text(CHECK.replace('{"tp": 2}', "meshes()"))
+    async with editing(workspace, log) as editor:
+        editor.open("model.py")
+        await editor.until(lambda: [run["mesh"] for run in editor.runs()] == [{"tp": 2}, {"tp": 8}])
+        await editor.settled()
+        assert editor.traces() == 2
+
+
 async def test_code_lenses_show_the_verdict_of_each_mesh_and_run_it(workspace: Path, log: Path) -> None:
     (workspace / "check_mlp.py").write_text(TWO)
     async with editing(workspace, log) as editor:

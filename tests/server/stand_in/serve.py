@@ -37,8 +37,11 @@ def discover(path: str, text: str, root: str) -> list[Found]:
                 line = text.split("\n")[node.lineno - 1]
                 column = line.index(node.name) + 1
                 place = Span(path, node.lineno, column, node.lineno, column + len(node.name))
-                meshes = ast.literal_eval(call.keywords[0].value)
-                meshes = tuple(meshes) if isinstance(meshes, list) else (meshes,)
+                try:
+                    meshes = ast.literal_eval(call.keywords[0].value)
+                    meshes = tuple(meshes) if isinstance(meshes, list) else (meshes,)
+                except ValueError:
+                    meshes = None
                 found.append(Found(CheckRef(f"{os.path.relpath(path, root)}::{node.name}", node.name, place), meshes))
     return found
 

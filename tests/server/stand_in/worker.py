@@ -69,6 +69,8 @@ def main() -> None:
             CANCELLED.add(message["params"]["id"])
         elif message["method"] == "capture":
             threading.Thread(target=capture, args=(message["id"], message["params"]), daemon=True).start()
+        elif message["method"] == "list":
+            send({"id": message["id"], "result": {"checks": [{"name": "mlp", "meshes": [{"tp": 2}, {"tp": 8}]}]}})
         else:
             send({"id": message["id"], "result": {}})
 

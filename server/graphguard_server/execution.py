@@ -1,0 +1,138 @@
+"""Runs checks for a session and takes over what they say."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from graphguard.checks.steps import CheckRequest, Step
+from graphguard.ir.codec import CodecError
+from graphguard.ir.plain import from_plain
+from graphguard.report.diagnostics import Report
+from graphguard_server.checks import Check, Run, RunKey
+from graphguard_server.meshes import listed
+from graphguard_server.places import Place
+from graphguard_server.processes import CallFailedError, Process, ProcessDiedError
+from graphguard_server.projects import Project
+from graphguard_server.runner import RunFailedError, run_steps
+
+if TYPE_CHECKING:
+    from graphguard_server.session import Session
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 6
+LIST_GRACE: Final = 30.0
+
+
+class Execution:
+    """The job of the scheduler.
+
+    ``underway`` maps each run in progress to the texts it was started from: what it finds belongs to them, whatever has been typed since.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.underway: dict[RunKey, dict[str, str]] = {}
+        self._session = session
+
+    async def execute(self, key: RunKey) -> None:
+        """Run a check and take over its result; a process that ends underway is no result."""
+        found = self._session.run_of(key)
+        if found is None or not self._session.trusted:
+            return
+        check, run = found
+        project = self._session.projects[key.root]
+        snapshot = self.underway[key] = project.snapshot(check)
+        try:
+            await self._run(project, check, run, snapshot)
+        except ProcessDiedError as error:
+            self._died(run, snapshot, str(error))
+        except RunFailedError as error:
+            self._failed(run, snapshot, str(error))
+        finally:
+            self.underway.pop(key, None)
+            if key not in self._session.scheduler.waiting:
+                run.activity = "idle"
+
+    async def _run(self, project: Project, check: Check, run: Run, snapshot: dict[str, str]) -> None:
+        request = CheckRequest(
+            file=check.file,
+            name=check.ref.name,
+            mesh=run.mesh,
+            root=project.root,
+            overlay=self._session.documents.overlay(),
+            levels=project.configuration.levels or {},
+            fixes=self._session.settings.fixes,
+            timeout=project.configuration.timeout,
+        )
+
+        def stage(step: Step) -> None:
+            run.activity = "proving" if step.process == "prover" else "tracing"
+            self._session.changed(())
+
+        worker = self._session.worker_of(project)
+        if check.meshes is None and check.listed_for != check.text:
+            await self._list_meshes(project, check, request, worker)
+            if self._session.run_of(run.key) is None:
+                return
+        report = await run_steps(
+            self._session.engine.steps,
+            request,
+            worker,
+            self._session.prover,
+            lambda interim: self._finished(project, check, run, interim, snapshot),
+            stage,
+            project.configuration.memory,
+        )
+        self._finished(project, check, run, report, snapshot)
+        await self._look_up_places(run)
+
+    async def _list_meshes(self, project: Project, check: Check, request: CheckRequest, worker: Process) -> None:
+        """Learn which meshes the check is for, and queue a run for each that is new."""
+        params = {"file": check.file, "root": project.root, "overlay": request.overlay, "timeout": request.timeout}
+        text = check.text
+        check.listed = await listed(worker, check, params, request.timeout + LIST_GRACE)
+        check.listed_for = text
+        check.plan()
+        for run in check.runs.values():
+            if run.stale or not run.known:
+                self._session.queue(run, 0.0, 0)
+
+    def _finished(self, project: Project, check: Check, run: Run, report: Report, snapshot: dict[str, str]) -> None:
+        """Take over a result, unless the check is gone; it is marked stale at once where the texts have moved on."""
+        project.imports.learn(check.file, report.sources)
+        for path in report.sources:
+            text = self._session.documents.text(path)
+            if path not in snapshot and text is not None:
+                snapshot[path] = text
+        before = set(run.snapshot)
+        run.report = self._session.engine.waive(report, snapshot, project.configuration.levels or {})
+        run.failure, run.snapshot, run.places, run.outdated = "", snapshot, None, False
+        run.stale = not self._session.is_fresh(run)
+        run.attempts = 0
+        self._session.changed(before | set(snapshot))
+
+    def _died(self, run: Run, snapshot: dict[str, str], why: str) -> None:
+        """A process ended underway: try again, for it is seldom the check's fault; give up where it happens every time."""
+        run.attempts += 1
+        if run.attempts < ATTEMPTS:
+            run.activity = "queued"
+            self._session.scheduler.request(run.key, 0.05, 0)
+        else:
+            self._failed(run, snapshot, f"{why} ({run.attempts} times)")
+
+    def _failed(self, run: Run, snapshot: dict[str, str], why: str) -> None:
+        run.failure = why
+        run.snapshot = run.snapshot or snapshot
+        run.stale = False if run.report is None else run.stale
+        self._session.changed(set(run.snapshot))
+
+    async def _look_up_places(self, run: Run) -> None:
+        if run.report is None or not run.report.proof:
+            return
+        try:
+            rows = await self._session.prover.call("places", {"proof": run.report.proof}, 60.0)
+            run.places = tuple(from_plain(Place, row) for row in rows)
+        except (ProcessDiedError, CallFailedError, CodecError) as error:
+            log.warning("no hover data for %s: %s", run.key, error)
+        self._session.changed(run.snapshot)

@@ -90,6 +90,11 @@ class Inputs:
         """Every tensor among the inputs, in order."""
         return _collected((self.args, self.kwargs), Input)
 
+    def sharded_axes(self) -> frozenset[str]:
+        """The mesh axes over which some input is sharded."""
+        layouts = [one.layout for one in self.tensors()]
+        return frozenset(axis for layout in layouts for axis, placement in layout.items() if placement.kind == "shard")
+
     def given(self, tensor: Callable[[Input], Any], differentiated: bool) -> Arguments:
         """The arguments with ``tensor`` in place of every input; those that take part in gradients require one where ``differentiated``."""
         found: list[tuple[Input, Any]] = []

@@ -33,8 +33,9 @@ class Leaves:
         A buffer that was built as a table (a mask, a rotary table) keeps its values; one that starts out uniform (running statistics) is unknown.
         """
         value = self._recording.known(state.tensor) if state.kind == "buffer" else None
-        if value is not None and not is_table(value):
-            value = None
+        with self._recording.on_real_tensors():
+            if value is not None and not is_table(value):
+                value = None
         return self._make(Leaf(state.name, state.kind, type_of(state.tensor)), value)
 
     def of_cotangent(self, output: OutputType) -> Any:
@@ -50,7 +51,8 @@ class Leaves:
             dtype = getattr(torch, leaf.type.dtype)
             tensor = self._recording.leaf(leaf.name, leaf.type.shape, dtype, value=value)
             if value is not None:
-                leaf = replace(leaf, value=constant_of(value))
+                with self._recording.on_real_tensors():
+                    leaf = replace(leaf, value=constant_of(value))
             self._made[leaf.name] = leaf, tensor
         return self._made[leaf.name][1]
 

@@ -54,15 +54,16 @@ def bind_rank(
 
 
 def _stays_as_built(recording: Recording, state: State, specification: Unit) -> bool:
-    """A buffer whose values are known and that no checkpoint of the specification holds is what the implementation made it."""
-    if state.kind == "parameter":
+    """A buffer or a closed-over tensor whose values are known and that the specification does not have is what the implementation made it."""
+    if state.kind == "parameter" and state.owners:
         return False
     names = {plain_name(name) for other in specification.states for name in (other.name, *other.aliases)}
     if {plain_name(name) for name in (state.name, *state.aliases)} & names:
         return False
-    if recording.known(state.tensor) is None:
+    if state.kind == "buffer" and recording.known(state.tensor) is None:
         raise TracingError(
             "ambiguous-parameter",
-            f"buffer '{state.name}' of the implementation has no counterpart in the specification\nfix: register it with persistent=False, or give load=f(spec_state_dict, impl, mesh) in the Refinement",
+            f"buffer '{state.name}' of the implementation has no counterpart in the specification\n"
+            "fix: register it with persistent=False, or give load=f(spec_state_dict, impl, mesh) in the Refinement",
         )
-    return True
+    return recording.known(state.tensor) is not None

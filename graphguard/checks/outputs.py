@@ -60,7 +60,7 @@ def promised_layouts(out_relations: Any, outputs: list[OutputType], mesh: Mesh) 
         )
     rows = _rows(out_relations, outputs, mesh)
     return {
-        one.name: _complete(as_layout(row, mesh, len(one.shape), f"out_relations of '{one.name}'"), mesh)
+        one.name: complete(as_layout(row, mesh, len(one.shape), f"out_relations of '{one.name}'"), mesh)
         for one, row in rows
         if row is not None and row != "infer"
     }
@@ -86,20 +86,25 @@ def _rows(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> list[tup
     return list(zip(outputs, out_relations, strict=True))
 
 
-def _complete(layout: Layout, mesh: Mesh) -> Layout:
+def complete(layout: Layout, mesh: Mesh) -> Layout:
     """A promise names every axis; DTensor's default is replication."""
     return {axis: layout.get(axis, Placement("replicate")) for axis in mesh.sizes}
 
 
-def cotangent_layout(output: OutputType, local: tuple[int, ...], promised: Layout | None, mesh: Mesh) -> Layout:
+def cotangent_layout(
+    output: OutputType, local: tuple[int, ...], promised: Layout | None, mesh: Mesh, sharded: frozenset[str] | None
+) -> Layout:
     """How the gradient of an output reaches this rank: placed as the output is.
 
+    Of several readings of the shapes, one over axes that shard the inputs (``sharded``; None: by a function that nobody can turn round) is meant.
     Raises ``TracingError`` where the shapes leave more than one reading.
     """
     if promised is not None:
         return promised
     layouts = layouts_between(output.shape, local, mesh)
-    if len(layouts) == 1:
+    if len(layouts) > 1 and sharded:
+        layouts = [layout for layout in layouts if set(layout) <= sharded] or layouts
+    if len(layouts) == 1 and (sharded is not None or not layouts[0]):
         return layouts[0]
     raise TracingError(
         "trace-error",

@@ -16,7 +16,14 @@ from graphguard.checks.api import Refinement
 from graphguard.checks.inputs import Arguments, declared_inputs
 from graphguard.checks.leaves import Leaves
 from graphguard.checks.loading import bind_rank, bind_specification
-from graphguard.checks.outputs import OutputType, cotangent_layout, matched_names, named_outputs, promised_layouts
+from graphguard.checks.outputs import (
+    OutputType,
+    complete,
+    cotangent_layout,
+    matched_names,
+    named_outputs,
+    promised_layouts,
+)
 from graphguard.checks.parameters import State
 from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part
 from graphguard.checks.units import Unit, unit_of
@@ -47,7 +54,7 @@ def as_refinement(value: Any) -> Refinement:
         raise TracingError(
             "trace-error", f"a check returns gg.Refinement(spec, impl, inputs); this one returned {kind}"
         )
-    if value.spec is value.impl:
+    if value.spec is value.impl and isinstance(value.spec, torch.nn.Module):
         raise TracingError(
             "trace-error",
             "spec and impl are the same object, so there is nothing to compare\n"
@@ -67,6 +74,7 @@ def record_specification(
     differentiates = _differentiates(refinement)
     arguments = inputs.given(lambda one: one.whole(leaves.of_input(one)), differentiates)
     results = _forward(recording, unit, arguments)
+    _record_outputs(recording, results)
     outputs = tuple(
         OutputType(name, tuple(value.shape), _dtype(value), _has_gradient(value)) for name, value in results.items()
     )
@@ -104,13 +112,15 @@ def record_rank(
     outputs = {one.name: one for one in ask()}
     names = matched_names(list(results), list(outputs))
     results = {names[name]: value for name, value in results.items()}
+    _record_outputs(recording, results)
     promised = promised_layouts(refinement.out_relations, list(outputs.values()), mesh)
     wanted: dict[str, Wanted] = {}
     for name, value in results.items():
         if name in outputs and name not in promised and (layout := dtensor_layout(value, mesh)) is not None:
-            promised[name] = wanted[name] = layout
+            promised[name] = wanted[name] = complete(layout, mesh)
     if differentiates:
-        _backward(recording, _cotangents(leaves, results, outputs, promised, mesh))
+        sharded = None if refinement.shard_inputs is not None else inputs.sharded_axes()
+        _backward(recording, _cotangents(leaves, results, outputs, promised, mesh, sharded))
         wanted.update(_record_gradients(recording, states, arguments))
     return Claims(leaves.found(), (), wanted, tuple(results))
 
@@ -120,14 +130,17 @@ def _differentiates(refinement: Refinement) -> bool:
 
 
 def _forward(recording: Recording, unit: Unit, arguments: Arguments) -> dict[str, Any]:
-    """Run the program and record its outputs; the results are as it returned them, still connected to their graph."""
+    """Run the program; the results are as it returned them, still connected to their graph."""
     if unit.is_module:
         recording.root(unit.call)
     recording.phase = "forward"
-    results = dict(named_outputs(unit.call(*arguments.args, **arguments.kwargs)))
+    return dict(named_outputs(unit.call(*arguments.args, **arguments.kwargs)))
+
+
+def _record_outputs(recording: Recording, results: Mapping[str, Any]) -> None:
+    """Record what the program returned as it is now: the backward pass may write over it."""
     for name, value in results.items():
         recording.output(name, _storage(value))
-    return results
 
 
 def _storage(value: Any) -> Any:
@@ -150,14 +163,18 @@ def _cotangents(
     outputs: Mapping[str, OutputType],
     promised: Mapping[str, Layout],
     mesh: Mesh,
+    sharded: frozenset[str] | None,
 ) -> Iterator[tuple[Any, Any]]:
-    """Every output of this rank that is differentiated, and this rank's part of the gradient that arrives at it."""
+    """Every output of this rank that is differentiated, and this rank's part of the gradient that arrives at it.
+
+    ``sharded`` are the axes over which inputs are declared to be sharded; None where a function of the user's does it.
+    """
     for name, value in results.items():
         output = outputs.get(name)
         if output is None or not output.differentiable or not _has_gradient(value):
             continue
         local = tuple(_local_shape(value))
-        layout = cotangent_layout(output, local, promised.get(name), mesh)
+        layout = cotangent_layout(output, local, promised.get(name), mesh, sharded)
         cotangent = local_part(leaves.of_cotangent(output), layout, mesh).to(value.dtype)
         yield value, _placed_like(cotangent, value)
 

@@ -79,6 +79,18 @@ def prune_prelude(ranks: tuple[Graph, ...]) -> tuple[Graph, ...]:
     return tuple(_kept(graph, keep) for graph, keep in zip(ranks, alive, strict=True))
 
 
+def prune_alone(graph: Graph) -> Graph:
+    """As :func:`prune_prelude` for a program that runs by itself: what building the other program left in it is dropped, collectives included."""
+    wanted = set(graph.outputs.values()) | set(graph.symbols.values())
+    keep = [False] * len(graph.nodes)
+    for index in reversed(range(len(graph.nodes))):
+        node = graph.nodes[index]
+        keep[index] = node.phase != "prelude" or bool(wanted.intersection(node.outs))
+        if keep[index]:
+            wanted.update(node.operands())
+    return _kept(graph, keep)
+
+
 def _kept(graph: Graph, keep: list[bool]) -> Graph:
     if all(keep):
         return graph

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.capture import Trouble
 from graphguard.ir.graph import Graph, Size
@@ -105,7 +106,8 @@ class Recording:
             fake = torch.empty(shape, dtype=dtype, device=self.world.device)
         self._recorder.note("leaf", name, fake)
         if value is not None:
-            self._recorder.constants.set(fake, value)
+            with self.on_real_tensors():
+                self._recorder.constants.set(fake, value)
         return fake.requires_grad_(requires_grad)
 
     def adopt(self, real: torch.Tensor, name: str) -> torch.Tensor:
@@ -135,12 +137,19 @@ class Recording:
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The elements of a tensor that is a known constant."""
         constants = self._recorder.constants
-        return constants.real(tensor).clone() if constants.is_known(tensor) else None
+        with self.on_real_tensors():
+            return constants.real(tensor).clone() if constants.is_known(tensor) else None
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Nothing that runs inside is part of the program."""
         with self._recorder.pause():
+            yield
+
+    @contextmanager
+    def on_real_tensors(self) -> Iterator[None]:
+        """What runs inside computes, on real tensors, as if nothing were recorded."""
+        with _disable_current_modes():
             yield
 
     # -- the result ----------------------------------------------------------------------------------------------------

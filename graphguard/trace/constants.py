@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant, TensorType
 
@@ -30,7 +31,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def constant_of(tensor: torch.Tensor) -> Constant:
     """A real tensor as plain data."""
-    with unset_fake_temporarily():
+    with _disable_current_modes():  # also outside of a dispatch, where the recorder itself is on
         kind = TensorType(tuple(tensor.shape), dtype_name(tensor.dtype))
         dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
         data = bytes(dense.view(torch.uint8).numpy()) if dense.numel() else b""

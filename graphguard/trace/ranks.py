@@ -18,7 +18,8 @@ from graphguard.checks.placements import Mesh
 from graphguard.checks.program import Claims, as_refinement, record_rank, record_specification
 from graphguard.ir import Capture, CheckRef, Leaf, Promise, Trouble
 from graphguard.ir.capture import Wanted
-from graphguard.ir.joining import join, prune_prelude
+from graphguard.ir.graph import COLLECTIVES, Graph
+from graphguard.ir.joining import join, prune_alone, prune_prelude, span_of
 from graphguard.trace.capture import RankTrace, Recording
 from graphguard.trace.children import Child, Ending, Family, Link
 from graphguard.trace.errors import TracingError
@@ -226,20 +227,30 @@ def _assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Capt
     troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
     bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles))
     traces = [program.trace for program in ranks]
-    if troubles or specification.trace is None or specification.claims is None:
+    if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
-    graphs = prune_prelude(tuple(trace.graph for trace in traces if trace is not None))
+    graphs = prune_prelude(tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None))
+    spec = prune_alone(specification.trace.graph)
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
     return replace(
         bare,
         leaves=_leaves([specification.claims, *(program.claims for program in ranks)]),
-        spec=prune_prelude((specification.trace.graph,))[0],
+        spec=spec,
         ranks=graphs,
         promises=promises,
-        troubles=(*missing, *join(graphs).mismatches),
+        troubles=(*missing, *_collectives_in(spec), *join(graphs).mismatches),
         assumed=tuple(dict.fromkeys(assumed)),
     )
+
+
+def _collectives_in(spec: Graph) -> tuple[Trouble, ...]:
+    """A specification is one process's program."""
+    for index, node in enumerate(spec.nodes):
+        if node.op in COLLECTIVES:
+            message = f"the specification calls {node.op.removeprefix('gg.')}; it is the sequential program, without collectives"
+            return (Trouble("trace-error", message, span_of(spec, index)),)
+    return ()
 
 
 def _distinct(troubles: list[Trouble]) -> list[Trouble]:

@@ -450,7 +450,7 @@ class _Translation:
     def chunk_cat(self, event: Event) -> None:
         """Every tensor cut into equal chunks along dim 0, padded with zeros; row i of the result holds the i-th chunk of each."""
         tensors, dim, count = event.args[0], event.args[1], event.args[2]
-        target = event.kwargs["out"] if "out" in event.kwargs else event.outs
+        target = event.kwargs.get("out", event.outs)
         if dim != 0:
             raise TracingError("unsupported-operator", f"chunk_cat along dim {dim} is not traced")
         rows = []

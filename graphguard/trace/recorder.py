@@ -37,7 +37,7 @@ _DEVICE_OF = torch.ops.prim.device.default
 _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
 _LIFT = _aten.lift_fresh.default
 _INDEXED = frozenset(
-    (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)  # noqa: SLF001
+    (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
 )
 _EMPTY = frozenset(
     ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant, TensorType
@@ -83,7 +83,7 @@ class Constants:
         if value.numel() > LARGEST or not _is_plain(tensor):
             return
         storage = storage_of(tensor)
-        with unset_fake_temporarily(), torch.no_grad():
+        with _disable_current_modes(), torch.no_grad():
             if storage not in self._real:
                 self._real[storage] = torch.UntypedStorage(tensor.untyped_storage().nbytes())
             self._pending.discard(storage)
@@ -104,7 +104,7 @@ class Constants:
         if not isinstance(tensor, FakeTensor):
             return tensor
         storage = self._real[storage_of(tensor)]
-        with unset_fake_temporarily(), torch.no_grad():
+        with _disable_current_modes(), torch.no_grad():
             view = torch.empty(0, dtype=tensor.dtype)
             return view.set_(storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
 

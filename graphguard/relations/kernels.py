@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from fractions import Fraction
+from time import perf_counter
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -28,7 +29,11 @@ UNBOUNDED: Final = 1 << 48  # extent of an axis whose coordinate may be any inte
 
 
 class Budget(Unsupported):
-    """A hard limit was reached; the work is given up with a reason."""
+    """One value outgrew a limit; the operator is given up with a reason."""
+
+
+class Exhausted(Exception):  # noqa: N818 - a state of the universe, raised through the rules
+    """The budget of a whole proof is used up."""
 
 
 class Kernel:
@@ -74,10 +79,10 @@ class Universe:
     ``specifying`` is on while the specification is evaluated: only its kernels are what others are matched against.
     """
 
-    def __init__(self, expand: int = 1, limit: int = 2_000_000) -> None:
+    def __init__(self, expand: int = 1, seconds: float = 60.0) -> None:
         self.table: dict[Hashable, Kernel] = {}
         self.count = 0
-        self.limit = limit
+        self.deadline = perf_counter() + seconds
         self.expand = expand
         self.specifying = True
         self.skeletons: dict[Hashable, list[Kernel]] = {}
@@ -108,15 +113,15 @@ class Universe:
             kernel.specified = self.specifying
             self.count += 1
             if self.count > 400_000:
-                raise Budget("more than 400,000 distinct expressions")
+                raise Exhausted("more than 400,000 distinct expressions")
             self.table[key] = kernel
         return kernel
 
-    def step(self, amount: int = 1) -> None:
-        """Count work; raises ``Budget`` when it is used up."""
-        self.steps += amount
-        if self.steps > self.limit:
-            raise Budget("the engine's step budget is used up")
+    def step(self) -> None:
+        """Count one construction; raises ``Exhausted`` when time is up."""
+        self.steps += 1
+        if not self.steps & 127 and perf_counter() > self.deadline:
+            raise Exhausted("the engine's time is up")
 
     def leaf(self, name: str, shape: tuple[int, ...], kind: Kind) -> Kernel:
         """An unknown tensor."""

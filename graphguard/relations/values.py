@@ -204,6 +204,9 @@ def _divided(piece: Piece, cell: int, inner: int) -> list[Piece]:
     for start, stop in _rows(low, high, inner):
         for box, terms in cut(piece, cell, start, stop):
             a, b = box[cell]
+            if len(_rows(a, b, inner)) > 1:  # the cut went along the terms' own digits, across the new rows
+                out += _divided((box, terms), cell, inner)
+                continue
             if a // inner == (b - 1) // inner:
                 outer, rest = (a // inner, a // inner + 1), (a % inner, a % inner + b - a)
             else:

@@ -1,0 +1,216 @@
+"""Graphs over the algebra of normal forms: the specification first, then all ranks in lockstep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from graphguard.ir import Capture, Graph, Leaf, Node, Sym, TensorType, Var
+from graphguard.ir.graph import COLLECTIVES, Arg
+from graphguard.ir.joining import Joined, JoinedCall
+from graphguard.refine.constants import elements
+from graphguard.refine.outcome import SPECIFICATION, Gap, Location
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.values import NormalValue
+from graphguard.rules import Trait, combine, evaluate_node, kind_of
+
+Values: TypeAlias = dict[Var, NormalValue]
+_COMPLEX = ("complex64", "complex128", "complex32")
+
+
+def shape_of(kind: TensorType) -> tuple[int, ...]:
+    """The concrete shape of a value of a type; complex numbers have a last dim of 2."""
+    sizes = []
+    for size in kind.shape:
+        if isinstance(size, Sym):
+            raise Unsupported(f"a size known only when the program runs: {size.expr}")
+        sizes.append(size)
+    return (*sizes, 2) if kind.dtype in _COMPLEX else tuple(sizes)
+
+
+def leaf_values(algebra: NormalForm, leaves: tuple[Leaf, ...]) -> dict[str, NormalValue]:
+    """The unknowns that both programs are functions of."""
+    values = {}
+    for leaf in leaves:
+        if leaf.value is not None and leaf.value.data is not None:
+            values[leaf.name] = algebra.literal(elements(leaf.value))
+        else:
+            values[leaf.name] = algebra.leaf(leaf.name, shape_of(leaf.type), kind_of(leaf.type.dtype), leaf.low, leaf.high)
+    return values
+
+
+class Evaluator:
+    """Evaluates nodes into one universe; equal calls on the same values are made once, whichever rank makes them."""
+
+    def __init__(self, algebra: NormalForm, capture: Capture, traits: Mapping[str, Trait]) -> None:
+        self.algebra = algebra
+        self.capture = capture
+        self.traits = traits
+        self.gaps: dict[Location, Gap] = {}
+        self._calls: dict[object, tuple[NormalValue, ...]] = {}
+        self._reasons: dict[object, str] = {}
+        self._keep: list[NormalValue] = []
+        self._unknown = 0
+
+    def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
+        """The values of a graph's inputs and literals."""
+        values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
+        for var, constant in graph.constants.items():
+            key = ("constant", constant.type, constant.digest)
+            found = self._calls.get(key)
+            if found is None:
+                try:
+                    found = (self.algebra.literal(elements(constant)),)
+                except Unsupported:
+                    kind = constant.type
+                    found = (self.algebra.leaf(f"literal:{constant.digest}", shape_of(kind), kind_of(kind.dtype)),)
+                self._calls[key] = found
+            values[var] = found[0]
+        return values
+
+    def node(self, where: Location, node: Node, graph: Graph, values: Values) -> None:
+        """Evaluate one call that is no collective."""
+        missing = next((var for var in node.operands() if var not in values), None)
+        if missing is not None:
+            self._give_up(where, node, graph, values, "its operand is not known")
+            return
+        key = self._key(node, graph, values)
+        results = self._calls.get(key)
+        reason = self._reasons.get(key)
+        if results is None:
+            notes: list[str] = []
+            try:
+                results = evaluate_node(self.algebra, node, graph, values, notes.append, self.traits)
+            except Unsupported as error:
+                self._give_up(where, node, graph, values, str(error))
+                return
+            except (ArithmeticError, LookupError, TypeError, ValueError, AssertionError, RecursionError) as error:
+                self._give_up(where, node, graph, values, f"the rule failed: {type(error).__name__} {error}")
+                return
+            self._calls[key] = results
+            self._keep += [values[var] for var in node.operands()]
+            if notes:
+                reason = self._reasons[key] = notes[0]
+        if reason is not None:
+            self.gaps[where] = Gap(where, node.op, reason)
+        for out, value in zip(node.outs, results, strict=True):
+            values[out] = value
+
+    def _key(self, node: Node, graph: Graph, values: Values) -> object:
+        types = graph.types
+
+        def name(arg: Arg) -> object:
+            if isinstance(arg, Var):
+                return (id(values[arg]), types[arg].dtype)
+            if isinstance(arg, tuple):
+                return tuple(map(name, arg))
+            return (type(arg), arg)
+
+        named = tuple((key, name(arg)) for key, arg in node.kwargs.items()) if node.kwargs else ()
+        return (node.op, tuple(map(name, node.args)), named, node.draw, tuple([types[out] for out in node.outs]))
+
+    def _give_up(self, where: Location, node: Node, graph: Graph, values: Values, reason: str) -> None:
+        """Results of which nothing is known: unknowns that equal nothing else."""
+        self.gaps[where] = Gap(where, node.op, reason)
+        for out in node.outs:
+            try:
+                shape = shape_of(graph.types[out])
+            except Unsupported:
+                continue
+            self._unknown += 1
+            values[out] = self.algebra.random(("unknown", self._unknown), node.op, (), shape, kind_of(graph.types[out].dtype))
+
+    # -- whole programs
+
+    def specification(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
+        """All values of the specification."""
+        values = self.start(graph, leaves)
+        for index, node in enumerate(graph.nodes):
+            self.node(Location(SPECIFICATION, index), node, graph, values)
+        return values
+
+    def ranks(
+        self, joined: Joined, leaves: Mapping[str, NormalValue], wanted: Callable[[Node], bool] | None = None
+    ) -> list[Values]:
+        """All values of all ranks, collectives met; only nodes that are ``wanted``."""
+        graphs = self.capture.ranks
+        values = [self.start(graph, leaves) for graph in graphs]
+        for step in joined.order:
+            if isinstance(step, JoinedCall):
+                first = next(iter(step.nodes.items()))
+                if wanted is None or wanted(graphs[first[0]].nodes[first[1]]):
+                    self._collective(step, values)
+                continue
+            rank, index = step
+            node = graphs[rank].nodes[index]
+            if node.op not in COLLECTIVES and (wanted is None or wanted(node)):
+                self.node(Location(rank, index), node, graphs[rank], values[rank])
+        return values
+
+    def _collective(self, call: JoinedCall, values: list[Values]) -> None:
+        graphs = self.capture.ranks
+        try:
+            results = self._exchange(call, values)
+        except (Unsupported, LookupError, TypeError, ValueError, AssertionError) as error:
+            for rank, index in call.nodes.items():
+                reason = str(error) if isinstance(error, Unsupported) else "what a member sends is not known"
+                self._give_up(Location(rank, index), graphs[rank].nodes[index], graphs[rank], values[rank], reason)
+            return
+        for rank, index in call.nodes.items():
+            for out, value in zip(graphs[rank].nodes[index].outs, results[rank], strict=True):
+                values[rank][out] = value
+
+    def _exchange(self, call: JoinedCall, values: list[Values]) -> dict[int, list[NormalValue]]:
+        """What every member receives; see :mod:`graphguard.ir.graph` for the meaning of each collective."""
+        nodes = {rank: self.capture.ranks[rank].nodes[index] for rank, index in call.nodes.items()}
+        members = call.group
+        kind = call.kind
+        if kind == "gg.barrier":
+            return {rank: [] for rank in members}
+        if kind == "gg.send":
+            source, destination = members
+            sent = values[source][_var(nodes[source].args[0])]
+            if source == destination:
+                return {source: [sent]}
+            return {source: [], destination: [sent]}
+        if kind in ("gg.reduce_scatter", "gg.all_to_all", "gg.scatter"):
+            lists = {rank: [values[rank][_var(arg)] for arg in _items(nodes[rank].args[0])] for rank in members}
+            if kind == "gg.all_to_all":
+                return {rank: [lists[other][place] for other in members] for place, rank in enumerate(members)}
+            if kind == "gg.scatter":
+                source = _whole(nodes[members[0]].args[1])
+                return {rank: [lists[source][place]] for place, rank in enumerate(members)}
+            how = str(nodes[members[0]].args[1])
+            return {rank: [combine(self.algebra, how, [lists[other][place] for other in members])] for place, rank in enumerate(members)}
+        given = {rank: values[rank][_var(nodes[rank].args[0])] for rank in members}
+        first = nodes[members[0]]
+        if kind == "gg.all_reduce":
+            total = combine(self.algebra, str(first.args[1]), [given[rank] for rank in members])
+            return {rank: [total] for rank in members}
+        if kind == "gg.all_gather":
+            return {rank: [given[other] for other in members] for rank in members}
+        root = _whole(first.args[1])
+        if kind == "gg.broadcast":
+            return {rank: [given[root]] for rank in members}
+        if kind == "gg.reduce":
+            total = combine(self.algebra, str(first.args[2]), [given[rank] for rank in members])
+            return {rank: [total if rank == root else given[rank]] for rank in members}
+        if kind == "gg.gather":
+            return {rank: [given[other] for other in members] if rank == root else [] for rank in members}
+        raise Unsupported(f"a collective of kind {kind}")
+
+
+def _var(arg: Arg) -> Var:
+    assert isinstance(arg, Var)
+    return arg
+
+
+def _items(arg: Arg) -> tuple[Arg, ...]:
+    assert isinstance(arg, tuple)
+    return arg
+
+
+def _whole(arg: Arg) -> int:
+    assert isinstance(arg, int)
+    return arg

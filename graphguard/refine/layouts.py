@@ -1,0 +1,182 @@
+"""How the ranks' tensors together rebuild a value, per mesh axis."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from graphguard.ir import Capture, Placement
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.kernels import Number
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.relation import Concat, Expression, Held, Same, Sum
+from graphguard.relations.values import NormalValue, equal, scaled_value
+from graphguard.rules import combine
+
+Placements = dict[str, Placement]
+REPLICATE = Placement("replicate")
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """Values put together by placements; ``copies`` must all be equal to ``value``."""
+
+    value: NormalValue
+    copies: tuple[NormalValue, ...]
+
+
+class Layouts:
+    """Finds and checks placements of groups of tensors, one a rank."""
+
+    def __init__(self, algebra: NormalForm, capture: Capture) -> None:
+        self.algebra = algebra
+        self.capture = capture
+        self.places = [capture.coordinates(rank) for rank in range(max(1, len(capture.ranks)))]
+
+    def rebuild(self, placements: Mapping[str, Placement], held: Mapping[int, NormalValue]) -> Rebuilt | None:
+        """Join shards, add summands, and collect copies; None where shapes do not fit."""
+        copied = [axis for axis in self.capture.mesh if placements.get(axis, REPLICATE).kind == "replicate"]
+        joined = [axis for axis in self.capture.mesh if axis not in copied]
+        groups: dict[tuple[int, ...], dict[int, NormalValue]] = {}
+        for rank, value in held.items():
+            groups.setdefault(tuple(self.places[rank][axis] for axis in copied), {})[rank] = value
+        values: list[NormalValue] = []
+        done: dict[tuple[int, ...], NormalValue | None] = {}
+        for group in groups.values():
+            key = tuple(id(value) for value in group.values())
+            if key not in done:
+                done[key] = self._join(placements, joined, group)
+            value = done[key]
+            if value is None:
+                return None
+            values.append(value)
+        return Rebuilt(values[0], tuple(values))
+
+    def _join(self, placements: Mapping[str, Placement], axes: list[str], held: Mapping[int, NormalValue]) -> NormalValue | None:
+        if not axes:
+            return next(iter(held.values()))
+        axis, *rest = axes
+        parts: list[NormalValue] = []
+        for place in range(self.capture.mesh[axis]):
+            group = {rank: value for rank, value in held.items() if self.places[rank][axis] == place}
+            if group:
+                part = self._join(placements, rest, group)
+                if part is None:
+                    return None
+                parts.append(part)
+        placement = placements[axis]
+        if placement.kind == "shard":
+            first = parts[0].shape
+            dim = placement.dim + len(first) if placement.dim < 0 else placement.dim
+            if dim >= len(first) or any((*p.shape[:dim], *p.shape[dim + 1 :]) != (*first[:dim], *first[dim + 1 :]) for p in parts):
+                return None
+            return self.algebra.concat(parts, dim)
+        if any(part.shape != parts[0].shape or part.kind == "bool" for part in parts):
+            return None
+        try:
+            return combine(self.algebra, placement.reduce, parts)
+        except Unsupported:
+            return None
+
+    def holds(self, target: NormalValue, placements: Mapping[str, Placement], held: Mapping[int, NormalValue]) -> bool:
+        """Whether the placements rebuild the target, on every copy."""
+        rebuilt = self.rebuild(placements, held)
+        return rebuilt is not None and all(self.same(value, target) for value in dict.fromkeys(rebuilt.copies))
+
+    def same(self, a: NormalValue, b: NormalValue) -> bool:
+        """Equality of normal forms; shapes included."""
+        try:
+            return a.shape == b.shape and equal(self.algebra.universe, a, b)
+        except Unsupported:
+            return False
+
+    def find(self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool = False) -> tuple[Placements, Fraction] | None:
+        """Placements that rebuild the target, or with ``scaled`` a multiple of it; and the multiple."""
+        for placements in self._candidates(target, held):
+            rebuilt = self.rebuild(placements, held)
+            if rebuilt is None or rebuilt.value.shape != target.shape:
+                continue
+            copies = list(dict.fromkeys(rebuilt.copies))
+            if any(not self.same(copy, copies[0]) for copy in copies[1:]):
+                continue
+            if self.same(copies[0], target):
+                return placements, Fraction(1)
+            ratio = self.ratio(copies[0], target) if scaled else None
+            if ratio is not None:
+                return placements, ratio
+        return None
+
+    def ratio(self, found: NormalValue, target: NormalValue) -> Fraction | None:
+        """The number that the found value is a multiple by, if there is one."""
+        ratio = _leading_ratio(found, target)
+        if ratio is None or ratio == 1 or target.kind != "float":
+            return None
+        universe = self.algebra.universe
+        return Fraction(ratio) if self.same(found, scaled_value(universe, target, ratio, "float")) else None
+
+    def _candidates(self, target: NormalValue, held: Mapping[int, NormalValue]) -> Iterator[Placements]:
+        """Placements that the shapes allow; an axis over which all values are alike is a replica."""
+        shapes = {value.shape for value in held.values()}
+        if any(len(shape) != len(target.shape) for shape in shapes):
+            return
+        choices: list[list[Placement]] = []
+        rank_shape = next(iter(shapes))
+        for axis, size in self.capture.mesh.items():
+            if size == 1 or self._alike(axis, held):
+                choices.append([REPLICATE])
+                continue
+            shards = [
+                Placement("shard", dim)
+                for dim in range(len(target.shape))
+                if any(shape[dim] != target.shape[dim] for shape in shapes) or target.shape[dim] == 0
+            ]
+            other = [Placement("partial")] if target.kind != "bool" else []
+            choices.append([*shards, *other, REPLICATE] if rank_shape != target.shape else [*other, REPLICATE])
+        for combination in itertools.islice(itertools.product(*choices), 256):
+            yield dict(zip(self.capture.mesh, combination, strict=True))
+
+    def _alike(self, axis: str, held: Mapping[int, NormalValue]) -> bool:
+        groups: dict[tuple[int, ...], NormalValue] = {}
+        for rank, value in held.items():
+            key = tuple(at for name, at in self.places[rank].items() if name != axis)
+            first = groups.setdefault(key, value)
+            if first is not value and (first.shape != value.shape or first.key() != value.key()):
+                return False
+        return True
+
+    def expression(self, placements: Mapping[str, Placement], names: Mapping[int, str]) -> Expression:
+        """Placements of named tensors as a relation term."""
+        return self._expression(placements, [axis for axis in self.capture.mesh if self.capture.mesh[axis] > 1], names)
+
+    def _expression(self, placements: Mapping[str, Placement], axes: list[str], names: Mapping[int, str]) -> Expression:
+        ordered = sorted(axes, key=lambda axis: placements.get(axis, REPLICATE).kind != "replicate")
+        if not ordered or len(names) == 1:
+            rank, name = next(iter(names.items()))
+            return Held(name, rank)
+        axis, *rest = ordered
+        parts: list[Expression] = []
+        for place in range(self.capture.mesh[axis]):
+            group = {rank: name for rank, name in names.items() if self.places[rank][axis] == place}
+            if group:
+                parts.append(self._expression(placements, rest, group))
+        placement = placements.get(axis, REPLICATE)
+        if len(parts) == 1:
+            return parts[0]
+        if placement.kind == "shard":
+            return Concat(tuple(parts), placement.dim)
+        if placement.kind == "partial":
+            return Sum(tuple(parts), placement.reduce)
+        flat = [inner for part in parts for inner in (part.parts if isinstance(part, Same) else (part,))]
+        return Same(tuple(flat))
+
+
+def _leading_ratio(found: NormalValue, target: NormalValue) -> Number | None:
+    """Coefficient of the first term over that of the same term in the target."""
+    for (_, mine), (_, other) in zip(found.pieces, target.pieces, strict=False):
+        for coefficient, ref in mine:
+            for wanted, candidate in other:
+                if candidate[0] is ref[0]:
+                    return Fraction(coefficient) / Fraction(wanted)
+    return None

@@ -1,0 +1,262 @@
+"""Which tensors are which: look-up of relations by kernel.
+
+Equal meaning has become equal identity, so a relation is found by asking a table: the specification's tensors by their kernels, and the
+ranks' tensors by theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from graphguard.ir import Capture, Graph, Placement, Var
+from graphguard.refine.evaluate import Values
+from graphguard.refine.layouts import Layouts
+from graphguard.refine.naming import names_of
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.kernels import Number, Ref
+from graphguard.relations.linear import close
+from graphguard.relations.relation import Expression, Relation, describe_placements
+from graphguard.relations.values import NormalValue, extents_of
+
+_GROUPS = 8  # groups of the ranks' tensors that are tried for one tensor of the specification
+_TARGETS = 6  # tensors of the specification that are tried for one group
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRelation:
+    """How one tensor a rank rebuild a tensor of the specification: ``target = placements(tensors) / factor``."""
+
+    target: Var
+    target_name: str
+    placements: dict[str, Placement] | None
+    factor: Fraction = Fraction(1)
+
+    def __str__(self) -> str:
+        text = describe_placements(self.placements or {}) or "replicate"
+        scale = "" if self.factor == 1 else f"{self.factor} * "
+        return f"{scale}{self.target_name}: {text}"
+
+
+class Lookup:
+    """Tables of one proof, filled when they are first asked."""
+
+    def __init__(self, capture: Capture, specification: Values, ranks: list[Values], layouts: Layouts) -> None:
+        assert capture.spec is not None
+        self.capture = capture
+        self.spec: Graph = capture.spec
+        self.specification = specification
+        self.ranks = ranks
+        self.layouts = layouts
+        self.universe = layouts.algebra.universe
+        self._targets: dict[int, list[Var]] | None = None
+        self._held: dict[int, list[dict[Var, int]]] | None = None
+        self._closed: dict[int, tuple[NormalValue, list[tuple[Number, Ref]] | None]] = {}
+        self._described: dict[int, str | None] = {}
+        self._names: dict[int, dict[Var, str]] = {}
+
+    # -- tables
+
+    def names(self, graph: int) -> dict[Var, str]:
+        """Names of a rank's variables; of the specification's for -1."""
+        if graph not in self._names:
+            self._names[graph] = names_of(self.spec if graph < 0 else self.capture.ranks[graph])
+        return self._names[graph]
+
+    def specification_names(self) -> dict[Var, str]:
+        """Names of the specification's variables."""
+        return self.names(-1)
+
+    def closed(self, value: NormalValue) -> list[tuple[Number, Ref]] | None:
+        """Every piece as a multiple of one reference; None where that is not possible."""
+        known = self._closed.get(id(value))
+        if known is None:
+            try:
+                pieces = [close(self.universe, terms, extents_of(box)) for box, terms in value.pieces]
+            except Unsupported:
+                pieces = None
+            known = self._closed[id(value)] = (value, pieces)
+        return known[1]
+
+    def kernel(self, value: NormalValue) -> int | None:
+        """The kernel of the first piece that is not constant."""
+        pieces = self.closed(value)
+        return next((ref[0].id for c, ref in pieces or () if c != 0 and ref[0].kind != "one"), None)
+
+    def targets(self) -> dict[int, list[Var]]:
+        """The specification's variables by kernel, first computed first."""
+        if self._targets is None:
+            self._targets = {}
+            for var, value in self.specification.items():
+                for c, ref in self.closed(value) or ():
+                    row = self._targets.setdefault(ref[0].id, [])
+                    if c != 0 and ref[0].kind != "one" and (not row or row[-1] != var):
+                        row.append(var)
+        return self._targets
+
+    def held(self) -> dict[int, list[dict[Var, int]]]:
+        """The ranks' variables by kernel: one table a rank, in order of computation."""
+        if self._held is None:
+            self._held = {}
+            for rank, values in enumerate(self.ranks):
+                for place, (var, value) in enumerate(values.items()):
+                    for kernel in {ref[0].id for c, ref in self.closed(value) or () if c != 0 and ref[0].kind != "one"}:
+                        self._held.setdefault(kernel, [{} for _ in self.ranks])[rank][var] = place
+        return self._held
+
+    # -- relations of the specification's tensors
+
+    def relation(self, var: Var) -> Relation | None:
+        """How the ranks' tensors rebuild a tensor of the specification."""
+        value = self.specification.get(var)
+        if value is None:
+            return None
+        kernel = self.kernel(value)
+        tables = self.held().get(kernel) if kernel is not None else None
+        if tables is None:
+            return None
+        name = self.names(-1).get(var, "")
+        for group in self._groups(tables, name):
+            held = {rank: self.ranks[rank][mine] for rank, mine in group.items()}
+            found = self.layouts.find(value, held)
+            if found is not None:
+                names = {rank: self.names(rank).get(mine, "tensor") for rank, mine in group.items()}
+                return Relation(name, self.layouts.expression(found[0], names), found[0])
+        return None
+
+    def _groups(self, tables: list[dict[Var, int]], name: str) -> list[dict[int, Var]]:
+        """Tensors of the ranks at one position of the program; own parameters first, inputs of the prelude last."""
+        groups: list[dict[int, Var]] = []
+        labelled = {r: v for r, graph in enumerate(self.capture.ranks) for v, label in graph.labels.items() if label == name and v in self.ranks[r]}
+        if labelled:
+            groups.append(labelled)
+        first = next((rank for rank, table in enumerate(tables) if table), None)
+        if first is None:
+            return groups
+        prelude = {out for node in self.capture.ranks[first].nodes if node.phase == "prelude" for out in node.outs}
+        prelude |= set(self.capture.ranks[first].inputs)
+        ordered = sorted(tables[first], key=lambda var: (var in prelude, tables[first][var]))
+        for ordinal, var in enumerate(ordered[:_GROUPS]):
+            group: dict[int, Var] = {}
+            for rank, table in enumerate(tables):
+                if var in table:
+                    group[rank] = var
+                elif table:
+                    mine = list(table)
+                    group[rank] = mine[min(ordinal, len(mine) - 1)]
+            groups.append(group)
+        return groups
+
+    # -- the ranks' tensors
+
+    def describe(self, rank: int, var: Var) -> str | None:
+        """A rank's tensor in terms of the specification; None where it is no window of any of its tensors."""
+        value = self.ranks[rank].get(var)
+        if value is None:
+            return None
+        if id(value) not in self._described:
+            self._described[id(value)] = self._describe(value)
+        return self._described[id(value)]
+
+    def _describe(self, value: NormalValue) -> str | None:
+        pieces = self.closed(value)
+        if pieces is None:
+            return None
+        texts = list(dict.fromkeys(self._describe_piece(c, ref) for c, ref in pieces))
+        if not texts:
+            return "constant"
+        if None in texts:
+            return None
+        moving = [text for text in texts if text != "constant"]
+        if not moving:
+            return "constant"
+        return moving[0] if len(moving) == 1 else "pieces of " + ", ".join(filter(None, moving[:4]))
+
+    def _describe_piece(self, coefficient: Number, ref: Ref) -> str | None:
+        if coefficient == 0 or ref[0].kind in ("one", "iota", "number", "infinity"):
+            return "constant"
+        best: str | None = None
+        for var in self.targets().get(ref[0].id, ())[:_TARGETS]:
+            name = self.names(-1).get(var, "")
+            for other, target in self.closed(self.specification[var]) or ():
+                if target[0] is not ref[0]:
+                    continue
+                factor = Fraction(coefficient) / Fraction(other)
+                text = _window_text(name, ref, target)
+                if factor == 1 and text == name:
+                    return name
+                shown = text if factor == 1 else f"{factor} * {text}"
+                if best is None or (factor == 1 and "*" in best):
+                    best = shown
+        return best
+
+    def on_relation(self, rank: int, var: Var) -> bool:
+        """Whether a rank's tensor is a window of some tensor of the specification, unscaled; what is no float is not asked."""
+        value = self.ranks[rank].get(var)
+        if value is None or value.kind != "float":
+            return value is not None
+        text = self.describe(rank, var)
+        return text is not None and not (text[0].isdigit() or text[0] == "-")
+
+    # -- groups
+
+    def group(self, variables: Mapping[int, Var]) -> GroupRelation | None:
+        """The tensor of the specification that one tensor a rank rebuild together."""
+        held = {rank: self.ranks[rank][var] for rank, var in variables.items() if var in self.ranks[rank]}
+        if not held or len(held) < len(variables):
+            return None
+        first = next(iter(held.values()))
+        found = self._group_by(first, held)
+        if found is not None:
+            return found
+        for axis, size in self.capture.mesh.items():
+            rebuilt = self.layouts.rebuild({axis: Placement("partial")}, held) if size > 1 and first.kind == "float" else None
+            found = self._group_by(rebuilt.value, held) if rebuilt is not None else None
+            if found is not None:
+                return found
+        return None
+
+    def _group_by(self, sample: NormalValue, held: Mapping[int, NormalValue]) -> GroupRelation | None:
+        kernel = self.kernel(sample)
+        if kernel is None:
+            return None
+        scaled: GroupRelation | None = None
+        for var in self.targets().get(kernel, ())[:_TARGETS]:
+            found = self.layouts.find(self.specification[var], held, scaled=True)
+            if found is not None:
+                relation = GroupRelation(var, self.names(-1).get(var, ""), found[0], found[1])
+                if found[1] == 1:
+                    return relation
+                scaled = scaled or relation
+        return scaled
+
+
+def _window_text(name: str, ref: Ref, target: Ref) -> str:
+    """A window of a named tensor: its slice where dims correspond, and whether it is a partial sum."""
+    partial = "partial sum of " if ref[3] != target[3] else ""
+    if len(ref[2]) != len(target[2]):
+        return f"{partial}part of {name}" if not partial else f"{partial}{name}"
+    ranges: list[str] = []
+    for mine, other in zip(ref[2], target[2], strict=True):
+        axes = {axis for axis, _, _ in other if axis >= 0}
+        moved = {axis: ref[1][axis] - target[1][axis] for axis in axes if ref[1][axis] != target[1][axis]}
+        if mine == other and not moved:
+            ranges.append(":")
+            continue
+        if not other or not axes or {axis for axis, _, _ in mine if axis >= 0} - axes:
+            return f"{partial}rearrangement of {name}"
+        axis, stride, _ = other[-1]
+        shift = sum(moved.values())
+        size = 1
+        for _, _, count in mine:
+            size *= count
+        if len(axes) > 1 or stride <= 0 or shift % stride:
+            return f"{partial}part of {name}"
+        ranges.append(f"{shift // stride}:{shift // stride + size}")
+    if all(pair == ":" for pair in ranges):
+        return f"{partial}{name}"
+    return f"{partial}{name}[{', '.join(ranges)}]"
+
+
+__all__ = ["Expression", "GroupRelation", "Lookup"]

@@ -1,0 +1,148 @@
+"""Every promised output, checked exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphguard.ir import Capture, Placement, Promise, Var
+from graphguard.ir.capture import Like
+from graphguard.ir.joining import Joined
+from graphguard.refine.evaluate import Evaluator, Values, leaf_values, shape_of
+from graphguard.refine.layouts import Layouts
+from graphguard.refine.outcome import PromiseOutcome
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.covers import cover
+from graphguard.relations.relation import Relation, describe_placements
+from graphguard.relations.values import NormalValue
+
+
+class Checker:
+    """Checks the promises of one evaluation; ``assumed`` gathers what they rest on."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        evaluator: Evaluator,
+        joined: Joined,
+        specification: Values,
+        ranks: list[Values],
+        layouts: Layouts,
+    ) -> None:
+        self.capture = capture
+        self.evaluator = evaluator
+        self.joined = joined
+        self.specification = specification
+        self.ranks = ranks
+        self.layouts = layouts
+        self.algebra = layouts.algebra
+        self.assumed: set[str] = set()
+        self._replaced: dict[tuple[str, str], list[Values]] = {}
+
+    def check(self, promise: Promise) -> PromiseOutcome:
+        """Whether one promise holds, and what was found."""
+        held = {
+            rank: self.ranks[rank][graph.outputs[promise.name]]
+            for rank, graph in enumerate(self.capture.ranks)
+            if promise.name in graph.outputs and graph.outputs[promise.name] in self.ranks[rank]
+        }
+        needed = self._needed(promise)
+        if not held:
+            return PromiseOutcome(promise.name, False, needed, reason=f"no rank has an output '{promise.name}' that could be followed")
+        if len(held) < sum(promise.name in graph.outputs for graph in self.capture.ranks):
+            return PromiseOutcome(promise.name, False, needed, reason="a rank's output could not be followed")
+        if isinstance(promise.wanted, Like):
+            return self._like(promise.name, promise.wanted.leaf, held, needed)
+        assert self.capture.spec is not None
+        target = self.specification.get(self.capture.spec.outputs.get(promise.name, Var(-1)))
+        if target is None:
+            return PromiseOutcome(promise.name, False, needed, reason=f"the specification has no output '{promise.name}' that could be followed")
+        if isinstance(promise.wanted, dict):
+            return self._placed(promise.name, promise.wanted, target, held, needed)
+        return self._inferred(promise.name, target, held, needed)
+
+    def _needed(self, promise: Promise) -> str:
+        if isinstance(promise.wanted, Like):
+            return f"{promise.name}, laid out as {promise.wanted.leaf}"
+        if isinstance(promise.wanted, dict):
+            full = {axis: promise.wanted.get(axis, Placement("replicate")) for axis in self.capture.mesh}
+            return f"{promise.name}: {describe_placements(full)}"
+        return f"a clean relation for {promise.name}"
+
+    def _text(self, name: str, target: NormalValue, held: Mapping[int, NormalValue]) -> tuple[str, object]:
+        found = self.layouts.find(target, held, scaled=True)
+        if found is None:
+            return "", None
+        placements, factor = found
+        expression = self.layouts.expression(placements, dict.fromkeys(held, name))
+        relation = Relation(name, expression, placements)
+        text = str(relation)
+        return (text if factor == 1 else f"{text} = {factor} * {name}"), None if factor == 1 else factor
+
+    def _placed(
+        self, name: str, wanted: Mapping[str, Placement], target: NormalValue, held: Mapping[int, NormalValue], needed: str
+    ) -> PromiseOutcome:
+        holds = self.layouts.holds(target, wanted, held)
+        text, factor = self._text(name, target, held)
+        return PromiseOutcome(name, holds, needed, text, factor)  # type: ignore[arg-type]
+
+    def _inferred(self, name: str, target: NormalValue, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
+        text, factor = self._text(name, target, held)
+        if text and factor is None:
+            return PromiseOutcome(name, True, needed, text)
+        expression = cover(self.algebra.universe, target, held, name)
+        if expression is not None:
+            return PromiseOutcome(name, True, needed, str(Relation(name, expression)))
+        return PromiseOutcome(name, False, needed, text, factor)  # type: ignore[arg-type]
+
+    def _like(self, name: str, leaf: str, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
+        before, _, after = name.rpartition(leaf)
+        layouts = self._replace_leaves(before, after)
+        wrong: list[int] = []
+        factors = set()
+        for rank, value in held.items():
+            var = next((v for v, label in self._labels(rank).items() if label == leaf), None)
+            target = layouts[rank].get(var) if var is not None else None
+            if target is None:
+                return PromiseOutcome(name, False, needed, reason=f"rank {rank} does not hold '{leaf}', whose layout was promised")
+            if self.layouts.same(value, target):
+                factors.add(None)
+                continue
+            wrong.append(rank)
+            factors.add(self.layouts.ratio(value, target) if value.shape == target.shape else None)
+        if not wrong:
+            return PromiseOutcome(name, True, needed, f"{name} laid out as {leaf}")
+        factor = factors.pop() if len(factors) == 1 else None
+        assert self.capture.spec is not None
+        target = self.specification.get(self.capture.spec.outputs.get(name, Var(-1)))
+        text = self._text(name, target, held)[0] if target is not None else ""
+        if factor is not None:
+            text = f"{factor} * what is needed"
+        return PromiseOutcome(name, False, needed, text, factor)
+
+    def _labels(self, rank: int) -> dict[Var, str]:
+        graph = self.capture.ranks[rank]
+        return {**graph.inputs, **graph.labels} if not graph.labels else {**graph.labels, **{v: n for v, n in graph.inputs.items() if n not in graph.labels.values()}}
+
+    def _replace_leaves(self, before: str, after: str) -> list[Values]:
+        """The ranks' preludes, run on the specification's outputs ``before + leaf + after`` in place of the leaves."""
+        key = (before, after)
+        if key not in self._replaced:
+            assert self.capture.spec is not None
+            leaves = leaf_values(self.algebra, self.capture.leaves)
+            for leaf in self.capture.leaves:
+                var = self.capture.spec.outputs.get(before + leaf.name + after)
+                value = self.specification.get(var) if var is not None else None
+                if value is not None:
+                    leaves[leaf.name] = value
+                elif leaves[leaf.name].kind == "float":
+                    leaves[leaf.name] = self._zeros(shape_of(leaf.type))
+            self._replaced[key] = self.evaluator.ranks(self.joined, leaves, lambda node: node.phase == "prelude")
+        return self._replaced[key]
+
+    def _zeros(self, shape: tuple[int, ...]) -> NormalValue:
+        try:
+            from fractions import Fraction
+
+            return self.algebra.full(shape, Fraction(0), "float")
+        except Unsupported as error:  # a full value is always representable
+            raise AssertionError(str(error)) from error

@@ -1,0 +1,234 @@
+"""Relation inference on one capture: both programs evaluated into one universe, every promise compared there.
+
+Equal normal forms mean equal values, so a promise that holds here holds for all inputs.  What does not hold is not thereby wrong:
+whether it is, a run on numbers decides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from typing import Final, TypeVar
+
+from graphguard.ir import Capture, Var
+from graphguard.ir.joining import Joined, join
+from graphguard.refine.evaluate import Evaluator, Values, leaf_values
+from graphguard.refine.frontiers import cautions_of, implementation_frontier, relevant_gaps, specification_frontier
+from graphguard.refine.layouts import Layouts
+from graphguard.refine.lookup import GroupRelation, Lookup
+from graphguard.refine.outcome import SPECIFICATION, Outcome, PromiseOutcome
+from graphguard.refine.promises import Checker
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.kernels import Exhausted, Universe
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.relation import Relation
+from graphguard.relations.values import NormalValue
+from graphguard.rules import Trait, TraitError, parse_traits
+
+T = TypeVar("T")
+
+SECONDS: Final = 60.0
+_EXPANDED: Final = 16  # products of sums of at most this many terms are written out where the first attempt fails
+_EXPANDED_SECONDS: Final = 5.0
+_QUESTION_SECONDS: Final = 10.0
+_ASSUMED: Final = "real arithmetic: rounding and the order of additions are left out; what is divided by is not zero"
+
+__all__ = ["GroupRelation", "Memo", "Proof", "prove"]
+
+
+@dataclass(slots=True)
+class Memo:
+    """What one proof hands to the next: facts about indices."""
+
+    facts: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _State:
+    algebra: NormalForm
+    specification: Values
+    ranks: list[Values]
+    lookup: Lookup
+    evaluator: Evaluator
+
+
+class Proof:
+    """A proof attempt and everything that can be asked about it afterwards."""
+
+    def __init__(self, capture: Capture, outcome: Outcome, state: _State | None = None) -> None:
+        self.capture = capture
+        self.outcome = outcome
+        self._state = state
+        self._relations: dict[Var, Relation | None] = {}
+        self.memo = Memo({} if state is None else dict(state.algebra.universe.facts))
+
+    def relation(self, var: Var) -> Relation | None:
+        """How a tensor of the specification is rebuilt from the ranks' tensors; None where no clean relation is known."""
+        if var not in self._relations:
+            self._relations[var] = self._ask(lambda state: state.lookup.relation(var))
+        return self._relations[var]
+
+    def relations(self) -> dict[str, Relation]:
+        """The relation of every tensor of the specification that has one, by name."""
+        if self._state is None:
+            return {}
+        found = {}
+        for var, name in self._state.lookup.specification_names().items():
+            relation = self.relation(var)
+            if relation is not None:
+                found[name] = relation
+        return found
+
+    def describe(self, rank: int, var: Var) -> str | None:
+        """A rank's tensor in terms of the specification's; None where it is no window of any."""
+        return self._ask(lambda state: state.lookup.describe(rank, var))
+
+    def group(self, variables: Mapping[int, Var]) -> GroupRelation | None:
+        """How one tensor a rank rebuild some tensor of the specification together; None where they do not cleanly."""
+        return self._ask(lambda state: state.lookup.group(variables))
+
+    def value(self, graph: int, var: Var) -> NormalValue | None:
+        """The normal form of a tensor of a rank, or of the specification for ``SPECIFICATION``."""
+        if self._state is None:
+            return None
+        values = self._state.specification if graph == SPECIFICATION else self._state.ranks[graph]
+        return values.get(var)
+
+    def _ask(self, question: Callable[[_State], T | None]) -> T | None:
+        """An answer within a time limit of its own; None where there is none."""
+        if self._state is None:
+            return None
+        self._state.algebra.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
+        try:
+            return question(self._state)
+        except (Unsupported, Exhausted):
+            return None
+
+
+def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) -> Proof:
+    """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds``."""
+    started = time.perf_counter()
+    try:
+        traits = parse_traits(capture.traits)
+    except TraitError as error:
+        return Proof(capture, _failed(capture, str(error), started))
+    joined = join(capture.ranks)
+    trouble = _trouble(capture, joined)
+    if trouble:
+        return Proof(capture, _failed(capture, trouble, started))
+    facts = dict(memo.facts) if memo else {}
+    first = _Attempt(capture, traits, joined, facts, 1, seconds).run(started)
+    if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > seconds / 4:
+        return first
+    second = _Attempt(capture, traits, joined, first.memo.facts, _EXPANDED, min(_EXPANDED_SECONDS, seconds)).run(started)
+    return second if second.outcome.proved else first
+
+
+def _trouble(capture: Capture, joined: Joined) -> str:
+    """Why there is nothing to prove."""
+    if capture.spec is None:
+        return "the specification was not captured"
+    if len(capture.ranks) != capture.world_size:
+        return f"{len(capture.ranks)} of {capture.world_size} ranks were captured"
+    if joined.mismatches:
+        return joined.mismatches[0].message
+    if not capture.promises:
+        return "nothing was promised"
+    return ""
+
+
+def _failed(capture: Capture, reason: str, started: float) -> Outcome:
+    promises = tuple(PromiseOutcome(promise.name, False, "", reason=reason) for promise in capture.promises)
+    return Outcome(False, promises, seconds=time.perf_counter() - started)
+
+
+class _Attempt:
+    """One evaluation of both programs, with the promises compared at its end."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        traits: Mapping[str, Trait],
+        joined: Joined,
+        facts: Mapping[str, tuple[int, int]],
+        expand: int,
+        seconds: float,
+    ) -> None:
+        self.capture = capture
+        self.traits = traits
+        self.joined = joined
+        self.facts = dict(facts)
+        self.expand = expand
+        self.deadline = time.perf_counter() + seconds
+
+    def run(self, started: float) -> Proof:
+        try:
+            state, checker = self._evaluate()
+            promises = tuple(checker.check(promise) for promise in self.capture.promises)
+        except Exhausted as reason:
+            return Proof(self.capture, _failed(self.capture, str(reason), started))
+        except Unsupported as reason:
+            return Proof(self.capture, _failed(self.capture, f"an input cannot be represented: {reason}", started))
+        return Proof(self.capture, self._outcome(state, checker, promises, started), state)
+
+    def _evaluate(self) -> tuple[_State, Checker]:
+        capture = self.capture
+        assert capture.spec is not None
+        while True:
+            universe = Universe(self.expand, max(0.05, self.deadline - time.perf_counter()))
+            universe.facts = dict(self.facts)
+            algebra = NormalForm(universe)
+            evaluator = Evaluator(algebra, capture, self.traits)
+            leaves = leaf_values(algebra, capture.leaves)
+            specification = evaluator.specification(capture.spec, leaves)
+            if universe.facts == self.facts:
+                break
+            self.facts = dict(universe.facts)  # what a look-up states of an index holds from the start
+        universe.specifying = False
+        ranks = evaluator.ranks(self.joined, leaves)
+        layouts = Layouts(algebra, capture)
+        lookup = Lookup(capture, specification, ranks, layouts)
+        checker = Checker(capture, evaluator, self.joined, specification, ranks, layouts)
+        return _State(algebra, specification, ranks, lookup, evaluator), checker
+
+    def _outcome(self, state: _State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float) -> Outcome:
+        failing = [promise.name for promise in promises if not promise.holds]
+        universe = state.algebra.universe
+        assumed = [*self.capture.assumed, _ASSUMED, *sorted(checker.assumed)]
+        for name, (low, high) in sorted(universe.facts.items()):
+            assumed.append(f"{low} <= {name} < {high}, as the specification's own look-ups need")
+        assumed += sorted(text for text in universe.assumed if not any(name in text for name in universe.facts))
+        outcome = Outcome(
+            proved=not failing,
+            promises=promises,
+            assumed=tuple(dict.fromkeys(assumed)),
+            cautions=cautions_of(self.capture),
+            seconds=time.perf_counter() - started,
+        )
+        return self._explained(state, outcome, failing, started) if failing else outcome
+
+    def _explained(self, state: _State, outcome: Outcome, failing: list[str], started: float) -> Outcome:
+        capture = self.capture
+        assert capture.spec is not None
+        state.algebra.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
+        here = there = ()
+        try:
+            here = specification_frontier(state.lookup, [capture.spec.outputs[n] for n in failing if n in capture.spec.outputs])
+            wanted = {r: [g.outputs[n] for n in failing if n in g.outputs] for r, g in enumerate(capture.ranks)}
+            there = implementation_frontier(state.lookup, wanted)
+        except (Exhausted, Unsupported):
+            pass  # a frontier is help, not part of the verdict
+        return Outcome(
+            proved=False,
+            promises=outcome.promises,
+            specification_frontier=here,
+            implementation_frontier=there,
+            gaps=relevant_gaps(capture, state.evaluator.gaps, failing),
+            assumed=outcome.assumed,
+            cautions=outcome.cautions,
+            seconds=time.perf_counter() - started,
+        )
+
+

@@ -44,7 +44,7 @@ class Kernel:
     stride * label``; labels count the kernel's axes, then its reduced axes.  ``truth`` says that all values are 0 or 1.
     """
 
-    __slots__ = ("attributes", "core", "factors", "id", "kind", "name", "range", "reduced", "shape", "specified", "truth", "type")
+    __slots__ = ("attributes", "core", "factors", "id", "kind", "masks", "name", "range", "reduced", "shape", "specified", "truth", "type")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Kernel:
         self.factors = factors
         self.attributes = attributes
         self.core: dict[int, Hashable] = {}
+        self.masks: list[tuple[int, tuple[int, int]]] | None = None
         self.truth = False
         self.type: Kind = "float"
         self.range: tuple[int, int] | None = None

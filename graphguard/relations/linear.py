@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import Part, build
-from graphguard.relations.kernels import UNBOUNDED, Budget, Kernel, Number, Ref, Term, Terms, Universe, Window
+from graphguard.relations.kernels import UNBOUNDED, Budget, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
 from graphguard.relations.products import multiply, number_power
 from graphguard.relations.windows import joined, refine, repeat, through
 
@@ -55,27 +55,75 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
 
 
 def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
-    """Terms that differ in a window of one sum, as few windows as possible; complements of masks included."""
-    groups: dict[tuple[Any, ...], list[Term]] = {}
-    for term in items:
-        ref = term[1]
-        if ref[3] and ref[0].kind == "product":
-            groups.setdefault((ref[0], ref[1], ref[2]), []).append(term)
-    if not groups:
+    """Terms that differ in a window of one sum, as few windows as possible; a mask and its complement are windows too."""
+    if not any(ref[3] and ref[0].kind == "product" for _, ref in items):
         return items
-    changed = False
-    out = [term for term in items if not (term[1][3] and term[1][0].kind == "product")]
-    for (kernel, offsets, dims), group in groups.items():
-        if len(group) > 1:
-            windows = _stepped({term[1][3]: term[0] for term in group})
-            group = [(coefficient, (kernel, offsets, dims, window)) for window, coefficient in windows.items()]
-            changed = True
-        out += group
-    if changed:
-        gathered: dict[Ref, Number] = {}
-        for coefficient, ref in out:
-            gathered[ref] = gathered.get(ref, 0) + coefficient
-        out = [(coefficient, ref) for ref, coefficient in gathered.items() if coefficient != 0]
+    found: dict[Ref, Number] = {ref: coefficient for coefficient, ref in items}
+    masked = _take_wholes(universe, found, extents)
+    groups: dict[tuple[Any, ...], dict[Window, Number]] = {}
+    for ref, coefficient in found.items():
+        if ref[3] and ref[0].kind == "product":
+            groups.setdefault((ref[0], ref[1], ref[2]), {})[ref[3]] = coefficient
+    for (kernel, offsets, dims), windows in groups.items():
+        if len(windows) > 1:
+            for window in windows:
+                del found[kernel, offsets, dims, window]
+            for window, coefficient in _stepped(windows).items():
+                found[kernel, offsets, dims, window] = coefficient
+    if masked:
+        for ref, coefficient in list(found.items()):
+            for axis, bounds in mask_axes(ref[0]):
+                if ref in found and ref[3][axis] == bounds:
+                    factor, plain = _whole_mask(universe, ref, axis, bounds, extents)
+                    del found[ref]
+                    found[plain] = found.get(plain, 0) + coefficient * factor
+    return [(coefficient, ref) for ref, coefficient in found.items() if coefficient != 0]
+
+
+def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[int, ...]) -> bool:
+    """See a term as the whole window of a mask where another term has a part of it; whether there are masks at all."""
+    masked = False
+    for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"]:
+        for axis, bounds in mask_axes(ref[0]):
+            masked = True
+            factor, plain = _whole_mask(universe, ref, axis, bounds, extents)
+            if factor and plain != ref and plain in found:
+                whole = (*ref[:3], (*ref[3][:axis], bounds, *ref[3][axis + 1 :]))
+                found[whole] = found.get(whole, 0) + Fraction(found.pop(plain)) / factor
+    return masked
+
+
+def _whole_mask(universe: Universe, ref: Ref, axis: int, bounds: tuple[int, int], extents: tuple[int, ...]) -> tuple[Number, Ref]:
+    whole = (*ref[:3], (*ref[3][:axis], bounds, *ref[3][axis + 1 :]))
+    key = ("whole", whole, extents)
+    known = universe.memo.get(key)
+    if known is None:
+        known = universe.memo[key] = multiply(universe, [(whole, 1)], extents)
+    return known  # type: ignore[return-value]
+
+
+def mask_axes(kernel: Kernel) -> list[tuple[int, tuple[int, int]]]:
+    """Reduced axes of a product that only select by the column of one one-hot, each with the window that selects all."""
+    known = kernel.masks
+    if known is None:
+        known = kernel.masks = _find_mask_axes(kernel)
+    return known
+
+
+def _find_mask_axes(kernel: Kernel) -> list[tuple[int, tuple[int, int]]]:
+    free = len(kernel.shape)
+    uses: dict[int, list[tuple[Factor, int, int]]] = {}
+    for factor in kernel.factors:
+        for axis, label, stride in factor[4]:
+            if label >= free:
+                uses.setdefault(label, []).append((factor, axis, stride))
+    out = []
+    for label, places in sorted(uses.items()):
+        (part, power, _, base, _), axis, stride = places[0]
+        if len(places) == 1 and part.kind == "onehot" and power == 1 and axis == len(part.shape) - 1 and stride == 1:
+            if sum(1 for a, _, _ in places[0][0][4] if a == axis) == 1:
+                low, high = part.factors[0][0].range or (-UNBOUNDED // 2, UNBOUNDED // 2)
+                out.append((label - free, (low - base[axis], high - base[axis])))
     return out
 
 

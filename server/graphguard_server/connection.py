@@ -112,6 +112,7 @@ class Connection(LanguageServerProtocol):
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
         """Cancel what is pending from a copy: the original changes its dictionary while it iterates over it."""
+        self._shutdown = True  # before anything is awaited: a client may send exit without waiting for the answer
         handler = self.fm.features.get(types.SHUTDOWN)
         if handler is not None:
             yield handler, args, None
@@ -119,7 +120,6 @@ class Connection(LanguageServerProtocol):
         for number, future in tuple(self._request_futures.items()):
             if number != current and not future.done():
                 future.cancel()
-        self._shutdown = True
 
     @lsp_method(types.EXIT)
     def lsp_exit(self, *_args: Any) -> Generator[Any, Any, None]:

@@ -219,7 +219,7 @@ class Process:
             nonsense = f"sent something that is not a message ({error})"
         _kill_group(child.pid)  # without output it is of no use, and its children must not outlive it
         code = await child.wait()
-        self._lost(child, nonsense or self._killed_for or _ending(code))
+        self._lost(child, nonsense or self._killed_for or _ending(code, self._stderr))
 
     async def _read_errors(self, child: asyncio.subprocess.Process) -> None:
         assert child.stderr is not None
@@ -335,8 +335,9 @@ def _kill_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
-def _ending(code: int) -> str:
+def _ending(code: int, words: Sequence[str]) -> str:
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with status {code}"
+    last = next((line.strip() for line in reversed(words) if line.strip()), "")
+    return f"ended with status {code}" + (f": {last[:200]}" if last and code else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -13,6 +12,8 @@ import torch
 
 from graphguard.confirm.elements import DTYPES, FLOATS, narrows, rounded, stored
 from graphguard.confirm.kernels import OURS, REFERENCE
+from graphguard.confirm.randomness import KERNELS as DRAWN
+from graphguard.confirm.randomness import generator_of
 from graphguard.ir import DType, Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
 
@@ -109,7 +110,7 @@ def call(
     if node.op.startswith("aten.view.dtype"):
         raise UnrunnableError("a reinterpretation of bits is not a function of numbers")
     try:
-        produced = _run(function, node, args, kwargs)
+        produced = _run(graph, function, node, args, kwargs)
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
         raise UnrunnableError(f"'{node.op}' failed on numbers: {first_line(error)}") from error
     return _settled(graph, node, produced, sharp)
@@ -170,30 +171,31 @@ def size_of(graph: Graph, size: Sym, values: Mapping[Var, torch.Tensor]) -> int:
         raise UnrunnableError(f"size '{size.expr}' cannot be computed") from error
 
 
-def _run(function: Callable[..., Any], node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _run(
+    graph: Graph, function: Callable[..., Any], node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
     if node.draw is None:
         produced = function(*args, **kwargs)
+    elif node.op in DRAWN:
+        shape = tuple(size for size in graph.types[node.outs[0]].shape if isinstance(size, int))
+        produced = DRAWN[node.op](node.draw, shape, *args, **{k: v for k, v in kwargs.items() if k not in _TYPED})
     else:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_seed_of(node, args, kwargs))
+            # As the rules have it: beside generator and call, a draw is a function of the operator, its parameters and the shape.
+            torch.manual_seed(generator_of(node.draw, node.op, [_described(arg) for arg in args]).initial_seed())
             produced = function(*args, **kwargs)
     if produced is None:
         return ()
     return tuple(produced) if isinstance(produced, tuple | list) else (produced,)
 
 
-def _seed_of(node: Node, args: list[Any], kwargs: dict[str, Any]) -> int:
-    """A number from all that a draw is a function of: generator, call, operator, parameters and shape."""
+_TYPED: Final = frozenset({"dtype", "generator"})
 
-    def described(item: Any) -> Any:
-        if isinstance(item, torch.Tensor):
-            return tuple(item.shape)
-        return [described(part) for part in item] if isinstance(item, list) else repr(item)
 
-    text = repr(
-        (node.draw, node.op, [described(item) for item in args], sorted((k, described(v)) for k, v in kwargs.items()))
-    )
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+def _described(item: Any) -> Any:
+    if isinstance(item, torch.Tensor):
+        return tuple(item.shape)
+    return [_described(part) for part in item] if isinstance(item, list) else repr(item)
 
 
 def _settled(graph: Graph, node: Node, produced: tuple[Any, ...], sharp: frozenset[str]) -> tuple[torch.Tensor, ...]:

@@ -45,6 +45,10 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
         if any(ref[0].kind == "iota" for _, ref in items):
             items = list(fold(universe, items, extents))
         items = join_windows(universe, items, extents)
+        if len(items) > 1:
+            from graphguard.relations.lifting import lifted
+
+            items = lifted(universe, items, extents)
     elif items and items[0][1][0].kind == "iota":
         items = list(fold(universe, items, extents))
     if len(items) > 1:

@@ -120,7 +120,7 @@ def _pieces(universe: Universe, data: np.ndarray) -> list[Piece] | None:
             return len(boxes) <= _RUNS
         return all(walk((*at, index), part[index]) for index in range(part.shape[0]))
 
-    if data.shape[0] > 4 * _RUNS or not walk((), data):
+    if data.ndim == 0 or data.shape[0] > 4 * _RUNS or not walk((), data):
         return None
     return merged([(box, _number(universe, value, extents_of(box))) for box, value in boxes])
 

@@ -1,0 +1,200 @@
+"""Sums of slices as sums over an index: ``a[0] + a[1] + a[2]`` is the sum of ``a`` over a window.
+
+Gradient accumulation, per-expert loops and selects write a reduction as separate terms.  Terms whose factors agree except for offsets that grow
+by one step each become one term with a summed digit; a single slice that continues a window joins it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from graphguard.relations.building import Part
+from graphguard.relations.kernels import Kernel, Number, Ref, Term, Universe
+from graphguard.relations.products import Product
+from graphguard.relations.windows import refine
+
+_MEMBERS: Final = 64
+_ROUNDS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A term as parts over digits: ``form`` is all of it but the offsets."""
+
+    form: tuple[Any, ...]
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    dims: tuple[tuple[int, ...], ...]
+    bound: tuple[int, ...]
+    parts: tuple[Part, ...]
+
+
+def lifted(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
+    """The same sum with fewer terms where slices add up to windows."""
+    for _ in range(_ROUNDS):
+        fresh = _lift_once(universe, items, extents)
+        if fresh is None:
+            return items
+        items = fresh
+    return items
+
+
+def _family(universe: Universe, kernel: Kernel) -> Any:
+    """What terms must share to be lifted together, cheaply."""
+    key = ("family", kernel.id)
+    known: Any = universe.memo.get(key)
+    if known is None:
+        if kernel.kind == "product":
+            known = tuple(sorted((f[0].id, f[1]) for f in kernel.factors))  # type: ignore[type-var]
+        else:
+            known = ((kernel.id, 1),)
+        universe.memo[key] = known
+    return known
+
+
+def _lift_once(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term] | None:
+    families: dict[Any, list[Term]] = {}
+    for coefficient, ref in items:
+        if ref[0].kind not in ("one", "iota", "number", "infinity"):
+            families.setdefault((coefficient, _family(universe, ref[0])), []).append((coefficient, ref))
+    for (coefficient, _), members in families.items():
+        if not 2 <= len(members) <= _MEMBERS:
+            continue
+        shaped = [(_shape(universe, ref, extents), ref) for _, ref in members]
+        found = _run(universe, shaped) or _continued(universe, shaped)
+        if found is None:
+            continue
+        used, (factor, ref) = found
+        kept = [(c, r) for c, r in items if r not in used]
+        gathered = {r: c for c, r in kept}
+        gathered[ref] = gathered.get(ref, 0) + coefficient * factor
+        return [(c, r) for r, c in gathered.items() if c != 0]
+    return None
+
+
+def _shape(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> _Shape:
+    key = ("shape", ref, extents)
+    known: Any = universe.memo.get(key)
+    if known is not None:
+        return known  # type: ignore[no-any-return]
+    sizes, dims, used = refine([ref], extents)
+    outer = len(sizes)
+    product = Product(universe, sizes, dims, set())
+    if ref[0].kind == "product":
+        product.include(ref[0].factors, len(ref[0].shape), 1, ref[3], list(ref[1]), used[0], raw=True)
+    else:
+        product.parts.append(Part(ref[0], 1, ref[3], list(ref[1]), used[0]))
+    rows = tuple((p.kernel.id, p.payload, p.window, tuple(sorted(p.expressions))) for p in product.parts)
+    bound = tuple(range(outer, len(product.sizes)))
+    shape = _Shape(
+        (tuple(map(tuple, dims)), rows, tuple(product.sizes)),
+        tuple(offset for part in product.parts for offset in part.offsets),
+        tuple(product.sizes),
+        tuple(map(tuple, dims)),
+        bound,
+        tuple(product.parts),
+    )
+    universe.memo[key] = shape  # type: ignore[assignment]
+    return shape
+
+
+def _run(universe: Universe, shaped: list[tuple[_Shape, Ref]]) -> tuple[set[Ref], tuple[Number, Ref]] | None:
+    """The longest run of terms whose offsets grow by one step."""
+    forms: dict[Any, list[tuple[_Shape, Ref]]] = {}
+    for shape, ref in shaped:
+        forms.setdefault(shape.form, []).append((shape, ref))
+    for members in forms.values():
+        if len(members) < 2:
+            continue
+        members.sort(key=lambda pair: pair[0].offsets)
+        best: list[tuple[_Shape, Ref]] = []
+        start = 0
+        while start + 1 < len(members):
+            step = _step(members[start][0], members[start + 1][0])
+            stop = start + 1
+            while stop + 1 < len(members) and _step(members[stop][0], members[stop + 1][0]) == step:
+                stop += 1
+            if stop - start + 1 > len(best) and _proper(members[start][0], step):
+                best = members[start : stop + 1]
+            start = stop
+        if best:
+            return {ref for _, ref in best}, _with_digit(universe, best[0][0], _step(best[0][0], best[1][0]), len(best))
+    return None
+
+
+def _step(a: _Shape, b: _Shape) -> tuple[int, ...]:
+    return tuple(y - x for x, y in zip(a.offsets, b.offsets, strict=True))
+
+
+def _proper(shape: _Shape, step: tuple[int, ...]) -> bool:
+    """Whether the new digit's strides divide the axes they move along; others would make the result depend on the order of additions."""
+    at = 0
+    for part in shape.parts:
+        for axis, size in enumerate(part.kernel.shape):
+            stride = step[at]
+            at += 1
+            if stride and (stride < 0 or size % stride):
+                return False
+    return True
+
+
+def _with_digit(universe: Universe, shape: _Shape, step: tuple[int, ...], count: int) -> tuple[Number, Ref]:
+    """The term with one more summed digit."""
+    digit = len(shape.sizes)
+    product = Product(universe, [*shape.sizes, count], [list(row) for row in shape.dims], {*shape.bound, digit})
+    at = 0
+    for part in shape.parts:
+        own = part.copy()
+        for axis in range(len(part.offsets)):
+            if step[at]:
+                own.expressions.append((axis, digit, step[at]))
+            at += 1
+        product.parts.append(own)
+    return product.finish()
+
+
+def _continued(universe: Universe, shaped: list[tuple[_Shape, Ref]]) -> tuple[set[Ref], tuple[Number, Ref]] | None:
+    """A window and a single slice right before or after it."""
+    for shape, ref in shaped:
+        for digit in shape.bound:
+            stride, form = _without(shape, digit)
+            size = shape.sizes[digit]
+            for other, single in shaped:
+                if single is ref or len(other.bound) != len(shape.bound) - 1 or other.form != form:
+                    continue
+                distance = tuple(b - a for a, b in zip(shape.offsets, other.offsets, strict=True))
+                for place in (-1, size):
+                    if distance == tuple(place * s for s in stride):
+                        return {ref, single}, _extended(universe, shape, digit, stride, place < 0)
+    return None
+
+
+def _without(shape: _Shape, digit: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    stride = []
+    rows = []
+    for part in shape.parts:
+        steps = {axis: s for axis, d, s in part.expressions if d == digit}
+        stride += [steps.get(axis, 0) for axis in range(len(part.offsets))]
+        rows.append((part.kernel.id, part.payload, part.window, tuple(sorted((a, _renamed(d, digit), s) for a, d, s in part.expressions if d != digit))))
+    sizes = tuple(size for index, size in enumerate(shape.sizes) if index != digit)
+    return tuple(stride), (shape.dims, tuple(rows), sizes)
+
+
+def _renamed(digit: int, gone: int) -> int:
+    return digit - 1 if digit > gone else digit
+
+
+def _extended(universe: Universe, shape: _Shape, digit: int, stride: tuple[int, ...], before: bool) -> tuple[Number, Ref]:
+    sizes = list(shape.sizes)
+    sizes[digit] += 1
+    product = Product(universe, sizes, [list(row) for row in shape.dims], set(shape.bound))
+    at = 0
+    for part in shape.parts:
+        own = part.copy()
+        for axis in range(len(part.offsets)):
+            if before:
+                own.offsets[axis] -= stride[at]
+            at += 1
+        product.parts.append(own)
+    return product.finish()

@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import count
 from typing import Any, Final
 
-from graphguard.relations.algebra import Algebra, Unsupported, V
+from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.arithmetic import NUMBER, Number, expanded, full, plus, scaled
 from graphguard.rules.casting import cast, convert
 from graphguard.rules.registry import Call, rule
@@ -92,6 +92,13 @@ def to_copy(a: Algebra[V], self: V, *options: object, call: Call, **more: object
     return cast(a, self, call.dtype("self"), call.type().dtype)
 
 
+def unknown(a: Algebra[V], shape: tuple[int, ...], kind: Kind) -> V:
+    """A value of which nothing is known; it equals no other."""
+    if 0 in shape:
+        return a.full(shape, Fraction(0), kind)
+    return a.random(("uninitialised", next(_UNINITIALISED)), "uninitialised", (), shape, kind)
+
+
 @rule(
     "aten.empty.memory_format",
     "aten.empty_like.default",
@@ -102,10 +109,7 @@ def to_copy(a: Algebra[V], self: V, *options: object, call: Call, **more: object
 )
 def empty(a: Algebra[V], self: object, *size: object, call: Call, **options: object) -> V:
     """An unknown that nothing else equals"""
-    shape = call.shape()
-    if 0 in shape:
-        return a.full(shape, Fraction(0), call.kind())
-    return a.random(("uninitialised", next(_UNINITIALISED)), "uninitialised", (), shape, call.kind())
+    return unknown(a, call.shape(), call.kind())
 
 
 @rule("aten.arange.start_step")

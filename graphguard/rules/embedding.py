@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+
+import numpy as np
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS
-from graphguard.rules.index_maps import cut, join
+from graphguard.rules.index_maps import Indices, cut, in_few_pieces, join, take
 from graphguard.rules.registry import rule
 
 
@@ -20,7 +23,10 @@ def embedding(
     sparse: bool = False,
 ) -> V:
     """out[..., d] = weight[indices[...], d]"""
-    return a.lookup(weight, indices)
+    known = a.known(indices)
+    if known is None or not in_few_pieces(known):
+        return a.lookup(weight, indices)
+    return a.reshape(take(a, weight, 0, known.reshape(-1)), (*indices.shape, weight.shape[1]))
 
 
 @rule("aten.embedding_dense_backward.default")
@@ -30,9 +36,13 @@ def embedding_dense_backward(
     """out[v, d] = sum_n [indices[n] = v] grad_output[n, d], 0 for v = padding_idx"""
     if scale_grad_by_freq:
         raise Unsupported("scale_grad_by_freq")
-    lead = LETTERS[: len(indices.shape)]
-    hot = a.one_hot(indices, num_weights, checked=True)
-    gradient = a.contract([(hot, lead + "y"), (grad_output, lead + "z")], "yz")
+    known = a.known(indices)
+    if known is not None and known.size and in_few_pieces(np.sort(known, axis=None)):
+        gradient = _rows_of_known(a, grad_output, known.reshape(-1), num_weights)
+    else:
+        lead = LETTERS[: len(indices.shape)]
+        hot = a.one_hot(indices, num_weights, checked=True)
+        gradient = a.contract([(hot, lead + "y"), (grad_output, lead + "z")], "yz")
     if padding_idx < 0:
         return gradient
     parts = [
@@ -41,3 +51,19 @@ def embedding_dense_backward(
         cut(a, gradient, 0, padding_idx + 1, num_weights),
     ]
     return join(a, [part for part in parts if part.shape[0]], 0)
+
+
+def _rows_of_known(a: Algebra[V], gradient: V, indices: Indices, rows: int) -> V:
+    """Row v is the sum of the gradients at the places where v stands; zeros between."""
+    width = gradient.shape[-1]
+    flat = a.reshape(gradient, (math.prod(gradient.shape[:-1]), width))
+    parts, done = [], 0
+    for row in np.unique(indices):
+        if row > done:
+            parts.append(a.full((int(row) - done, width), Fraction(0), "float"))
+        places = take(a, flat, 0, np.flatnonzero(indices == row))
+        parts.append(a.reshape(a.sum(places, [0]), (1, width)))
+        done = int(row) + 1
+    if done < rows:
+        parts.append(a.full((rows - done, width), Fraction(0), "float"))
+    return join(a, parts, 0)

@@ -37,23 +37,32 @@ def evaluate_node(
     if trait is not None:
         return _declared(algebra, trait, node, graph, values)
     try:
-        return _by_rule(algebra, node, graph, values)
+        return _by_rule(algebra, node, graph, values, note)
     except Unsupported as reason:
         return _closed(algebra, node, graph, values, str(reason), note)
 
 
-def _by_rule(algebra: Algebra[V], node: Node, graph: Graph, values: Mapping[Var, V]) -> tuple[V, ...]:
+def _by_rule(
+    algebra: Algebra[V], node: Node, graph: Graph, values: Mapping[Var, V], note: Note | None
+) -> tuple[V, ...]:
     found = find_rule(node.op)
     if has_complex(node, graph):
         return evaluate_complex(
-            algebra, found, node, graph, values, lambda rule, other: apply_rule(algebra, rule, node, graph, other)
+            algebra, found, node, graph, values, lambda rule, other: apply_rule(algebra, rule, node, graph, other, note)
         )
     if found is None:
         raise Unsupported(f"no rule for {node.op}")
-    return apply_rule(algebra, found, node, graph, values)
+    return apply_rule(algebra, found, node, graph, values, note)
 
 
-def apply_rule(algebra: Algebra[V], rule: Rule, node: Node, graph: Graph, values: Mapping[Var, V]) -> tuple[V, ...]:
+def apply_rule(
+    algebra: Algebra[V],
+    rule: Rule,
+    node: Node,
+    graph: Graph,
+    values: Mapping[Var, V],
+    note: Note | None = None,
+) -> tuple[V, ...]:
     """The results by the given rule; raises ``Unsupported``."""
     call = Call(node, graph, rule.parameters)
     args = [bind(arg, values) for arg in node.args]
@@ -66,6 +75,9 @@ def apply_rule(algebra: Algebra[V], rule: Rule, node: Node, graph: Graph, values
         _check_binding(algebra, rule, args, kwargs, error)
         raise
     results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    if note is not None:
+        for remark in call.remarks:
+            note(remark)
     return settle(algebra, call, results, rounds=rule.casts)
 
 

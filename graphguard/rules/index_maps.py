@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from graphguard.relations.algebra import Algebra, Unsupported, V
 
 Indices = NDArray[np.int64]
-MOST_PIECES: Final = 4096
+MOST_PIECES: Final = 256
 MOST_INDICES: Final = 1 << 20
 
 
@@ -65,6 +65,14 @@ def put(a: Algebra[V], v: V, dim: int, indices: Indices, source: V) -> V:
     return take(a, a.concat([v, source], dim), dim, origin)
 
 
+def in_few_pieces(indices: Indices) -> bool:
+    """Whether :func:`take` writes known positions as a small number of slices."""
+    flat = indices.reshape(-1)
+    if flat.size <= MOST_PIECES or (period := _period(flat)) is not None and period <= MOST_PIECES:
+        return True
+    return int(np.count_nonzero(np.diff(flat, 2))) <= MOST_PIECES
+
+
 def runs(indices: Indices) -> Iterator[tuple[int, int, int]]:
     """The positions as arithmetic progressions (first, step, count), taken greedily; raises ``Unsupported`` where there are too many."""
     steps = np.diff(indices)
@@ -73,7 +81,7 @@ def runs(indices: Indices) -> Iterator[tuple[int, int, int]]:
     while position < indices.size:
         pieces += 1
         if pieces > MOST_PIECES:
-            raise Unsupported("an index of more than 4096 separate pieces")
+            raise Unsupported(f"a known index of more than {MOST_PIECES} separate pieces")
         if position == indices.size - 1:
             yield int(indices[position]), 1, 1
             return

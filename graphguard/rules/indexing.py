@@ -16,7 +16,7 @@ import numpy as np
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, broadcast_shape, chosen, expanded, full, minus, plus, times
 from graphguard.rules.casting import convert
-from graphguard.rules.index_maps import Indices, put, take
+from graphguard.rules.index_maps import Indices, in_few_pieces, put, take
 from graphguard.rules.registry import rule
 from graphguard.rules.scatter import hit, writers
 
@@ -52,7 +52,7 @@ def positions(a: Algebra[V], x: V, indices: Sequence[V | None]) -> tuple[V, Posi
     for place, index in enumerate(given):
         aligned = (1,) * (len(shape) - len(index.shape)) + index.shape
         elements = a.known(index)
-        if elements is None:
+        if elements is None or not in_few_pieces(elements):
             unknown[place] = a.reshape(index, aligned)
         else:
             extent = x.shape[dims[place]]

@@ -304,11 +304,12 @@ def constant_pad_nd(a: Algebra[V], self: V, pad: Sequence[int], value: Number = 
     """self with pad[2 k] and pad[2 k + 1] elements ``value`` before and after dim -1 - k; negative ones cut."""
     for place in range(len(pad) // 2):
         dim = len(self.shape) - 1 - place
-        self = _padded(a, self, dim, pad[2 * place], pad[2 * place + 1], value)
+        self = constant_pad(a, self, dim, pad[2 * place], pad[2 * place + 1], value)
     return self
 
 
-def _padded(a: Algebra[V], v: V, dim: int, before: int, after: int, value: Number) -> V:
+def constant_pad(a: Algebra[V], v: V, dim: int, before: int, after: int, value: Number) -> V:
+    """v with so many elements ``value`` before and after along a dim; negative numbers cut."""
     v = cut(a, v, dim, max(0, -before), v.shape[dim] + min(0, after))
 
     def filling(count: int) -> list[V]:

@@ -6,6 +6,8 @@ import math
 from fractions import Fraction
 from typing import Final
 
+import numpy as np
+
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import (
     LETTERS,
@@ -24,6 +26,7 @@ from graphguard.rules.arithmetic import (
 )
 from graphguard.rules.contraction import contracted
 from graphguard.rules.elementwise import sigmoid_of
+from graphguard.rules.index_maps import in_few_pieces, put, take
 from graphguard.rules.registry import rule
 from graphguard.rules.scalars import exact
 from graphguard.rules.softmax import log_softmax_over
@@ -75,9 +78,26 @@ def target_weights(a: Algebra[V], target: V, classes: int, weight: V | None, ign
     return hot, counted
 
 
-def _chosen_likelihood(a: Algebra[V], scores: V, hot: V) -> V:
+def _chosen_likelihood(a: Algebra[V], scores: V, target: V, hot: V) -> V:
+    """scores[..., target]; 0 where no class is."""
+    known = a.known(target)
+    classes = scores.shape[-1]
+    if known is not None and known.size and in_few_pieces(known) and 0 <= known.min() and known.max() < classes:
+        flat = a.reshape(scores, (math.prod(scores.shape),))
+        return a.reshape(take(a, flat, 0, np.arange(known.size) * classes + known.reshape(-1)), target.shape)
     lead = LETTERS[: len(hot.shape) - 1]
     return contracted(a, f"{lead}z,{lead}z->{lead}", scores, hot)
+
+
+def _at_targets(a: Algebra[V], factor: V, target: V, hot: V) -> V:
+    """factor at [..., target], 0 elsewhere."""
+    known, classes = a.known(target), hot.shape[-1]
+    if known is not None and known.size and in_few_pieces(known) and 0 <= known.min() and known.max() < classes:
+        zeros = a.full((known.size * classes,), Fraction(0), "float")
+        positions = np.arange(known.size) * classes + known.reshape(-1)
+        return a.reshape(put(a, zeros, 0, positions, a.reshape(factor, (known.size,))), (*target.shape, classes))
+    lead = LETTERS[: len(target.shape)]
+    return contracted(a, f"{lead},{lead}z->{lead}z", factor, hot)
 
 
 @rule("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
@@ -87,7 +107,7 @@ def nll_loss_forward(
     """(loss, total weight): loss = -sum w self[target] / sum w, w = weight[target] or 1, 0 where target = ignore_index"""
     scores = _classes_last(a, self)
     hot, counted = target_weights(a, target, scores.shape[-1], weight, ignore_index)
-    loss = negative(a, _chosen_likelihood(a, scores, hot))
+    loss = negative(a, _chosen_likelihood(a, scores, target, hot))
     loss = loss if counted is None else times(a, loss, counted)
     every = range(len(target.shape))
     if counted is None:
@@ -120,8 +140,7 @@ def nll_loss_backward(
     factor = factor if counted is None else times(a, factor, counted)
     if reduction == MEAN:
         factor = over(a, factor, math.prod(target.shape) if counted is None else total_weight)
-    lead = LETTERS[: len(target.shape)]
-    return _classes_back(a, contracted(a, f"{lead},{lead}z->{lead}z", factor, hot))
+    return _classes_back(a, _at_targets(a, factor, target, hot))
 
 
 @rule("aten.nll_loss.default", "aten.nll_loss2d.default", "aten.nll_loss_nd.default")

@@ -27,6 +27,7 @@ from graphguard.rules.arithmetic import (
     times,
 )
 from graphguard.rules.casting import cast, convert
+from graphguard.rules.creation import unknown
 from graphguard.rules.registry import Call, rule
 
 Dims: TypeAlias = "int | Sequence[int] | None"
@@ -152,19 +153,28 @@ def along(
 
 
 @rule("aten.max.dim")
-def max_dim(a: Algebra[V], self: V, dim: int, keepdim: bool = False) -> tuple[V, V]:
+def max_dim(a: Algebra[V], self: V, dim: int, keepdim: bool = False, *, call: Call) -> tuple[V, V]:
     """values = the largest element over dim; indices: closed, batched over the other dims"""
     dim = dim_of(dim, len(self.shape))
     dims = [dim] if self.shape else []
-    return highest(a, self, dims, keepdim), along(a, "argmax", self, dim, keepdim, "int")
+    return highest(a, self, dims, keepdim), _where_it_stands(a, "argmax", self, dim, keepdim, call)
 
 
 @rule("aten.min.dim")
-def min_dim(a: Algebra[V], self: V, dim: int, keepdim: bool = False) -> tuple[V, V]:
+def min_dim(a: Algebra[V], self: V, dim: int, keepdim: bool = False, *, call: Call) -> tuple[V, V]:
     """values = the smallest element over dim; indices: closed, batched over the other dims"""
     dim = dim_of(dim, len(self.shape))
     dims = [dim] if self.shape else []
-    return lowest(a, self, dims, keepdim), along(a, "argmin", self, dim, keepdim, "int")
+    return lowest(a, self, dims, keepdim), _where_it_stands(a, "argmin", self, dim, keepdim, call)
+
+
+def _where_it_stands(a: Algebra[V], name: str, v: V, dim: int, keepdim: bool, call: Call) -> V:
+    """The position of an extreme; where the algebra cannot follow, an unknown, so that the extreme itself is not lost."""
+    try:
+        return along(a, name, v, dim, keepdim, "int")
+    except Unsupported as reason:
+        call.remarks.append(str(reason))
+        return unknown(a, call.shape(1), "int")
 
 
 @rule("aten.argmax.default")

@@ -50,11 +50,12 @@ def holds(wide: str, narrow: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a rule may know of the call beyond its values: types, and the random draw."""
+    """What a rule may know of the call beyond its values: types, and the random draw; ``remarks`` take why a result stays closed."""
 
     node: Node
     graph: Graph
     parameters: tuple[str, ...] = ()
+    remarks: list[str] = field(default_factory=list)
 
     def type(self, index: int = 0) -> TensorType:
         """Type of a result."""

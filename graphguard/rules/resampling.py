@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphguard.relations.algebra import Algebra, Kind, V
+from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS
 from graphguard.rules.convolution import per_dim
+from graphguard.rules.creation import unknown
+from graphguard.rules.index_maps import cut
+from graphguard.rules.layout import constant_pad
 from graphguard.rules.registry import Call, rule
+
+#: Larger windows of a maximum stay closed.
+MOST_PLACES: Final = 25
 
 Matrix = NDArray[np.float64]
 
@@ -148,16 +155,49 @@ def max_pool2d(
     *,
     call: Call,
 ) -> tuple[V, V]:
-    """The maximum of every window, and where it stands in the plane: closed, batched over all but the last two dims"""
-    attributes = (
+    """The maximum of every window, -inf outside; where it stands in the plane: closed, batched over all but the last two dims"""
+    attributes: tuple[int, ...] = (
         *per_dim(kernel_size, 2),
         *per_dim(stride or kernel_size, 2),
         *per_dim(padding, 2),
         *per_dim(dilation, 2),
         ceil_mode,
     )
-    values = _planes(a, "max_pool2d", self, attributes, call.shape(0), "float")
-    return values, _planes(a, "max_pool2d.indices", self, attributes, call.shape(1), "int")
+    try:
+        places = _planes(a, "max_pool2d.indices", self, attributes, call.shape(1), "int")
+    except Unsupported as reason:
+        call.remarks.append(str(reason))
+        places = unknown(a, call.shape(1), "int")
+    if attributes[0] * attributes[1] > MOST_PLACES:
+        return _planes(a, "max_pool2d", self, attributes, call.shape(0), "float"), places
+    return _highest_of_windows(a, self, attributes, call.shape(0)), places
+
+
+def _highest_of_windows(a: Algebra[V], v: V, attributes: tuple[int, ...], shape: tuple[int, ...]) -> V:
+    """The maximum over the kernel's places of the input shifted to them."""
+    kernel, stride, padding, dilation = (attributes[i : i + 2] for i in (0, 2, 4, 6))
+    rank = len(v.shape)
+    for axis in range(2):
+        dim = rank - 2 + axis
+        reach = (shape[dim] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1
+        v = constant_pad(a, v, dim, padding[axis], reach - v.shape[dim] - padding[axis], -math.inf)
+    for axis in range(2):
+        dim = rank - 2 + axis
+        shifted = [
+            cut(
+                a,
+                v,
+                dim,
+                place * dilation[axis],
+                place * dilation[axis] + (shape[dim] - 1) * stride[axis] + 1,
+                stride[axis],
+            )
+            for place in range(kernel[axis])
+        ]
+        v = shifted[0]
+        for other in shifted[1:]:
+            v = a.maximum(v, other)
+    return v
 
 
 @rule("aten.max_pool2d_with_indices_backward.default")

@@ -26,7 +26,7 @@ from graphguard.rules.arithmetic import (
     times,
 )
 from graphguard.rules.casting import convert
-from graphguard.rules.index_maps import cut, put, take
+from graphguard.rules.index_maps import cut, in_few_pieces, put, take
 from graphguard.rules.layout import replaced
 from graphguard.rules.registry import rule
 
@@ -52,7 +52,7 @@ def _contracted(a: Algebra[V], v: V, index: V, dim: int, scatter: bool, extent: 
 def _line_of(a: Algebra[V], index: V, dim: int) -> np.ndarray | None:
     """Known positions along dim that are the same on every line, else None."""
     known = a.known(index)
-    if known is None or not known.size:
+    if known is None or not known.size or not in_few_pieces(np.moveaxis(known, dim, -1)[(0,) * (known.ndim - 1)]):
         return None
     lines = np.moveaxis(known, dim, -1).reshape(-1, known.shape[dim])
     return lines[0] if (lines == lines[0]).all() else None
@@ -186,7 +186,7 @@ def index_select(a: Algebra[V], self: V, dim: int, index: V) -> V:
         return self
     dim = dim_of(dim, len(self.shape))
     known = a.known(index)
-    if known is not None:
+    if known is not None and in_few_pieces(known):
         return take(a, self, dim, known.reshape(-1))
     index = a.reshape(index, (index.shape[0] if index.shape else 1,))
     order = [dim, *(d for d in range(len(self.shape)) if d != dim)]
@@ -200,7 +200,7 @@ def index_add(a: Algebra[V], self: V, dim: int, index: V, source: V, *, alpha: N
     dim = dim_of(dim, max(len(self.shape), 1))
     source = convert(a, source if alpha == 1 else times(a, source, alpha), self.kind)
     known = a.known(index)
-    if known is not None and np.unique(known).size == known.size:
+    if known is not None and in_few_pieces(known) and np.unique(known).size == known.size:
         positions = known.reshape(-1)
         return put(a, self, dim, positions, plus(a, take(a, self, dim, positions), source))
     letters = LETTERS[: len(self.shape)]
@@ -235,7 +235,7 @@ def take_flat(a: Algebra[V], self: V, index: V) -> V:
     """out[...] = the element of the flattening of self at index[...]"""
     flat = a.reshape(self, (int(np.prod(self.shape, dtype=np.int64)),))
     known = a.known(index)
-    if known is None:
+    if known is None or not in_few_pieces(known):
         return a.lookup(flat, index)
     return a.reshape(take(a, flat, 0, known.reshape(-1)), index.shape)
 

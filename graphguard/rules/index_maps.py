@@ -68,7 +68,7 @@ def put(a: Algebra[V], v: V, dim: int, indices: Indices, source: V) -> V:
 def in_few_pieces(indices: Indices) -> bool:
     """Whether :func:`take` writes known positions as a small number of slices."""
     flat = indices.reshape(-1)
-    if flat.size <= MOST_PIECES or (period := _period(flat)) is not None and period <= MOST_PIECES:
+    if flat.size <= MOST_PIECES or ((period := _period(flat)) is not None and period <= MOST_PIECES):
         return True
     return int(np.count_nonzero(np.diff(flat, 2))) <= MOST_PIECES
 

@@ -82,7 +82,7 @@ def _chosen_likelihood(a: Algebra[V], scores: V, target: V, hot: V) -> V:
     """scores[..., target]; 0 where no class is."""
     known = a.known(target)
     classes = scores.shape[-1]
-    if known is not None and known.size and in_few_pieces(known) and 0 <= known.min() and known.max() < classes:
+    if known is not None and known.size and in_few_pieces(known) and known.min() >= 0 and known.max() < classes:
         flat = a.reshape(scores, (math.prod(scores.shape),))
         return a.reshape(take(a, flat, 0, np.arange(known.size) * classes + known.reshape(-1)), target.shape)
     lead = LETTERS[: len(hot.shape) - 1]
@@ -92,7 +92,7 @@ def _chosen_likelihood(a: Algebra[V], scores: V, target: V, hot: V) -> V:
 def _at_targets(a: Algebra[V], factor: V, target: V, hot: V) -> V:
     """factor at [..., target], 0 elsewhere."""
     known, classes = a.known(target), hot.shape[-1]
-    if known is not None and known.size and in_few_pieces(known) and 0 <= known.min() and known.max() < classes:
+    if known is not None and known.size and in_few_pieces(known) and known.min() >= 0 and known.max() < classes:
         zeros = a.full((known.size * classes,), Fraction(0), "float")
         positions = np.arange(known.size) * classes + known.reshape(-1)
         return a.reshape(put(a, zeros, 0, positions, a.reshape(factor, (known.size,))), (*target.shape, classes))

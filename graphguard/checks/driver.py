@@ -68,13 +68,14 @@ def run_checks(
     configuration: Configuration,
     options: Options | None = None,
     listener: Listener | None = None,
+    worker: WorkerClient | None = None,
 ) -> list[Report]:
     """The reports of all checks on all their meshes, in order.
 
-    An interrupt ends the worker, so that no user code runs on.
+    A worker that is given is left running; one of its own is ended in any case, so that no user code runs on after an interrupt.
     """
     options, listener = options or Options(), listener or Listener()
-    client = WorkerClient(configuration)
+    client = worker or WorkerClient(configuration)
     try:
         units = tuple(_units(found, configuration, options, client))
         listener.planned(units)
@@ -84,7 +85,8 @@ def run_checks(
             reports.append(report)
         return reports
     finally:
-        client.close()
+        if worker is None:
+            client.close()
 
 
 def _reports(

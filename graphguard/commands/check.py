@@ -17,10 +17,10 @@ from graphguard.commands.progress import Progress
 from graphguard.commands.watch import watch
 from graphguard.report import text
 from graphguard.report.baseline import Baseline, BaselineError, baseline_of, read_baseline
-from graphguard.report.diagnostics import Report, Verdict
+from graphguard.report.diagnostics import Diagnostic, Report, Verdict
 from graphguard.report.layout import Page, page_for
 from graphguard.report.sources import Sources
-from graphguard.report.waivers import Waivers
+from graphguard.report.waivers import Waivers, with_unused
 
 REFINES, BROKEN, NOT_RUN, UNKNOWN = 0, 1, 2, 3
 
@@ -118,7 +118,11 @@ class Session:
         if not found:
             raise CommandError(self._nothing())
         waivers = Waivers(self.sources, self.configuration.levels)
-        reports = self._with_unused(self._reports(found, waivers, baseline), found, waivers)
+        reports = self._reports(found, waivers, baseline)
+        unused = self._unused(found, reports, waivers)
+        if unused and self.arguments.output_format == "text":
+            sys.stdout.write(text.findings(replace(reports[0], diagnostics=tuple(unused)), self.sources, self.page))
+        reports = with_unused(reports, unused)
         self._finish(reports)
         self._store(reports, baseline)
         return exit_code(reports)
@@ -148,25 +152,14 @@ class Session:
             return None
         return read_baseline(Path(self.arguments.baseline))
 
-    def _with_unused(self, reports: list[Report], found: Sequence[FoundCheck], waivers: Waivers) -> list[Report]:
-        """Unused waivers are added to the report of the first check of their file.
-
-        Only files whose checks all ran on their declared meshes are looked at: a waiver elsewhere may be needed by a check that did not run.
-        """
+    def _unused(self, found: Sequence[FoundCheck], reports: Sequence[Report], waivers: Waivers) -> list[Diagnostic]:
+        """Unused waivers of the files whose checks all ran on their declared meshes: elsewhere a check that did not run may need them."""
         if self.arguments.mesh or any("::" in path for path in self.arguments.paths):
-            return reports
+            return []
         files = dict.fromkeys(check.ref.span.file for check in found if check.trouble is None)
         if not self.arguments.paths:
             files |= dict.fromkeys(file for report in reports for file in report.sources)
-        for diagnostic in waivers.unused(files):
-            assert diagnostic.span is not None
-            owner = next((i for i, each in enumerate(reports) if _concerns(each, diagnostic.span.file)), 0)
-            reports[owner] = replace(reports[owner], diagnostics=(*reports[owner].diagnostics, diagnostic))
-            if self.arguments.output_format == "text":
-                sys.stdout.write(
-                    text.findings(replace(reports[owner], diagnostics=(diagnostic,)), self.sources, self.page)
-                )
-        return reports
+        return waivers.unused(files)
 
     def _finish(self, reports: Sequence[Report]) -> None:
         if self.arguments.output_format == "text":
@@ -184,7 +177,3 @@ class Session:
         elif baseline is not None and (gone := baseline.shrunk()):
             Path(self.arguments.baseline).write_text(baseline.text(), encoding="utf-8")
             sys.stderr.write(f"{self.arguments.baseline}: {gone} findings are gone and were taken out\n")
-
-
-def _concerns(report: Report, file: str) -> bool:
-    return report.check.span.file == file or file in report.sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphguard.ir.spans import Span
@@ -104,3 +104,14 @@ def _why(waiver: Waiver) -> str:
     if waiver.rule not in RULES:
         return f"the waiver names '{waiver.rule}', which is no rule (graphguard explain lists them)"
     return f"unused waiver: no '{waiver.rule}' is found on this line"
+
+
+def with_unused(reports: Sequence[Report], unused: Iterable[Diagnostic]) -> list[Report]:
+    """The reports with each unused waiver added to the first that concerns its file, else to the first."""
+    found = list(reports)
+    for diagnostic in unused:
+        assert diagnostic.span is not None
+        file = diagnostic.span.file
+        owner = next((i for i, each in enumerate(found) if file == each.check.span.file or file in each.sources), 0)
+        found[owner] = replace(found[owner], diagnostics=(*found[owner].diagnostics, diagnostic))
+    return found

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphguard.ir.capture import Trouble
 from graphguard.ir.graph import Graph, Size
 from graphguard.ir.spans import Frame
-from graphguard.trace import state
+from graphguard.trace import cuda, state
 from graphguard.trace.errors import TracingError
 from graphguard.trace.functional import functionalise
 from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
@@ -34,6 +34,7 @@ __all__ = ["NeedsAnswers", "RankTrace", "Recording"]
 class RankTrace:
     """What came of recording one rank: plain data.
 
+    ``wants_cuda``: the program hardcodes CUDA: record all of it again in worlds whose device is ``cuda``, in fresh children.
     ``waiting``: the program needs a value that other ranks contribute to (see :mod:`graphguard.trace.lockstep`); then ``graph`` is None.
     """
 
@@ -42,6 +43,7 @@ class RankTrace:
     assumed: tuple[str, ...] = ()
     published: tuple[Offer, ...] = ()
     waiting: bool = False
+    wants_cuda: bool = False
 
 
 class Recording:
@@ -58,6 +60,7 @@ class Recording:
         self._stack = ExitStack()
         self._troubles: list[Trouble] = []
         self._waiting = False
+        self._wants_cuda = False
 
     def __enter__(self) -> Recording:
         recorder = self._recorder
@@ -78,6 +81,9 @@ class Recording:
         forget_works()
         if isinstance(error, NeedsAnswers):
             self._waiting = True
+            return True
+        if error is not None and cuda.wants_cuda(error):
+            self._wants_cuda = True
             return True
         return False
 
@@ -166,6 +172,8 @@ class Recording:
         assumed = tuple(sorted(recorder.assumed))
         if self._waiting:
             return RankTrace(None, tuple(self._troubles), assumed, published, waiting=True)
+        if self._wants_cuda:
+            return RankTrace(None, tuple(self._troubles), assumed, published, wants_cuda=True)
         try:
             graph = functionalise(recorder.events, recorder.stacks, recorder.symbols, self.world.rank)
         except TracingError as error:

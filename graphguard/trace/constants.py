@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant, TensorType
 
-LARGEST = 4096  # elements; beyond that nobody branches on a value
+LARGEST = 8192  # elements; beyond that nobody branches on a value, and a generator's state has 5056
 LARGEST_LITERAL = 1 << 22  # bytes of a constant that travel with the graph
 
 Knowledge = Literal["known", "pending", "unknown"]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from graphguard.ir.graph import DType, Graph, Size, TensorType, Var
+from graphguard.ir.spans import Span
 from graphguard.trace import foreach
 from graphguard.trace.builder import Builder
 from graphguard.trace.collectives import Call, calls_of
@@ -58,11 +59,26 @@ def functionalise(events: Iterable[Event], stacks: Stacks, symbols: dict[str, Re
     """The graph of a recording; raises ``TracingError`` for memory that values cannot express."""
     translation = _Translation(rank)
     for event in events:
-        translation.step(event)
+        try:
+            translation.step(event)
+        except TracingError as error:
+            error.span = error.span or _place(stacks, event)
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever cannot be put as values becomes a diagnostic at the user's line
+            message = f"{event.op} cannot be traced: {type(error).__name__}: {error}"
+            raise TracingError("unsupported-operator", message, _place(stacks, event)) from error
     for name, ref in symbols.items():
         if translation.memory.holds(ref):
             translation.builder.symbols[name] = translation.memory.read(ref)
     return translation.builder.graph(*stacks.resolve())
+
+
+def _place(stacks: Stacks, event: Event) -> Span | None:
+    frames, resolved = stacks.resolve()
+    for index in (event.stack, event.forward):
+        if index >= 0:
+            return frames[resolved[index][0]].span
+    return None
 
 
 class _Translation:

@@ -19,7 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace import attention, objects, state
+from graphguard.trace import attention, cuda, objects, state
 
 _NOT_WRAPPED = frozenset(("__enter__", "__exit__", "__eq__", "__hash__", "__repr__"))
 _installed: list[bool] = []
@@ -39,6 +39,7 @@ def install() -> None:
     _compilers()
     _functions()
     _device_checks()
+    cuda.watch()
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from graphguard.trace import state
+
 UNSEEDED = 67280421310721  # c10::detail::default_rng_seed_val: what a generator starts from when nobody seeds it
 
 
@@ -30,7 +32,8 @@ class Draws:
             torch.empty(1).uniform_(generator=generator)
             self._position[_digest(generator)] = position + 1
         seed = generator.initial_seed()
-        stream = "default" if device == "cpu" else device
+        world = state.current_world()
+        stream = "default" if device == ("cpu" if world is None else world.device) else device
         return (stream if seed == UNSEEDED else f"{stream}:{seed}", position)
 
 
@@ -51,12 +54,15 @@ def restart_unseeded() -> None:
 @contextmanager
 def own_random_state() -> Iterator[None]:
     """Unseeded generators inside, the caller's state again outside."""
-    state = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(UNSEEDED)
+    generators = [torch.default_generator, *(g for g in torch.cuda.default_generators if g.device.type == "cpu")]
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(UNSEEDED)
     try:
         yield
     finally:
-        torch.default_generator.set_state(state)
+        for generator, kept in zip(generators, before, strict=True):
+            generator.set_state(kept)
 
 
 def _digest(generator: torch.Generator) -> bytes:

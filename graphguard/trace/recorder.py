@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from graphguard.ir.graph import DType, Size, Sym
 from graphguard.trace.collectives import calls_of
 from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
+from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Geometry, Members, Opaque, Ref
 from graphguard.trace.exchange import communicate
@@ -117,6 +118,8 @@ class Recorder(TorchDispatchMode):
         if func is _DEVICE_OF and isinstance(args[0], FakeTensor):
             return args[0].fake_device
         kwargs = kwargs or {}
+        if "device" in kwargs:
+            refuse_cuda(kwargs["device"])
         if self.paused:
             return func(*args, **kwargs)
         if isinstance(func, torch._ops.HigherOrderOperator):  # noqa: SLF001

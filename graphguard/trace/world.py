@@ -14,7 +14,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace import patches, state
+from graphguard.trace import cuda, patches, state
 
 _TABLES = ("_pg_map", "_pg_names", "_pg_group_ranks", "_pg_backend_config", "_tags_to_pg", "_pg_to_tag")
 
@@ -35,7 +35,8 @@ def warm() -> None:
 class World:
     """A context in which this process is rank ``rank`` of a job on ``mesh`` (axis sizes in order, the last varies fastest).
 
-    Process groups that exist outside are set aside, untouched, and are back at the end.
+    Process groups that exist outside are set aside, untouched, and are back at the end.  With ``device="cuda"`` the process believes in CUDA
+    from then on (see :mod:`graphguard.trace.cuda`), so that belongs into a forked child.
     """
 
     def __init__(self, rank: int, mesh: dict[str, int], device: str = "cpu") -> None:
@@ -44,6 +45,7 @@ class World:
         self.device = device
         self.backend = "nccl" if device == "cuda" else "gloo"
         self.mesh: Any = None
+        self.asked_for_cuda = False
         self._stack = ExitStack()
         self._joined = False
 
@@ -57,6 +59,8 @@ class World:
 
     def __enter__(self) -> World:
         patches.install()
+        if self.device == "cuda" and cuda.install() == "rewrite":
+            self.device = "cpu"
         self._stack.enter_context(_groups_set_aside())
         self._stack.enter_context(_environment(self.rank, self.size))
         state.push_world(self)

@@ -1,0 +1,425 @@
+"""Programs that hardcode CUDA, on a machine without a GPU.
+
+Under fake tensors no kernel runs, so all that is missing is PyTorch's own belief that there is a device.  On a CPU build, autograd on a fake CUDA tensor
+ends the process, because no device guard for CUDA is registered; PyTorch ships one that does nothing (``NoOpDeviceGuardImpl``)
+and a way to install it, which this module takes.  It rests on C++ layouts of Linux on x86-64 and checks them first; where the checks
+fail, everything on ``cuda`` is recorded as if it were on ``cpu``, which differs only in what autocast casts and in code that asks ``is_cuda``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import platform
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from graphguard.trace import state
+
+DEVICES = 8
+CAPABILITY = (9, 0)
+_kept: list[Any] = []
+_installed: list[str] = []
+_BEYOND_REPAIR = (
+    "Torch not compiled with CUDA",
+    "NVIDIA driver",
+    "CUDA GPUs are available",
+    "dummy base class",
+    "CUDA",
+)
+
+
+class NeedsCuda(BaseException):
+    """The program wants CUDA in a world of CPUs; not an ``Exception``, so user code does not catch it."""
+
+
+def wants_cuda(error: BaseException) -> bool:
+    """Whether a program failed only because its world has no CUDA device."""
+    world = state.current_world()
+    if isinstance(error, NeedsCuda):
+        return True
+    if world is None or world.device != "cpu" or not isinstance(error, AssertionError | RuntimeError | ValueError):
+        return False
+    return world.asked_for_cuda or any(text in str(error) for text in _BEYOND_REPAIR)
+
+
+def refuse_cuda(device: Any) -> None:
+    """Raise :class:`NeedsCuda` for a CUDA device in a world of CPUs: autograd on such a tensor would end the process."""
+    if device is not None and device.type == "cuda":
+        world = state.current_world()
+        if world is not None and world.device == "cpu" and not _installed:
+            raise NeedsCuda
+
+
+def watch() -> None:
+    """In a world of CPUs, what needs CUDA says so instead of failing, or silently doing something else."""
+    original_init, original_available = torch.cuda._lazy_init, torch.cuda.is_available  # noqa: SLF001
+    original_autocast = torch.autocast.__init__
+
+    def lazy_init() -> None:
+        world = state.current_world()
+        if world is not None and world.device == "cpu":
+            raise NeedsCuda
+        original_init()
+
+    def is_available() -> bool:
+        world = state.current_world()
+        if world is None:
+            return original_available()
+        world.asked_for_cuda = True
+        return world.device == "cuda"
+
+    def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        world = state.current_world()
+        if world is not None and world.device == "cpu" and device_type == "cuda" and kwargs.get("enabled", True):
+            raise NeedsCuda  # PyTorch would only warn, and not cast
+        original_autocast(self, device_type, *args, **kwargs)
+
+    torch.cuda._lazy_init = lazy_init  # noqa: SLF001
+    torch.cuda.is_available = functools.wraps(original_available)(is_available)
+    torch.autocast.__init__ = functools.wraps(original_autocast)(autocast)
+
+
+def install() -> str:
+    """Make this process believe in CUDA, for good; how it was done: ``build``, ``guard`` or ``rewrite`` (cuda as cpu)."""
+    if not _installed:
+        _installed.append(_install())
+    return _installed[0]
+
+
+def _install() -> str:
+    if torch.backends.cuda.is_built():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # what is traced must not depend on, or take memory of, a real device
+        how = "build"
+    else:
+        try:
+            _install_guard()
+            how = "guard"
+        except (AssertionError, OSError, AttributeError, ValueError):
+            how = "rewrite"
+    _replace_device_functions()
+    if how == "rewrite":
+        mode = _AsCpu()
+        _kept.append(mode)
+        mode.__enter__()
+    return how
+
+
+# -- C++ ---------------------------------------------------------------------------------------------------------------
+def _install_guard() -> None:
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise OSError("layouts are known for Linux on x86-64 only")
+    x = torch.ones(1, requires_grad=True)
+    x.sum().backward()  # the engine sizes its thread pool once: while there are no devices, so forks stay safe
+    library = os.path.join(os.path.dirname(torch.__file__), "lib")
+    registry = (ctypes.c_void_p * 16).in_dll(
+        ctypes.CDLL(os.path.join(library, "libc10.so")), "_ZN3c104impl26device_guard_impl_registryE"
+    )
+    if not registry[1]:
+        _register_dummy_guard(registry)
+    _claim_cuda_hooks(ctypes.CDLL(os.path.join(library, "libtorch_cpu.so")))
+
+
+def _register_dummy_guard(registry: Any) -> None:
+    """PyTorch replaces a guard that counts no devices by its own that does nothing: register one that answers 0 to everything."""
+    answer = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(lambda _: 0)
+    table = (ctypes.c_void_p * 64)(*[ctypes.cast(answer, ctypes.c_void_p).value] * 64)
+    dummy = (ctypes.c_void_p * 1)(ctypes.addressof(table))
+    _kept.extend((answer, table, dummy))
+    registry[1] = ctypes.addressof(dummy)
+    torch._C._ensureCUDADeviceGuardSet()  # noqa: SLF001
+    if registry[1] == ctypes.addressof(dummy):
+        registry[1] = None
+        raise AssertionError("PyTorch did not replace the guard")
+
+
+def _claim_cuda_hooks(library: Any) -> None:
+    """Give the default CUDA hooks a table of their own in which CUDA is built and no device has a context.
+
+    Slots in the order of ``AcceleratorHooksInterface.h`` under the Itanium ABI: 2 ``isBuilt``, 4 ``hasPrimaryContext``.
+    """
+    find = library._ZN2at6detail12getCUDAHooksEv
+    find.restype = ctypes.c_void_p
+    hooks = ctypes.c_void_p.from_address(find())
+    base = ctypes.addressof(ctypes.c_char.in_dll(library, "_ZTVN2at18CUDAHooksInterfaceE"))
+    if hooks.value != base + 16:
+        raise AssertionError("the CUDA hooks are not the default ones")
+    slots = 98
+    source = (ctypes.c_void_p * slots).from_address(base)
+    table = (ctypes.c_void_p * slots)(*[source[i] for i in range(slots)])
+    yes = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(lambda _: 1)
+    no = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(lambda _, __: 0)
+    table[2 + 2] = ctypes.cast(yes, ctypes.c_void_p).value
+    table[2 + 4] = ctypes.cast(no, ctypes.c_void_p).value
+    _kept.extend((yes, no, table))
+    hooks.value = ctypes.addressof(table) + 16
+    if torch._C._accelerator_getAccelerator().type != "cuda":  # noqa: SLF001
+        hooks.value = base + 16
+        raise AssertionError("PyTorch does not see the accelerator")
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+class Stream:
+    """A stream on which nothing waits."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.device_index = 0
+        self.cuda_stream = 0
+        self.priority = 0
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing to wait for."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """An event that has happened."""
+        return event or Event()
+
+    def query(self) -> bool:
+        """All work is done."""
+        return True
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class Event:
+    """An event that has happened."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def record(self, stream: Any = None) -> None:
+        """It has happened."""
+
+    def wait(self, stream: Any = None) -> None:
+        """It has happened."""
+
+    def synchronize(self) -> None:
+        """It has happened."""
+
+    def query(self) -> bool:
+        """It has happened."""
+        return True
+
+    def elapsed_time(self, other: Any) -> float:  # noqa: ARG002  # PyTorch's signature
+        """No time passes."""
+        return 0.0
+
+
+class _AnyDevice(contextlib.nullcontext[None]):
+    """``torch.cuda.device``: choosing a device changes nothing."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    """A new function each time: PyTorch's tables of its functions do not allow one under two names."""
+    return lambda *_, **__: value
+
+
+def _replace_device_functions() -> None:
+    FakeTensorMode.avoid_device_init = property(lambda _: True)
+    torch.autograd.set_multithreading_enabled(False)
+    generators = tuple(torch.Generator() for _ in range(DEVICES))
+    torch.cuda.default_generators = generators
+    for name, value in (_facts() | _random_state(generators) | _streams()).items():
+        setattr(torch.cuda, name, value)
+    for name, value in _low_level().items():
+        setattr(torch._C, name, value)  # noqa: SLF001
+    torch.cuda.nccl.version = _always((2, 27, 5))
+    dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = _always(True)
+    torch.Tensor.pin_memory = lambda self, *_, **__: self
+    torch.Tensor.record_stream = _always(None)
+    _replace_conversions()
+
+
+def _facts() -> dict[str, Any]:
+    properties = types.SimpleNamespace(
+        name="no GPU: recorded only",
+        major=CAPABILITY[0],
+        minor=CAPABILITY[1],
+        total_memory=80 << 30,
+        multi_processor_count=132,
+        warp_size=32,
+        gcnArchName="",
+        shared_memory_per_block_optin=232448,
+        L2_cache_size=50 << 20,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+    )
+    counters = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    return {
+        "is_available": _always(True),
+        "is_initialized": _always(True),
+        "device_count": _always(DEVICES),
+        "current_device": _always(0),
+        "get_device_name": _always(properties.name),
+        "get_device_capability": _always(CAPABILITY),
+        "get_device_properties": _always(properties),
+        "is_bf16_supported": _always(True),
+        "is_current_stream_capturing": _always(False),
+        "can_device_access_peer": _always(True),
+        "mem_get_info": _always((80 << 30, 80 << 30)),
+        "memory_stats": _always({}),
+        "set_device": _always(None),
+        "synchronize": _always(None),
+        "empty_cache": _always(None),
+        "ipc_collect": _always(None),
+        "init": _always(None),
+        "reset_peak_memory_stats": _always(None),
+        "_initialized": True,
+        "_lazy_init": _always(None),
+        "_lazy_call": _always(None),
+        "device": _AnyDevice,
+        "device_of": _AnyDevice,
+    } | {name: _always(0) for name in counters}
+
+
+def _random_state(generators: tuple[torch.Generator, ...]) -> dict[str, Any]:
+    def seed_all(seed: int) -> None:
+        for generator in generators:
+            generator.manual_seed(seed)
+
+    def index(device: Any) -> int:
+        if isinstance(device, int):
+            return device
+        return (torch.device(device).index if device is not None and device != "cuda" else 0) or 0
+
+    return {
+        "manual_seed": lambda seed: seed_all(seed),
+        "manual_seed_all": lambda seed: seed_all(seed),
+        "seed": _always(None),
+        "seed_all": _always(None),
+        "initial_seed": lambda: generators[0].initial_seed(),
+        "get_rng_state": lambda device=None: generators[index(device)].get_state(),
+        "set_rng_state": lambda new, device=None: generators[index(device)].set_state(known_state(new)),
+        "get_rng_state_all": lambda: [generator.get_state() for generator in generators],
+        "set_rng_state_all": lambda new: [g.set_state(known_state(s)) for g, s in zip(generators, new, strict=False)],
+    }
+
+
+def known_state(value: torch.Tensor) -> torch.Tensor:
+    """A generator's state as real bytes, whatever the program did to carry it along."""
+    recorder = state.current_recorder()
+    return value if recorder is None else recorder.constants.real(value)
+
+
+def _streams() -> dict[str, Any]:
+    default = Stream()
+    return {
+        "Stream": Stream,
+        "Event": Event,
+        "current_stream": _always(default),
+        "default_stream": _always(default),
+        "set_stream": _always(None),
+        "stream": lambda stream=None: stream or contextlib.nullcontext(),
+    }
+
+
+def _low_level() -> dict[str, Any]:
+    return {
+        "_cuda_getDevice": _always(0),
+        "_cuda_setDevice": _always(None),
+        "_cuda_exchangeDevice": _always(0),
+        "_cuda_maybeExchangeDevice": _always(0),
+        "_cuda_getDeviceCount": _always(DEVICES),
+        "_cuda_isCurrentStreamCapturing": _always(False),
+        "_cuda_getCurrentRawStream": _always(0),
+    }
+
+
+_FACTORIES = (
+    "empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "tensor", "empty_like", "zeros_like", "ones_like",
+    "full_like", "rand_like", "randn_like", "as_tensor", "linspace", "eye", "empty_strided", "scalar_tensor", "randperm",
+)  # fmt: skip
+_TYPED = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "LongTensor": torch.int64,
+    "IntTensor": torch.int32,
+    "ByteTensor": torch.uint8,
+    "BoolTensor": torch.bool,
+}
+
+
+def _replace_conversions() -> None:
+    """Devices given by number, ``.cuda()`` and the typed constructors."""
+    original_to = torch.Tensor.to
+
+    def to_cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:  # noqa: ARG001
+        wanted = torch.device("cuda", 0) if device is None else torch.device(_device(device))
+        return original_to(self, wanted if wanted.index is not None else torch.device("cuda", 0))
+
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], int) and not isinstance(args[0], bool):
+            args = (_device(args[0]), *args[1:])
+        if "device" in kwargs:
+            kwargs["device"] = _device(kwargs["device"])
+        return original_to(self, *args, **kwargs)
+
+    torch.Tensor.cuda = to_cuda
+    torch.Tensor.to = functools.wraps(original_to)(to)
+    for name in _FACTORIES:
+        setattr(torch, name, _with_numbered_devices(getattr(torch, name)))
+    for name, dtype in _TYPED.items():
+        setattr(torch.cuda, name, functools.partial(_typed, dtype))
+
+
+def _device(device: Any) -> Any:
+    return torch.device("cuda", device) if isinstance(device, int) and not isinstance(device, bool) else device
+
+
+def _with_numbered_devices(factory: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(factory)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs:
+            kwargs["device"] = _device(kwargs["device"])
+        return factory(*args, **kwargs)
+
+    return make
+
+
+def _typed(dtype: torch.dtype, *args: Any) -> Any:
+    if args and isinstance(args[0], list | tuple):
+        return torch.tensor(args[0], dtype=dtype, device="cuda:0")
+    return torch.empty(*args, dtype=dtype, device="cuda:0")
+
+
+class _AsCpu(TorchFunctionMode):
+    """The fallback: whatever names a CUDA device gets the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        if func is torch.Tensor.cuda:
+            return args[0]
+        plain = {key: _on_cpu(value) for key, value in (kwargs or {}).items()}
+        return func(*(_on_cpu(arg) for arg in args), **plain)
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type == "cuda" else value
+    if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
+        return "cpu"
+    return value

@@ -53,7 +53,7 @@ async def cold(folder: Path, text: str) -> list[tuple[str, int, bool]]:
 
 async def round_of(editor: Editor, uri: str, chance: random.Random) -> str:
     """One round: an edit, one to three faults at random moments, a last edit; returns the name of the last text."""
-    pid = editor.client._server.pid if editor.client._server else 0
+    pid = editor.pid
     editor.change(uri, chance.choice([*TEXTS.values(), MODEL.replace("return h", f"return {chance.choice(TROUBLES)}")]))
     for _ in range(chance.randint(1, 3)):
         await asyncio.sleep(chance.uniform(0, 0.3))

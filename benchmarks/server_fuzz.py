@@ -108,7 +108,7 @@ def mutated(message: Any, chance: random.Random) -> Any:
     for holder in holders:
         inner = holder.values() if isinstance(holder, dict) else holder
         holders.extend(each for each in inner if isinstance(each, dict | list) and each)
-    holder = chance.choice(holders)
+    holder = chance.choice([each for each in holders if each] or [{"method": "x"}])
     key = chance.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
     action = chance.randrange(4)
     if action == 0 and isinstance(holder, dict):

@@ -56,6 +56,12 @@ class Editor:
         self.initialized: types.InitializeResult | None = None
         self._news = asyncio.Event()
 
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        assert self.client._server is not None
+        return self.client._server.pid
+
     def hear(self) -> None:
         """Record what the server pushes."""
         features = self.client.protocol.fm.features

@@ -7,7 +7,7 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from graphguard.ir.joining import join, prune_alone, prune_prelude, span_of
 from graphguard.trace.capture import RankTrace, Recording
 from graphguard.trace.children import Child, Ending, Family, Link
 from graphguard.trace.errors import TracingError
+from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.limits import Limits
 from graphguard.trace.lockstep import Answers, NeedsAnswers, Offer, rounds
 from graphguard.trace.troubles import trouble_of, trouble_of_ending
@@ -38,7 +39,7 @@ Build = Callable[[Any], Any]
 class Job:
     """One check on one mesh: ``build(device mesh)`` gives the refinement; ``root`` is the project's folder.
 
-    ``started`` (on the monotonic clock) is when the time of ``limits`` began.
+    ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
     """
 
     build: Build
@@ -47,6 +48,7 @@ class Job:
     root: str
     limits: Limits
     started: float
+    watch: Watch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Recorded:
     trace: RankTrace | None
     claims: Claims | None
     troubles: tuple[Trouble, ...]
+    footprint: Footprint = field(default_factory=Footprint)
 
     @property
     def published(self) -> tuple[Offer, ...]:
@@ -73,14 +76,17 @@ def settle() -> None:
     torch.set_num_threads(1)
 
 
-def record(job: Job, log: Callable[[str], None]) -> Capture:
-    """Record the specification and every rank of a check; what goes wrong is among the capture's troubles."""
+def record(job: Job, log: Callable[[str], None]) -> tuple[Capture, Footprint]:
+    """Record the specification and every rank of a check, and what they read; what goes wrong is among the capture's troubles."""
     started = time.perf_counter()
     world_size = Mesh.of_rank(job.mesh, 0).world_size
     programs = _Programs(job, log)
     ranks = rounds(programs.run, world_size)
     capture = _assembled(job, programs.specification, ranks)
-    return replace(capture, seconds={"trace": time.perf_counter() - started})
+    footprint = Footprint()
+    for program in (programs.specification, *ranks):
+        footprint.merge(program.footprint)
+    return replace(capture, sources=footprint.digests(), seconds={"trace": time.perf_counter() - started}), footprint
 
 
 class _Programs:
@@ -162,7 +168,10 @@ class _NoSpecificationError(Exception):
 
 
 def _record_in_child(job: Job, program: int, answers: Answers, link: Link) -> bytes:
-    return pickle.dumps(_record(job, program, answers, link), pickle.HIGHEST_PROTOCOL)
+    recorded = _record(job, program, answers, link)
+    if job.watch is not None:
+        recorded = replace(recorded, footprint=job.watch.found())
+    return pickle.dumps(recorded, pickle.HIGHEST_PROTOCOL)
 
 
 def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:

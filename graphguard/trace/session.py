@@ -10,13 +10,14 @@ from types import ModuleType
 from typing import Any
 
 from graphguard.checks.api import MARK, Check, as_mesh
-from graphguard.checks.discovery import checks_in, identifier
+from graphguard.checks.discovery import FoundCheck, checks_in, identifier
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span, Trouble, capture_from_json
 from graphguard.ir.codec import span_to_plain, trouble_to_plain
 from graphguard.ir.plain import to_plain
 from graphguard.trace.children import Ending, Link
 from graphguard.trace.errors import TracingError
+from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.limits import Limits
 from graphguard.trace.sources import ProjectFiles, import_file
 from graphguard.trace.troubles import trouble_of
@@ -40,24 +41,67 @@ class Found:
     check: CheckRef
 
 
-def capture_check(target: Target, name: str, mesh: dict[str, int] | None, limits: Limits, link: Link) -> Capture:
-    """Record one check; whatever is wrong with the user's code is among the capture's troubles."""
+class RankDependentImportError(Exception):
+    """The file asked which rank it is in while it was imported: every rank must import it for itself."""
+
+
+def capture_check(
+    target: Target,
+    name: str,
+    mesh: dict[str, int] | None,
+    limits: Limits,
+    link: Link,
+    *,
+    each_rank_imports: bool = False,
+) -> tuple[Capture, Footprint]:
+    """Record one check; whatever is wrong with the user's code is among the capture's troubles.
+
+    The file is imported once and the ranks are forked from there; raises ``RankDependentImportError`` where that is not the same as importing it in every
+    rank, which ``each_rank_imports`` does.
+    """
     from graphguard.trace.ranks import Job, record
 
-    started, began = time.perf_counter(), time.monotonic()
+    began = time.monotonic()
     files = ProjectFiles(target.overlay)
+    watch = Watch(files)
     fallback = reference(target, name)
     link.tell({"progress": {"stage": "import"}})
     try:
-        found = _find(_load(target, files), target, name, mesh)
-    except BaseException as error:  # noqa: BLE001 - whatever importing the user's file raises becomes a diagnostic
+        watch.install()
+        found = _in_every_rank(target, files, name, mesh) if each_rank_imports else _imported(target, files, name, mesh)
+    except BaseException as error:
+        if watch.rank_dependent and not each_rank_imports:
+            raise RankDependentImportError from error
         trouble = trouble_of(error, f"importing {os.path.basename(target.file)}", target.root, fallback.span)
-        capture = Capture(fallback, mesh or {}, (), None, (), (), (trouble,))
-        return replace(capture, sources=files.digests())
-    imported = time.perf_counter() - started
+        capture = Capture(fallback, mesh or {}, (), None, (), (), (trouble,), sources=watch.found().digests())
+        return capture, watch.found()
+    if watch.rank_dependent and not each_rank_imports:
+        raise RankDependentImportError
+    imported = time.monotonic() - began
     link.tell({"progress": {"stage": "trace"}})
-    capture = record(Job(found.function, found.mesh, found.check, target.root, limits, began), _print)
-    return replace(capture, sources=files.digests(), seconds={"import": imported, **capture.seconds})
+    job = Job(found.function, found.mesh, found.check, target.root, limits, began, watch)
+    capture, footprint = record(job, _print)
+    return replace(capture, seconds={"import": imported, **capture.seconds}), footprint
+
+
+def _imported(target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None) -> Found:
+    return _find(_load(target, files), target, name, mesh)
+
+
+def _in_every_rank(target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None) -> Found:
+    """The check as its text declares it; its function imports the file when it is called, in the rank that it is called in."""
+    known = next((check for check in _declared_in_text(target) if check.ref.name == name), None)
+    if known is None or (mesh is None and known.meshes is None):
+        raise TracingError(
+            "trace-error",
+            f"{os.path.basename(target.file)} asks for its rank while it is imported, so the mesh of {name!r} must be written out in gg.check",
+        )
+    chosen = as_mesh(mesh) if mesh is not None else (known.meshes or ())[0]
+
+    def function(device_mesh: Any) -> Any:
+        return _imported(target, files, name, chosen).function(device_mesh)
+
+    return Found(function, chosen, known.ref)
 
 
 def list_checks(target: Target) -> dict[str, Any]:
@@ -91,14 +135,18 @@ def not_confirmed(ending: Ending) -> dict[str, Any]:
 
 def reference(target: Target, name: str) -> CheckRef:
     """A check's name and place as its file's text has them; the file itself where it does not tell."""
+    for check in _declared_in_text(target):
+        if check.ref.name == name:
+            return check.ref
+    return CheckRef(identifier(target.file, name, target.root), name, Span(target.file, 1))
+
+
+def _declared_in_text(target: Target) -> list[FoundCheck]:
     try:
         text = ProjectFiles(target.overlay).text(target.file).decode("utf-8-sig")
-        for check in checks_in(target.file, text, target.root):
-            if check.ref.name == name:
-                return check.ref
-    except (OSError, SyntaxError, ValueError):
-        pass  # importing the file says what is wrong with it, at the right place
-    return CheckRef(identifier(target.file, name, target.root), name, Span(target.file, 1))
+        return checks_in(target.file, text, target.root)
+    except (OSError, SyntaxError, ValueError):  # importing the file says what is wrong with it, at the right place
+        return []
 
 
 def failed(target: Target, name: str, mesh: dict[str, int] | None, trouble: Trouble) -> Capture:

@@ -38,7 +38,12 @@ def is_own_code(path: str) -> bool:
         return path in linecache.cache
     if path.startswith((*_STANDARD, _OURS)):
         return False
-    return not any(part in _INSTALLED for part in Path(path).parts)
+    return not is_installed(path)
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file was put where it is by a package manager."""
+    return any(part in _INSTALLED for part in Path(path).parts)
 
 
 def in_project(path: str, root: str) -> bool:

@@ -13,15 +13,17 @@ import selectors
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from graphguard.ir import Trouble, capture_to_json
+from graphguard.ir import Capture, Trouble, capture_to_json
 from graphguard.ir.codec import capture_summary, trouble_to_plain
 from graphguard.trace import wire
+from graphguard.trace.cache import load, request_key, store
 from graphguard.trace.children import Child, Ending, Family, Link
 from graphguard.trace.limits import Limits, adopt_orphans, default_memory
 from graphguard.trace.session import (
+    RankDependentImportError,
     Target,
     capture_check,
     confirm_capture,
@@ -30,6 +32,7 @@ from graphguard.trace.session import (
     not_confirmed,
     reference,
 )
+from graphguard.trace.sources import ProjectFiles
 from graphguard.trace.troubles import trouble_of_ending
 
 _CHUNK = 1 << 18
@@ -48,11 +51,19 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A request for a child: what it runs, its bounds, and the answer where it ends without one."""
+    """A request for a child: what it runs, its bounds, the answer where it ends without one, and what to do where the answer is None."""
 
     run: Callable[[Link], Any]
     limits: Limits
     on_failure: Callable[[Ending], Any]
+    again: Callable[[], Task] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A request that needs no child."""
+
+    answer: Any
 
 
 class Worker:
@@ -74,7 +85,7 @@ class Worker:
             "ping": lambda _: {"running": len(self._running), "waiting": len(self._waiting)},
             "shutdown": self._shutdown,
         }
-        self._tasks: dict[str, Callable[[dict[str, Any]], Task]] = {
+        self._tasks: dict[str, Callable[[dict[str, Any]], Task | Done]] = {
             "capture": _capture_task,
             "list": _list_task,
             "confirm": _confirm_task,
@@ -108,13 +119,19 @@ class Worker:
             if direct is not None:
                 self._send({"id": request, "result": direct(params)})
             elif task is not None:
-                self._waiting[request] = task(params)
+                self._begin(request, task(params))
             else:
                 self._fail(request, "unknown-method", f"the worker has no method {method!r}")
         except RequestError as error:
             self._fail(request, error.code, str(error))
         except (KeyError, TypeError, ValueError) as error:
             self._fail(request, "invalid-params", f"{method}: {error!r}")
+
+    def _begin(self, request: Any, task: Task | Done) -> None:
+        if isinstance(task, Done):
+            self._send({"id": request, "result": task.answer})
+        else:
+            self._waiting[request] = task
 
     def _send(self, message: dict[str, Any]) -> None:
         data = memoryview(wire.encode(message))
@@ -163,6 +180,8 @@ class Worker:
             del self._running[request]
             if ending.kind == "cancelled":
                 self._fail(request, "cancelled", "the request was cancelled")
+            elif ending.kind == "answered" and ending.answer is None and task.again is not None:
+                self._waiting[request] = task.again()
             else:
                 answer = ending.answer if ending.kind == "answered" else task.on_failure(ending)
                 self._send({"id": request, "result": answer})
@@ -201,18 +220,38 @@ def _limits(params: dict[str, Any]) -> Limits:
     return Limits(float(params.get("timeout") or DEFAULT_SECONDS), params.get("memory") or default_memory())
 
 
-def _capture_task(params: dict[str, Any]) -> Task:
+def _capture_task(params: dict[str, Any]) -> Task | Done:
     target, name, mesh, limits = _target(params), params["name"], params.get("mesh"), _limits(params)
+    cached = bool(params.get("cache", True))
+    key = request_key(target.file, name, mesh, target.root) if cached else ""
+    if cached and (known := load(key, ProjectFiles(target.overlay))) is not None:
+        return Done(_captured(replace(known, check=reference(target, name)), cached=True))
+    return _recording(target, name, mesh, limits, key, each_rank_imports=False)
 
+
+def _recording(
+    target: Target, name: str, mesh: dict[str, int] | None, limits: Limits, key: str, *, each_rank_imports: bool
+) -> Task:
     def run(link: Link) -> Any:
-        capture = capture_check(target, name, mesh, limits, link)
-        return {"capture": capture_to_json(capture), "summary": capture_summary(capture), "cached": False}
+        try:
+            capture, footprint = capture_check(target, name, mesh, limits, link, each_rank_imports=each_rank_imports)
+        except RankDependentImportError:
+            return None
+        if key:
+            store(key, capture, footprint)
+        return _captured(capture, cached=False)
 
     def on_failure(ending: Ending) -> Any:
-        capture = failed(target, name, mesh, _trouble(ending, target, limits))
-        return {"capture": capture_to_json(capture), "summary": capture_summary(capture), "cached": False}
+        return _captured(failed(target, name, mesh, _trouble(ending, target, limits)), cached=False)
 
-    return Task(run, _outer(limits), on_failure)
+    def again() -> Task:
+        return _recording(target, name, mesh, limits, key, each_rank_imports=True)
+
+    return Task(run, _outer(limits), on_failure, again)
+
+
+def _captured(capture: Capture, *, cached: bool) -> dict[str, Any]:
+    return {"capture": capture_to_json(capture), "summary": capture_summary(capture), "cached": cached}
 
 
 def _list_task(params: dict[str, Any]) -> Task:

@@ -51,7 +51,7 @@ def _shape(node: Node, capture: Capture, graph: int) -> tuple[int, ...]:
 def _specification_places(capture: Capture, proof: Proof) -> list[Place]:
     spec = capture.spec
     assert spec is not None
-    found = []
+    found: list[Place] = []
     for node in spec.nodes:
         if node.phase == "prelude" or not node.outs:
             continue

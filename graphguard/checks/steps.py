@@ -101,7 +101,7 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
         relations=relations,
         proof=proof,
         assumed=_merged(report.assumed, outcome.assumed),
-        cautions=outcome.cautions,
+        cautions=_merged(outcome.cautions, _partial_sums(outcome)),
         seconds={**report.seconds, "infer": answer["seconds"]},
     )
     if outcome.proved and not request.cross_check:
@@ -232,6 +232,8 @@ def _proved_fixes(
     proved: list[Fix] = []
     for row in answer[:CANDIDATES_PER_FINDING]:
         fix = from_plain(Fix, row["fix"])
+        if any(known.title == fix.title for known in proved):
+            continue  # another way to write what is proved already
         captured = yield from _capture(request, {**request.overlay, **row["texts"]})
         if captured.troubles:
             continue
@@ -243,6 +245,15 @@ def _proved_fixes(
         if len(proved) == FIXES_PER_FINDING:
             break
     return proved
+
+
+def _partial_sums(outcome: Outcome) -> tuple[str, ...]:
+    """A partial sum is a clean relation where none was promised, but seldom what a program's author means by its output."""
+    return tuple(
+        f"{promise.found}: no rank holds {promise.name} whole; out_relations='replicate' would demand it"
+        for promise in outcome.promises
+        if promise.holds and promise.found.startswith(f"{promise.name} = sum(")
+    )
 
 
 def _merged(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

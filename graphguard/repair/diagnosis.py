@@ -35,11 +35,11 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     if outcome.conflicts:
         return Diagnosis((_conflict(capture, outcome),), (None,))
     if numbers is None or numbers.status != "differs":
-        findings = tuple(_open(capture, outcome, sources))
-        return Diagnosis(findings, (None,) * len(findings))
+        left_open = tuple(_open(capture, outcome, sources))
+        return Diagnosis(left_open, (None,) * len(left_open))
     unproved = tuple(promise.name for promise in outcome.promises if not promise.holds)
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
-    found = search(capture, proof, broken, numbers.ratios or {})
+    found = search(capture, proof, broken, numbers.ratios or {}, sources)
     findings = [_repaired(capture, repair, sources) for repair in found.repairs]
     repairs: list[Repair | None] = list(found.repairs)
     if found.left:
@@ -63,13 +63,14 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     span = sources.place(graph, site.node)
     name = _name(graph, site.node, span, sources, repair.mends)
     partial = isinstance(guess.edit, InsertReduction)
+    value = f"grad({name})" if guess.rule == "gradient-not-reduced" else name
     return Finding(
         rule=guess.rule,
-        headline=headline(guess.rule, guess.edit, name, capture),
+        headline=headline(guess.rule, guess.edit, name, site, capture),
         span=span,
         where=Location(rank, site.position[rank]),
-        needed=whole(name, site.tensors) if partial else "",
-        found=summed(name, site.tensors) if partial else "",
+        needed=whole(value, site.tensors) if partial else "",
+        found=summed(value, site.tensors) if partial else "",
         tensor=name,
         axes=(guess.edit.axis,) if isinstance(guess.edit, InsertReduction) else (),
         promises=repair.mends,
@@ -78,11 +79,13 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
 
 
 def _name(graph: Graph, node: Node, span: Span | None, sources: Sources, mends: tuple[str, ...]) -> str:
-    if node.phase == "backward":
-        gradients = [name.removeprefix("grad(").removesuffix(")") for name in mends if name.startswith("grad(")]
-        if gradients:
-            return gradients[0]
-    return sources.name_at(span) or graph.labels.get(node.outs[0], "") or node.op
+    """The author's name for a node's tensor; for a gradient, of the tensor whose gradient it is."""
+    if node.phase != "backward":
+        return sources.tensor_at(span) or graph.labels.get(node.outs[0], "") or node.op
+    gradients = [name.removeprefix("grad(").removesuffix(")") for name in mends if name.startswith("grad(")]
+    if len(gradients) == 1 and graph.outputs.get(mends[0]) in node.outs:
+        return gradients[0]
+    return sources.operand_at(span) or (gradients[0] if gradients else node.op)
 
 
 def _related(

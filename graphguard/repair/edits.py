@@ -5,6 +5,7 @@ An edit touches the same position on every rank.  It says nothing about source c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -55,7 +56,7 @@ class SetArgument:
 
     position: Position
     index: int
-    values: dict[int, Arg]
+    values: Mapping[int, Arg]
     what: str
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from graphguard.ir import Capture, Frame, Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.repair.program import Program, parse
+from graphguard.repair.program import Program, first_operand, parse
 
 Read = Callable[[str], str | None]
 
@@ -41,6 +41,22 @@ class Sources:
         """What the author calls the value computed at a span."""
         program = self.program(span.file) if span is not None else None
         return "" if program is None or span is None else program.name_at(span)
+
+    def tensor_at(self, span: Span | None) -> str:
+        """The same, but a call that works in place on its argument is named after that argument."""
+        program = self.program(span.file) if span is not None else None
+        call = program.expression(span) if program is not None and span is not None else None
+        if program is not None and isinstance(call, ast.Call) and isinstance(program.statement(call), ast.Expr):
+            operand = first_operand(call)
+            return program.source(operand) if operand is not None else program.name_at(program.span(call))
+        return self.name_at(span)
+
+    def operand_at(self, span: Span | None) -> str:
+        """What the author calls the first operand of the call at a span."""
+        program = self.program(span.file) if span is not None else None
+        call = program.expression(span) if program is not None and span is not None else None
+        operand = first_operand(call)
+        return "" if program is None or operand is None else program.source(operand)
 
     def frames(self, graph: Graph, node: Node) -> tuple[Frame, ...]:
         """The project's frames of a node, innermost first: its own, else those of the forward call it differentiates."""

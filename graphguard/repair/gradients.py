@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Span
-from graphguard.repair.program import Function, Program
+from graphguard.repair.program import Function, Program, first_operand
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import distributed_name, import_line
 from graphguard.report.diagnostics import TextEdit
@@ -46,7 +46,7 @@ def in_backward(program: Program, span: Span, axis: str) -> Iterator[Draft]:
 def wrapped_operand(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
     """Send the operand of a call through a function that is the identity forward and a reduction backward."""
     call = program.expression(span)
-    operand = _operand(call)
+    operand = first_operand(call)
     if call is None or operand is None:
         return
     text = program.source(operand)
@@ -58,15 +58,6 @@ def wrapped_operand(program: Program, span: Span, axis: str, groups: list[str]) 
             )
     for group in groups:
         yield _new_class(program, call, operand, group, axis)
-
-
-def _operand(call: ast.expr | None) -> ast.expr | None:
-    match call:
-        case ast.Call(args=[first, *_]):
-            return first
-        case ast.BinOp(left=left, op=ast.MatMult()):
-            return left
-    return None
 
 
 def _functions_applied(program: Program, function: Function, names: set[str]) -> Iterator[ast.ClassDef]:

@@ -6,8 +6,8 @@ the specification, from the kind of operator, and from constant ratios that numb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Var
@@ -27,27 +27,76 @@ from graphguard.repair.slices import Site
 REDUCING = frozenset({"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 SCALING = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"})
 CASTS = frozenset({"aten._to_copy.default"})
+ALONE = 4  # how much less likely it is that only one pass through a source line is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """An edit, the rule that it would be a repair of, and the site where it applies; lower ``cost`` is tried first."""
+    """An edit, the rule that it would be a repair of, and the site where it applies; lower ``cost`` is tried first.
+
+    ``others`` are the same edit at the other sites of the same source place: a loop, or a module that is called several times.
+    """
 
     rule: str
     edit: Edit
     site: Site
     cost: int
+    others: tuple[Edit, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """All edits that one change of the source would make, the last in the program first, so that indices stay valid."""
+        return (*reversed(self.others), self.edit)
 
 
 def hypotheses(
-    capture: Capture, sites: Mapping[int, Site], ratios: Mapping[str, float], promises: tuple[str, ...]
+    capture: Capture,
+    sites: Mapping[int, Site],
+    ratios: Mapping[str, float],
+    promises: tuple[str, ...],
+    place: Callable[[Site], Hashable],
 ) -> list[Hypothesis]:
-    """Every guess about a slice, cheapest first."""
+    """Every guess about a slice, cheapest first; sites with one ``place`` in the source are guessed about together first."""
     found: list[Hypothesis] = []
     for site in sites.values():
         found.extend(_at(capture, site, sites))
     found.extend(_at_outputs(capture, sites, ratios, promises))
+    found = _families(found, place)
     return sorted(found, key=lambda guess: (guess.cost, guess.site.number))
+
+
+def _families(guesses: list[Hypothesis], place: Callable[[Site], Hashable]) -> list[Hypothesis]:
+    """Guesses that one change of the source would make at once, joined; each of them alone comes later."""
+    families: dict[Hashable, dict[int, Hypothesis]] = {}
+    for guess in guesses:
+        key = (guess.rule, guess.cost, place(guess.site), guess.site.node.op, kind_of(guess.edit))
+        families.setdefault(key, {}).setdefault(guess.site.number, guess)
+    joined = []
+    for family in families.values():
+        first, *rest = family.values()
+        if rest:
+            joined.append(replace(first, others=tuple(guess.edit for guess in rest)))
+            joined.extend(replace(guess, cost=guess.cost + ALONE) for guess in family.values())
+        else:
+            joined.append(first)
+    return joined
+
+
+def kind_of(edit: Edit) -> Hashable:
+    """What an edit does, apart from where."""
+    match edit:
+        case InsertReduction(axis=axis, reduce=reduce):
+            return ("reduce", axis, reduce)
+        case InsertGather(axis=axis, dim=dim):
+            return ("gather", axis, dim)
+        case Scale(factor=factor):
+            return ("scale", factor)
+        case Bypass():
+            return ("bypass",)
+        case SetArgument(index=index, values=values, what=what):
+            return ("set", index, what, tuple(sorted(values.items())))
+        case AddAfterReduction(moved=moved):
+            return ("move", moved)
 
 
 def _at(capture: Capture, site: Site, sites: Mapping[int, Site]) -> Iterator[Hypothesis]:
@@ -167,7 +216,7 @@ def _at_outputs(
 
 
 def _producer(capture: Capture, sites: Mapping[int, Site], name: str) -> Site | None:
-    for site in reversed(sites.values()):
+    for site in reversed(list(sites.values())):
         for rank, graph in enumerate(capture.ranks):
             if graph.outputs.get(name) in outputs_of(capture, _only(site.position, rank)).values():
                 return site

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 from graphguard.ir import Capture
@@ -15,6 +16,7 @@ from graphguard.repair.edits import (
     SetArgument,
     Tensors,
 )
+from graphguard.repair.slices import Site
 
 
 def tensors_text(name: str, tensors: Tensors) -> list[str]:
@@ -36,15 +38,22 @@ def summed(name: str, tensors: Tensors) -> str:
 
 
 def factor_text(factor: Fraction, capture: Capture) -> str:
-    """A factor in terms of mesh axes where it is one of their sizes: ``2 (the size of axis 'dp')``."""
-    for size, shown in ((factor, "{}"), (1 / factor, "1/{}")):
-        for axis, extent in capture.mesh.items():
-            if size == extent and extent > 1:
-                return f"{shown.format(extent)} ({shown.format(axis)}: the size of axis '{axis}')"
+    """A factor in terms of mesh axes where it is one of their sizes: ``dp = 2`` or ``1/dp = 1/2``."""
+    sizes = {axis: extent for axis, extent in capture.mesh.items() if extent > 1}
+    for axis, extent in sizes.items():
+        if factor == extent:
+            return f"{axis} = {extent}"
+        if factor == Fraction(1, extent):
+            return f"1/{axis} = 1/{extent}"
+    product = "*".join(sizes)
+    if len(sizes) > 1 and factor == capture.world_size:
+        return f"{product} = {factor}"
+    if len(sizes) > 1 and factor == Fraction(1, capture.world_size):
+        return f"1/({product}) = {factor}"
     return str(factor)
 
 
-def headline(rule: str, edit: Edit, name: str, capture: Capture) -> str:
+def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture) -> str:
     """One line that stands alone: which value, what is wrong with it."""
     match edit:
         case InsertReduction(axis=axis) if rule == "gradient-not-reduced":
@@ -59,8 +68,8 @@ def headline(rule: str, edit: Edit, name: str, capture: Capture) -> str:
             return f"'{name}' is reduced although every rank already holds the whole value"
         case Scale(factor=factor):
             return f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes"
-        case SetArgument(what="reduce"):
-            return f"'{name}' is reduced with the wrong operation: a sum where a mean is needed, or the reverse"
+        case SetArgument(what="reduce", values=values):
+            return _other_reduction(name, next(iter(values.values())), site, capture)
         case SetArgument(what=what) if rule == "wrong-group":
             return f"'{name}' is reduced over the wrong group: axis '{what}' is needed"
         case SetArgument(values=values):
@@ -69,5 +78,13 @@ def headline(rule: str, edit: Edit, name: str, capture: Capture) -> str:
             return f"'{name}' is added on every rank before the reduction, which counts it once per rank"
 
 
-def _starts(values: dict[int, object]) -> str:
+def _other_reduction(name: str, wanted: object, site: Site, capture: Capture) -> str:
+    group = site.node.args[2]
+    size = Fraction(len(group) if isinstance(group, tuple) else 1)
+    if wanted == "avg":
+        return f"'{name}' is summed where the mean is needed: it is {factor_text(size, capture)} times too large"
+    return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture)} of what it should be"
+
+
+def _starts(values: Mapping[int, object]) -> str:
     return ", ".join(f"rank {rank} must start at {value}" for rank, value in sorted(values.items())[:4])

@@ -117,3 +117,13 @@ def assigned_name(statement: ast.stmt | None, value: ast.expr) -> str:
         case ast.AnnAssign(target=ast.Name(id=name), value=assigned) if assigned is value:
             return name
     return ""
+
+
+def first_operand(call: ast.expr | None) -> ast.expr | None:
+    """The tensor that a call or a matrix product reads first."""
+    match call:
+        case ast.Call(args=[first, *_]):
+            return first
+        case ast.BinOp(left=left, op=ast.MatMult()):
+            return left
+    return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture
-from graphguard.refine.prove import Proof, prove
+from graphguard.refine.prove import Memo, Proof, prove
 from graphguard.repair.alignment import Alignment, align
 from graphguard.repair.edits import apply
+from graphguard.repair.frames import Sources
 from graphguard.repair.hypotheses import Hypothesis, hypotheses
 from graphguard.repair.slices import Site, backward_slice
 
@@ -42,18 +43,24 @@ class Search:
 
 
 def search(
-    capture: Capture, proof: Proof, broken: tuple[str, ...], ratios: Mapping[str, float], seconds: float = SECONDS
+    capture: Capture,
+    proof: Proof,
+    broken: tuple[str, ...],
+    ratios: Mapping[str, float],
+    sources: Sources,
+    seconds: float = SECONDS,
 ) -> Search:
     """Mend a program edit by edit: each edit must mend at least one broken promise and spoil none.
 
-    ``broken`` names the promises that numbers refuted; ``ratios`` are constant factors that numbers showed.
+    ``broken`` names the promises that numbers refuted; ``ratios`` are constant factors that numbers showed; ``sources`` say which
+    sites one change of the source would touch.
     """
     deadline = time.perf_counter() + seconds
     repairs: list[Repair] = []
     while broken and len(repairs) < ROUNDS:
         alignment = align(capture)
         sites = backward_slice(capture, proof, alignment, broken)
-        repair = _best(capture, sites, broken, ratios, deadline)
+        repair = _best(capture, proof.memo, sites, broken, ratios, sources, deadline)
         if repair is None:
             break
         repairs.append(repair)
@@ -63,15 +70,26 @@ def search(
 
 
 def _best(
-    capture: Capture, sites: Mapping[int, Site], broken: tuple[str, ...], ratios: Mapping[str, float], deadline: float
+    capture: Capture,
+    memo: Memo,
+    sites: Mapping[int, Site],
+    broken: tuple[str, ...],
+    ratios: Mapping[str, float],
+    sources: Sources,
+    deadline: float,
 ) -> Repair | None:
     """The first hypothesis, by cost, that mends most."""
     best: Repair | None = None
     same: list[Hypothesis] = []
-    for guess in hypotheses(capture, sites, ratios, broken):
+
+    def place(site: Site) -> Hashable:
+        rank = min(site.position)
+        return sources.place(capture.ranks[rank], site.node)
+
+    for guess in hypotheses(capture, sites, ratios, broken, place):
         if time.perf_counter() > deadline or (best is not None and guess.cost > best.hypothesis.cost + 1):
             break
-        repair = _try(guess, capture, sites, broken)
+        repair = _try(guess, capture, memo, sites, broken)
         if repair is None:
             continue
         if best is None or len(repair.mends) > len(best.mends):
@@ -85,12 +103,16 @@ def _best(
     return Repair(best.hypothesis, best.mends, best.capture, best.proof, sites, tuple(same))
 
 
-def _try(guess: Hypothesis, capture: Capture, sites: Mapping[int, Site], broken: tuple[str, ...]) -> Repair | None:
+def _try(
+    guess: Hypothesis, capture: Capture, memo: Memo, sites: Mapping[int, Site], broken: tuple[str, ...]
+) -> Repair | None:
+    edited = capture
     try:
-        edited = apply(guess.edit, capture)
+        for edit in guess.edits:
+            edited = apply(edit, edited)
     except (KeyError, IndexError):
         return None  # a rank lacks the position: the edit does not exist there
-    proof = prove(edited)
+    proof = prove(edited, memo)
     failing = {promise.name for promise in proof.outcome.promises if not promise.holds}
     if not failing <= set(broken):
         return None

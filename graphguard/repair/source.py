@@ -7,7 +7,7 @@ replaces the smallest expression; it never reformats what it does not change.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,8 +16,6 @@ from graphguard.repair import edits as graph_edits
 from graphguard.repair.program import Program, assigned_name
 from graphguard.repair.vocabulary import distributed_name, group_expressions, import_line, imported_function
 from graphguard.report.diagnostics import TextEdit
-
-Read = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +34,7 @@ def insert_reduction(
     if value is None:
         return
     for group in _groups(program, value, edit.axis, capture):
-        yield from _with_statement_after(
-            program, value, lambda name, g=group: _call(program, "all_reduce", name, g), edit.axis
-        )
+        yield from _with_statement_after(program, value, _Reduce(program, group), edit.axis)
 
 
 def scale(program: Program, span: Span, factor: Fraction) -> Iterator[Draft]:
@@ -71,19 +67,37 @@ def remove_call(program: Program, span: Span) -> Iterator[Draft]:
 
 
 def change_reduce(program: Program, span: Span, reduce: str) -> Iterator[Draft]:
-    """Give a collective another reduction."""
+    """Give a collective another reduction; for a mean also the division that every backend has."""
     call = program.expression(span)
     if not isinstance(call, ast.Call):
         return
+    other = _other_operation(program, call, reduce)
+    divided = list(_divided(program, call)) if reduce == "avg" else []
+    yield from ([other, *divided] if "ReduceOp.AVG" in program.text else [*divided, other])
+
+
+def _other_operation(program: Program, call: ast.Call, reduce: str) -> Draft:
     dist = distributed_name(program) or "torch.distributed"
     wanted = f"{dist}.ReduceOp.{reduce.upper()}"
     for keyword in call.keywords:
         if keyword.arg == "op":
-            yield Draft(f"reduce with {reduce}", (TextEdit(program.span(keyword.value), wanted),))
-            return
+            return Draft(f"reduce with {reduce}", (TextEdit(program.span(keyword.value), wanted),))
     end = program.span(call)
     at = Span(end.file, end.end_line, end.end_column - 1, end.end_line, end.end_column - 1)
-    yield Draft(f"reduce with {reduce}", (TextEdit(at, f", op={wanted}"),))
+    return Draft(f"reduce with {reduce}", (TextEdit(at, f", op={wanted}"),))
+
+
+def _divided(program: Program, call: ast.Call) -> Iterator[Draft]:
+    """Divide by the size of the collective's own group, behind it."""
+    statement = program.statement(call)
+    dist = distributed_name(program)
+    if dist is None or not call.args or not isinstance(statement, ast.Expr) or statement.value is not call:
+        return
+    if any(keyword.arg in {"op", "async_op"} for keyword in call.keywords):
+        return
+    group = next((program.source(keyword.value) for keyword in call.keywords if keyword.arg == "group"), "")
+    line = f"{program.source(call.args[0])}.div_({dist}.get_world_size({group}))"
+    yield Draft(f"{line} after the reduction", (_line_after(program, statement, line),))
 
 
 def change_group(program: Program, span: Span, axis: str, capture: Capture) -> Iterator[Draft]:
@@ -134,22 +148,28 @@ def _groups(program: Program, at: ast.AST, axis: str, capture: Capture) -> list[
     return found
 
 
-def _call(program: Program, function: str, tensor: str, group: str) -> tuple[str, tuple[TextEdit, ...]]:
-    """A collective call as the file would write it, and the import it may need."""
-    imported = imported_function(program, function)
-    dist = distributed_name(program)
-    arguments = f"{tensor}, group={group}" if group else tensor
-    if imported is not None and dist is None:
-        return f"{imported}({arguments})", ()
-    if dist is not None:
-        return f"{dist}.{function}({arguments})", ()
-    line, text = import_line(program)
-    return f"dist.{function}({arguments})", (TextEdit(Span(program.file, line + 1, 1, line + 1, 1), text),)
+@dataclass(frozen=True, slots=True)
+class _Reduce:
+    """An in-place all-reduce over a group, as the file would write it."""
+
+    program: Program
+    group: str
+
+    def __call__(self, tensor: str) -> tuple[str, tuple[TextEdit, ...]]:
+        """The call on a tensor, and the import it may need."""
+        imported = imported_function(self.program, "all_reduce")
+        dist = distributed_name(self.program)
+        arguments = f"{tensor}, group={self.group}" if self.group else tensor
+        if imported is not None and dist is None:
+            return f"{imported}({arguments})", ()
+        if dist is not None:
+            return f"{dist}.all_reduce({arguments})", ()
+        line, text = import_line(self.program)
+        place = Span(self.program.file, line + 1, 1, line + 1, 1)
+        return f"dist.all_reduce({arguments})", (TextEdit(place, text),)
 
 
-def _with_statement_after(
-    program: Program, value: ast.expr, call: Callable[[str], tuple[str, tuple[TextEdit, ...]]], axis: str
-) -> Iterator[Draft]:
+def _with_statement_after(program: Program, value: ast.expr, call: _Reduce, axis: str) -> Iterator[Draft]:
     """Name the value where it has no name, and put a call on it behind the statement that computes it."""
     statement = program.statement(value)
     if statement is None or not _simple(statement):

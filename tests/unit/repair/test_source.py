@@ -146,7 +146,13 @@ def test_extra_reduction_goes_with_its_line() -> None:
 )
 def test_sum_becomes_mean(call: str, expected: str) -> None:
     file = program(f"import torch.distributed as dist\ndef f(g):\n    {call}\n    return g\n")
-    assert expected in apply(file, next(source.change_reduce(file, span_of(file, call), "avg")))
+    assert expected in [apply(file, draft) for draft in source.change_reduce(file, span_of(file, call), "avg")][-1]
+
+
+def test_mean_by_division_that_every_backend_has() -> None:
+    file = program("import torch.distributed as dist\ndef f(g, pg):\n    dist.all_reduce(g, group=pg)\n    return g\n")
+    draft = next(source.change_reduce(file, span_of(file, "dist.all_reduce(g, group=pg)"), "avg"))
+    assert "    dist.all_reduce(g, group=pg)\n    g.div_(dist.get_world_size(pg))\n" in apply(file, draft)
 
 
 FORGOTTEN = """

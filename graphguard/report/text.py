@@ -12,6 +12,7 @@ from graphguard.report.excerpt import Gutter, Mark, change, excerpt
 from graphguard.report.layout import Page, width, wrapped
 from graphguard.report.sources import Sources
 
+SHOWN_INPUTS = 6
 _WORDS = {Verdict.REFINES: "refines", Verdict.BROKEN: "broken", Verdict.UNKNOWN: "unknown", None: "could not run"}
 _COLOURS = {Verdict.REFINES: "refines", Verdict.BROKEN: "broken", Verdict.UNKNOWN: "unknown", None: "error"}
 
@@ -57,8 +58,9 @@ def _diagnostic(
         yield from _note(gutter, "inputs", _inputs(evidence))
     for fix in diagnostic.fixes[:1]:
         yield from _fix(fix, diagnostic, sources, gutter)
-    for fix in diagnostic.fixes[1:]:
-        yield from _note(gutter, "or", fix_title(fix))
+    for title in dict.fromkeys(map(fix_title, diagnostic.fixes)):
+        if title != fix_title(diagnostic.fixes[0]):
+            yield from _note(gutter, "or", title)
 
 
 def _marks(diagnostic: Diagnostic) -> list[Mark]:
@@ -92,12 +94,16 @@ def _note(gutter: Gutter, kind: str, text: str) -> list[str]:
 
 
 def _inputs(evidence: Counterexample) -> str:
-    mesh = mesh_text(evidence.mesh)
-    leaves = []
+    """The inputs of a counterexample, those with the same values together: ``tp=2; x 2x8: integers, seed 1; all ones: w 8x4``."""
+    alike: dict[str, list[str]] = {}
     for name, how in evidence.inputs.items():
         shape = "x".join(map(str, evidence.shapes.get(name, ())))
-        leaves.append(f"{name} {shape} {how}".replace("  ", " "))
-    return "; ".join(part for part in (mesh, ", ".join(leaves), f"seed {evidence.seed}") if part)
+        alike.setdefault(how, []).append(f"{name} {shape}".strip())
+    parts = [mesh_text(evidence.mesh)]
+    for how, names in alike.items():
+        more = f" and {len(names) - SHOWN_INPUTS} more" if len(names) > SHOWN_INPUTS else ""
+        parts.append(f"{how}: {', '.join(names[:SHOWN_INPUTS])}{more}")
+    return "; ".join(part for part in parts if part)
 
 
 def fix_title(fix: Fix) -> str:
@@ -121,26 +127,30 @@ def _fix(fix: Fix, diagnostic: Diagnostic, sources: Sources, gutter: Gutter) -> 
 
 
 def summary(reports: Sequence[Report], page: Page, *, verbose: bool = False) -> str:
-    """One line for every report, what it rests on, and the totals."""
+    """One line for every report, what it alone rests on, the totals, and last what several rest on."""
     if not reports:
         return ""
     names = [report.check.id for report in reports]
     meshes = [mesh_text(report.mesh) for report in reports]
     name_width = max(map(width, names))
     mesh_width = max(map(width, meshes))
+    counts = Counter(line for report in reports for line in report.assumed)
     rows: list[str] = []
     for report, name, mesh in zip(reports, names, meshes, strict=True):
         word = page.paint(_COLOURS[report.verdict], _WORDS[report.verdict])
         padding = " " * (name_width - width(name))
         waived = f"  ({len(report.waived)} waived)" if report.waived else ""
         rows.append(f"{name}{padding}  {mesh:<{mesh_width}}  {word}  {page.paint('faint', took(report))}{waived}")
-        rows += _below(report, page, verbose=verbose)
+        rows += _below(report, [line for line in report.assumed if counts[line] == 1], page, verbose=verbose)
     rows += ["", totals(reports)]
+    for line, count in counts.items():
+        if count > 1:
+            rows += wrapped(line, f"assumed ({count} checks): ", "    ", page.width)
     return "\n".join(rows) + "\n"
 
 
-def _below(report: Report, page: Page, *, verbose: bool) -> Iterator[str]:
-    for kind, lines in (("assumed", report.assumed), ("caution", report.cautions)):
+def _below(report: Report, assumed: Sequence[str], page: Page, *, verbose: bool) -> Iterator[str]:
+    for kind, lines in (("assumed", assumed), ("caution", report.cautions)):
         for line in lines:
             yield from wrapped(line, f"    {kind}: ", " " * (len(kind) + 6), page.width)
     if verbose:

@@ -27,7 +27,7 @@ error[missing-reduction]: 'y' is a partial sum over axis 'tp' and is used as if 
    = needed: out = out@0 = out@1
    = found: sum(out@0, out@1)
    = counterexample: rank 1, out[0, 2]: 3, specification 6
-   = inputs: tp=2; x 2x8x64 all ones; seed 7
+   = inputs: tp=2; all ones: x 2x8x64
    = fix: all_reduce(y) over 'tp' before the return (proved, moves 4.0 KiB)
    |
  9 |         h = gelu(self.up(x))
@@ -51,6 +51,33 @@ examples/mlp.py::mlp        could not run  0 ms
 3 checks: 1 refine, 1 broken, 1 could not run
 """
     )
+
+
+def test_what_several_checks_rest_on_is_said_once():
+    shown = text.summary([BROKEN, BROKEN, REFINES], WIDE)
+    assert shown.count("0 <= ids < 100") == 1
+    assert shown.endswith("3 checks: 1 refine, 2 broken\nassumed (2 checks): 0 <= ids < 100\n")
+
+
+def test_inputs_of_a_counterexample_are_grouped_by_their_values():
+    names = [f"w{number}" for number in range(8)]
+    example = replace(
+        BROKEN.counterexample,
+        shapes={"x": (2, 3), **dict.fromkeys(names, (4,))},
+        inputs={"x": "integers -2..2, seed 1", **dict.fromkeys(names, "all ones")},
+    )
+    shown = text.findings(replace(BROKEN, counterexample=example), sources(), Page(200))
+    assert (
+        "= inputs: tp=2; integers -2..2, seed 1: x 2x3; all ones: w0 4, w1 4, w2 4, w3 4, w4 4, w5 4 and 2 more\n"
+        in shown
+    )
+
+
+def test_a_further_fix_is_named_once():
+    (fix,) = MISSING.fixes
+    others = (fix, replace(fix, bytes_moved=0), replace(fix, title="other"), replace(fix, title="other"))
+    shown = text.findings(replace(BROKEN, diagnostics=(replace(MISSING, fixes=others),)), sources(), WIDE)
+    assert shown.count("= or: ") == 2
 
 
 def test_verbose_shows_relations():

@@ -44,7 +44,8 @@ class CheckRequest:
     """One check on one mesh.
 
     ``overlay`` maps absolute paths to texts that stand in for the files; ``root`` is the project's folder.  ``levels`` are severities by rule from
-    the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well.
+    the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well;
+    ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict.
     """
 
     file: str
@@ -55,6 +56,7 @@ class CheckRequest:
     levels: Mapping[str, str] = field(default_factory=dict)
     fixes: bool = True
     cross_check: bool = True
+    relations: bool = True
     cache: bool = True
     timeout: float = 60.0
 
@@ -95,7 +97,9 @@ def check_steps(request: CheckRequest) -> Steps:
 def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
     answer = yield Step("prover", "prove", {"capture": captured.data})
     outcome, proof = from_plain(Outcome, answer["outcome"]), answer["proof"]
-    relations = yield Step("prover", "relations", {"proof": proof})
+    relations = {}
+    if request.relations:
+        relations = yield Step("prover", "relations", {"proof": proof})
     report = replace(
         report,
         relations=relations,

@@ -24,7 +24,7 @@ _POWERS: Final = 4  # whole powers of a reduced product up to this are written o
 class Product:
     """A product under construction: parts over digits, some of them summed."""
 
-    __slots__ = ("coefficient", "dims", "parts", "reduced", "sizes", "universe")
+    __slots__ = ("coefficient", "deferred", "dims", "parts", "reduced", "sizes", "universe")
 
     def __init__(self, universe: Universe, sizes: list[int], dims: list[list[int]], reduced: set[int]) -> None:
         self.universe = universe
@@ -32,6 +32,7 @@ class Product:
         self.dims = dims
         self.reduced = reduced
         self.parts: list[Part] = []
+        self.deferred: list[tuple[Kernel, Window, list[int], list[Expression]]] = []
         self.coefficient: Number = 1
 
     def push(self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]) -> None:
@@ -40,11 +41,13 @@ class Product:
             return
         if kernel.kind != "product" or len(kernel.factors) > _INLINED:
             self.parts.append(Part(kernel, power, window, offsets, expressions))
-        elif power == 1 or (not kernel.reduced and (power.denominator == 1 or _positive(kernel))):
+        elif kernel.reduced and power == 1:
+            self.deferred.append((kernel, window, offsets, expressions))
+        elif not kernel.reduced and (power.denominator == 1 or _positive(kernel)):
             self.include(kernel.factors, len(kernel.shape), power, window, offsets, expressions)
         elif power.denominator == 1 and 1 < power <= _POWERS:
             for _ in range(int(power)):
-                self.include(kernel.factors, len(kernel.shape), 1, window, offsets, expressions)
+                self.push(kernel, 1, window, list(offsets), list(expressions))
         elif kernel.reduced and power.denominator == 1:
             self._push_reduced(kernel, power, window, offsets, expressions)
         else:
@@ -97,6 +100,7 @@ class Product:
 
     def finish(self) -> tuple[Number, Ref]:
         """The coefficient and the reference; coefficient 0 when the product vanishes."""
+        self._open_deferred()
         while True:
             self._drop_units()
             self._gather()
@@ -110,9 +114,21 @@ class Product:
                 break
             self.parts = [part for part in self.parts if part not in again]
             for part in again:
-                self.push(part.kernel, 1, part.window, part.offsets, part.expressions)
+                self.include(part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions)
+            self._open_deferred()
         self._count_unused()
         return self.coefficient, self._reference()
+
+    def _open_deferred(self) -> None:
+        """Open the sums among the factors; beside quotients of sums they are first given the form in which a quotient cancels."""
+        while self.deferred:
+            quotients = any(part.payload < 0 and part.kernel.kind == "product" for part in self.parts)
+            waiting, self.deferred = self.deferred, []
+            for kernel, window, offsets, expressions in waiting:
+                if quotients:
+                    self._push_reduced(kernel, 1, window, offsets, expressions)
+                else:
+                    self.include(kernel.factors, len(kernel.shape), 1, window, offsets, expressions)
 
     def _drop_units(self) -> None:
         unit = {digit for digit in self.reduced if self.sizes[digit] == 1}

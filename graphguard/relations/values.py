@@ -377,7 +377,7 @@ def overlay(columns: list[list[Piece]]) -> list[tuple[Box, list[Terms]]]:
     for pieces in columns[1:]:
         fresh: list[tuple[Box, list[Terms]]] = []
         for box, rows in work:
-            for other, terms in restrict([piece for piece in pieces if meet(piece[0], box)], box):
+            for other, terms in restrict([piece for piece in pieces if meet(piece[0], box) is not None], box):
                 if other == box:
                     fresh.append((box, [*rows, terms]))
                     continue

@@ -1,0 +1,1 @@
+"""Long soundness runs: ``python -m benchmarks.trust {rules,fuzz,mutate}``."""

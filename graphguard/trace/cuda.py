@@ -410,7 +410,7 @@ def _typed(dtype: torch.dtype, *args: Any) -> Any:
 class _AsCpu(TorchFunctionMode):
     """The fallback: whatever names a CUDA device gets the CPU."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
         plain = {key: _on_cpu(value) for key, value in (kwargs or {}).items()}

@@ -64,7 +64,7 @@ def functionalise(events: Iterable[Event], stacks: Stacks, symbols: dict[str, Re
         except TracingError as error:
             error.span = error.span or _place(stacks, event)
             raise
-        except Exception as error:  # noqa: BLE001  # whatever cannot be put as values becomes a diagnostic at the user's line
+        except Exception as error:  # whatever cannot be put as values becomes a diagnostic at the user's line
             message = f"{event.op} cannot be traced: {type(error).__name__}: {error}"
             raise TracingError("unsupported-operator", message, _place(stacks, event)) from error
     for name, ref in symbols.items():

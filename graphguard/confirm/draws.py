@@ -31,8 +31,8 @@ class Draw:
         return self.style if self.special is None else self.special.get(leaf, self.style)
 
 
-# Several scales: a saturated tanh hides a wrong operand at one of them, a logarithm wants positive inputs.
-DRAWS: Final = (Draw(7), Draw(8, 0.3), Draw(9, 1.0, "positive"), Draw(10, 3.0))
+# Several scales: a saturated tanh hides a wrong operand at one of them, a logarithm wants positive inputs, a clip acts on one side.
+DRAWS: Final = (Draw(7), Draw(8, 0.3), Draw(9, 1.0, "positive"), Draw(10, 3.0), Draw(11, 0.03))
 
 Ranges = Mapping[str, tuple[int, int]]
 

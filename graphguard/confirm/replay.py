@@ -131,14 +131,18 @@ def run_ranks(
 
 
 class _double_by_default:  # noqa: N801 - reads as a statement
-    """Integer division and factories without a type give float64 inside."""
+    """Integer division and factories without a type give float64 inside, and small tensors do not wait for threads."""
 
     def __enter__(self) -> None:
-        self._before = torch.get_default_dtype()
+        self._before = torch.get_default_dtype(), torch.get_num_threads()
         torch.set_default_dtype(torch.float64)
+        # Handing a tensor of a hundred elements to a pool takes longer than the work: 40 times on a busy machine.
+        torch.set_num_threads(1)
 
     def __exit__(self, *_: object) -> None:
-        torch.set_default_dtype(self._before)
+        dtype, threads = self._before
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
 
 
 def _run_collective(joined: JoinedCall, ranks: Sequence[_Rank]) -> None:

@@ -39,10 +39,9 @@ def refinement(case: Case, variant: str) -> Refinement:
 def recorded(case: Case, variant: str) -> Capture:
     """The capture of one variant of a case."""
     check = CheckRef(f"{case.id}.py::{variant}", variant, Span(f"{case.id}.py", 1))
-    build = lambda _: refinement(case, variant)
-    return ranks.record(
-        ranks.Job(build, {AXIS: case.world}, check, ".", Limits(60.0, default_memory()), time.monotonic()), print
-    )
+    limits = Limits(60.0, default_memory())
+    job = ranks.Job(lambda _: refinement(case, variant), {AXIS: case.world}, check, ".", limits, time.monotonic())
+    return ranks.record(job, print)[0]
 
 
 def main() -> None:

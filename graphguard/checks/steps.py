@@ -18,7 +18,7 @@ from graphguard.ir.codec import check_from_plain, trouble_from_plain
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
-from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, Report, Verdict
+from graphguard.report.diagnostics import REAL_ARITHMETIC, Diagnostic, Fix, RelatedPlace, Report, Verdict
 from graphguard.report.registry import severity_of
 
 CONFIRM_SECONDS = 10.0
@@ -108,6 +108,8 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
         cautions=_merged(outcome.cautions, _partial_sums(outcome)),
         seconds={**report.seconds, "infer": answer["seconds"]},
     )
+    if outcome.proved:
+        report = replace(report, assumed=_merged((REAL_ARITHMETIC,), report.assumed))
     if outcome.proved and not request.cross_check:
         return replace(report, verdict=Verdict.REFINES)
     numbers = yield from _confirm(captured, CROSS_CHECK_SECONDS if outcome.proved else CONFIRM_SECONDS)

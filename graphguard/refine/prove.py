@@ -33,7 +33,6 @@ SECONDS: Final = 60.0
 _EXPANDED: Final = 16  # products of sums of at most this many terms are written out where the first attempt fails
 _EXPANDED_SECONDS: Final = 5.0
 _QUESTION_SECONDS: Final = 10.0
-_ASSUMED: Final = "real arithmetic: rounding and the order of additions are left out; what is divided by is not zero"
 
 __all__ = ["GroupRelation", "Memo", "Proof", "prove"]
 
@@ -196,7 +195,7 @@ class _Attempt:
     def _outcome(self, state: _State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float) -> Outcome:
         failing = [promise.name for promise in promises if not promise.holds]
         universe = state.algebra.universe
-        assumed = [*self.capture.assumed, _ASSUMED, *sorted(checker.assumed)]
+        assumed = [*self.capture.assumed, *sorted(checker.assumed)]
         for name, (low, high) in sorted(universe.facts.items()):
             assumed.append(f"{low} <= {name} < {high}, as the specification's own look-ups need")
         assumed += sorted(text for text in universe.assumed if not any(name in text for name in universe.facts))

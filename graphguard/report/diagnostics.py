@@ -10,6 +10,9 @@ from graphguard.confirm.confirmation import Counterexample
 from graphguard.ir.capture import CheckRef
 from graphguard.ir.spans import Span
 
+REAL_ARITHMETIC = "real arithmetic: rounding and the order of additions are left out; what is divided by is not zero"
+"""What every proof assumes; anything else in ``Report.assumed`` is particular to its check."""
+
 Severity = Literal["error", "warning", "information", "hint"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "information", "hint")
 
@@ -93,3 +96,8 @@ class Report:
     waived: tuple[Diagnostic, ...] = ()
     proof: str = ""
     sources: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def particular_assumptions(self) -> tuple[str, ...]:
+        """What this verdict rests on beyond what every proof does."""
+        return tuple(text for text in self.assumed if text != REAL_ARITHMETIC)

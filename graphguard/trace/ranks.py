@@ -22,6 +22,7 @@ from graphguard.ir.graph import COLLECTIVES, Graph
 from graphguard.ir.joining import join, prune_alone, prune_prelude, span_of
 from graphguard.trace.capture import RankTrace, Recording
 from graphguard.trace.children import Child, Ending, Family, Link
+from graphguard.trace.cuda import wants_cuda
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.limits import Limits
@@ -40,6 +41,7 @@ class Job:
     """One check on one mesh: ``build(device mesh)`` gives the refinement; ``root`` is the project's folder.
 
     ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
+    ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
     build: Build
@@ -49,6 +51,7 @@ class Job:
     limits: Limits
     started: float
     watch: Watch | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,11 @@ class Recorded:
     def published(self) -> tuple[Offer, ...]:
         """The constants that the rank put into collectives."""
         return () if self.trace is None else self.trace.published
+
+    @property
+    def wants_cuda(self) -> bool:
+        """Whether the program hardcodes CUDA and was recorded without."""
+        return self.trace is not None and self.trace.wants_cuda
 
     @property
     def waiting(self) -> bool:
@@ -82,6 +90,8 @@ def record(job: Job, log: Callable[[str], None]) -> tuple[Capture, Footprint]:
     world_size = Mesh.of_rank(job.mesh, 0).world_size
     programs = _Programs(job, log)
     ranks = rounds(programs.run, world_size)
+    if job.device == "cpu" and any(program.wants_cuda for program in (programs.specification, *ranks)):
+        return record(replace(job, device="cuda"), log)
     capture = _assembled(job, programs.specification, ranks)
     footprint = Footprint()
     for program in (programs.specification, *ranks):
@@ -181,7 +191,7 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
     rank = max(program, 0)
     built = False
     try:
-        with World(rank, job.mesh) as world, Recording(world, answers=answers) as recording:
+        with World(rank, job.mesh, job.device) as world, Recording(world, answers=answers) as recording:
             try:
                 refinement = as_refinement(job.build(world.mesh))
                 built = True
@@ -190,7 +200,9 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
                 raise  # the recording notes that it waits
             except _NoSpecificationError:
                 pass  # the specification's own trouble says why
-            except BaseException as error:  # noqa: BLE001 - whatever user code raises becomes a diagnostic
+            except BaseException as error:
+                if wants_cuda(error):
+                    raise  # the recording notes it
                 troubles.append(_trouble(error, job, program, recording.phase if built else "check"))
     except TracingError as error:
         troubles.append(_trouble(error, job, program, "check"))

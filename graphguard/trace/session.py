@@ -70,7 +70,7 @@ def capture_check(
         watch.install()
         found = _in_every_rank(target, files, name, mesh) if each_rank_imports else _imported(target, files, name, mesh)
     except BaseException as error:
-        if watch.rank_dependent and not each_rank_imports:
+        if not each_rank_imports and (watch.rank_dependent or _needs_world(error)):
             raise RankDependentImportError from error
         trouble = trouble_of(error, f"importing {os.path.basename(target.file)}", target.root, fallback.span)
         capture = Capture(fallback, mesh or {}, (), None, (), (), (trouble,), sources=watch.found().digests())
@@ -82,6 +82,14 @@ def capture_check(
     job = Job(found.function, found.mesh, found.check, target.root, limits, began, watch)
     capture, footprint = record(job, _print)
     return replace(capture, seconds={"import": imported, **capture.seconds}), footprint
+
+
+def _needs_world(error: BaseException) -> bool:
+    """Whether an import failed for want of process groups or CUDA, which every rank has."""
+    text = str(error)
+    return isinstance(error, AssertionError | RuntimeError | ValueError) and any(
+        word in text for word in ("process group", "CUDA", "NVIDIA")
+    )
 
 
 def _imported(target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None) -> Found:

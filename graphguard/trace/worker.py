@@ -21,6 +21,7 @@ from graphguard.ir.codec import capture_summary, trouble_to_plain
 from graphguard.trace import wire
 from graphguard.trace.cache import load, request_key, store
 from graphguard.trace.children import Child, Ending, Family, Link
+from graphguard.trace.health import describe
 from graphguard.trace.limits import Limits, adopt_orphans, default_memory
 from graphguard.trace.session import (
     RankDependentImportError,
@@ -89,6 +90,7 @@ class Worker:
             "capture": _capture_task,
             "list": _list_task,
             "confirm": _confirm_task,
+            "doctor": _doctor_task,
         }
 
     def serve(self) -> None:
@@ -267,6 +269,10 @@ def _confirm_task(params: dict[str, Any]) -> Task:
     data, promises, seconds = params["capture"], params.get("promises"), float(params["seconds"])
     limits = Limits(seconds + 20.0, default_memory())
     return Task(lambda _: confirm_capture(data, promises, seconds), limits, not_confirmed)
+
+
+def _doctor_task(_: dict[str, Any]) -> Task:
+    return Task(lambda _: describe(), Limits(30.0), lambda ending: {"failed": ending.kind})
 
 
 def _outer(limits: Limits) -> Limits:

@@ -22,6 +22,8 @@ The collectives, one form each (``group`` is the tuple of global ranks in group 
 ``gg.barrier(group)``                   no result
 =====================================  ========================================================================
 
+``gg.send`` and ``gg.recv`` stand where they are issued; the keyword ``blocking=True`` says that the program waits for them at once.
+
 Further operators of our own: ``gg.sdpa`` and ``gg.sdpa_backward`` (scaled dot product attention, whichever kernel
 torch would pick), with the arguments of ``torch.nn.functional.scaled_dot_product_attention``.
 """

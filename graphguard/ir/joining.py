@@ -1,7 +1,8 @@
 """Lines up the collectives of all ranks: one order in which the whole job can run, or why it hangs.
 
-A rank stands still at a collective until every member of the group stands at its own call.  Sends are buffered and a receive
-holds back only what reads its result, because programs post receives long before they wait for them.
+A rank stands still at a collective until every member of the group stands at its own call, and at a send or receive that it waits for at once
+(``blocking``) until the other side is there.  Any other send is buffered, and any other receive holds back only what reads its result, because
+programs post them long before they wait.
 """
 
 from __future__ import annotations
@@ -115,10 +116,12 @@ class _Rank:
     held: list[int] = field(default_factory=list)
     missing: set[Var] = field(default_factory=set)
     blocked: int | None = None
+    standing: int | None = None
 
     @property
     def done(self) -> bool:
-        return self.blocked is None and not self.held and self.next == len(self.graph.nodes)
+        stands = self.blocked is not None or self.standing is not None
+        return not stands and not self.held and self.next == len(self.graph.nodes)
 
 
 class _Run:
@@ -144,11 +147,14 @@ class _Run:
         """Run a rank until it stands; the result is every rank that can go on because of it."""
         state, woken = self.ranks[rank], set()
         nodes = state.graph.nodes
-        while state.blocked is None and state.next < len(nodes):
+        while state.blocked is None and state.standing is None and state.next < len(nodes):
             index = state.next
-            state.next += 1
             node = nodes[index]
-            if state.missing and not state.missing.isdisjoint(node.operands()):
+            held = bool(state.missing) and not state.missing.isdisjoint(node.operands())
+            if held and is_blocking(node):
+                break
+            state.next += 1
+            if held:
                 self._hold(rank, index)
             elif node.op in COLLECTIVES and node.op not in _P2P:
                 state.blocked = index
@@ -182,6 +188,8 @@ class _Run:
         waiting = self.awaited.get(key)
         if not waiting:
             self.mail.setdefault(key, deque()).append(index)
+            if is_blocking(node) and index + 1 == self.ranks[rank].next:
+                self.ranks[rank].standing = index
             return set()
         receiver = waiting.popleft()
         if not self._paired(key, index, receiver):
@@ -192,10 +200,16 @@ class _Run:
         key = (_whole(node.args[0]), rank, _whole(node.args[1]))
         sent = self.mail.get(key)
         if sent:
-            self._paired(key, sent.popleft(), index)
-        else:
-            self.awaited.setdefault(key, deque()).append(index)
-            self.ranks[rank].missing.update(node.outs)
+            sender = sent.popleft()
+            self._paired(key, sender, index)
+            if self.ranks[key[0]].standing == sender:
+                self.ranks[key[0]].standing = None
+                return {key[0]}
+            return set()
+        self.awaited.setdefault(key, deque()).append(index)
+        self.ranks[rank].missing.update(node.outs)
+        if is_blocking(node):
+            self.ranks[rank].standing = index
         return set()
 
     def _paired(self, key: tuple[int, int, int], sent: int, received: int) -> bool:
@@ -218,6 +232,8 @@ class _Run:
     def _release(self, rank: int, received: int) -> set[int]:
         """A receive of ``rank`` has its value: run what was held back for it, in program order."""
         state, woken = self.ranks[rank], {rank}
+        if state.standing == received:
+            state.standing = None
         state.missing.difference_update(state.graph.nodes[received].outs)
         held, state.held = state.held, []
         for position, index in enumerate(held):
@@ -324,15 +340,34 @@ class _Run:
         for rank, state in enumerate(self.ranks):
             if state.blocked is not None and state.missing.isdisjoint(state.graph.nodes[state.blocked].operands()):
                 return self._explain_blocked(rank, state.blocked)
-        for (source, rank, tag), waiting in self.awaited.items():
-            for index in waiting:
-                message = (
-                    f"rank {rank} waits for ever to receive from rank {source}, which sends it nothing more (tag {tag})\n"
-                    f"needed: a send from rank {source} to rank {rank}"
-                )
-                self._report(message, (rank, index))
-                return None
+        for rank, state in enumerate(self.ranks):
+            if state.standing is not None:
+                return self._explain_message(rank, state.standing)
+        for (_, rank, _), waiting in self.awaited.items():
+            if waiting:
+                return self._explain_message(rank, waiting[0])
         return None
+
+    def _explain_message(self, rank: int, index: int) -> None:
+        """A send or receive without its other side; the other rank may itself be waiting."""
+        node = self.ranks[rank].graph.nodes[index]
+        sends = node.op == "gg.send"
+        peer = _whole(node.args[1 if sends else 0])
+        other = self.ranks[peer] if peer < len(self.ranks) else None
+        verb, needed = ("send to", "a receive from") if sends else ("receive from", "a send to")
+        there = other.standing if other is not None and other.standing is not None else None
+        if other is not None and there is None:
+            there = other.blocked
+        if other is None or there is None:
+            message = f"rank {rank} waits for ever to {verb} rank {peer}\nneeded: {needed} rank {rank} on rank {peer}"
+            self._report(message, (rank, index), self._last_call(peer) if other is not None else None)
+            return
+        theirs = _plain(other.graph.nodes[there].op).replace("recv", "receive")
+        message = (
+            f"rank {rank} waits to {verb} rank {peer} while rank {peer} waits in its own {theirs}: neither goes on\n"
+            f"needed: {needed} rank {rank} on rank {peer} that it reaches first"
+        )
+        self._report(message, (rank, index), (peer, there))
 
     def _explain_blocked(self, rank: int, index: int) -> None:
         node = self.ranks[rank].graph.nodes[index]
@@ -342,6 +377,14 @@ class _Run:
             other = self.ranks[member] if member < len(self.ranks) else None
             if member == rank or other is None:
                 continue
+            if other.blocked is None and other.standing is not None:
+                theirs = other.graph.nodes[other.standing]
+                message = (
+                    f"rank {rank} waits in {_plain(node.op)} over {_members(group)} while rank {member} waits in "
+                    f"its own {_plain(theirs.op)}: neither goes on\n{needed}"
+                )
+                self._report(message, (rank, index), (member, other.standing))
+                return
             if other.blocked is None:
                 message = f"rank {rank} waits for ever in {_plain(node.op)} over {_members(group)}: rank {member} never calls it\n{needed}"
                 self._report(message, (rank, index), self._last_call(member))
@@ -373,6 +416,11 @@ class _Run:
         stack = graph.stack_of(graph.nodes[index].stack)
         self.troubles.append(Trouble(RULE, message, span_of(graph, index), rank, stack, related))
         return False
+
+
+def is_blocking(node: Node) -> bool:
+    """Whether a send or receive is waited for at once."""
+    return node.op in _P2P and node.kwargs.get("blocking") is True
 
 
 def span_of(graph: Graph, index: int) -> Span | None:

@@ -405,15 +405,19 @@ class _Translation:
         if call.peer == self.rank:
             self._to_self.setdefault(call.tag, []).append(value)
         else:
-            self.builder.emit("gg.send", (value, call.peer, call.tag, call.group), [])
+            self.builder.emit("gg.send", (value, call.peer, call.tag, call.group), [], **self._blocking())
 
     def _receive(self, call: Call) -> None:
         target = call.writes[0]
         if call.peer == self.rank and self._to_self.get(call.tag):
             self.memory.write(target, self._to_self[call.tag].pop(0))
         else:
-            value = self.builder.one("gg.recv", (call.peer, call.tag, call.group), *self._type(target))
+            arguments = (call.peer, call.tag, call.group)
+            value = self.builder.one("gg.recv", arguments, *self._type(target), **self._blocking())
             self.memory.write(target, value)
+
+    def _blocking(self) -> dict[str, Any]:
+        return {"blocking": True} if self.builder.at.kwargs.get("blocking") else {}
 
     def _barrier(self, call: Call) -> None:
         self.builder.emit("gg.barrier", (call.group,), [])

@@ -25,6 +25,7 @@ class _Storage:
     root: Geometry
     known: dict[Geometry, Var]
     recipes: dict[Geometry, Recipe] = field(default_factory=dict)
+    seen: set[Geometry] = field(default_factory=set)
     flat: Var | None = None
 
 
@@ -42,11 +43,13 @@ class Memory:
     def reachable(self, ref: Ref) -> bool:
         """Whether the geometry has been seen, so that a further recipe would say nothing new."""
         storage = self._storages[ref.storage]
-        return ref.geometry in storage.known or ref.geometry in storage.recipes or ref.geometry == storage.root
+        return ref.geometry in storage.seen or ref.geometry in storage.known or ref.geometry == storage.root
 
     def learn(self, ref: Ref, recipe: Recipe) -> None:
-        """How this geometry is made from another one of the same storage."""
-        self._storages[ref.storage].recipes[ref.geometry] = recipe
+        """How this geometry is made from another one of the same storage, which from now on must not be made from this one."""
+        storage = self._storages[ref.storage]
+        storage.recipes[ref.geometry] = recipe
+        storage.seen.update((ref.geometry, recipe.base))
 
     def remember(self, ref: Ref, value: Var) -> None:
         """The value of a view, made already."""
@@ -84,6 +87,7 @@ class Memory:
             else:
                 value = recipe.apply(self._builder, self._read(storage, recipe.base), geometry)
             storage.known[geometry] = value
+            storage.seen.add(geometry)
         return value
 
     def _write(self, storage: _Storage, geometry: Geometry, value: Var) -> None:
@@ -91,6 +95,7 @@ class Memory:
             if geometry != storage.root:
                 storage.root = geometry
                 storage.recipes.clear()
+                storage.seen.clear()
             storage.known, storage.flat = {}, None
         else:
             recipe = storage.recipes.get(geometry)
@@ -102,6 +107,7 @@ class Memory:
             else:
                 self._write(storage, recipe.base, whole)
         storage.known[geometry] = value
+        storage.seen.add(geometry)
 
     def _outgrows(self, storage: _Storage, geometry: Geometry) -> bool:
         """Whether the memory was enlarged, as ``out=`` does with an empty tensor, and is filled anew."""

@@ -44,6 +44,7 @@ _EMPTY = frozenset(
     ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
 )
 _FUNCTIONAL = frozenset(("_c10d_functional", "_c10d_functional_autograd"))
+_MESSAGES = frozenset(("c10d::send", "c10d::recv_", "c10d::recv_any_source_"))
 _WAITS = frozenset(("_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd"))
 _current_node = torch._C._current_autograd_node  # noqa: SLF001  # the engine's running node has no public accessor
 _next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
@@ -253,11 +254,16 @@ class Recorder(TorchDispatchMode):
         returns = len(func._schema.returns)  # noqa: SLF001
         if func._schema.name == "c10d::check_for_nan":  # noqa: SLF001
             return None
-        work = finished_work(args[0])
+        event = self._event(func, args, kwargs, None)
+        work = finished_work(args[0], lambda: self._waited(event))
         out = (args[0], work) if returns == 2 else work if returns == 1 else None
-        self._event(func, args, kwargs, None)
         self._follow(func, args, None)
         return out
+
+    def _waited(self, event: Event) -> None:
+        """The program waits for a call; at once, if nothing has happened since."""
+        if self.events[-1] is event and event.op._schema.name in _MESSAGES:  # noqa: SLF001
+            event.kwargs["blocking"] = True
 
     def _follow(self, func: Any, args: Any, out: Any) -> None:
         """Carry known values through a collective, as far as all ranks know them."""

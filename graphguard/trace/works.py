@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,11 +12,13 @@ import torch.distributed as dist
 class _Finished(dist.Work):
     """A work whose future holds the tensors the collective was called on, as NCCL's does."""
 
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, tensors: list[torch.Tensor], waited: Callable[[], None]) -> None:
         super().__init__()
         self._tensors = tensors
+        self._waited = waited
 
     def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002  # torch's signature
+        self._waited()
         return True
 
     def synchronize(self) -> None:
@@ -43,10 +46,10 @@ class _Finished(dist.Work):
 _alive: list[_Finished] = []
 
 
-def finished_work(operand: Any) -> Any:
-    """A boxed work, done, as c10d operators return it."""
+def finished_work(operand: Any, waited: Callable[[], None]) -> Any:
+    """A boxed work, done, as c10d operators return it; ``waited`` is called when the program waits for it."""
     tensors = _flat(operand)
-    work = _Finished(tensors)
+    work = _Finished(tensors, waited)
     _alive.append(work)  # the boxed object holds the C++ half only
     return work.boxed()
 

@@ -9,7 +9,7 @@ import torch
 
 from graphguard.ir import DType, Graph, Node, Var
 from graphguard.ir.joining import JoinedCall, join, prune_prelude
-from graphguard.trace.capture import Recording, RankTrace
+from graphguard.trace.capture import RankTrace, Recording
 from graphguard.trace.exchange import tensor_of
 from graphguard.trace.lockstep import Answers, rounds
 from graphguard.trace.world import World
@@ -101,9 +101,7 @@ def run_ranks(graphs: tuple[Graph, ...], leaves: Mapping[str, torch.Tensor]) -> 
 def _store(node: Node, result: Any, values: dict[Var, torch.Tensor]) -> None:
     results = list(result) if isinstance(result, tuple | list) else [result]
     flat = [item for part in results for item in (part if isinstance(part, tuple | list) else [part])]
-    for var, value in zip(node.outs, flat, strict=False):
-        if value is not None:
-            values[var] = value
+    values.update((var, value) for var, value in zip(node.outs, flat, strict=False) if value is not None)
 
 
 def _value(arg: Any, values: dict[Var, torch.Tensor]) -> Any:

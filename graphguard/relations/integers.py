@@ -176,11 +176,18 @@ def _integer_case(universe: Universe, relation: str, value: Terms, extents: tupl
         return _compared_index(universe, relation, value, extents)
     low, high = span(index)
     if relation == "eq":
+        if base[0].range is not None and not _may_meet(base[0].range, (-high, -low) if sign > 0 else (low, high)):
+            return ()
         return tuple(hot(universe, base, _times(index, -sign), extents))
     if low != high or base[0].kind == "sum":
         return _compared_closed(universe, "lt", value, extents)
     # sign * base + low > 0
     return between(universe, base, 1 - low, _HALF, extents) if sign > 0 else between(universe, base, -_HALF, low, extents)
+
+
+def _may_meet(known: tuple[int, int], wanted: tuple[int, int]) -> bool:
+    """Whether a half-open range holds one of the numbers from the first to the last wanted."""
+    return wanted[1] >= known[0] and wanted[0] < known[1]
 
 
 def _compared_index(universe: Universe, relation: str, value: Terms, extents: tuple[int, ...]) -> Terms:

@@ -33,6 +33,8 @@ from graphguard.rules.softmax import log_softmax_over
 
 NONE: Final = 0
 MEAN: Final = 1
+#: Below every range that a program declares.
+UNBOUNDED: Final = -(2**40)
 
 
 def reduced(a: Algebra[V], loss: V, reduction: int) -> V:
@@ -61,21 +63,39 @@ def _classes_back(a: Algebra[V], v: V) -> V:
     return a.permute(v, [0, rank - 1, *range(1, rank - 1)]) if rank > 2 else v
 
 
-def target_weights(a: Algebra[V], target: V, classes: int, weight: V | None, ignore_index: int) -> tuple[V, V | None]:
+def target_weights(
+    a: Algebra[V], target: V, classes: int, weight: V | None, ignore_index: int
+) -> tuple[V, V | None]:
     """The one-hot targets, and each position's weight: 0 where ignored; None where all weigh 1.
 
-    A mark outside the classes matters only where the range of the targets is known to reach it; otherwise the look-up says that every target is a class.
+    Targets that may bear an ``ignore_index`` outside the classes, as their declared range says, have no 1 in their row there.
+    Of targets of which nothing is declared, the look-up says that every one is a class.
     """
-    try:
-        hot, marked = a.one_hot(target, classes, checked=True), 0 <= ignore_index < classes
-    except Unsupported:
-        hot, marked = a.one_hot(target, classes), True
+    hot: V | None = None
+    if 0 <= ignore_index < classes or not _may_be(a, target, ignore_index):
+        hot = _checked(a, target, classes)
+    marked = 0 <= ignore_index < classes or hot is None
+    hot = a.one_hot(target, classes) if hot is None else hot
     counted = chosen(a, compared(a, "ne", target, ignore_index), 1.0, 0.0) if marked else None
     if weight is not None:
         lead = LETTERS[: len(target.shape)]
         of_class = contracted(a, f"{lead}z,z->{lead}", hot, weight)
         counted = of_class if counted is None else times(a, of_class, counted)
     return hot, counted
+
+
+def _checked(a: Algebra[V], target: V, classes: int) -> V | None:
+    try:
+        return a.one_hot(target, classes, checked=True)
+    except Unsupported:
+        return None
+
+
+def _may_be(a: Algebra[V], v: V, number: int) -> bool:
+    """Whether the declared range of v holds a number; not so where no range is declared."""
+    differs = a.known(compared(a, "ne", v, number))
+    bounded = a.known(compared(a, "gt", v, UNBOUNDED))
+    return bounded is not None and bool(bounded.all()) and (differs is None or not bool(differs.all()))
 
 
 def _chosen_likelihood(a: Algebra[V], scores: V, target: V, hot: V) -> V:

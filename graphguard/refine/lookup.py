@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Placement, Var
+from graphguard.refine.covers import cover
 from graphguard.refine.evaluate import Values
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.naming import names_of
@@ -117,20 +118,35 @@ class Lookup:
         if tables is None:
             return None
         name = self.names(-1).get(var, "")
+        partial: Relation | None = None
         for group in self._groups(tables, name):
             held = {rank: self.ranks[rank][mine] for rank, mine in group.items()}
             found = self.layouts.find(value, held)
             if found is not None:
                 names = {rank: self.names(rank).get(mine, "tensor") for rank, mine in group.items()}
-                return Relation(name, self.layouts.expression(found[0], names), found[0])
-        return None
+                relation = Relation(name, self.layouts.expression(found[0], names), found[0])
+                if all(place.kind != "partial" for place in found[0].values()):
+                    return relation
+                partial = partial or relation
+            elif name in self.spec.outputs and group == self._outputs(name):
+                expression = cover(self.layouts, value, held, name)
+                if expression is not None:
+                    return Relation(name, expression)
+        return partial
+
+    def _outputs(self, name: str) -> dict[int, Var]:
+        """The ranks' outputs of a name."""
+        return {
+            rank: graph.outputs[name]
+            for rank, graph in enumerate(self.capture.ranks)
+            if name in graph.outputs and graph.outputs[name] in self.ranks[rank]
+        }
 
     def _groups(self, tables: list[dict[Var, int]], name: str) -> list[dict[int, Var]]:
         """Tensors of the ranks at one position of the program; own parameters first, inputs of the prelude last."""
         groups: list[dict[int, Var]] = []
         labelled = {r: v for r, graph in enumerate(self.capture.ranks) for v, label in graph.labels.items() if label == name and v in self.ranks[r]}
-        if labelled:
-            groups.append(labelled)
+        groups += [group for group in (self._outputs(name) if name in self.spec.outputs else {}, labelled) if group]
         first = next((rank for rank, table in enumerate(tables) if table), None)
         if first is None:
             return groups

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.joining import Joined
+from graphguard.refine.covers import cover
 from graphguard.refine.evaluate import Evaluator, Values, leaf_values, shape_of
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.outcome import PromiseOutcome
-from graphguard.relations.algebra import Unsupported
-from graphguard.relations.covers import cover
 from graphguard.relations.relation import Relation, describe_placements
 from graphguard.relations.values import NormalValue
 
@@ -89,7 +89,7 @@ class Checker:
         text, factor = self._text(name, target, held)
         if text and factor is None:
             return PromiseOutcome(name, True, needed, text)
-        expression = cover(self.algebra.universe, target, held, name)
+        expression = cover(self.layouts, target, held, name)
         if expression is not None:
             return PromiseOutcome(name, True, needed, str(Relation(name, expression)))
         return PromiseOutcome(name, False, needed, text, factor)  # type: ignore[arg-type]
@@ -109,12 +109,12 @@ class Checker:
                 continue
             wrong.append(rank)
             factors.add(self.layouts.ratio(value, target) if value.shape == target.shape else None)
-        if not wrong:
-            return PromiseOutcome(name, True, needed, f"{name} laid out as {leaf}")
         factor = factors.pop() if len(factors) == 1 else None
         assert self.capture.spec is not None
         target = self.specification.get(self.capture.spec.outputs.get(name, Var(-1)))
         text = self._text(name, target, held)[0] if target is not None else ""
+        if not wrong:
+            return PromiseOutcome(name, True, needed, text or f"{name} laid out as {leaf}")
         if factor is not None:
             text = f"{factor} * what is needed"
         return PromiseOutcome(name, False, needed, text, factor)
@@ -140,9 +140,4 @@ class Checker:
         return self._replaced[key]
 
     def _zeros(self, shape: tuple[int, ...]) -> NormalValue:
-        try:
-            from fractions import Fraction
-
-            return self.algebra.full(shape, Fraction(0), "float")
-        except Unsupported as error:  # a full value is always representable
-            raise AssertionError(str(error)) from error
+        return self.algebra.full(shape, Fraction(0), "float")

@@ -54,13 +54,14 @@ class _Search:
         self.extents = (*kernel.shape, *kernel.reduced)
         self.tries = 0
         self.used = [False] * len(parts)
+        self.pending: list[tuple[list[tuple[int, int]], list[tuple[int, int]], int]] = []
 
     def run(self) -> _Solution | None:
         return self._assign(0, {})
 
     def _assign(self, index: int, labels: _Solution) -> _Solution | None:
         if index == len(self.kernel.factors):
-            return labels
+            return labels if all(self._agrees(row, labels) for row in self.pending) else None
         factor = self.kernel.factors[index]
         for number, part in enumerate(self.parts):
             if self.used[number] or part.kernel is not factor[0] or part.payload != factor[1] or part.window != factor[2]:
@@ -69,13 +70,16 @@ class _Search:
             if self.tries > _TRIES:
                 return None
             more = dict(labels)
+            waiting = len(self.pending)
             if not self._fit(factor, part, more):
+                del self.pending[waiting:]
                 continue
             self.used[number] = True
             result = self._assign(index + 1, more)
             if result is not None:
                 return result
             self.used[number] = False
+            del self.pending[waiting:]
         return None
 
     def _fit(self, factor: Factor, part: Part, labels: _Solution) -> bool:
@@ -89,9 +93,28 @@ class _Search:
                 given.setdefault(axis, []).append((stride, digit))
         for axis in range(len(factor[0].shape)):
             distance = part.offsets[axis] - factor[3][axis]
+            if factor[0].shape[axis] == UNBOUNDED and len(wanted.get(axis, ())) > 1:
+                self.pending.append((wanted[axis], given.get(axis, []), distance))
+                continue
             if not self._solve(wanted.get(axis, []), given.get(axis, []), distance, labels):
                 return False
         return True
+
+    @staticmethod
+    def _agrees(row: tuple[list[tuple[int, int]], list[tuple[int, int]], int], labels: _Solution) -> bool:
+        """Whether several labels along one unbounded axis, solved for elsewhere, add up to what the part has there."""
+        wanted, given, distance = row
+        total: dict[int, int] = {}
+        for stride, label in wanted:
+            if label not in labels:
+                return False
+            constant, share = labels[label]
+            distance -= stride * constant
+            for digit, coefficient in share:
+                total[digit] = total.get(digit, 0) + stride * coefficient
+        for step, digit in given:
+            total[digit] = total.get(digit, 0) - step
+        return distance == 0 and not any(total.values())
 
     def _solve(self, wanted: list[tuple[int, int]], given: list[tuple[int, int]], distance: int, labels: _Solution) -> bool:
         if not wanted:

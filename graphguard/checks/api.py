@@ -86,7 +86,7 @@ def as_mesh(mesh: Any) -> dict[str, int]:
     return dict(mesh)
 
 
-def tensor(*shape: int, dtype: Any = None, low: int | None = None, high: int | None = None) -> TensorSpec:
+def tensor(*shape: Any, dtype: Any = None, low: int | None = None, high: int | None = None) -> TensorSpec:
     """An input by shape and dtype; ``low`` and ``high`` (excluded) bound the values of an integer tensor, as for indices."""
     if len(shape) == 1 and isinstance(shape[0], Sequence):
         shape = tuple(shape[0])

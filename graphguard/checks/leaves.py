@@ -49,7 +49,8 @@ class Leaves:
     def _make(self, leaf: Leaf, value: Any) -> Any:
         if leaf.name not in self._made:
             dtype = getattr(torch, leaf.type.dtype)
-            tensor = self._recording.leaf(leaf.name, leaf.type.shape, dtype, value=value)
+            shape = tuple(size for size in leaf.type.shape if isinstance(size, int))  # a leaf's are all known
+            tensor = self._recording.leaf(leaf.name, shape, dtype, value=value)
             if value is not None:
                 with self._recording.on_real_tensors():
                     leaf = replace(leaf, value=constant_of(value))

@@ -24,7 +24,7 @@ class Mesh:
     def of_rank(cls, sizes: Mapping[str, int], rank: int) -> Mesh:
         """The mesh seen from a global rank; the last axis varies fastest."""
         position: dict[str, int] = {}
-        for axis in reversed(sizes):
+        for axis in reversed(list(sizes)):
             rank, position[axis] = divmod(rank, sizes[axis])
         return cls(dict(sizes), position)
 

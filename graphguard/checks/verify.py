@@ -129,8 +129,7 @@ class _Forks:
         def run(_: Link) -> bytes:
             ranks.settle()
             job = ranks.Job(self._build, self._mesh, self._check, self._root, self._limits, time.monotonic())
-            capture, _ = ranks.record(job, _log)
-            return capture_to_json(capture)
+            return capture_to_json(ranks.record(job, _log)[0])
 
         data = _in_child(run, self._limits, self._failed)
         return {"capture": data, "summary": capture_summary(capture_from_json(data)), "cached": False}

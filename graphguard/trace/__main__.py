@@ -9,12 +9,14 @@ import os
 import sys
 
 
-def _adopt_this_copy():  # type: ignore[no-untyped-def] # also parsed by Pythons too old for us, to say so
+def _adopt_this_copy() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != here]
     package = os.path.dirname(here)
     place = os.path.join(package, "__init__.py")
     spec = importlib.util.spec_from_file_location("graphguard", place, submodule_search_locations=[package])
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["graphguard"] = module
     spec.loader.exec_module(module)
@@ -22,7 +24,7 @@ def _adopt_this_copy():  # type: ignore[no-untyped-def] # also parsed by Pythons
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - the user's interpreter, not the one that GraphGuard is installed in
         sys.exit("GraphGuard needs Python 3.11 or newer; " + sys.executable + " is " + sys.version.split()[0])
     if not __package__:
         _adopt_this_copy()

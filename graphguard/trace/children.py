@@ -251,8 +251,11 @@ def _redirect(output: int) -> None:
     os.dup2(output, 2)
     os.close(output)
     # whatever stood in their place, such as pytest's capture, belongs to the process that forked this one
-    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115
+    streams: Any = sys
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = open(descriptor, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115 - for the rest of this process's life
+        setattr(streams, name, stream)
+        setattr(streams, f"__{name}__", stream)
 
 
 def _unnamed_file() -> int:

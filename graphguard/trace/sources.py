@@ -79,7 +79,7 @@ class ProjectFiles:
 
     def install(self) -> None:
         """Let every later import of this process read the user's own files here, uncached and without leaving byte code behind."""
-        loader = importlib.machinery.SourceFileLoader
+        loader: Any = importlib.machinery.SourceFileLoader
         usual = loader.get_code
 
         def get_code(this: Any, name: str) -> Any:
@@ -88,8 +88,7 @@ class ProjectFiles:
                 return usual(this, name)
             return self.compile(path)
 
-        patched: Any = get_code
-        loader.get_code = patched
+        loader.get_code = get_code
 
     def compile(self, path: str) -> Any:
         """The code object of one of the user's files; raises what compiling it raises."""

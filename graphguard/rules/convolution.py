@@ -21,6 +21,7 @@ from graphguard.rules.arithmetic import LETTERS, plus, scaled
 from graphguard.rules.layout import inserted
 from graphguard.rules.reductions import total
 from graphguard.rules.registry import Call, rule
+from graphguard.rules.shifts import LONGEST, Shifts
 
 
 def reach(a: Algebra[V], out: int, kernel: int, extent: int, stride: int, padding: int, dilation: int) -> V:
@@ -107,12 +108,14 @@ def _windows(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-) -> Windows[V]:
+) -> Windows[V] | Shifts:
     """``big`` are the spatial extents that windows slide over, ``small`` those that they yield."""
     dims = len(kernel)
     if dims > 3:
         raise Unsupported("a convolution over more than three dims")
     s, p, d = (per_dim(values, dims) for values in (stride, padding, dilation))
+    if dims == 1 and kernel[0] <= LONGEST:
+        return Shifts(groups, kernel[0], big[0], small[0], s[0], p[0], d[0])
     reaches = tuple(reach(a, small[i], kernel[i], big[i], s[i], p[i], d[i]) for i in range(dims))
     return Windows(groups, dims, reaches)
 
@@ -144,7 +147,7 @@ def convolution(
     v, shape = (input, shape) if batched else (inserted(a, input, 0), (1, *shape))
     kernel = weight.shape[2:]
     if transposed:
-        windows: Windows[V] = _windows(a, shape[2:], v.shape[2:], kernel, stride, padding, dilation, groups)
+        windows: Windows[V] | Shifts = _windows(a, shape[2:], v.shape[2:], kernel, stride, padding, dilation, groups)
         out = windows.gradient_of_input(a, v, weight)
     else:
         windows = _windows(a, v.shape[2:], shape[2:], kernel, stride, padding, dilation, groups)
@@ -171,7 +174,9 @@ def convolution_backward(
     """The convolution's contraction solved for input and for weight; the bias gets the sum over all but channels"""
     big, small = (grad_output, input) if transposed else (input, grad_output)
     kernel = weight.shape[2:]
-    windows: Windows[V] = _windows(a, big.shape[2:], small.shape[2:], kernel, stride, padding, dilation, groups)
+    windows: Windows[V] | Shifts = _windows(
+        a, big.shape[2:], small.shape[2:], kernel, stride, padding, dilation, groups
+    )
     grad_input, grad_weight = None, None
     if output_mask[0]:
         grad_input = (

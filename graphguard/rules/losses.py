@@ -63,9 +63,7 @@ def _classes_back(a: Algebra[V], v: V) -> V:
     return a.permute(v, [0, rank - 1, *range(1, rank - 1)]) if rank > 2 else v
 
 
-def target_weights(
-    a: Algebra[V], target: V, classes: int, weight: V | None, ignore_index: int
-) -> tuple[V, V | None]:
+def target_weights(a: Algebra[V], target: V, classes: int, weight: V | None, ignore_index: int) -> tuple[V, V | None]:
     """The one-hot targets, and each position's weight: 0 where ignored; None where all weigh 1.
 
     Targets that may bear an ``ignore_index`` outside the classes, as their declared range says, have no 1 in their row there.

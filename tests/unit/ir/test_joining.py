@@ -8,6 +8,9 @@ from graphguard.ir.joining import JoinedCall, join, prune_prelude
 F32 = TensorType((4,), "float32")
 
 
+LEAF = Var(0)
+
+
 class Rank:
     """A graph written call by call; each on a line of its own."""
 
@@ -24,7 +27,7 @@ class Rank:
         self.nodes.append(Node(op, args, kwargs, results, stack=len(self.nodes), phase=phase))  # type: ignore[arg-type]
         return results[0] if results else Var(0)
 
-    def all_reduce(self, x: Var = Var(0), group: tuple[int, ...] = (0, 1), reduce: str = "sum", **how: object) -> Var:
+    def all_reduce(self, x: Var = LEAF, group: tuple[int, ...] = (0, 1), reduce: str = "sum", **how: object) -> Var:
         return self.call("gg.all_reduce", x, reduce, group, **how)  # type: ignore[arg-type]
 
     def send(self, x: Var, to: int, blocking: bool = False) -> None:

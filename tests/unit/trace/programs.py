@@ -9,6 +9,7 @@ import torch
 
 from graphguard.ir import DType, Graph, Node, Var
 from graphguard.ir.joining import JoinedCall, join, prune_prelude
+from graphguard.ir.validity import faults
 from graphguard.trace.capture import RankTrace, Recording
 from graphguard.trace.exchange import tensor_of
 from graphguard.trace.lockstep import Answers, rounds
@@ -51,7 +52,9 @@ def record(
                 for index, grad in enumerate(grads):
                     if grad is not None:
                         recording.output(f"grad[{index}]", grad)
-        return recording.finish()
+        trace = recording.finish()
+    assert trace.graph is None or faults(trace.graph, world.size) == []
+    return trace
 
 
 def record_ranks(

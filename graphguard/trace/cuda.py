@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from graphguard.trace import state
+from graphguard.trace.sources import is_torch
 
 DEVICES = 8
 CAPABILITY = (9, 0)
@@ -31,6 +32,7 @@ _kept: list[Any] = []
 _installed: list[str] = []
 _BEYOND_REPAIR = (
     "Torch not compiled with CUDA",
+    "support for cuda devices",
     "NVIDIA driver",
     "CUDA GPUs are available",
     "dummy base class",
@@ -75,7 +77,8 @@ def watch() -> None:
         world = state.current_world()
         if world is None:
             return original_available()
-        world.asked_for_cuda = True
+        # torch itself asks all the time; only where the program does may a later failure follow from the answer
+        world.asked_for_cuda |= not is_torch(sys._getframe(1).f_code.co_filename)  # noqa: SLF001
         return world.device == "cuda"
 
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:

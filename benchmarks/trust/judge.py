@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from benchmarks.trust.mutants import mutants
-from graphguard.confirm.check import confirm
+from graphguard.confirm.check import compare
 from graphguard.ir import Capture
 from graphguard.refine.prove import prove
 
@@ -63,12 +63,12 @@ def judge(captures: Iterable[tuple[str, Capture]], count: int, seed: int, tally:
             continue
         rng = random.Random(f"{seed} {name}")
         for mutant in mutants(capture, rng, count):
-            said = confirm(mutant.capture, seconds=5.0)
+            said = compare(mutant.capture, seconds=5.0)
             proved = prove(mutant.capture).outcome.proved
             outcome = _NAMES[proved, said.status]
             tally.counts[outcome] += 1
             if outcome == "WRONG PROOF":
-                tally.wrong.append(f"{name}: {mutant.change}: {said.counterexample}")
+                tally.wrong.append(f"{name}: {mutant.change}: {said.differing}")
             elif outcome == "unknown, equal":
                 tally.unknown.append(f"{name}: {mutant.change}")
     tally.seconds += time.perf_counter() - started

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +33,20 @@ def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: fl
     operator has no kernel, it is ``not-run`` with the reason.
     """
     started = time.monotonic()
+    found = _run(capture, promises, seconds, _described)
+    return replace(found, seconds=time.monotonic() - started)
+
+
+def compare(capture: Capture, seconds: float = 10.0) -> Confirmation:
+    """As :func:`confirm`, without looking for a counterexample that a person can read."""
+    return _run(capture, None, seconds, lambda _, failures: Confirmation("differs", differing=_names(failures)))
+
+
+Describe = Callable[[Trial, Sequence[Failure]], Confirmation]
+
+
+def _run(capture: Capture, promises: Iterable[str] | None, seconds: float, describe: Describe) -> Confirmation:
+    started = time.monotonic()
     names = None if promises is None else frozenset(promises)
     reason = _refusal(capture, names, seconds)
     reduced = ""
@@ -41,14 +55,14 @@ def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: fl
         if smaller is not None and not _refusal(smaller, names, seconds):
             capture, reason, reduced = smaller, "", "at reduced extents"
     if reason:
-        return Confirmation("not-run", reason, seconds=time.monotonic() - started)
+        return Confirmation("not-run", reason)
     trial = Trial(capture, _chosen(capture, names), started + seconds)
     try:
-        found = _decide(trial)
+        found = _decide(trial, describe)
     except UnrunnableError as error:
-        found = Confirmation("not-run", str(error), draws=trial.draws)
+        found = Confirmation("not-run", str(error))
     reason = "; ".join(filter(None, (found.reason, reduced)))
-    return replace(found, reason=reason, kernels=_kernels(capture), seconds=time.monotonic() - started)
+    return replace(found, reason=reason, kernels=_kernels(capture), draws=trial.draws)
 
 
 def _chosen(capture: Capture, names: frozenset[str] | None) -> tuple[Promise, ...]:
@@ -96,7 +110,7 @@ def _kernels(capture: Capture) -> tuple[str, ...]:
     return tuple(sorted({node.op for graph in graphs for node in graph.nodes if node.op in REFERENCE}))
 
 
-def _decide(trial: Trial) -> Confirmation:
+def _decide(trial: Trial, describe: Describe) -> Confirmation:
     failures: list[Failure] = []
     for draw in DRAWS:
         try:
@@ -107,20 +121,25 @@ def _decide(trial: Trial) -> Confirmation:
             break
         if failures and trial.draws >= ENOUGH:
             break
-    if not failures:
-        undefined = [promise.name for promise in trial.promises if promise.name not in trial.defined]
-        if undefined:
-            return Confirmation(
-                "not-run", f"'{undefined[0]}' of the specification is not a number on any draw", draws=trial.draws
-            )
-        return Confirmation("equal", draws=trial.draws)
+    if failures:
+        return describe(trial, failures)
+    undefined = [promise.name for promise in trial.promises if promise.name not in trial.defined]
+    if undefined:
+        return Confirmation("not-run", f"'{undefined[0]}' of the specification is not a number on any draw")
+    return Confirmation("equal")
+
+
+def _described(trial: Trial, failures: Sequence[Failure]) -> Confirmation:
     return Confirmation(
         "differs",
-        draws=trial.draws,
-        differing=tuple(dict.fromkeys(failure.promise.name for failure in failures)),
+        differing=_names(failures),
         ratios=ratios(failures) or None,
         counterexample=minimised(trial, failures[0]),
     )
+
+
+def _names(failures: Sequence[Failure]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(failure.promise.name for failure in failures))
 
 
 def ratios(failures: Sequence[Failure]) -> dict[str, float]:

@@ -1,0 +1,60 @@
+"""``python -m benchmarks.trust rules | fuzz | mutate``: the status is 1 where anything unsound was found."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from benchmarks.trust.fuzz import fuzz, report
+from benchmarks.trust.judge import Tally, judge
+from benchmarks.trust.programs import ROOT, recorded_checks, recorded_corpus
+
+EXAMPLES = ("data_parallel", "dtensor_mlp", "llama", "megatron_mlp")
+UNKNOWN_ALLOWED = 0.05
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.trust", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("rules", help="every rule against PyTorch, over numbers and over the normal form")
+    fuzzing = commands.add_parser("fuzz", help="what normal forms of random programs denote, against numbers")
+    fuzzing.add_argument("--nodes", type=int, default=100_000)
+    fuzzing.add_argument("--seed", type=int, default=0)
+    mutating = commands.add_parser("mutate", help="mutants of traced programs: proofs against numbers")
+    mutating.add_argument("--mutants", type=int, default=2000)
+    mutating.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if options.command == "rules":
+        return _rules()
+    return _fuzz(options.nodes, options.seed) if options.command == "fuzz" else _mutate(options.mutants, options.seed)
+
+
+def _rules() -> int:
+    folders = ["tests/unit/rules", "tests/unit/relations"]
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", *folders], cwd=ROOT, check=False).returncode
+
+
+def _fuzz(nodes: int, seed: int) -> int:
+    result = fuzz(nodes, seed)
+    print(report(result))
+    return 1 if result.wrong else 0
+
+
+def _mutate(count: int, seed: int) -> int:
+    """Half of the mutants from the examples, with backward passes of whole layers; half from the corpus."""
+    tally = Tally()
+    for programs in (
+        list(recorded_checks([ROOT / "examples" / f"{name}.py" for name in EXAMPLES])),
+        list(recorded_corpus()),
+    ):
+        judge(programs, -(-count // (2 * len(programs))), seed, tally)
+    print("\n".join(tally.lines()))
+    for title, rows in (("wrong proofs", tally.wrong), ("unknown though equal", tally.unknown)):
+        print(f"{title}: {len(rows)}", *rows[:40], sep="\n  ")
+    return 1 if tally.wrong or tally.share_unknown > UNKNOWN_ALLOWED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: nothing more can be said
         return _leave(NO_READER)
+    except OSError as error:
+        sys.stderr.write(f"graphguard: {error}\n")  # a full disk, a file that cannot be written: the message names it
+        return _leave(NOT_RUN)
     return code
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lsprotocol import types
@@ -38,6 +38,9 @@ async def handle(server: GraphGuardServer, params: Any) -> dict[str, Any] | None
     try:
         picture = await server.session.prover.call("picture", {"proof": run.report.proof}, PICTURE_SECONDS)
     except (CallFailedError, ProcessDiedError):
+        server.session.ask(
+            [run.key], force=True
+        )  # the proof was lost with its process: made again for the next request
         return None
     return _drawn(server, run, picture, focus)
 
@@ -92,12 +95,20 @@ def _drawn(server: GraphGuardServer, run: Run, picture: dict[str, Any], focus: S
             for box in boxes
             if box["graph"] < 0 and box["relation"]
         ],
-        "broken": [
-            {"graph": numbers.index(box["graph"]), "node": box["id"]} for box in boxes if box["state"] == "frontier"
-        ],
+        "broken": [{"graph": numbers.index(box["graph"]), "node": box["id"]} for box in _broken(run, boxes)],
     }
     at_cursor = _focus(boxes, numbers, focus)
     return {**answer, "focus": at_cursor} if at_cursor is not None else answer
+
+
+def _broken(run: Run, boxes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The boxes off the relation; where all are on it and only a promise fails, what each graph computes at the findings."""
+    frontier = [box for box in boxes if box["state"] == "frontier"]
+    if frontier or run.report is None or run.result != "broken":
+        return frontier
+    spans = {diagnostic.span for diagnostic in run.report.diagnostics if diagnostic.span is not None}
+    last = {(box["graph"], _span(box)): box for box in boxes if box["graph"] >= 0 and _span(box) in spans}
+    return list(last.values())
 
 
 def _parts(box: dict[str, Any], graph_of: dict[str, int]) -> list[dict[str, Any]]:
@@ -141,5 +152,7 @@ def _span(box: dict[str, Any]) -> Span | None:
 def _focus(boxes: Iterable[dict[str, Any]], numbers: list[int], span: Span | None) -> dict[str, Any] | None:
     if span is None:
         return None
-    box = next((box for box in boxes if _span(box) == span), None)
+    # a line is what its last operator computes; every rank computes the same, the first one stands for all
+    there = [box for box in boxes if _span(box) == span]
+    box = next((box for box in reversed(there) if box["graph"] == there[0]["graph"]), None)
     return None if box is None else {"graph": numbers.index(box["graph"]), "node": box["id"]}

@@ -111,7 +111,7 @@ async def in_the_editor(folder: Path, edits: range) -> dict[str, float]:
     """Every figure that needs the server, in seconds."""
     figures: dict[str, float] = {}
     async with editing(
-        folder, folder / "log", command=REAL, environment={"XDG_CACHE_HOME": str(folder / "cache")}
+        folder, folder / "log", command=REAL, environment={"GRAPHGUARD_CACHE_DIR": str(folder / "cache")}
     ) as editor:
         started = time.perf_counter()
         uri = editor.open(FILE, program(edits.start))

@@ -45,6 +45,7 @@ class Run:
     stale: bool = False
     outdated: bool = False
     places: tuple[Place, ...] | None = None
+    relations: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
 
     @property
@@ -55,7 +56,7 @@ class Run:
         if self.report is None:
             return "idle"
         if self.report.verdict is Verdict.REFINES:
-            return "assumed" if self.report.assumed else "proved"
+            return "assumed" if self.report.particular_assumptions else "proved"
         if self.report.verdict is None:
             return "error"
         return "broken" if self.report.verdict is Verdict.BROKEN else "unknown"

@@ -42,7 +42,8 @@ class Engine:
     """The engine as functions.
 
     ``steps`` are the steps of a check; ``discover`` finds checks in ``(path, text, root)``, raising ``SyntaxError``; ``configure`` reads the project around a folder;
-    ``check_files`` lists a project's files that may hold checks (called in a thread); ``waive`` applies the waivers in the given texts; ``worker`` and ``prover`` start the processes.
+    ``check_files`` lists a project's files that may hold checks (called in a thread); ``waive`` applies the waivers in the given texts; ``worker`` and ``prover`` start the processes; ``clear_cache`` empties
+    what is kept on disk and says how much that was.
     """
 
     steps: Callable[[CheckRequest], Steps]
@@ -52,4 +53,5 @@ class Engine:
     waive: Callable[[Report, Mapping[str, str], Mapping[str, str]], Report]
     worker: Callable[[Sequence[str], str], Launch]
     prover: Callable[[], Launch]
+    clear_cache: Callable[[], int]
     limits: Limits = field(default_factory=Limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 6
 LIST_GRACE: Final = 30.0
+LOOK_UP_SECONDS: Final = 60.0
 
 
 class Execution:
@@ -63,6 +65,7 @@ class Execution:
             overlay=self._session.documents.overlay(),
             levels=project.configuration.levels or {},
             fixes=self._session.settings.fixes,
+            relations=False,  # asked for afterwards: the verdict does not wait for them
             timeout=project.configuration.timeout,
         )
 
@@ -80,12 +83,18 @@ class Execution:
             request,
             worker,
             self._session.prover,
-            lambda interim: self._finished(project, check, run, interim, snapshot),
+            lambda interim: self._interim(project, check, run, interim, snapshot),
             stage,
             project.configuration.memory,
         )
         self._finished(project, check, run, report, snapshot)
-        await self._look_up_places(run)
+        if run.places is None:
+            await self._look_up(run)
+
+    def _interim(self, project: Project, check: Check, run: Run, report: Report, snapshot: dict[str, str]) -> None:
+        """Show a verdict whose fixes are still being proved, and have something to hover over meanwhile."""
+        self._finished(project, check, run, report, snapshot)
+        self._session.keep(asyncio.ensure_future(self._look_up(run)))
 
     async def _list_meshes(self, project: Project, check: Check, request: CheckRequest, worker: Process) -> None:
         """Learn which meshes the check is for, and queue a run for each that is new."""
@@ -106,8 +115,10 @@ class Execution:
             if path not in snapshot and text is not None:
                 snapshot[path] = text
         before = set(run.snapshot)
+        if run.report is None or run.report.proof != report.proof or run.snapshot != snapshot:
+            run.places, run.relations = None, {}
         run.report = self._session.engine.waive(report, snapshot, project.configuration.levels or {})
-        run.failure, run.snapshot, run.places, run.outdated = "", snapshot, None, False
+        run.failure, run.snapshot, run.outdated = "", snapshot, False
         run.stale = not self._session.is_fresh(run)
         run.attempts = 0
         self._session.changed(before | set(snapshot))
@@ -127,12 +138,18 @@ class Execution:
         run.stale = False if run.report is None else run.stale
         self._session.changed(set(run.snapshot))
 
-    async def _look_up_places(self, run: Run) -> None:
-        if run.report is None or not run.report.proof:
+    async def _look_up(self, run: Run) -> None:
+        """Ask what the tensors are, for hover and hints; the verdict was shown before."""
+        report = run.report
+        if report is None or not report.proof:
             return
         try:
-            rows = await self._session.prover.call("places", {"proof": run.report.proof}, 60.0)
-            run.places = tuple(from_plain(Place, row) for row in rows)
+            rows = await self._session.prover.call("places", {"proof": report.proof}, LOOK_UP_SECONDS)
+            places = tuple(from_plain(Place, row) for row in rows)
+            names = await self._session.prover.call("relations", {"proof": report.proof}, LOOK_UP_SECONDS)
         except (ProcessDiedError, CallFailedError, CodecError) as error:
             log.warning("no hover data for %s: %s", run.key, error)
-        self._session.changed(run.snapshot)
+            return
+        if run.report is not None and run.report.proof == report.proof:
+            run.places, run.relations = places, {str(name): str(text) for name, text in dict(names or {}).items()}
+            self._session.changed(run.snapshot)

@@ -15,16 +15,18 @@ from graphguard.checks.worker_client import worker_command
 from graphguard.report.diagnostics import Report
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers
+from graphguard.trace.cache import clear_cache
 from graphguard_server.engine import Engine, ProjectConfiguration
 from graphguard_server.processes import Launch
 
 SCANNED_FILES: Final = 4000
+_MARKS: Final = ("pyproject.toml", ".git", "setup.py")
 _SKIPPED: Final = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist", "venv"})
 
 
 def installed_engine() -> Engine:
     """The engine of the installed package."""
-    return Engine(check_steps, checks_in, _configure, _check_files, _waive, _worker, _prover)
+    return Engine(check_steps, checks_in, _configure, _check_files, _waive, _worker, _prover, clear_cache)
 
 
 def _configure(folder: str) -> ProjectConfiguration:
@@ -36,8 +38,13 @@ def _configure(folder: str) -> ProjectConfiguration:
 
 
 def _check_files(configuration: ProjectConfiguration) -> list[str]:
-    """The configured files, and others of the folder that mention GraphGuard: a check beside its model is found without configuration."""
+    """The configured files, and others of the folder that mention GraphGuard: a check beside its model is found without configuration.
+
+    A folder that is no project is not searched: it may be somebody's home.
+    """
     root = Path(configuration.root)
+    if not any((root / mark).exists() for mark in _MARKS):
+        return sorted(str(path) for path in root.glob("*.py") if _mentions(str(path)))
     configured = {str(path) for pattern in configuration.checks for path in root.glob(pattern) if path.is_file()}
     return sorted(configured | {path for path in _python_files(configuration.root) if _mentions(path)})
 

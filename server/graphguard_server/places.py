@@ -44,6 +44,15 @@ def places_at(places: Sequence[Place], path: str, text: str, point: Point) -> li
     return []
 
 
+def attribute_at(text: str, point: Point) -> str:
+    """The attribute under a point without `self`, such as `up.weight`; empty elsewhere."""
+    for scope in _scopes(text):
+        for name, (start, end) in scope.names:
+            if start <= point <= end and name.startswith("self."):
+                return name.removeprefix("self.")
+    return ""
+
+
 def bounds_of_assigned(text: str) -> dict[tuple[Point, Point], tuple[str, Point]]:
     """For every assigned expression of a text its bounds, with the name it is bound to and where that name ends."""
     found: dict[tuple[Point, Point], tuple[str, Point]] = {}

@@ -102,7 +102,7 @@ class Session:
         if root not in self.projects:
             project = Project(replace(configuration, root=root), self.engine, self.documents)
             self.projects[root] = project
-            self._keep(asyncio.ensure_future(self._scan(project)))
+            self.keep(asyncio.ensure_future(self._scan(project)))
         return root
 
     async def _scan(self, project: Project) -> None:
@@ -115,7 +115,7 @@ class Session:
                 self.opened(document)
         self.changed(())
 
-    def _keep(self, task: asyncio.Future[None]) -> None:
+    def keep(self, task: asyncio.Future[None]) -> None:
         """Hold on to background work, and say when it fails."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

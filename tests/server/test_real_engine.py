@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 import pytest_asyncio
 from lsp_editor import Editor, editing, position_of
 from lsprotocol import types
+from process_tree import alive, children, hurt, one
 
 REAL = [sys.executable, "-m", "graphguard_server"]
 
@@ -143,3 +147,46 @@ async def test_a_program_that_cannot_run_says_where(real: Editor) -> None:
     assert found.code == "trace-error"
     assert "missing" in found.message
     assert found.range.start.line == position_of(text, "y = self.down(h.missing)").line
+
+
+def plain_program() -> str:
+    text = PROGRAM
+    for key, word in VARIANTS["plain"].items():
+        text = text.replace("{" + key + "}", word)
+    return text
+
+
+async def test_a_worker_killed_underway_and_a_killed_prover_change_nothing_in_the_end(real: Editor) -> None:
+    uri = real.open("check_mlp.py", plain_program())
+    await real.until(lambda: real.diagnostics(uri) and not real.status()["busy"], 90)
+    expected = real.diagnostics(uri)[0].message
+    real.change(uri, plain_program() + "\nUNUSED = 1\n")
+    await real.until(lambda: real.runs()[0]["state"] == "tracing")
+    hurt(one(real.pid, "trace"), signal.SIGKILL)
+    hurt(one(real.pid, "checks.prover"), signal.SIGKILL)
+    await real.until(lambda: not real.runs()[0]["stale"] and not real.status()["busy"], 60)
+    assert [found.message for found in real.diagnostics(uri)] == [expected]
+    assert {each["name"]: each["restarts"] for each in real.status()["processes"]} == {"worker": 1, "prover": 1}
+
+
+async def test_a_model_that_hangs_leaves_no_process_behind_a_killed_server(real: Editor) -> None:
+    text = plain_program().replace("        y = self.down(h)", "        while True:\n            y = self.down(h)")
+    real.open("check_mlp.py", text)
+    await real.until(lambda: real.runs() and real.runs()[0]["state"] == "tracing", 60)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and len(family := children(real.pid)) < 2:
+        await asyncio.sleep(0.2)
+    assert len(family) >= 2, "the worker has forked a child for the check"
+    hurt(real.pid, signal.SIGKILL)
+    real.client.error = RuntimeError("killed on purpose")
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and any(map(alive, family)):
+        await asyncio.sleep(0.05)
+    assert not [command for pid, command in family.items() if alive(pid)]
+
+
+async def test_what_the_users_code_prints_does_not_reach_the_stream(real: Editor) -> None:
+    noisy = 'import os\nprint("hello")\nos.write(1, b"Content-Length: 3")\n' + plain_program()
+    uri = real.open("check_mlp.py", noisy)
+    await real.until(lambda: real.diagnostics(uri) and not real.status()["busy"], 90)
+    assert real.diagnostics(uri)[0].code == "missing-reduction"

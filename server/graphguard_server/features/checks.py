@@ -54,7 +54,7 @@ def _message(run: Run) -> str:
     parts = [diagnostic.message for diagnostic in run.report.diagnostics]
     if run.report.counterexample is not None:
         parts.append(f"counterexample: {run.report.counterexample}")
-    parts.extend(f"assumed: {each}" for each in run.report.assumed)
+    parts.extend(f"assumed: {each}" for each in run.report.particular_assumptions)
     parts.extend(f"caution: {each}" for each in run.report.cautions)
     return "\n".join(parts)
 

@@ -13,7 +13,7 @@ from graphguard_server.checks import Check, Run
 from graphguard_server.convert import run_mesh
 from graphguard_server.documents import path_of
 from graphguard_server.lookup import at
-from graphguard_server.places import Place
+from graphguard_server.places import Place, attribute_at
 
 if TYPE_CHECKING:
     from graphguard_server.server import GraphGuardServer
@@ -59,6 +59,7 @@ def handle(server: GraphGuardServer, params: types.HoverParams) -> types.Hover |
     parts = list(_of_checks(server, path, params.position, style)) or list(
         _of_tensors(server, path, params.position, style)
     )
+    parts = parts or list(_of_parameters(server, path, params.position, style))
     if not parts:
         return None
     kind = types.MarkupKind.Markdown if style.markdown else types.MarkupKind.PlainText
@@ -78,6 +79,21 @@ def _of_tensors(server: GraphGuardServer, path: str, position: types.Position, s
         if counterpart is not None:
             rows.append(f"counterpart: {style.code(f'{os.path.basename(counterpart.file)}:{counterpart.line}')}")
         yield style.lines(rows)
+
+
+def _of_parameters(server: GraphGuardServer, path: str, position: types.Position, style: _Style) -> Iterator[str]:
+    """On an attribute such as `self.up.weight`: the relations of the tensors whose names end with it."""
+    session = server.session
+    line, column = session.documents.ruler(path).place(position)
+    name = attribute_at(session.documents.text(path) or "", (line, column))
+    for run in session.runs_in(path) if name else ():
+        rows = [
+            f"specification {style.code(full)}: {style.code(relation)}"
+            for full, relation in run.relations.items()
+            if full == name or full.endswith(f".{name}") or f".{name}." in f".{full}"
+        ]
+        if rows:
+            yield style.lines([_title(run, style), *rows[:MAX_RUNS]])
 
 
 def _of_checks(server: GraphGuardServer, path: str, position: types.Position, style: _Style) -> Iterator[str]:

@@ -6,7 +6,7 @@ import ast
 import os
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphguard_server.__main__ import run
@@ -98,7 +98,7 @@ def steps(request: CheckRequest) -> Steps:
                 (fix,),
             )
         )
-    return Report(**{**{name: getattr(report, name) for name in report.__slots__}, "diagnostics": tuple(diagnostics)})
+    return replace(report, diagnostics=tuple(diagnostics))
 
 
 def start(script: str) -> Launch:
@@ -115,6 +115,7 @@ run(
         lambda report, _texts, _levels: report,
         lambda _python, _root: start("worker.py"),
         lambda: start("prover.py"),
+        lambda: 0,
         Limits(heartbeat=0.3, silence=1.5, cancelled=2.0, first_delay=0.05, longest_delay=1.0),
     )
 )

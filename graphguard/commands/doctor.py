@@ -78,6 +78,16 @@ def _temporary() -> Symptom:
         return Symptom("temporary files", False, f"none can be written: {error}")
 
 
+def _cuda(cuda: dict[str, Any]) -> str:
+    """What programs that name CUDA devices get: no GPU is needed, so none of this can be wrong."""
+    gigabytes = 2**30
+    devices = [
+        f"{each['name']} ({each['free'] / gigabytes:.0f} of {each['total'] / gigabytes:.0f} GiB free)"
+        for each in cuda["devices"]
+    ]
+    return f"{', '.join(devices) or 'no device'}; {cuda['why']} ({cuda['mode']})"
+
+
 def _torch(found: str | None) -> Symptom:
     if found is None:
         return Symptom(
@@ -99,6 +109,7 @@ def _worker(configuration: Configuration) -> Iterator[Symptom]:
     try:
         client = WorkerClient(configuration)
         answer: dict[str, Any] = client.call("hello", {})
+        device: dict[str, Any] = client.call("doctor", {}) if answer["torch"] else {}
     except WorkerError as error:
         yield Symptom("worker", False, str(error))
         return
@@ -107,3 +118,7 @@ def _worker(configuration: Configuration) -> Iterator[Symptom]:
             client.close()
     yield Symptom("worker", True, f"python {answer['python']} at {answer['executable']}")
     yield _torch(answer["torch"])
+    if device:
+        yield Symptom("cuda", True, _cuda(device["cuda"]))
+        yield Symptom("cache", True, str(device["cache"]))
+        yield Symptom("processors", True, str(device["processors"]))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from graphguard.confirm.confirmation import Counterexample
-from graphguard.report.diagnostics import Diagnostic, Fix, Report, Verdict
+from graphguard.report.diagnostics import REAL_ARITHMETIC, Diagnostic, Fix, Report, Verdict
 from graphguard.report.edits import EditError, changed_files, changed_lines
 from graphguard.report.excerpt import Gutter, Mark, change, excerpt
 from graphguard.report.layout import Page, width, wrapped
@@ -134,18 +134,21 @@ def summary(reports: Sequence[Report], page: Page, *, verbose: bool = False) -> 
     meshes = [mesh_text(report.mesh) for report in reports]
     name_width = max(map(width, names))
     mesh_width = max(map(width, meshes))
-    counts = Counter(line for report in reports for line in report.assumed)
+    counts = Counter(line for report in reports for line in report.particular_assumptions)
     rows: list[str] = []
     for report, name, mesh in zip(reports, names, meshes, strict=True):
         word = page.paint(_COLOURS[report.verdict], _WORDS[report.verdict])
         padding = " " * (name_width - width(name))
         waived = f"  ({len(report.waived)} waived)" if report.waived else ""
         rows.append(f"{name}{padding}  {mesh:<{mesh_width}}  {word}  {page.paint('faint', took(report))}{waived}")
-        rows += _below(report, [line for line in report.assumed if counts[line] == 1], page, verbose=verbose)
+        own = [line for line in report.particular_assumptions if counts[line] == 1]
+        rows += _below(report, own, page, verbose=verbose)
     rows += ["", totals(reports)]
     for line, count in counts.items():
         if count > 1:
             rows += wrapped(line, f"assumed ({count} checks): ", "    ", page.width)
+    if any(REAL_ARITHMETIC in report.assumed for report in reports):
+        rows += [page.paint("faint", row) for row in wrapped(REAL_ARITHMETIC, "assumed: ", "    ", page.width)]
     return "\n".join(rows) + "\n"
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from graphguard.ir import Span
 from graphguard.report import text
-from graphguard.report.diagnostics import RelatedPlace
+from graphguard.report.diagnostics import REAL_ARITHMETIC, RelatedPlace
 from graphguard.report.layout import Page
 
 from .reports import BROKEN, FILE, MISSING, NOT_RUN, REFINES, TEXT, UNKNOWN, sources
@@ -57,6 +57,14 @@ def test_what_several_checks_rest_on_is_said_once():
     shown = text.summary([BROKEN, BROKEN, REFINES], WIDE)
     assert shown.count("0 <= ids < 100") == 1
     assert shown.endswith("3 checks: 1 refine, 2 broken\nassumed (2 checks): 0 <= ids < 100\n")
+
+
+def test_what_every_proof_assumes_stands_last():
+    report = replace(REFINES, assumed=(REAL_ARITHMETIC, "0 <= ids < 100"))
+    shown = text.summary([report], WIDE).splitlines()
+    assert shown[1] == "    assumed: 0 <= ids < 100"
+    assert shown[3] == "1 check: 1 refine"
+    assert " ".join(line.strip() for line in shown[4:]) == f"assumed: {REAL_ARITHMETIC}"
 
 
 def test_inputs_of_a_counterexample_are_grouped_by_their_values():

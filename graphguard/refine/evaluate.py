@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -36,7 +37,9 @@ def leaf_values(algebra: NormalForm, leaves: tuple[Leaf, ...]) -> dict[str, Norm
         if leaf.value is not None and leaf.value.data is not None:
             values[leaf.name] = algebra.literal(elements(leaf.value))
         else:
-            values[leaf.name] = algebra.leaf(leaf.name, shape_of(leaf.type), kind_of(leaf.type.dtype), leaf.low, leaf.high)
+            values[leaf.name] = algebra.leaf(
+                leaf.name, shape_of(leaf.type), kind_of(leaf.type.dtype), leaf.low, leaf.high
+            )
     return values
 
 
@@ -119,7 +122,25 @@ class Evaluator:
             except Unsupported:
                 continue
             self._unknown += 1
-            values[out] = self.algebra.random(("unknown", self._unknown), node.op, (), shape, kind_of(graph.types[out].dtype))
+            values[out] = self.algebra.random(
+                ("unknown", self._unknown), node.op, (), shape, kind_of(graph.types[out].dtype)
+            )
+
+    def again(self, capture: Capture) -> Evaluator:
+        """An evaluator of a capture that shares leaves and specification with this one's: what was evaluated stays evaluated."""
+        other = copy.copy(self)
+        other.capture = capture
+        other.gaps = {where: gap for where, gap in self.gaps.items() if where.graph == SPECIFICATION}
+        return other
+
+    def _combined(self, how: str, values: list[NormalValue]) -> NormalValue:
+        """A reduction over members, made once for the same values."""
+        key = ("combine", how, *map(id, values))
+        found = self._calls.get(key)
+        if found is None:
+            found = self._calls[key] = (combine(self.algebra, how, values),)
+            self._keep += values
+        return found[0]
 
     # -- whole programs
 
@@ -182,11 +203,14 @@ class Evaluator:
                 source = _whole(nodes[members[0]].args[1])
                 return {rank: [lists[source][place]] for place, rank in enumerate(members)}
             how = str(nodes[members[0]].args[1])
-            return {rank: [combine(self.algebra, how, [lists[other][place] for other in members])] for place, rank in enumerate(members)}
+            return {
+                rank: [self._combined(how, [lists[other][place] for other in members])]
+                for place, rank in enumerate(members)
+            }
         given = {rank: values[rank][_var(nodes[rank].args[0])] for rank in members}
         first = nodes[members[0]]
         if kind == "gg.all_reduce":
-            total = combine(self.algebra, str(first.args[1]), [given[rank] for rank in members])
+            total = self._combined(str(first.args[1]), [given[rank] for rank in members])
             return {rank: [total] for rank in members}
         if kind == "gg.all_gather":
             return {rank: [given[other] for other in members] for rank in members}
@@ -194,7 +218,7 @@ class Evaluator:
         if kind == "gg.broadcast":
             return {rank: [given[root]] for rank in members}
         if kind == "gg.reduce":
-            total = combine(self.algebra, str(first.args[2]), [given[rank] for rank in members])
+            total = self._combined(str(first.args[2]), [given[rank] for rank in members])
             return {rank: [total if rank == root else given[rank]] for rank in members}
         if kind == "gg.gather":
             return {rank: [given[other] for other in members] if rank == root else [] for rank in members}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
 from typing import Final, TypeVar
 
 from graphguard.ir import Capture, Var
@@ -18,7 +17,7 @@ from graphguard.refine.evaluate import Evaluator, Values, leaf_values
 from graphguard.refine.frontiers import cautions_of, implementation_frontier, relevant_gaps, specification_frontier
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.lookup import GroupRelation, Lookup
-from graphguard.refine.outcome import SPECIFICATION, Outcome, PromiseOutcome
+from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
 from graphguard.refine.promises import Checker
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Exhausted, Universe
@@ -44,13 +43,30 @@ class Memo:
     facts: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _State:
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """The evaluated specification: what every attempt on ranks of the same leaves starts from."""
+
     algebra: NormalForm
+    evaluator: Evaluator
+    leaves: Mapping[str, NormalValue]
     specification: Values
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    ground: _Ground
     ranks: list[Values]
     lookup: Lookup
     evaluator: Evaluator
+
+    @property
+    def algebra(self) -> NormalForm:
+        return self.ground.algebra
+
+    @property
+    def specification(self) -> Values:
+        return self.ground.specification
 
 
 class Proof:
@@ -95,6 +111,18 @@ class Proof:
         values = self._state.specification if graph == SPECIFICATION else self._state.ranks[graph]
         return values.get(var)
 
+    def reprove(self, edited: Capture, seconds: float = SECONDS) -> Proof:
+        """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again."""
+        if self._state is None:
+            return prove(edited, self.memo, seconds)
+        started = time.perf_counter()
+        joined = join(edited.ranks)
+        trouble = _trouble(edited, joined)
+        if trouble:
+            return Proof(edited, _failed(edited, trouble, started))
+        self._state.algebra.universe.deadline = started + seconds
+        return _Judgement(edited, joined, started).on(self._state.ground)
+
     def _ask(self, question: Callable[[_State], T | None]) -> T | None:
         """An answer within a time limit of its own; None where there is none."""
         if self._state is None:
@@ -121,7 +149,9 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) 
     first = _Attempt(capture, traits, joined, facts, 1, seconds).run(started)
     if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > seconds / 4:
         return first
-    second = _Attempt(capture, traits, joined, first.memo.facts, _EXPANDED, min(_EXPANDED_SECONDS, seconds)).run(started)
+    second = _Attempt(capture, traits, joined, first.memo.facts, _EXPANDED, min(_EXPANDED_SECONDS, seconds)).run(
+        started
+    )
     return second if second.outcome.proved else first
 
 
@@ -144,7 +174,7 @@ def _failed(capture: Capture, reason: str, started: float) -> Outcome:
 
 
 class _Attempt:
-    """One evaluation of both programs, with the promises compared at its end."""
+    """One evaluation of the specification, and a judgement of the ranks on it."""
 
     def __init__(
         self,
@@ -164,15 +194,14 @@ class _Attempt:
 
     def run(self, started: float) -> Proof:
         try:
-            state, checker = self._evaluate()
-            promises = tuple(checker.check(promise) for promise in self.capture.promises)
+            ground = self._evaluate()
         except Exhausted as reason:
             return Proof(self.capture, _failed(self.capture, str(reason), started))
         except Unsupported as reason:
             return Proof(self.capture, _failed(self.capture, f"an input cannot be represented: {reason}", started))
-        return Proof(self.capture, self._outcome(state, checker, promises, started), state)
+        return _Judgement(self.capture, self.joined, started).on(ground)
 
-    def _evaluate(self) -> tuple[_State, Checker]:
+    def _evaluate(self) -> _Ground:
         capture = self.capture
         assert capture.spec is not None
         while True:
@@ -186,13 +215,35 @@ class _Attempt:
                 break
             self.facts = dict(universe.facts)  # what a look-up states of an index holds from the start
         universe.specifying = False
-        ranks = evaluator.ranks(self.joined, leaves)
-        layouts = Layouts(algebra, capture)
-        lookup = Lookup(capture, specification, ranks, layouts)
-        checker = Checker(capture, evaluator, self.joined, specification, ranks, layouts)
-        return _State(algebra, specification, ranks, lookup, evaluator), checker
+        return _Ground(algebra, evaluator, leaves, specification)
 
-    def _outcome(self, state: _State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float) -> Outcome:
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """The ranks of a capture, evaluated beside a specification, with the promises compared at the end."""
+
+    capture: Capture
+    joined: Joined
+    started: float
+
+    def on(self, ground: _Ground) -> Proof:
+        capture = self.capture
+        evaluator = ground.evaluator.again(capture)
+        try:
+            ranks = evaluator.ranks(self.joined, ground.leaves)
+            layouts = Layouts(ground.algebra, capture)
+            checker = Checker(capture, evaluator, self.joined, ground.specification, ranks, layouts)
+            promises = tuple(checker.check(promise) for promise in capture.promises)
+        except Exhausted as reason:
+            return Proof(capture, _failed(capture, str(reason), self.started))
+        except Unsupported as reason:
+            return Proof(capture, _failed(capture, f"an input cannot be represented: {reason}", self.started))
+        state = _State(ground, ranks, Lookup(capture, ground.specification, ranks, layouts), evaluator)
+        return Proof(capture, self._outcome(state, checker, promises, self.started), state)
+
+    def _outcome(
+        self, state: _State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float
+    ) -> Outcome:
         failing = [promise.name for promise in promises if not promise.holds]
         universe = state.algebra.universe
         assumed = [*self.capture.assumed, *sorted(checker.assumed)]
@@ -212,9 +263,12 @@ class _Attempt:
         capture = self.capture
         assert capture.spec is not None
         state.algebra.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
-        here = there = ()
+        here: tuple[Location, ...] = ()
+        there: tuple[Location, ...] = ()
         try:
-            here = specification_frontier(state.lookup, [capture.spec.outputs[n] for n in failing if n in capture.spec.outputs])
+            here = specification_frontier(
+                state.lookup, [capture.spec.outputs[n] for n in failing if n in capture.spec.outputs]
+            )
             wanted = {r: [g.outputs[n] for n in failing if n in g.outputs] for r, g in enumerate(capture.ranks)}
             there = implementation_frontier(state.lookup, wanted)
         except (Exhausted, Unsupported):
@@ -229,5 +283,3 @@ class _Attempt:
             cautions=outcome.cautions,
             seconds=time.perf_counter() - started,
         )
-
-

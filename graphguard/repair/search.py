@@ -7,14 +7,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture
-from graphguard.refine.prove import Memo, Proof, prove
+from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment, align
 from graphguard.repair.edits import apply
 from graphguard.repair.frames import Sources
 from graphguard.repair.hypotheses import Hypothesis, hypotheses
 from graphguard.repair.slices import Site, backward_slice
 
-SECONDS = 2.0
+SECONDS = 2.0  # of this thread's own time, so that a busy machine does not change the diagnosis
 ROUNDS = 4
 ENOUGH = 3
 
@@ -55,12 +55,12 @@ def search(
     ``broken`` names the promises that numbers refuted; ``ratios`` are constant factors that numbers showed; ``sources`` say which
     sites one change of the source would touch.
     """
-    deadline = time.perf_counter() + seconds
+    deadline = time.thread_time() + seconds
     repairs: list[Repair] = []
     while broken and len(repairs) < ROUNDS:
         alignment = align(capture)
         sites = backward_slice(capture, proof, alignment, broken)
-        repair = _best(capture, proof.memo, sites, broken, ratios, sources, deadline)
+        repair = _best(capture, proof, sites, broken, ratios, sources, deadline)
         if repair is None:
             break
         repairs.append(repair)
@@ -71,7 +71,7 @@ def search(
 
 def _best(
     capture: Capture,
-    memo: Memo,
+    proof: Proof,
     sites: Mapping[int, Site],
     broken: tuple[str, ...],
     ratios: Mapping[str, float],
@@ -87,9 +87,9 @@ def _best(
         return sources.place(capture.ranks[rank], site.node)
 
     for guess in hypotheses(capture, sites, ratios, broken, place):
-        if time.perf_counter() > deadline or (best is not None and guess.cost > best.hypothesis.cost + 1):
+        if time.thread_time() > deadline or (best is not None and guess.cost > best.hypothesis.cost + 1):
             break
-        repair = _try(guess, capture, memo, sites, broken)
+        repair = _try(guess, capture, proof, sites, broken)
         if repair is None:
             continue
         if best is None or len(repair.mends) > len(best.mends):
@@ -104,7 +104,7 @@ def _best(
 
 
 def _try(
-    guess: Hypothesis, capture: Capture, memo: Memo, sites: Mapping[int, Site], broken: tuple[str, ...]
+    guess: Hypothesis, capture: Capture, proof: Proof, sites: Mapping[int, Site], broken: tuple[str, ...]
 ) -> Repair | None:
     edited = capture
     try:
@@ -112,9 +112,10 @@ def _try(
             edited = apply(edit, edited)
     except (KeyError, IndexError):
         return None  # a rank lacks the position: the edit does not exist there
-    proof = prove(edited, memo)
-    failing = {promise.name for promise in proof.outcome.promises if not promise.holds}
-    if not failing <= set(broken):
+    again = proof.reprove(edited)
+    failing = {promise.name for promise in again.outcome.promises if not promise.holds}
+    before = {promise.name for promise in proof.outcome.promises if not promise.holds}
+    if not failing <= before:
         return None
     mends = tuple(name for name in broken if name not in failing)
-    return Repair(guess, mends, edited, proof, sites) if mends else None
+    return Repair(guess, mends, edited, again, sites) if mends else None

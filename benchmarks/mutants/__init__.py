@@ -1,0 +1,1 @@
+"""Programs spoiled on purpose, so that the place, the rule and the number of defects are known by construction."""

@@ -121,6 +121,17 @@ def _reach(part: Part, sizes: list[int], low: list[int | None], high: list[int |
                 high[digit] = above
 
 
+def reach(parts: list[Part], sizes: list[int], digit: int) -> tuple[int, int] | None:
+    """How far one digit can be extended below and above; None where nothing bounds it."""
+    low: list[int | None] = [None] * len(sizes)
+    high: list[int | None] = [None] * len(sizes)
+    for part in parts:
+        if any(other == digit for _, other, _ in part.expressions):
+            _reach(part, sizes, low, high, set())
+    below, above = low[digit], high[digit]
+    return None if below is None or above is None else (below, above)
+
+
 def _radix(steps: list[tuple[int, int]], top: int, offset: int, sizes: list[int]) -> list[tuple[int, int, int]] | None:
     out = []
     for stride, digit in steps:
@@ -384,4 +395,4 @@ def _reference(
     return (kernel, tuple(offsets), tuple(out), window)
 
 
-__all__ = ["Number", "Part", "build", "skeleton"]
+__all__ = ["Number", "Part", "build", "reach", "skeleton"]

@@ -134,6 +134,8 @@ def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:
 
 def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
     known = base[0].range
+    if known is not None and base[0].kind == "leaf" and base[0].name in universe.declared:
+        raise Unsupported("an index whose declared range reaches outside the table")
     fresh = (low, high) if known is None else (max(low, known[0]), min(high, known[1]))
     base[0].range = fresh
     if base[0].kind == "leaf":

@@ -91,6 +91,7 @@ class Universe:
         self.steps = 0
         self.assumed: set[str] = set()
         self.tables: list[tuple[Kernel, np.ndarray]] = []
+        self.declared: set[str] = set()
         self.facts: dict[str, tuple[int, int]] = {}
         self.one = self.intern(("one",), "one", "1", (), ())
         self.one.truth = True

@@ -44,7 +44,9 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
     if len(items) > 1:
         if any(ref[0].kind == "iota" for _, ref in items):
             items = list(fold(universe, items, extents))
-        items = join_windows(universe, items, extents)
+        from graphguard.relations.triangles import join_steps
+
+        items = join_windows(universe, join_steps(universe, items, extents), extents)
         if len(items) > 1:
             from graphguard.relations.lifting import lifted
 

@@ -33,9 +33,10 @@ def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
         return single(shape, kind, ())
     data = elements.astype(np.float64)
     if not np.isnan(data).any() and not np.isposinf(data).any():
-        terms = _uniform(universe, data) or _affine(universe, data) or _triangle(universe, data)
-        if terms is not None:
-            return single(shape, kind, terms)
+        for read in (_uniform, _affine, _triangle):
+            terms = read(universe, data)
+            if terms is not None:
+                return single(shape, kind, terms)
         pieces = _pieces(universe, data)
         if pieces is not None:
             return NormalValue(shape, kind, pieces)

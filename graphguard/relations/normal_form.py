@@ -16,7 +16,7 @@ from graphguard.relations.algebra import Kind, Scalar, Unsupported
 from graphguard.relations.closed import opaque
 from graphguard.relations.denotation import known_elements
 from graphguard.relations.integers import check_range, compared, divided, one_hot
-from graphguard.relations.kernels import Number, Terms, Universe
+from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal
 from graphguard.relations.values import NormalValue, Piece, act_on, aligned, merged, pointwise, scaled_value, single
@@ -36,8 +36,9 @@ class NormalForm:
     def leaf(self, name: str, shape: tuple[int, ...], kind: Kind, low: int | None = None, high: int | None = None) -> NormalValue:
         """An unknown; see :class:`~graphguard.relations.algebra.Algebra` for this and what follows."""
         kernel = self.universe.leaf(name, shape, kind)
-        if kernel.range is None and low is not None and high is not None:
-            kernel.range = (low, high)
+        if low is not None or high is not None:
+            kernel.range = (-UNBOUNDED // 2 if low is None else low, UNBOUNDED // 2 if high is None else high)
+            self.universe.declared.add(name)
         fact = self.universe.facts.get(name)
         if fact is not None and kernel.range is None:
             kernel.range = fact

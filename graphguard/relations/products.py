@@ -24,7 +24,7 @@ _POWERS: Final = 4  # whole powers of a reduced product up to this are written o
 class Product:
     """A product under construction: parts over digits, some of them summed."""
 
-    __slots__ = ("coefficient", "deferred", "dims", "parts", "reduced", "sizes", "universe")
+    __slots__ = ("coefficient", "deferred", "dims", "keep_steps", "parts", "reduced", "sizes", "universe")
 
     def __init__(self, universe: Universe, sizes: list[int], dims: list[list[int]], reduced: set[int]) -> None:
         self.universe = universe
@@ -34,6 +34,7 @@ class Product:
         self.parts: list[Part] = []
         self.deferred: list[tuple[Kernel, Window, list[int], list[Expression]]] = []
         self.coefficient: Number = 1
+        self.keep_steps = False
 
     def push(self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]) -> None:
         """Multiply by a power of a kernel; products are opened where that is exact."""
@@ -116,6 +117,13 @@ class Product:
             for part in again:
                 self.include(part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions)
             self._open_deferred()
+        if any(part.kernel.name == "gt0" for part in self.parts):
+            from graphguard.relations.triangles import extend_windows, settle_steps
+
+            if not self.keep_steps and not settle_steps(self):
+                return 0, _nothing(self)
+            if self.reduced:
+                extend_windows(self)
         self._count_unused()
         return self.coefficient, self._reference()
 

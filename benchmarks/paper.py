@@ -17,6 +17,7 @@ from benchmarks.peer_pair.convert import convert
 from benchmarks.peer_pair.document import DocumentError, read_task
 from benchmarks.peer_pair.operators import ConversionError
 from graphguard.ir import Capture
+from graphguard.ir.joining import join
 from graphguard.refine.prove import prove
 
 NUMBERS_SECONDS = 30.0
@@ -48,8 +49,13 @@ def verify(path: Path) -> Row:
     proof_started = time.perf_counter()
     outcome = prove(converted.capture).outcome
     engine = time.perf_counter() - proof_started
-    if outcome.conflicts:
+    hang = join(converted.capture.ranks).mismatches
+    if hang:
+        verdict, reason = "broken", f"collective-mismatch: {hang[0].message.splitlines()[0]}"
+    elif outcome.conflicts:
         verdict, reason = "unknown", f"conflicting-relations: {outcome.conflicts[0]}"
+    elif outcome.proved and converted.unchecked:
+        verdict, reason = "unknown", f"not all outputs can be checked: {converted.unchecked[0]}"
     elif outcome.proved:
         verdict, reason = "refines", "; ".join((*converted.capture.assumed, *outcome.assumed))
     else:

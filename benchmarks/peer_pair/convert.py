@@ -8,7 +8,7 @@ capture's ``assumed`` says so.  Every output of the sequential program is promis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from benchmarks.peer_pair.document import PeerGraph, PeerNode, Ref, Task, Tensor, Term, tensors
@@ -35,10 +35,15 @@ _ASSUMED = {
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A task ready to be proved; ``conflicts`` are contradictions of its input relation."""
+    """A task ready to be proved.
+
+    ``conflicts`` are contradictions of its input relation; ``unchecked`` are outputs that are not in the capture because an operator has no
+    counterpart: without them nothing is proved of the whole.
+    """
 
     capture: Capture
     conflicts: tuple[str, ...]
+    unchecked: tuple[str, ...] = ()
 
 
 def convert(task: Task) -> Converted:
@@ -53,8 +58,10 @@ def convert(task: Task) -> Converted:
     needed = graphs.needed([tensor for pledge in pledges.made for tensor in pledge.tensors()], cut)
     for converter in (spec, *ranks):
         converter.run(needed)
-    for pledge in pledges.made:
-        _promise(pledge, spec, ranks)
+    kept = [pledge for pledge in pledges.made if _promise(pledge, spec, ranks)]
+    missing = tuple(f"'{pledge.name}': {_reason(pledge, spec, ranks)}" for pledge in pledges.made if pledge not in kept)
+    if not kept:
+        raise ConversionError("; ".join(missing) or "the task promises nothing")
     used = {node.op if node.op != "auto_functionalized" else str(node.args[0]) for _, node in graphs.of(needed)}
     leaves: dict[str, Leaf] = {}
     for converter in (spec, *ranks):
@@ -65,11 +72,11 @@ def convert(task: Task) -> Converted:
         leaves=tuple(leaves.values()),
         spec=spec.builder.graph(),
         ranks=tuple(converter.builder.graph() for converter in ranks),
-        promises=tuple(Promise(pledge.name, pledge.wanted) for pledge in pledges.made),
+        promises=tuple(Promise(pledge.name, pledge.wanted) for pledge in kept),
         assumed=(*assumed, *pledges.assumed, *(text for op, text in _ASSUMED.items() if op in used)),
         traits={"peer.dropout": "elementwise"},
     )
-    return Converted(capture, tuple(layouts.conflicts))
+    return Converted(capture, tuple(layouts.conflicts), missing)
 
 
 class _Graphs:
@@ -210,6 +217,7 @@ class _Converter:
         self.builder = Builder()
         self.leaves: dict[str, Leaf] = {}
         self.values: dict[str, Var] = {}
+        self.failed: dict[str, str] = {}
         self._items: dict[str, Results] = {}
 
     def run(self, needed: set[Tensor]) -> None:
@@ -219,11 +227,22 @@ class _Converter:
         self.builder.phase = "prelude"
         for node in chosen:
             if is_leaf(node) or Tensor(self.rank, node.id) in self.cut:
-                self.values[node.id] = self._leaf(node)
+                self._try(node, self._leaf)
         self.builder.phase = "forward"
         for node in chosen:
             if node.id not in self.values and node.shape is not None:
-                self.values[node.id] = self._convert(node)
+                self._try(node, self._convert)
+
+    def _try(self, node: PeerNode, convert_one: Callable[[PeerNode], Var]) -> None:
+        """Convert a node, or keep why it has no counterpart: what reads it has none either, the rest of the program has."""
+        reason = next((self.failed[name] for name in node.reads() if name in self.failed), None)
+        try:
+            if reason is None:
+                self.values[node.id] = convert_one(node)
+        except ConversionError as error:
+            reason = str(error)
+        if reason is not None:
+            self.failed[node.id] = reason
 
     def _convert(self, node: PeerNode) -> Var:
         call = Call(node, self.builder, self.values, self.graphs.nodes[self.rank])
@@ -339,10 +358,17 @@ def _sizes(value: object) -> list[int]:
     return [item for item in value if isinstance(item, int)]
 
 
-def _promise(pledge: Pledge, spec: _Converter, ranks: list[_Converter]) -> None:
-    """Name the tensors of a pledge as outputs of their graphs."""
-    spec.builder.outputs[pledge.name] = spec.window(spec.values[pledge.seq.node], pledge.window)
-    for rank, (tensor, window) in pledge.ranks.items():
-        converter = ranks[rank]
+def _promise(pledge: Pledge, spec: _Converter, ranks: list[_Converter]) -> bool:
+    """Name the tensors of a pledge as outputs of their graphs; whether all of them are there."""
+    holders = [(spec, pledge.seq, pledge.window), *((ranks[rank], *held) for rank, held in pledge.ranks.items())]
+    if any(tensor.node not in converter.values for converter, tensor, _ in holders):
+        return False
+    for converter, tensor, window in holders:
         found = converter.values[tensor.node]
         converter.builder.outputs[pledge.name] = found if window is None else converter.window(found, window)
+    return True
+
+
+def _reason(pledge: Pledge, spec: _Converter, ranks: list[_Converter]) -> str:
+    failed = [(spec, pledge.seq), *((ranks[rank], tensor) for rank, (tensor, _) in pledge.ranks.items())]
+    return next((c.failed[t.node] for c, t in failed if t.node in c.failed), "a tensor of unknown shape")

@@ -40,7 +40,7 @@ Value: TypeAlias = "bool | int | float | str | Ref | Named | tuple[Value, ...] |
 
 @dataclass(frozen=True, slots=True)
 class PeerNode:
-    """One node; ``shape`` and ``dtype`` are None where it has several results."""
+    """One node; ``shape`` and ``dtype`` are None where it has several results, ``shape`` also where a size depends on data."""
 
     id: str
     kind: str
@@ -178,7 +178,7 @@ def _node(row: dict[str, Any]) -> PeerNode:
         op=row["op"],
         args=tuple(_value(arg) for arg in row.get("args") or ()),
         kwargs={key: _value(arg) for key, arg in (row.get("kwargs") or {}).items()},
-        shape=None if shape is None else tuple(int(size) for size in shape),
+        shape=tuple(shape) if isinstance(shape, list) and all(isinstance(size, int) for size in shape) else None,
         dtype=row.get("dtype"),
     )
 

@@ -18,7 +18,7 @@ from graphguard.ir.capture import Trouble
 from graphguard.ir.graph import Graph, Size
 from graphguard.ir.spans import Frame
 from graphguard.trace import cuda, state
-from graphguard.trace.errors import TracingError
+from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
 from graphguard.trace.functional import functionalise
 from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
 from graphguard.trace.provenance import frame_at, is_shown
@@ -187,7 +187,7 @@ def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error"
     stack = tuple(reversed(list(_user_frames(error))))
     if isinstance(error, TracingError):
         return Trouble(error.rule, error.message, error.span or (stack[0].span if stack else None), rank, stack)
-    message = f"{type(error).__name__}: {error}".strip()
+    message = DATA_DEPENDENT if is_data_dependence(error) else f"{type(error).__name__}: {error}".strip()
     return Trouble(rule, message, stack[0].span if stack else None, rank, stack)
 
 

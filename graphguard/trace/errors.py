@@ -13,3 +13,15 @@ class TracingError(Exception):
         self.rule = rule
         self.message = message
         self.span = span
+
+
+DATA_DEPENDENT = (
+    "the program needs a number that depends on its inputs, here\n"
+    "a recording holds for all inputs: branch on shapes and constants, or compute with tensors (torch.where)"
+)
+_DEPENDENCE = frozenset(("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"))
+
+
+def is_data_dependence(error: BaseException) -> bool:
+    """Whether PyTorch says that the program needs a value, such as for a branch, that only the data decides."""
+    return type(error).__name__ in _DEPENDENCE

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphguard.ir.graph import DType, Graph, Size, TensorType, Var
+from graphguard.ir.graph import DType, Graph, Size, Sym, TensorType, Var
 from graphguard.ir.spans import Span
 from graphguard.trace import foreach
 from graphguard.trace.builder import Builder
@@ -247,6 +247,8 @@ class _Translation:
         dtype = dtype_of(target.geometry)
         if kind.dtype != dtype:
             value = self.builder.one("aten._to_copy.default", (value,), kind.shape, dtype, dtype=DType(dtype))
+        if kind.shape != target.shape and _may_be_equal(kind.shape, target.shape):
+            return self._reshaped(value, target.shape)
         if kind.shape != target.shape:
             value = self.builder.one("aten.expand.default", (value, target.shape), target.shape, dtype)
         return value
@@ -386,8 +388,8 @@ class _Translation:
         if splits:
             return splits
         extent = ref.shape[0]
-        assert isinstance(extent, int)
-        return (extent // members,) * members
+        part = extent // members if isinstance(extent, int) else Sym(f"({extent.expr})//{members}")
+        return (part,) * members
 
     def _gather(self, call: Call) -> None:
         types = [self._type(ref) for ref in call.writes]
@@ -549,6 +551,12 @@ def _flat(value: Any) -> list[Any]:
 
 def _argument(event: Event, position: int, name: str) -> Any:
     return event.args[position] if position < len(event.args) else event.kwargs.get(name, ())
+
+
+def _may_be_equal(a: tuple[Size, ...], b: tuple[Size, ...]) -> bool:
+    """Whether shapes differ only in what the data decides."""
+    pairs = zip(a, b, strict=False)
+    return len(a) == len(b) and all(m == n or isinstance(m, Sym) or isinstance(n, Sym) for m, n in pairs)
 
 
 def _whole(size: Size) -> int:

@@ -95,8 +95,14 @@ def _adamw(*args: Any, **kwargs: Any) -> None:
     _adam(*args, decoupled=True, **kwargs)
 
 
+def _unscale(grads: Any, found_inf: Any, inv_scale: Any) -> None:  # noqa: ARG001  # no overflow is assumed
+    for grad in grads:
+        grad.mul_(inv_scale)
+
+
 _FUSED: dict[str, Callable[..., None]] = {
     "aten::_fused_adam_": _plain_adam,
     "aten::_fused_adamw_": _adamw,
     "aten::_fused_sgd_": _sgd,
+    "aten::_amp_foreach_non_finite_check_and_unscale_": _unscale,
 }

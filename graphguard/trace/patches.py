@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace import attention, cuda, objects, state
+from graphguard.trace.works import done
 
 _NOT_WRAPPED = frozenset(("__enter__", "__exit__", "__eq__", "__hash__", "__repr__"))
 _installed: list[bool] = []
@@ -33,6 +34,8 @@ def install() -> None:
     _process_groups()
     objects.install()
     _data_parallel()
+    _data_dependent()
+    _scaling()
     _device_meshes()
     _sharding_propagation()
     _modules()
@@ -89,6 +92,52 @@ def _data_parallel() -> None:
             original(*args, **kwargs)
 
     dist._verify_params_across_processes = verify  # noqa: SLF001
+
+
+def _data_dependent() -> None:
+    """Sizes that the data decides cannot cross into c10d's C++; values that are known can leave as numpy arrays."""
+    original_exchange, original_numpy = c10d.all_to_all_single, torch.Tensor.numpy
+
+    def all_to_all_single(
+        output: Any,
+        input: Any,
+        output_split_sizes: Any = None,
+        input_split_sizes: Any = None,
+        group: Any = None,
+        async_op: bool = False,
+    ) -> Any:
+        sizes = (*(output_split_sizes or ()), *(input_split_sizes or ()))
+        if state.current_recorder() is None or not any(isinstance(size, torch.SymInt) for size in sizes):
+            return original_exchange(output, input, output_split_sizes, input_split_sizes, group, async_op)
+        name = (group or dist.group.WORLD).group_name
+        operator = torch.ops._c10d_functional.all_to_all_single  # noqa: SLF001
+        output.copy_(operator(input, output_split_sizes, input_split_sizes, name))
+        return done() if async_op else None
+
+    def numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = state.current_recorder()
+        if recorder is None or not isinstance(self, FakeTensor):
+            return original_numpy(self, *args, **kwargs)
+        with _disable_current_modes():
+            return original_numpy(recorder.elements(self), *args, **kwargs)
+
+    wrapped = functools.wraps(original_exchange)(all_to_all_single)
+    c10d.all_to_all_single = dist.all_to_all_single = wrapped
+    torch.Tensor.numpy = functools.wraps(original_numpy)(numpy)
+
+
+def _scaling() -> None:
+    """A loss scaler looks whether gradients overflowed and then skips the step; a proof is about steps that are taken."""
+    original = torch.amp.GradScaler._maybe_opt_step  # noqa: SLF001
+
+    def step(self: Any, optimizer: Any, found: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = state.current_recorder()
+        if recorder is None:
+            return original(self, optimizer, found, *args, **kwargs)
+        recorder.assumed.add("gradients are finite: the loss scaler never skips a step")
+        return optimizer.step(*args, **kwargs)
+
+    torch.amp.GradScaler._maybe_opt_step = functools.wraps(original)(step)  # noqa: SLF001
 
 
 def _device_meshes() -> None:
@@ -209,6 +258,8 @@ def _compilers() -> None:
 
 
 def _functions() -> None:
+    import torch.nn.attention.flex_attention as flex_attention
+
     original_sdpa = nn.functional.scaled_dot_product_attention
     original_dropout = nn.functional.dropout
     original_apply = torch.autograd.Function.apply.__func__
@@ -233,6 +284,13 @@ def _functions() -> None:
             recorder.entering_function()
         return original_apply(cls, *args, **kwargs)
 
+    validate = flex_attention._validate_device  # noqa: SLF001
+
+    def validate_device(*args: Any) -> None:
+        if state.current_recorder() is None:  # a recording runs no kernel, so the CPU's lack of one does not matter
+            validate(*args)
+
+    flex_attention._validate_device = validate_device  # noqa: SLF001
     nn.functional.scaled_dot_product_attention = sdpa
     nn.functional.dropout = dropout
     torch.autograd.Function.apply = classmethod(functools.wraps(original_apply)(apply))

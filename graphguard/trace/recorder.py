@@ -17,13 +17,13 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import DType, Size, Sym
 from graphguard.trace.collectives import calls_of
 from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
 from graphguard.trace.cuda import refuse_cuda
-from graphguard.trace.errors import TracingError
+from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Geometry, Members, Opaque, Ref
 from graphguard.trace.exchange import communicate
 from graphguard.trace.fused import steps_of
@@ -101,6 +101,15 @@ class Recorder(TorchDispatchMode):
         """From now on ``fake`` stands for ``real`` wherever an operator meets it."""
         self._twins[id(real)] = fake
         self._alive.append(real)
+
+    def elements(self, tensor: FakeTensor) -> torch.Tensor:
+        """What a tensor holds, where that is known; a program that needs it otherwise cannot be recorded."""
+        if not self.constants.is_known(tensor):
+            if self.constants.knowledge([tensor]) == "pending":
+                self.ledger.need()
+            raise TracingError("trace-error", DATA_DEPENDENT)
+        with _disable_current_modes():
+            return self.constants.real(tensor).clone()
 
     @contextmanager
     def pause(self) -> Iterator[None]:

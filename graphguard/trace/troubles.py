@@ -10,7 +10,7 @@ from types import TracebackType
 
 from graphguard.ir import Frame, Span, Trouble
 from graphguard.trace.children import Ending
-from graphguard.trace.errors import TracingError
+from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
 from graphguard.trace.limits import Limits
 from graphguard.trace.sources import in_project, is_ours, is_own_code, is_torch
 
@@ -70,6 +70,8 @@ def _message(error: BaseException) -> str:
         return "the check raised KeyboardInterrupt"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
+    if is_data_dependence(error):
+        return DATA_DEPENDENT
     if isinstance(error, MemoryError):
         return "the check ran out of memory; [tool.graphguard] memory sets the limit"
     lines = str(error).strip().splitlines()[:_SHOWN_LINES] or [""]

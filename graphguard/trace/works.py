@@ -54,6 +54,11 @@ def finished_work(operand: Any, waited: Callable[[], None]) -> Any:
     return work.boxed()
 
 
+def done() -> dist.Work:
+    """A work with nothing left to wait for."""
+    return _Finished([], lambda: None)
+
+
 def forget_works() -> None:
     """Let go of the works of a finished recording."""
     _alive.clear()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Frame, Node, Span
 from graphguard.refine.prove import Proof
 
 SHOWN_FRAMES = 4
+_WORDS = re.compile(r"^(\S+ \* )?(partial sum of )?(part of |rearrangement of )?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,39 @@ def places(capture: Capture, proof: Proof) -> tuple[Place, ...]:
     if capture.spec is not None:
         found.extend(_specification_places(capture, proof))
     found.extend(_implementation_places(capture, proof))
-    return tuple(found)
+    return tuple(_with_counterparts(found, _made_at(capture, proof)))
+
+
+def _made_at(capture: Capture, proof: Proof) -> dict[str, Span]:
+    """Where the specification makes each of its named tensors."""
+    names = proof.names()
+    found: dict[str, Span] = {}
+    for node in capture.spec.nodes if capture.spec is not None else ():
+        frames = capture.spec.stack_of(node.stack) if capture.spec is not None else ()
+        for out in node.outs:
+            if out in names and frames and node.phase != "prelude":
+                found[names[out]] = frames[0].span
+    return found
+
+
+def _with_counterparts(found: list[Place], made: dict[str, Span]) -> list[Place]:
+    """Each place with the other program's place of the same tensor, both ways."""
+    back: dict[Span, Span] = {}
+    linked = []
+    for place in found:
+        there = made.get(_tensor(place.text, made)) if place.side == "implementation" else None
+        if there is not None and place.depth == 0:
+            back.setdefault(there, place.span)
+        linked.append(replace(place, counterpart=there))
+    return [
+        replace(place, counterpart=back.get(place.span)) if place.side == "specification" else place for place in linked
+    ]
+
+
+def _tensor(text: str, made: dict[str, Span]) -> str:
+    """The specification's tensor that a description such as ``partial sum of down.mm`` or ``up.view[:, 0:4]`` speaks of."""
+    name = _WORDS.sub("", text)
+    return name if name in made else name.rpartition("[")[0]
 
 
 def _frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:

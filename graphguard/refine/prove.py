@@ -96,6 +96,10 @@ class Proof:
                 found[name] = relation
         return found
 
+    def names(self) -> dict[Var, str]:
+        """The names of the specification's tensors."""
+        return {} if self._state is None else dict(self._state.lookup.specification_names())
+
     def describe(self, rank: int, var: Var) -> str | None:
         """A rank's tensor in terms of the specification's; None where it is no window of any."""
         return self._ask(lambda state: state.lookup.describe(rank, var))

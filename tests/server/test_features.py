@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from graphguard_server import protocol
+from graphguard_server.features.semantic_tokens import layout
 from lsp_editor import CHECK, MODEL, Editor, editing, position_of
 from lsprotocol import types
 
@@ -144,6 +145,22 @@ async def test_semantic_tokens_mark_the_layout_of_names(workspace: Path, log: Pa
         tokens = await editor.client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(document(uri)))
         assert tokens is not None
         assert list(tokens.data) == [4, 4, 1, 0, 2, 1, 4, 1, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("relation", "name"),
+    [
+        ("concat(h@0, h@1; dim=2)", "sharded"),
+        ("gelu[:, :, 0:8]", "sharded"),
+        ("sum(h@0, h@1)", "partial"),
+        ("partial sum of down.mm", "partial"),
+        ("out@0 = out@1", "replicated"),
+        ("out[0]", "replicated"),
+        ("not on the relation to the specification", "unrelated"),
+    ],
+)
+def test_the_layout_of_a_relation(relation: str, name: str) -> None:
+    assert layout(relation) == name
 
 
 @pytest.mark.parametrize(

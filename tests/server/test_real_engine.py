@@ -122,6 +122,12 @@ async def test_the_fix_inserts_the_missing_collective_and_the_edited_program_is_
     assert hover is not None
     assert isinstance(hover.contents, types.MarkupContent)
     assert "partial sum of down" in hover.contents.value
+    definition = await real.client.text_document_definition_async(
+        types.DefinitionParams(types.TextDocumentIdentifier(uri), position_of(text, f"{words['hidden']} = F.relu"))
+    )
+    assert isinstance(definition, list | tuple)
+    assert isinstance(definition[0], types.Location)
+    assert definition[0].range.start == position_of(text, "F.relu(self.up(x)))"), "the specification's relu"
     actions = await real.client.text_document_code_action_async(
         types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, types.CodeActionContext([found]))
     )

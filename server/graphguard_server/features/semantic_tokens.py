@@ -46,9 +46,9 @@ def handle(server: GraphGuardServer, params: types.SemanticTokensParams) -> type
 
 def layout(relation: str) -> str:
     """The layout that a relation's text speaks of."""
-    if re.match(r"sum\(", relation):
+    if relation.startswith("sum(") or "partial sum of " in relation:
         return "partial"
-    if re.match(r"concat\(", relation):
+    if relation.startswith("concat(") or re.search(r"\[[^\]]*:[^\]]*\]$", relation):
         return "sharded"
     return "unrelated" if relation.startswith(("not on", "no clean")) else "replicated"
 

@@ -1,0 +1,283 @@
+"""A counterexample on real processes: the user's code itself, on gloo, with the values that refuted it.
+
+What the generated test calls.  Specification and ranks are run through the same steps as when they are recorded (inputs, parameters, loader,
+cotangents, gradients), only on real tensors and real process groups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphguard.checks.api import MARK
+from graphguard.checks.configuration import Configuration, load_configuration
+from graphguard.checks.worker_client import WorkerClient
+from graphguard.ir import Capture, capture_from_json
+from graphguard.trace.children import Child, Ending, Family, Link
+from graphguard.trace.limits import Limits, default_memory
+from graphguard.trace.sources import ProjectFiles, import_file
+
+SECONDS = 120.0
+# Single precision, over sums of many terms: far above rounding, far below any bug.
+_TOLERANCE = 1e-3
+_BEYOND_CPU = ("CUDA", "cuda", "NVIDIA", "nccl", "NCCL")
+
+
+class CannotRunHereError(Exception):
+    """The program needs a device that this machine does not have."""
+
+
+def assert_agrees(file: str, check: str, mesh: Mapping[str, int], inputs: Mapping[str, str]) -> None:
+    """Run a check's programs for real and compare every promise; raises ``AssertionError`` naming the first element that differs.
+
+    ``inputs`` describes the leaves' values in the words of a report.  Where the code needs a GPU, the recorded programs are run instead,
+    and the test's output says so.
+    """
+    path = os.path.abspath(file)
+    configuration = load_configuration(Path(path))
+    capture = _captured(path, check, dict(mesh), configuration)
+    values = _values(capture, inputs)
+    try:
+        outputs = _run_all(path, check, capture, str(configuration.root), values)
+    except CannotRunHereError as error:
+        print(f"{error}: the recorded programs are compared instead")  # noqa: T201 - pytest shows it beside a failure
+        outputs = _replayed(capture, values)
+    _compare(capture, outputs)
+
+
+def _captured(path: str, check: str, mesh: dict[str, int], configuration: Configuration) -> Capture:
+    with WorkerClient(configuration) as client:
+        params = {"file": path, "root": str(configuration.root), "name": check, "mesh": mesh, "overlay": {}}
+        capture = capture_from_json(client.call("capture", params)["capture"])
+    if capture.troubles:
+        trouble = capture.troubles[0]
+        raise AssertionError(f"{trouble.span}: {trouble.message}")
+    return capture
+
+
+def _values(capture: Capture, inputs: Mapping[str, str]) -> dict[str, Any]:
+    """Every leaf's value, from the words of a counterexample: style, scale and seed."""
+    from graphguard.confirm.draws import Draw, index_ranges, leaf_value
+
+    spans = index_ranges(capture)
+    values = {}
+    for index, leaf in enumerate(capture.leaves):
+        words = inputs.get(leaf.name, "all ones")
+        seed = re.search(r"seed (\d+)", words)
+        scale = re.search(r"scale ([\d.e+-]+)", words)
+        draw = Draw(int(seed[1]) if seed else 1, float(scale[1]) if scale else 1.0, _style(words))
+        values[leaf.name] = leaf_value(leaf, draw, spans.get(leaf.name, (0, 4)), index)
+    return values
+
+
+def _style(words: str) -> Any:
+    if words in ("all ones", "all zeros"):
+        return words.removeprefix("all ")
+    if words.startswith(("integers", "in range")):
+        return "integers"
+    if words.startswith("all as small"):
+        return "zeros"
+    return words.partition(",")[0] if words.startswith(("normal", "positive")) else "normal"
+
+
+class RealRun:
+    """Takes the place of a recording: what would be written down is simply done."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self.phase = "prelude"
+        self.outputs: dict[str, Any] = {}
+
+    def leaf(self, name: str, shape: tuple[int, ...], dtype: Any, value: Any = None) -> Any:  # noqa: ARG002 - the form of a recording's
+        """The value of a leaf."""
+        return self._values[name].to(dtype).clone()
+
+    def bind(self, tensor: Any, value: Any) -> None:
+        """Put a value into a parameter."""
+        import torch
+
+        with torch.no_grad():
+            getattr(tensor, "_local_tensor", tensor).copy_(value)
+
+    def known(self, tensor: Any) -> Any:
+        """Every value is known."""
+        return tensor.detach().clone()
+
+    def label(self, tensor: Any, name: str) -> None:
+        """Names are for graphs."""
+
+    def root(self, module: Any) -> None:
+        """Module paths are for graphs."""
+
+    def output(self, name: str, tensor: Any) -> None:
+        """Keep a result as it is now."""
+        self.outputs[name] = getattr(tensor, "_local_tensor", tensor).detach().clone()
+
+    @contextlib.contextmanager
+    def on_real_tensors(self) -> Iterator[None]:
+        """They all are."""
+        yield
+
+
+def _run_all(path: str, check: str, capture: Capture, root: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The outputs of the specification, then of every rank, each rank in a process of its own."""
+    from graphguard.trace import ranks
+
+    size = capture.world_size
+    endings: dict[int, Ending] = {}
+    finished: list[Child] = []
+    family = Family()
+
+    def hear(child: Child, _: dict[str, Any]) -> None:
+        finished.append(child)  # nobody leaves before all have finished: others may still be talking to it
+        if len(finished) == size:
+            for one in finished:
+                one.send({"leave": True})
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def start(rank: int) -> None:
+            def run(link: Link) -> bytes:
+                ranks.settle()
+                outputs = _run_rank(path, check, capture, root, rank, values, folder)
+                link.ask({"finished": rank})
+                return pickle.dumps(outputs)
+
+            limits = Limits(SECONDS, default_memory())
+            family.start(
+                run,
+                limits,
+                on_message=hear,
+                on_output=lambda text: print(text, end=""),  # noqa: T201 - pytest shows it beside a failure
+                on_end=lambda ending: endings.__setitem__(rank, ending),
+                leader=True,
+            )
+
+        for rank in range(size):
+            start(rank)
+        while len(endings) < size and all(ending.kind == "answered" for ending in endings.values()):
+            family.step()
+        family.stop_all()
+    return _collected(endings)
+
+
+def _collected(endings: Mapping[int, Ending]) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    for rank, ending in sorted(endings.items()):
+        if ending.kind == "cancelled":
+            continue
+        if ending.kind != "answered":
+            raise AssertionError(f"rank {rank} did not finish: {ending.kind}{_at(ending)}")
+        answer = pickle.loads(ending.answer)  # noqa: S301 - from our own child, through a socket nobody else has
+        if isinstance(answer, str):
+            if any(word in answer for word in _BEYOND_CPU):
+                raise CannotRunHereError(f"rank {rank} needs a device that is not here ({answer})")
+            raise AssertionError(f"rank {rank} failed: {answer}")  # noqa: TRY004 - the text of what was raised there
+        answers += answer if rank == 0 else answer[1:]
+    return answers
+
+
+def _at(ending: Ending) -> str:
+    return f" at {ending.stack[0][0]}" if ending.stack else ""
+
+
+def _run_rank(
+    path: str, check: str, capture: Capture, root: str, rank: int, values: Mapping[str, Any], folder: str
+) -> list[dict[str, Any]] | str:
+    """The outputs of the specification and of this rank; the error's text where the program raised."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(capture.world_size),
+        LOCAL_WORLD_SIZE=str(capture.world_size),
+        MASTER_ADDR="127.0.0.1",
+    )
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        return _run_programs(path, check, capture, root, rank, values, folder)
+    except Exception as error:  # noqa: BLE001 - whatever user code raises is what the test reports
+        import traceback
+
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+
+
+def _run_programs(
+    path: str, check: str, capture: Capture, root: str, rank: int, values: Mapping[str, Any], folder: str
+) -> list[dict[str, Any]]:
+    program = importlib.import_module("graphguard.checks.program")
+    placements = importlib.import_module("graphguard.checks.placements")
+    dist = importlib.import_module("torch.distributed")
+    axes = capture.mesh
+    store = dist.FileStore(os.path.join(folder, "rendezvous"), capture.world_size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=capture.world_size)
+    device_mesh = dist.init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))
+    files = ProjectFiles({})
+    os.chdir(root)
+    files.install()
+    function = getattr(import_file(path, root, files), check)
+    assert hasattr(function, MARK), f"{check} is not a check"
+    refinement = program.as_refinement(function(device_mesh))
+    specification, own = RealRun(values), RealRun(values)
+    told: list[Any] = []
+    program.record_specification(specification, refinement, placements.Mesh.of_rank(axes, 0), told.append)
+    program.record_rank(own, refinement, placements.Mesh.of_rank(axes, rank), device_mesh, lambda: told[0])
+    return [specification.outputs, own.outputs]
+
+
+def _replayed(capture: Capture, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The outputs of the recorded programs."""
+    from graphguard.confirm.replay import run_ranks
+    from graphguard.ir.joining import join
+
+    assert capture.spec is not None
+    results = [
+        *run_ranks(join((capture.spec,)), (capture.spec,), values),
+        *run_ranks(join(capture.ranks), capture.ranks, values),
+    ]
+    graphs = (capture.spec, *capture.ranks)
+    return [
+        {name: result[var] for name, var in graph.outputs.items()}
+        for graph, result in zip(graphs, results, strict=True)
+    ]
+
+
+def _compare(capture: Capture, outputs: list[dict[str, Any]]) -> None:
+    from graphguard.confirm.promises import comparisons
+
+    assert capture.spec is not None
+    graphs = (capture.spec, *capture.ranks)
+    spec, *ranks = (
+        {graph.outputs[name]: _wide(value) for name, value in held.items() if name in graph.outputs}
+        for graph, held in zip(graphs, outputs, strict=True)
+    )
+    for promise in capture.promises:
+        alternatives = comparisons(capture, promise, spec, ranks)
+        differences = [_difference(alternative) for alternative in alternatives]
+        if differences and all(differences):
+            raise AssertionError(f"{promise.name}{differences[0]}")
+
+
+def _wide(value: Any) -> Any:
+    return value.double() if value.is_floating_point() else value
+
+
+def _difference(alternative: Any) -> str:
+    """The first element that differs, in words; empty where none does."""
+    for one in alternative:
+        owner = "" if one.rank is None else f" on rank {one.rank}"
+        if not one.shaped:
+            return f"{owner} has shape {list(one.found.shape)}, needed {list(one.expected.shape)}"
+        largest = max(float(one.expected.abs().max()), 1.0) if one.expected.numel() else 1.0
+        apart = ((one.expected - one.found).abs() > _TOLERANCE * largest).nonzero()
+        if len(apart):
+            index = tuple(apart[0].tolist())
+            return f"[{', '.join(map(str, index))}]{owner} is {float(one.found[index]):.6g}, the specification's {float(one.expected[index]):.6g}"
+    return ""

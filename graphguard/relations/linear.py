@@ -297,10 +297,30 @@ def _spreads(universe: Universe, one: Terms, other: Terms) -> bool:
         return False
     if selector(other) or all(indicator(ref) or ref[0].kind == "one" for _, ref in one):
         return True
+    if len(other) == 1 and any(_picks_column(universe, ref[0]) for _, ref in one):
+        return True
     if universe.expand > 1 and len(one) * len(other) <= universe.expand:
         return True
     first = one[0][1]
     return all(ref[0] is first[0] and ref[1] == first[1] and ref[2] == first[2] for _, ref in one)
+
+
+def _picks_column(universe: Universe, kernel: Kernel) -> bool:
+    """Whether a term has a one-hot whose column is not summed: the sparse part of a gradient, to be met by the same part elsewhere."""
+    if kernel.kind == "onehot":
+        return True
+    if kernel.kind != "product":
+        return False
+    key = ("column", kernel.id)
+    known: Any = universe.memo.get(key)
+    if known is None:
+        free = len(kernel.shape)
+        known = any(
+            part.kind == "onehot" and any(axis == len(part.shape) - 1 and label < free for axis, label, _ in steps)
+            for part, _, _, _, steps in kernel.factors
+        )
+        universe.memo[key] = known
+    return bool(known)
 
 
 def reopened(universe: Universe, coefficient: Number, ref: Ref) -> Terms:

@@ -95,18 +95,26 @@ class Related:
 def relate(spec: Iterable[State], impl: Iterable[State], mesh: Mesh) -> list[Related]:
     """The leaf and the layout of every tensor of the rank.
 
-    Raises ``TracingError`` (rule ``ambiguous-parameter``) naming the first parameter for which there is none, or more than one.
+    Raises ``TracingError`` naming the first parameter for which there is none, or more than one (``ambiguous-parameter``), or
+    that would have to be two of the specification's at once (``conflicting-relations``).
     """
     whole = {plain_name(name): state for state in spec for name in (state.name, *state.aliases)}
     return [_related(state, whole, mesh) for state in impl]
 
 
 def _related(state: State, whole: Mapping[str, State], mesh: Mesh) -> Related:
-    for name in (state.name, *state.aliases):
-        source = whole.get(plain_name(name))
-        if source is not None:
-            layout, stride = _layout(state, tuple(source.tensor.shape), mesh)
-            return Related(state, source, layout, stride)
+    names = [name for name in (state.name, *state.aliases) if plain_name(name) in whole]
+    if names:
+        source = whole[plain_name(names[0])]
+        apart = next((name for name in names if whole[plain_name(name)] is not source), None)
+        if apart is not None:
+            raise TracingError(
+                "conflicting-relations",
+                f"'{names[0]}' and '{apart}' are one {state.kind} of the implementation and two of the specification\n"
+                "fix: tie them in the specification as well, or give load=f(spec_state_dict, impl, mesh) in the Refinement",
+            )
+        layout, stride = _layout(state, tuple(source.tensor.shape), mesh)
+        return Related(state, source, layout, stride)
     raise TracingError(
         RULE,
         f"{state.kind} '{state.name}' of the implementation has no counterpart in the specification\n"

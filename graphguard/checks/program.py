@@ -60,6 +60,11 @@ def as_refinement(value: Any) -> Refinement:
             "spec and impl are the same object, so there is nothing to compare\n"
             "fix: build the specification separately; parallelize_module and fully_shard change the module they are given",
         )
+    if value.in_relations is not None and value.shard_inputs is not None:
+        raise TracingError(
+            "conflicting-relations",
+            "in_relations and shard_inputs both say what a rank's inputs are\nfix: leave one of them out",
+        )
     return value
 
 

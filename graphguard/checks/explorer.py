@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
+from graphguard.refine.naming import names_of
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.prove import Proof
+from graphguard.relations.relation import held
 
 State = Literal["related", "off", "frontier", "input"]
 
@@ -16,7 +18,8 @@ State = Literal["related", "off", "frontier", "input"]
 class Box:
     """One tensor: an input, or an operator's first result.
 
-    ``graph`` is a rank or -1 for the specification; ``relation`` is one line of text, empty where there is none.
+    ``graph`` is a rank or -1 for the specification; ``relation`` is one line of text, empty where there is none.  ``parts`` of a
+    specification's box are the ranks' boxes that its relation is built from.
     """
 
     id: str
@@ -28,6 +31,7 @@ class Box:
     state: State
     relation: str = ""
     span: Span | None = None
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,34 @@ def picture(capture: Capture, proof: Proof) -> Picture:
     boxes: list[Box] = []
     edges: list[tuple[str, str]] = []
     frontier = {*proof.outcome.specification_frontier, *proof.outcome.implementation_frontier}
+    made: dict[int, dict[Var, str]] = {}
     graphs = [] if capture.spec is None else [(SPECIFICATION, capture.spec)]
     for number, graph in (*graphs, *enumerate(capture.ranks)):
-        _draw(number, graph, proof, frontier, boxes, edges)
-    return Picture(tuple(boxes), tuple(edges), proof.outcome.proved)
+        made[number] = _draw(number, graph, proof, frontier, boxes, edges)
+    aligned = _parts(capture, proof, made)
+    return Picture(
+        tuple(replace(box, parts=aligned.get(box.id, ())) for box in boxes), tuple(edges), proof.outcome.proved
+    )
+
+
+def _parts(capture: Capture, proof: Proof, made: dict[int, dict[Var, str]]) -> dict[str, tuple[str, ...]]:
+    """For every box of the specification, the ranks' boxes in its relation."""
+    named = {rank: {name: var for var, name in names_of(graph).items()} for rank, graph in enumerate(capture.ranks)}
+    found: dict[str, tuple[str, ...]] = {}
+    for var, identity in made.get(SPECIFICATION, {}).items():
+        relation = proof.relation(var)
+        if relation is None:
+            continue
+        variables = ((part.rank, named[part.rank].get(part.name)) for part in held(relation.expression))
+        boxes = [made[rank].get(mine) for rank, mine in variables if mine is not None]
+        found[identity] = tuple(dict.fromkeys(box for box in boxes if box is not None))
+    return found
 
 
 def _draw(
     number: int, graph: Graph, proof: Proof, frontier: set[Location], boxes: list[Box], edges: list[tuple[str, str]]
-) -> None:
+) -> dict[Var, str]:
+    """Append a graph's boxes and edges; the box of every variable."""
     made: dict[Var, str] = {}
     named = {var: name for name, var in graph.outputs.items()}
 
@@ -87,6 +110,7 @@ def _draw(
                 _span(graph, node),
             )
         )
+    return made
 
 
 def _text(number: int, var: Var, proof: Proof) -> str:

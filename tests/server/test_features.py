@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,61 @@ async def test_code_actions_respect_the_kinds_asked_for(editor: Editor) -> None:
         context = types.CodeActionContext([found], only=[kind])
         params = types.CodeActionParams(document(uri), found.range, context)
         assert len(await editor.client.text_document_code_action_async(params) or []) == count
+
+
+async def test_the_output_relation_of_a_proved_check_can_be_pinned(editor: Editor) -> None:
+    editor.write("model.py", FIXED)
+    uri = editor.open("check_mlp.py")
+    await editor.settled()
+    place = position_of(CHECK, "mlp(mesh)")
+    params = types.CodeActionParams(document(uri), types.Range(place, place), types.CodeActionContext([]))
+
+    async def offered() -> list[types.Command | types.CodeAction]:
+        return list(await editor.client.text_document_code_action_async(params) or [])
+
+    async with asyncio.timeout(10):
+        while not (actions := await offered()):
+            await asyncio.sleep(0.05)
+    (action,) = actions
+    assert isinstance(action, types.CodeAction)
+    assert action.edit is not None
+    (change,) = action.edit.document_changes or ()
+    edit = getattr(change, "edits", [None])[0]
+    assert isinstance(edit, types.TextEdit)
+    assert edit.new_text == ', out_relations="replicate"'
+    assert edit.range.start == position_of(CHECK, "model.forward)", len("model.forward"))
+    pinned = CHECK.replace("model.forward)", 'model.forward, out_relations="replicate")')
+    editor.edit(uri, types.TextDocumentContentChangePartial(edit.range, edit.new_text), pinned)
+    await editor.settled()
+    assert await offered() == []
+
+
+async def test_hover_on_a_parameter_shows_how_it_is_laid_out(editor: Editor) -> None:
+    text = MODEL.replace("    h = partial(a)\n", "    h = partial(a)\n    w = self.up.weight\n")
+    uri = editor.open("model.py", text)
+    await editor.settled()
+    await asyncio.sleep(0.3)
+    hover = await editor.client.text_document_hover_async(
+        types.HoverParams(document(uri), position_of(text, "up.weight", 3))
+    )
+    assert hover is not None
+    assert isinstance(hover.contents, types.MarkupContent)
+    assert "concat(up.weight@0, up.weight@1; dim=0)" in hover.contents.value
+
+
+async def test_every_folder_may_have_its_own_interpreter(workspace: Path, log: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("pyproject.toml", "model.py", "check_mlp.py"):
+        (other / name).write_bytes((workspace / name).read_bytes())
+    options = {"interpreter": "/one/python", "interpreters": {other.as_uri(): ["/two/env", "python"]}}
+    async with editing(workspace, log, options=options) as editor:
+        editor.open("model.py")
+        editor.open(str(other / "model.py"))
+        await editor.until(lambda: len(editor.runs()) == 2)
+        answer = await editor.client.protocol.send_request_async("graphguard/debugInformation", {})
+        assert "interpreter ('/one/python',)" in answer["text"]
+        assert "interpreter ('/two/env', 'python')" in answer["text"]
 
 
 async def test_marks_say_which_lines_are_broken_and_which_proved(editor: Editor) -> None:

@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, Final
 
 from lsprotocol import types
 
+from graphguard.report.diagnostics import Fix, TextEdit
 from graphguard_server import protocol
+from graphguard_server.checks import Run
 from graphguard_server.convert import Shown
 from graphguard_server.documents import path_of
+from graphguard_server.pinning import pin
 
 if TYPE_CHECKING:
     from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_CODE_ACTION
-OPTIONS: Final = types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
+OPTIONS: Final = types.CodeActionOptions(
+    code_action_kinds=[types.CodeActionKind.QuickFix, types.CodeActionKind.RefactorRewrite]
+)
 
 
 def handle(server: GraphGuardServer, params: types.CodeActionParams) -> list[types.CodeAction]:
     """Actions for the findings in a range; a fix of a stale result is not offered, for it was proved on another text."""
     path = path_of(params.text_document.uri)
-    if path is None or not _wanted(params.context.only):
+    if path is None:
         return []
     session = server.session
     converter = session.converter
@@ -31,21 +36,49 @@ def handle(server: GraphGuardServer, params: types.CodeActionParams) -> list[typ
             diagnostic = converter.diagnostic(shown, related=False)
             actions.extend(_fixes(server, shown, diagnostic))
             actions.extend(_others(shown, diagnostic))
+    actions += _pins(server, path, params)
+    return [
+        action for action in actions if _wanted(params.context.only, str(getattr(action.kind, "value", action.kind)))
+    ]
+
+
+def _pins(server: GraphGuardServer, path: str, params: types.CodeActionParams) -> list[types.CodeAction]:
+    """On the name of a proved check whose output relation is left open: promise what was found."""
+    session = server.session
+    checks = [check for project in session.projects.values() for check in project.checks.values() if check.file == path]
+    actions = []
+    for check in checks:
+        run = next(iter(check.runs.values()), None)
+        if run is None or run.stale or run.result not in ("proved", "assumed") or path not in run.snapshot:
+            continue
+        if not _touch(session.documents.ruler(path).range(check.ref.span), params.range):
+            continue
+        found = pin(path, run.snapshot[path], check.ref.name, run.relations)
+        if found is not None:
+            fix = Fix(found.title, (TextEdit(found.span, found.text),), proved=False)
+            kind = types.CodeActionKind.RefactorRewrite
+            actions.append(types.CodeAction(title=found.title, kind=kind, edit=_edit(server, run, fix)))
     return actions
 
 
-def _wanted(only: object) -> bool:
-    return not isinstance(only, list | tuple) or any(
-        kind == "" or "quickfix".startswith(str(getattr(kind, "value", kind))) for kind in only
-    )
+def _edit(server: GraphGuardServer, run: Run, fix: Fix) -> types.WorkspaceEdit:
+    converter = server.session.converter
+    versioned = server.supports("workspace.workspace_edit.document_changes")
+    return converter.edit(run, fix) if versioned else converter.plain_edit(run, fix)
+
+
+def _wanted(only: object, kind: str) -> bool:
+    """Whether the client asked for a kind of action, by its name or one above it."""
+    if not isinstance(only, list | tuple):
+        return True
+    names = [str(getattr(each, "value", each)) for each in only]
+    return any(not name or kind == name or kind.startswith(f"{name}.") for name in names)
 
 
 def _fixes(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic) -> Iterator[types.CodeAction]:
     run = next((run for run in shown.runs if not run.stale), None)
     if run is None:
         return
-    converter = server.session.converter
-    versioned = server.supports("workspace.workspace_edit.document_changes")
     proved = [fix for fix in shown.diagnostic.fixes if fix.proved]
     for number, fix in enumerate(proved):
         yield types.CodeAction(
@@ -53,7 +86,7 @@ def _fixes(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic)
             kind=types.CodeActionKind.QuickFix,
             diagnostics=[diagnostic],
             is_preferred=number == 0,
-            edit=converter.edit(run, fix) if versioned else converter.plain_edit(run, fix),
+            edit=_edit(server, run, fix),
         )
 
 

@@ -122,6 +122,14 @@ def main() -> None:
                 stream,
                 {"id": message["id"], "result": with_counterparts(places(params["proof"]), PROOFS[params["proof"]])},
             )
+        elif method == "relations":
+            wire.write(
+                stream,
+                {
+                    "id": message["id"],
+                    "result": {"out": "out@0 = out@1", "up.weight": "concat(up.weight@0, up.weight@1; dim=0)"},
+                },
+            )
         elif method == "picture":
             wire.write(stream, {"id": message["id"], "result": picture(params["proof"])})
         else:

@@ -1,0 +1,57 @@
+"""`graphguard reproduce`: the written test fails while the code is broken, on real processes, and passes once it is mended."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from graphguard.cli import main
+
+BROKEN = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import graphguard as gg
+
+
+class Linear(nn.Module):
+    def __init__(self, width, group=None):
+        super().__init__()
+        self.group = group
+        self.weight = nn.Parameter(torch.empty(4, width))
+
+    def forward(self, x):
+        if self.group is not None:
+            x = x.chunk(2, -1)[dist.get_rank(self.group)]
+        y = x @ self.weight.t()
+        return y
+
+
+@gg.check(mesh={"tp": 2})
+def linear(mesh):
+    return gg.Refinement(Linear(8), Linear(4, mesh.get_group("tp")), (gg.tensor(3, 8),), out_relations="replicate", grads=False)
+"""
+MENDED = BROKEN.replace(
+    "        return y\n",
+    "        if self.group is not None:\n            dist.all_reduce(y, group=self.group)\n        return y\n",
+)
+
+
+def test_written_test_fails_until_the_code_is_mended(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("linear.py").write_text(BROKEN)
+    assert main(["reproduce", "linear.py::linear"]) == 0
+    pytest_run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_linear_reproduced.py"]
+    broken = subprocess.run(pytest_run, capture_output=True, text=True, check=False, timeout=120)
+    assert broken.returncode == 1, broken.stdout
+    assert "out[0, 0] on rank 0 is 4, the specification's 8" in broken.stdout
+    Path("linear.py").write_text(MENDED)
+    mended = subprocess.run(pytest_run, capture_output=True, text=True, check=False, timeout=120)
+    assert mended.returncode == 0, mended.stdout
+
+
+def test_nothing_to_reproduce(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("linear.py").write_text(MENDED)
+    assert main(["reproduce", "linear.py::linear"]) == 2
+    assert "has no counterexample" in capsys.readouterr().err

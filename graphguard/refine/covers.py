@@ -45,7 +45,9 @@ def _in_some_order(
     if size == 0 or places > _PLACES or places > count * len(held):
         return None
     chunks = [
-        (rank, place, algebra.slice(value, dim, place * size, (place + 1) * size)) for rank, value in held for place in range(count)
+        (rank, place, algebra.slice(value, dim, place * size, (place + 1) * size))
+        for rank, value in held
+        for place in range(count)
     ]
     parts: list[Expression] = []
     for at in range(places):

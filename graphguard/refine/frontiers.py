@@ -14,7 +14,9 @@ _VISITED = 2000  # nodes a search for a frontier may look at
 
 def specification_frontier(lookup: Lookup, outputs: Iterable[Var]) -> tuple[Location, ...]:
     """The specification's first operators without a relation, though all their operands have one."""
-    return _frontier(lookup.spec, SPECIFICATION, outputs, lambda var: lookup.relation(var) is not None or _no_number(lookup, var))
+    return _frontier(
+        lookup.spec, SPECIFICATION, outputs, lambda var: lookup.relation(var) is not None or _no_number(lookup, var)
+    )
 
 
 def _no_number(lookup: Lookup, var: Var) -> bool:
@@ -31,7 +33,9 @@ def implementation_frontier(lookup: Lookup, outputs: dict[int, list[Var]]) -> tu
     return tuple(sorted(found))
 
 
-def _frontier(graph: Graph, number: int, outputs: Iterable[Var], related: Callable[[Var], bool]) -> tuple[Location, ...]:
+def _frontier(
+    graph: Graph, number: int, outputs: Iterable[Var], related: Callable[[Var], bool]
+) -> tuple[Location, ...]:
     producers = graph.producers()
     wanted = [var for var in outputs if var in producers]
     seen: set[int] = set()
@@ -76,12 +80,16 @@ def cautions_of(capture: Capture) -> tuple[str, ...]:
     out = []
     for (first, a), (second, b) in combinations(capture.mesh.items(), 2):
         if a == b and a > 1:
-            out.append(f"mesh axes '{first}' and '{second}' both have size {a}: a shard count taken from the wrong one does not show")
+            out.append(
+                f"mesh axes '{first}' and '{second}' both have size {a}: a shard count taken from the wrong one does not show"
+            )
     for leaf in capture.leaves:
         if leaf.kind != "input":
             continue
         sizes = [size for size in leaf.type.shape if isinstance(size, int) and size > 1]
         for dim, size in enumerate(leaf.type.shape):
             if isinstance(size, int) and size > 1 and sizes.count(size) > 1 and leaf.type.shape.index(size) == dim:
-                out.append(f"input '{leaf.name}' has several dims of extent {size}: one taken for another does not show")
+                out.append(
+                    f"input '{leaf.name}' has several dims of extent {size}: one taken for another does not show"
+                )
     return tuple(out)

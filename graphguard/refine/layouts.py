@@ -48,13 +48,15 @@ class Layouts:
             key = tuple(id(value) for value in group.values())
             if key not in done:
                 done[key] = self._join(placements, joined, group)
-            value = done[key]
-            if value is None:
+            joint = done[key]
+            if joint is None:
                 return None
-            values.append(value)
+            values.append(joint)
         return Rebuilt(values[0], tuple(values))
 
-    def _join(self, placements: Mapping[str, Placement], axes: list[str], held: Mapping[int, NormalValue]) -> NormalValue | None:
+    def _join(
+        self, placements: Mapping[str, Placement], axes: list[str], held: Mapping[int, NormalValue]
+    ) -> NormalValue | None:
         if not axes:
             return next(iter(held.values()))
         axis, *rest = axes
@@ -70,7 +72,9 @@ class Layouts:
         if placement.kind == "shard":
             first = parts[0].shape
             dim = placement.dim + len(first) if placement.dim < 0 else placement.dim
-            if dim >= len(first) or any((*p.shape[:dim], *p.shape[dim + 1 :]) != (*first[:dim], *first[dim + 1 :]) for p in parts):
+            if dim >= len(first) or any(
+                (*p.shape[:dim], *p.shape[dim + 1 :]) != (*first[:dim], *first[dim + 1 :]) for p in parts
+            ):
                 return None
             return self.algebra.concat(parts, dim)
         if any(part.shape != parts[0].shape or part.kind == "bool" for part in parts):
@@ -92,7 +96,9 @@ class Layouts:
         except Unsupported:
             return False
 
-    def find(self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool = False) -> tuple[Placements, Fraction] | None:
+    def find(
+        self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool = False
+    ) -> tuple[Placements, Fraction] | None:
         """Placements that rebuild the target, or with ``scaled`` a multiple of it; and the multiple."""
         for placements in self._candidates(target, held):
             rebuilt = self.rebuild(placements, held)

@@ -145,7 +145,12 @@ class Lookup:
     def _groups(self, tables: list[dict[Var, int]], name: str) -> list[dict[int, Var]]:
         """Tensors of the ranks at one position of the program; own parameters first, inputs of the prelude last."""
         groups: list[dict[int, Var]] = []
-        labelled = {r: v for r, graph in enumerate(self.capture.ranks) for v, label in graph.labels.items() if label == name and v in self.ranks[r]}
+        labelled = {
+            r: v
+            for r, graph in enumerate(self.capture.ranks)
+            for v, label in graph.labels.items()
+            if label == name and v in self.ranks[r]
+        }
         groups += [group for group in (self._outputs(name) if name in self.spec.outputs else {}, labelled) if group]
         first = next((rank for rank, table in enumerate(tables) if table), None)
         if first is None:
@@ -227,7 +232,9 @@ class Lookup:
         if found is not None:
             return found
         for axis, size in self.capture.mesh.items():
-            rebuilt = self.layouts.rebuild({axis: Placement("partial")}, held) if size > 1 and first.kind == "float" else None
+            rebuilt = (
+                self.layouts.rebuild({axis: Placement("partial")}, held) if size > 1 and first.kind == "float" else None
+            )
             found = self._group_by(rebuilt.value, held) if rebuilt is not None else None
             if found is not None:
                 return found
@@ -262,7 +269,7 @@ def _window_text(name: str, ref: Ref, target: Ref) -> str:
             continue
         if not other or not axes or {axis for axis, _, _ in mine if axis >= 0} - axes:
             return f"{partial}rearrangement of {name}"
-        axis, stride, _ = other[-1]
+        _axis, stride, _ = other[-1]
         shift = sum(moved.values())
         size = 1
         for _, _, count in mine:

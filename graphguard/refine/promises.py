@@ -47,7 +47,9 @@ class Checker:
         }
         needed = self._needed(promise)
         if not held:
-            return PromiseOutcome(promise.name, False, needed, reason=f"no rank has an output '{promise.name}' that could be followed")
+            return PromiseOutcome(
+                promise.name, False, needed, reason=f"no rank has an output '{promise.name}' that could be followed"
+            )
         if len(held) < sum(promise.name in graph.outputs for graph in self.capture.ranks):
             return PromiseOutcome(promise.name, False, needed, reason="a rank's output could not be followed")
         if isinstance(promise.wanted, Like):
@@ -55,7 +57,12 @@ class Checker:
         assert self.capture.spec is not None
         target = self.specification.get(self.capture.spec.outputs.get(promise.name, Var(-1)))
         if target is None:
-            return PromiseOutcome(promise.name, False, needed, reason=f"the specification has no output '{promise.name}' that could be followed")
+            return PromiseOutcome(
+                promise.name,
+                False,
+                needed,
+                reason=f"the specification has no output '{promise.name}' that could be followed",
+            )
         if isinstance(promise.wanted, dict):
             return self._placed(promise.name, promise.wanted, target, held, needed)
         return self._inferred(promise.name, target, held, needed)
@@ -79,7 +86,12 @@ class Checker:
         return (text if factor == 1 else f"{text} = {factor} * {name}"), None if factor == 1 else factor
 
     def _placed(
-        self, name: str, wanted: Mapping[str, Placement], target: NormalValue, held: Mapping[int, NormalValue], needed: str
+        self,
+        name: str,
+        wanted: Mapping[str, Placement],
+        target: NormalValue,
+        held: Mapping[int, NormalValue],
+        needed: str,
     ) -> PromiseOutcome:
         holds = self.layouts.holds(target, wanted, held)
         text, factor = self._text(name, target, held)
@@ -98,12 +110,14 @@ class Checker:
         before, _, after = name.rpartition(leaf)
         layouts = self._replace_leaves(before, after)
         wrong: list[int] = []
-        factors = set()
+        factors: set[Fraction | None] = set()
         for rank, value in held.items():
             var = next((v for v, label in self._labels(rank).items() if label == leaf), None)
             target = layouts[rank].get(var) if var is not None else None
             if target is None:
-                return PromiseOutcome(name, False, needed, reason=f"rank {rank} does not hold '{leaf}', whose layout was promised")
+                return PromiseOutcome(
+                    name, False, needed, reason=f"rank {rank} does not hold '{leaf}', whose layout was promised"
+                )
             if self.layouts.same(value, target):
                 factors.add(None)
                 continue
@@ -121,7 +135,11 @@ class Checker:
 
     def _labels(self, rank: int) -> dict[Var, str]:
         graph = self.capture.ranks[rank]
-        return {**graph.inputs, **graph.labels} if not graph.labels else {**graph.labels, **{v: n for v, n in graph.inputs.items() if n not in graph.labels.values()}}
+        return (
+            {**graph.inputs, **graph.labels}
+            if not graph.labels
+            else {**graph.labels, **{v: n for v, n in graph.inputs.items() if n not in graph.labels.values()}}
+        )
 
     def _replace_leaves(self, before: str, after: str) -> list[Values]:
         """The ranks' preludes, run on the specification's outputs ``before + leaf + after`` in place of the leaves."""

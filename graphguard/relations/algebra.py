@@ -66,7 +66,9 @@ class Algebra(Protocol[V]):
         """The elements (bool, int64 or float64) of a value that depends on no unknown and is small; None is always a right answer."""
         ...
 
-    def random(self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind) -> V:
+    def random(
+        self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind
+    ) -> V:
         """What call number ``draw[1]`` of generator ``draw[0]`` yields: the same draw, name, attributes and shape give the same value."""
         ...
 

@@ -11,7 +11,18 @@ from collections.abc import Hashable
 from itertools import permutations, product
 from typing import Any, Final
 
-from graphguard.relations.kernels import UNBOUNDED, Digit, Digits, Expression, Factor, Kernel, Number, Ref, Universe, Window
+from graphguard.relations.kernels import (
+    UNBOUNDED,
+    Digit,
+    Digits,
+    Expression,
+    Factor,
+    Kernel,
+    Number,
+    Ref,
+    Universe,
+    Window,
+)
 from graphguard.relations.unify import matched
 from graphguard.relations.windows import joined
 
@@ -23,7 +34,9 @@ class Part:
 
     __slots__ = ("expressions", "kernel", "offsets", "payload", "window")
 
-    def __init__(self, kernel: Kernel, payload: Any, window: Window, offsets: list[int], expressions: list[Expression]) -> None:
+    def __init__(
+        self, kernel: Kernel, payload: Any, window: Window, offsets: list[int], expressions: list[Expression]
+    ) -> None:
         self.kernel = kernel
         self.payload = payload
         self.window = window
@@ -112,7 +125,9 @@ def _reach(part: Part, sizes: list[int], low: list[int | None], high: list[int |
             continue
         if len(steps) > 1:
             steps.sort(reverse=True)
-        for digit, below, above in _radix(steps, top, part.offsets[axis], sizes) or [(digit, 0, 0) for _, digit in steps]:
+        for digit, below, above in _radix(steps, top, part.offsets[axis], sizes) or [
+            (digit, 0, 0) for _, digit in steps
+        ]:
             old = low[digit]
             if old is None or below < old:
                 low[digit] = below
@@ -181,12 +196,10 @@ def build(
     dims: list[list[int]],
     reduced: set[int],
     core: dict[int, Hashable] | None = None,
-    ordered: bool = False,
 ) -> Ref:
     """The reference, over ``dims`` without the reduced digits, to the kernel of these factors; ``parts`` is consumed.
 
-    ``core`` names digits that the kernel sees whole: they are neither extended nor merged.  ``ordered`` factors are told apart by their
-    payload's position already.
+    ``core`` names digits that the kernel sees whole: they are neither extended nor merged.
     """
     universe.step()
     core = core or {}
@@ -229,7 +242,9 @@ def _intern(
     number = {digit: index for index, digit in enumerate(labels)}
     factors: list[Factor] = []
     for part in parts:
-        expressions = tuple(sorted((axis, number[digit], stride) for axis, digit, stride in part.expressions if digit in number))
+        expressions = tuple(
+            sorted((axis, number[digit], stride) for axis, digit, stride in part.expressions if digit in number)
+        )
         factors.append((part.kernel, part.payload, part.window, tuple(part.offsets), expressions))
     factors.sort(key=_factor_key)
     kernel = universe.intern(key, kind, "", shape, extents, tuple(factors), attributes)
@@ -245,7 +260,7 @@ def _factor_key(factor: Factor) -> tuple[Any, ...]:
 
 def skeleton(kind: str, attributes: tuple[Hashable, ...], factors: list[Factor]) -> Hashable:
     """What two kernels must share for one to be a window onto the other."""
-    return (kind, attributes, tuple(sorted((factor[0].id, factor[1]) for factor in factors)))  # type: ignore[type-var]
+    return (kind, attributes, tuple(sorted((factor[0].id, factor[1]) for factor in factors)))
 
 
 def _touched(parts: list[Part], live: list[int]) -> dict[int, dict[int, tuple[int, int] | None]]:
@@ -269,7 +284,12 @@ def _merge(
         changed = False
         for outer in list(members):
             for inner in list(members):
-                if outer != inner and outer in members and inner in members and _adjacent(outer, inner, touched, domain, reduced, core):
+                if (
+                    outer != inner
+                    and outer in members
+                    and inner in members
+                    and _adjacent(outer, inner, touched, domain, reduced, core)
+                ):
                     _absorb(outer, inner, members, domain, outer in reduced)
                     changed = True
                     break
@@ -323,7 +343,9 @@ def _canonical(
         if None not in places.values():
             seen: list[Any] = [(names[index], *place) for index, place in places.items() if place is not None]
         else:
-            seen = [(names[i], axis, s) for i, part in enumerate(parts) for axis, d, s in part.expressions if d == digit]
+            seen = [
+                (names[i], axis, s) for i, part in enumerate(parts) for axis, d, s in part.expressions if d == digit
+            ]
         seen.sort()
         return (digit in reduced, str(core.get(digit, "")), domain.full[digit], seen)
 
@@ -331,7 +353,9 @@ def _canonical(
         label = {digit: index for index, digit in enumerate(order)}
         rows = []
         for index, part in enumerate(parts):
-            rows.append((names[index], tuple(sorted((axis, label[d], s) for axis, d, s in part.expressions if d in label))))
+            rows.append(
+                (names[index], tuple(sorted((axis, label[d], s) for axis, d, s in part.expressions if d in label)))
+            )
         rows.sort()
         return tuple(rows)
 

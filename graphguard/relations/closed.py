@@ -36,11 +36,15 @@ def opaque(
         if len(set(letters)) != len(letters):
             raise Unsupported(f"{name} over a diagonal")
         moved = permute(value, [letters.index(letter) for letter in joint if letter in letters])
-        moved = reshape(moved, tuple(size if letter in letters else 1 for letter, size in zip(joint, shape, strict=True)))
+        moved = reshape(
+            moved, tuple(size if letter in letters else 1 for letter, size in zip(joint, shape, strict=True))
+        )
         values.append(expand(moved, shape))
     grid_flat = [letter in core for letter in joint]
     values = aligned(values) if values else [single(shape, kind, ())]
-    grid = tuple((size,) if flat else digits for flat, digits, size in zip(grid_flat, values[0].grid, shape, strict=True))
+    grid = tuple(
+        (size,) if flat else digits for flat, digits, size in zip(grid_flat, values[0].grid, shape, strict=True)
+    )
     values = [regrid(value, grid) for value in values]
     return _closed(universe, (name, attributes, kind), values, joint, core, out, sizes)
 

@@ -16,7 +16,9 @@ Letters = str
 
 def total(universe: Universe, value: NormalValue, dims: Sequence[int]) -> NormalValue:
     """Summed over dims, which are dropped."""
-    return _reduced(universe, [value], dims, value.kind, lambda rows, sizes, cells: summed_over(universe, rows[0], sizes, cells))
+    return _reduced(
+        universe, [value], dims, value.kind, lambda rows, sizes, cells: summed_over(universe, rows[0], sizes, cells)
+    )
 
 
 def maximum_over(universe: Universe, value: NormalValue, dims: Sequence[int]) -> NormalValue:
@@ -95,10 +97,15 @@ def _pair(
     rows = [_spread(value, letters, joint, shape) for value, letters in (first, second)]
     kind: Kind = "float" if "float" in (first[0].kind, second[0].kind) else "int"
     dims = range(kept, len(joint))
-    return _reduced(universe, rows, dims, kind, lambda terms, extents, cells: times(universe, terms[0], terms[1], extents, cells))
+    return _reduced(
+        universe, rows, dims, kind, lambda terms, extents, cells: times(universe, terms[0], terms[1], extents, cells)
+    )
 
 
 def _spread(value: NormalValue, letters: Letters, joint: tuple[str, ...], shape: tuple[int, ...]) -> NormalValue:
     order = [letters.index(letter) for letter in joint if letter in letters]
     value = permute(value, order)
-    return expand(reshape(value, tuple(size if letter in letters else 1 for letter, size in zip(joint, shape, strict=True))), shape)
+    return expand(
+        reshape(value, tuple(size if letter in letters else 1 for letter, size in zip(joint, shape, strict=True))),
+        shape,
+    )

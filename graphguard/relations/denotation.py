@@ -15,7 +15,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Window
 from graphguard.relations.values import NormalValue
 
-Array = np.ndarray
+Array = np.ndarray[Any, Any]
 Closed = Callable[[str, tuple[Any, ...], Sequence[Array]], Array]
 
 _FULL: Final = 1 << 20
@@ -44,7 +44,9 @@ class Denotation:
     ``closed`` gives the elements of functions that are known by name only; without it they raise ``Unsupported``.
     """
 
-    def __init__(self, leaves: Mapping[str, Array], closed: Closed | None = None, tables: Mapping[int, Array] | None = None) -> None:
+    def __init__(
+        self, leaves: Mapping[str, Array], closed: Closed | None = None, tables: Mapping[int, Array] | None = None
+    ) -> None:
         self.leaves = leaves
         self.closed = closed
         self.tables = tables or {}
@@ -109,8 +111,13 @@ class Denotation:
         table = self.memo.get(key)
         if table is None:
             rank = len(kernel.shape)
-            index = [np.arange(size).reshape([-1 if d == axis else 1 for d in range(rank)]) for axis, size in enumerate(kernel.shape)]
-            table = self.memo[key] = np.ascontiguousarray(np.broadcast_to(self._compute(kernel, window, index), kernel.shape))
+            index = [
+                np.arange(size).reshape([-1 if d == axis else 1 for d in range(rank)])
+                for axis, size in enumerate(kernel.shape)
+            ]
+            table = self.memo[key] = np.ascontiguousarray(
+                np.broadcast_to(self._compute(kernel, window, index), kernel.shape)
+            )
         return table
 
     def _compute(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:
@@ -119,7 +126,7 @@ class Denotation:
             return (self.at(base, inner, index[:-1]) == index[-1]) * 1.0
         if kernel.kind == "function":
             base, factor, inner, _, _ = kernel.factors[0]
-            argument = float(factor) * self.at(base, inner, index) if factor else np.float64(0)  # type: ignore[arg-type]
+            argument = float(factor) * self.at(base, inner, index) if factor else np.float64(0)
             return self._function(kernel, [np.asarray(argument)])
         return self._combined(kernel, window, index)
 
@@ -140,7 +147,10 @@ class Denotation:
         for place, (low, high) in enumerate(self._clipped(kernel, window)):
             shape = [1] * rank + [-1 if other == place else 1 for other in range(bound)]
             labels.append(np.arange(low, high).reshape(shape))
-        parts = [(payload, self._part(part, inner, base, steps, labels)) for part, payload, inner, base, steps in kernel.factors]
+        parts = [
+            (payload, self._part(part, inner, base, steps, labels))
+            for part, payload, inner, base, steps in kernel.factors
+        ]
         axes = tuple(range(rank, rank + bound))
         full = np.broadcast_shapes(*(np.shape(label) for label in labels)) if labels else ()
         if kernel.kind == "product":
@@ -157,7 +167,11 @@ class Denotation:
             return out
         if kernel.kind == "apply" and self.closed is not None:
             ordered = sorted(parts, key=lambda row: row[0][0])
-            return self.closed(str(kernel.attributes[0]), kernel.attributes[1:], [float(p[1]) * a if p[1] else np.zeros(()) for p, a in ordered])
+            return self.closed(
+                str(kernel.attributes[0]),
+                kernel.attributes[1:],
+                [float(p[1]) * a if p[1] else np.zeros(()) for p, a in ordered],
+            )
         raise Unsupported(f"no elements for {kernel.name or kernel.kind}")
 
     def _part(self, part: Kernel, window: Window, base: tuple[int, ...], steps: Any, labels: list[Array]) -> Array:
@@ -166,7 +180,9 @@ class Denotation:
             index[axis] = index[axis] + labels[label] * stride
         return np.asarray(self.at(part, window, index))
 
-    def _product(self, kernel: Kernel, parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+    def _product(
+        self, kernel: Kernel, parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]
+    ) -> Array:
         out: Array = np.ones(())
         nothing = np.zeros((), dtype=bool)
         for (factor, *_), (power, part) in zip(kernel.factors, parts, strict=True):
@@ -184,8 +200,12 @@ class Denotation:
                 label = len(kernel.shape) + place
                 for part, _, inner, base, steps in kernel.factors:
                     column = len(part.shape) - 1
-                    if part.kind == "onehot" and any(axis == column and L == label for axis, L, _ in steps):
-                        values = self._whole(part.factors[0][0], part.factors[0][2]) if part.factors[0][0].kind not in ("leaf", "literal") else self._table(part.factors[0][0])
+                    if part.kind == "onehot" and any(axis == column and label == L for axis, L, _ in steps):
+                        values = (
+                            self._whole(part.factors[0][0], part.factors[0][2])
+                            if part.factors[0][0].kind not in ("leaf", "literal")
+                            else self._table(part.factors[0][0])
+                        )
                         low = max(low, int(values.min()) - base[column])
                         high = min(high, int(values.max()) - base[column] + 1)
                         del inner

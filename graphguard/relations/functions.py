@@ -33,7 +33,9 @@ def minus_infinity(universe: Universe, extents: tuple[int, ...]) -> Terms:
 
 def is_infinite(ref: Ref) -> bool:
     """Whether a reference has minus infinity as a factor."""
-    return ref[0].kind == "infinity" or (ref[0].kind == "product" and any(f[0].kind == "infinity" for f in ref[0].factors))
+    return ref[0].kind == "infinity" or (
+        ref[0].kind == "product" and any(f[0].kind == "infinity" for f in ref[0].factors)
+    )
 
 
 # -- exp and log
@@ -54,7 +56,7 @@ def exponential(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> T
         if kernel.kind == "function" and kernel.name == "log" and coefficient.denominator == 1:
             inner = through(ref, kernel.factors[0])
             if inner is not None:
-                factor *= Fraction(kernel.factors[0][1]) ** int(coefficient)  # type: ignore[arg-type]
+                factor *= Fraction(kernel.factors[0][1]) ** int(coefficient)
                 items.append((inner, coefficient))
                 continue
         items.append((elementwise(universe, "exp", (), 1, ref), coefficient))
@@ -164,7 +166,7 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
     if kernel.kind == "function" and kernel.name == "exp":
         inner = through(ref, kernel.factors[0])
         if inner is not None:
-            return normalise(universe, [*out, (kernel.factors[0][1], inner)], extents)  # type: ignore[list-item]
+            return normalise(universe, [*out, (kernel.factors[0][1], inner)], extents)
     if kernel.kind == "product":
         pulled, rest = _pull_exponentials(universe, ref, extents)
         out += pulled
@@ -189,7 +191,9 @@ def _log_number(universe: Universe, value: Number, extents: tuple[int, ...]) -> 
     return tuple(out)
 
 
-def _pull_exponentials(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[list[Term], tuple[Number, Ref] | None]:
+def _pull_exponentials(
+    universe: Universe, ref: Ref, extents: tuple[int, ...]
+) -> tuple[list[Term], tuple[Number, Ref] | None]:
     """Exponential factors outside every sum, as the terms of the logarithm; and what is left."""
     kernel = ref[0]
     free = len(kernel.shape)
@@ -201,7 +205,7 @@ def _pull_exponentials(universe: Universe, ref: Ref, extents: tuple[int, ...]) -
             place = through(ref, factor)
             inner = through(place, factor[0].factors[0]) if place is not None else None
             if inner is not None:
-                pulled.append((factor[1] * factor[0].factors[0][1], inner))  # type: ignore[operator]
+                pulled.append((factor[1] * factor[0].factors[0][1], inner))
                 continue
         kept.append(factor)
     if not kept:
@@ -218,7 +222,12 @@ def _pull_exponentials(universe: Universe, ref: Ref, extents: tuple[int, ...]) -
 
 
 def applied(
-    universe: Universe, name: str, attributes: tuple[Hashable, ...], rows: list[Terms], kind: Kind, extents: tuple[int, ...]
+    universe: Universe,
+    name: str,
+    attributes: tuple[Hashable, ...],
+    rows: list[Terms],
+    kind: Kind,
+    extents: tuple[int, ...],
 ) -> Terms:
     """A function known by its name only."""
     if len(rows) == 1:
@@ -228,7 +237,13 @@ def applied(
             coefficient, sign = -coefficient, 1 if name in _EVEN else -1
         if coefficient == 0 and name in _ODD:
             return ()
-        if name in _ROUNDING and coefficient == 1 and ref[0].kind == "function" and ref[0].name == name and ref[0].attributes == attributes:
+        if (
+            name in _ROUNDING
+            and coefficient == 1
+            and ref[0].kind == "function"
+            and ref[0].name == name
+            and ref[0].attributes == attributes
+        ):
             return ((1, ref),)
         result = elementwise(universe, name, attributes, coefficient, ref)
         result[0].type = kind
@@ -252,8 +267,12 @@ def applied(
 
 def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> Terms:
     """The largest of several sums: common terms come out, windows of one maximum join, equal ones count once."""
-    rows = [row for row in rows if not (len(row) == 1 and row[0][0] > 0 and row[0][1][0].kind == "infinity")] or rows[:1]
-    shared = {term for term in set(rows[0]).intersection(*rows[1:]) if not is_infinite(term[1])} if len(rows) > 1 else set()
+    rows = [row for row in rows if not (len(row) == 1 and row[0][0] > 0 and row[0][1][0].kind == "infinity")] or rows[
+        :1
+    ]
+    shared = (
+        {term for term in set(rows[0]).intersection(*rows[1:]) if not is_infinite(term[1])} if len(rows) > 1 else set()
+    )
     outside = [term for term in rows[0] if term in shared]
     items: list[tuple[Number, Ref]] = []
     for row in rows:
@@ -261,9 +280,10 @@ def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> T
     items = _join_maxima(items)
     if len(items) == 1:
         return normalise(universe, [*outside, *([items[0]] if items[0][0] else [])], extents)
-    lead = abs(min((item for item in items if item[0] and item[1][0].kind != "one"), key=lambda item: order((1, item[1])), default=items[0])[0])
+    moving = (item for item in items if item[0] and item[1][0].kind != "one")
+    lead = _size(min(moving, key=lambda item: order((1, item[1])), default=items[0])[0])
     if not lead:
-        lead = max(abs(c) for c, _ in items)
+        lead = max(_size(c) for c, _ in items)
     sizes, dims, used = refine([ref for _, ref in items], extents)
     parts = [
         Part(ref[0], Fraction(c) / lead if lead != 1 else c, ref[3], list(ref[1]), steps)
@@ -271,6 +291,10 @@ def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> T
     ]
     best = build(universe, "maximum", (), parts, sizes, dims, set())
     return normalise(universe, [*outside, (lead, best)], extents)
+
+
+def _size(number: Number) -> Number:
+    return number if number >= 0 else -number
 
 
 def _flattened(item: tuple[Number, Ref]) -> list[tuple[Number, Ref]]:
@@ -282,7 +306,7 @@ def _flattened(item: tuple[Number, Ref]) -> list[tuple[Number, Ref]]:
         part = through(ref, factor)
         if part is None:
             return [item]
-        out.append((coefficient * factor[1], part))  # type: ignore[operator]
+        out.append((coefficient * factor[1], part))
     return out
 
 
@@ -336,7 +360,7 @@ def largest(universe: Universe, terms: Terms, extents: tuple[int, ...], summed: 
             inside.append((coefficient, ref))
     if inside:
         coefficient, ref = close(universe, tuple(inside), extents)
-        outside.append((abs(coefficient), _max_kernel(universe, 1 if coefficient > 0 else -1, ref, extents, summed)))
+        outside.append((_size(coefficient), _max_kernel(universe, 1 if coefficient > 0 else -1, ref, extents, summed)))
     return normalise(universe, outside, kept)
 
 
@@ -348,7 +372,15 @@ def _max_kernel(universe: Universe, sign: int, ref: Ref, extents: tuple[int, ...
     part = Part(ref[0], sign, ref[3], list(ref[1]), used[0])
     if ref[0].kind == "max" and sign > 0:
         product = Product(universe, sizes, kept, reduced)
-        product.include([(*ref[0].factors[0][:1], 1, *ref[0].factors[0][2:])], len(ref[0].shape), 1, ref[3], list(ref[1]), used[0], raw=True)
+        product.include(
+            [(*ref[0].factors[0][:1], 1, *ref[0].factors[0][2:])],
+            len(ref[0].shape),
+            1,
+            ref[3],
+            list(ref[1]),
+            used[0],
+            raw=True,
+        )
         part = product.parts[0]
         part.payload = ref[0].factors[0][1]
         touched = {digit for _, digit, _ in part.expressions}

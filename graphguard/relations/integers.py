@@ -146,7 +146,12 @@ def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
 
 
 def compared(
-    universe: Universe, relation: Literal["lt", "le", "eq"], a: Terms, b: Terms, extents: tuple[int, ...], integral: bool
+    universe: Universe,
+    relation: Literal["lt", "le", "eq"],
+    a: Terms,
+    b: Terms,
+    extents: tuple[int, ...],
+    integral: bool,
 ) -> Terms:
     """The truth of a relation, as an indicator."""
     distance = normalise(universe, [*b, *((-c, ref) for c, ref in a)], extents)
@@ -184,7 +189,9 @@ def _integer_case(universe: Universe, relation: str, value: Terms, extents: tupl
     if low != high or base[0].kind == "sum":
         return _compared_closed(universe, "lt", value, extents)
     # sign * base + low > 0
-    return between(universe, base, 1 - low, _HALF, extents) if sign > 0 else between(universe, base, -_HALF, low, extents)
+    return (
+        between(universe, base, 1 - low, _HALF, extents) if sign > 0 else between(universe, base, -_HALF, low, extents)
+    )
 
 
 def _may_meet(known: tuple[int, int], wanted: tuple[int, int]) -> bool:
@@ -256,9 +263,14 @@ def divided(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, 
 def _digit_parts(axis: int, stride: int, size: int, divisor: int) -> list[tuple[int, int, int]]:
     """A digit split where its stride reaches the divisor."""
     step = abs(stride)
-    if axis < 0 or not step or step >= divisor or divisor % step or stride * size <= divisor or size % (divisor // step):
+    if (
+        axis < 0
+        or not step
+        or step >= divisor
+        or divisor % step
+        or stride * size <= divisor
+        or size % (divisor // step)
+    ):
         return [(axis, stride, size)]
     inner = divisor // step
     return [(axis, stride * inner, size // inner), (axis, stride, inner)]
-
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from fractions import Fraction
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ Ref: TypeAlias = "tuple[Kernel, tuple[int, ...], tuple[Digits, ...], Window]"
 Term: TypeAlias = tuple[Number, Ref]
 Terms: TypeAlias = tuple[Term, ...]
 Expression: TypeAlias = tuple[int, int, int]  # (axis, label, stride)
-Factor: TypeAlias = "tuple[Kernel, Hashable, Window, tuple[int, ...], tuple[Expression, ...]]"
+Factor: TypeAlias = "tuple[Kernel, Any, Window, tuple[int, ...], tuple[Expression, ...]]"
 
 UNBOUNDED: Final = 1 << 48  # extent of an axis whose coordinate may be any integer
 
@@ -44,7 +44,21 @@ class Kernel:
     stride * label``; labels count the kernel's axes, then its reduced axes.  ``truth`` says that all values are 0 or 1.
     """
 
-    __slots__ = ("attributes", "core", "factors", "id", "kind", "masks", "name", "range", "reduced", "shape", "specified", "truth", "type")
+    __slots__ = (
+        "attributes",
+        "core",
+        "factors",
+        "id",
+        "kind",
+        "masks",
+        "name",
+        "range",
+        "reduced",
+        "shape",
+        "specified",
+        "truth",
+        "type",
+    )
 
     def __init__(
         self,
@@ -136,7 +150,9 @@ class Universe:
         """A number that stands under fractional powers only."""
         return self.intern(("number", value), "number", str(value), (), (), (), (value,))
 
-    def function(self, name: str, attributes: tuple[Hashable, ...], factor: Number, base: Kernel, window: Window) -> Kernel:
+    def function(
+        self, name: str, attributes: tuple[Hashable, ...], factor: Number, base: Kernel, window: Window
+    ) -> Kernel:
         """An elementwise function of ``factor * base``, on the axes of the base."""
         key = ("function", name, attributes, factor, base.id, window)
         kernel = self.table.get(key)

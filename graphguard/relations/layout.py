@@ -8,6 +8,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Term, Terms
 from graphguard.relations.values import (
     Box,
+    Grid,
     NormalValue,
     Piece,
     aligned,
@@ -57,7 +58,11 @@ def expand(value: NormalValue, shape: tuple[int, ...]) -> NormalValue:
         return value
     head_box = box_of(shape[:lead])
     head = tuple(repeat(size) for size in shape[:lead])
-    changes = {_starts(value)[dim]: shape[lead + dim] for dim in range(len(value.shape)) if value.shape[dim] != shape[lead + dim]}
+    changes = {
+        _starts(value)[dim]: shape[lead + dim]
+        for dim in range(len(value.shape))
+        if value.shape[dim] != shape[lead + dim]
+    }
     pieces: list[Piece] = []
     for box, terms in value.pieces:
         own = tuple((0, changes[cell]) if cell in changes else span for cell, span in enumerate(box))
@@ -66,7 +71,7 @@ def expand(value: NormalValue, shape: tuple[int, ...]) -> NormalValue:
             fresh = tuple(repeat(changes[cell]) if cell in changes else digits for cell, digits in enumerate(dims))
             rows.append((c, (k, off, (*head, *fresh), w)))
         pieces.append(((*head_box, *own), tuple(rows)))
-    grid = (*((size,) for size in shape[:lead]),)
+    grid: Grid = tuple((size,) for size in shape[:lead])
     for dim, digits in enumerate(value.grid):
         grid = (*grid, (shape[lead + dim],) if value.shape[dim] != shape[lead + dim] else digits)
     return NormalValue(shape, value.kind, pieces, grid)
@@ -171,8 +176,13 @@ def _same_elsewhere(values: Sequence[NormalValue], dim: int) -> list[NormalValue
     grid = list(values[0].grid)
     for _ in range(2):
         for value in values:
-            grid = [mine if d == dim else common(mine, other) for d, (mine, other) in enumerate(zip(grid, value.grid, strict=True))]
-    return [regrid(value, tuple(value.grid[d] if d == dim else digits for d, digits in enumerate(grid))) for value in values]
+            grid = [
+                mine if d == dim else common(mine, other)
+                for d, (mine, other) in enumerate(zip(grid, value.grid, strict=True))
+            ]
+    return [
+        regrid(value, tuple(value.grid[d] if d == dim else digits for d, digits in enumerate(grid))) for value in values
+    ]
 
 
 def reshape(value: NormalValue, shape: tuple[int, ...]) -> NormalValue:

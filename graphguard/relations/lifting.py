@@ -46,7 +46,7 @@ def _family(universe: Universe, kernel: Kernel) -> Any:
     known: Any = universe.memo.get(key)
     if known is None:
         if kernel.kind == "product":
-            known = tuple(sorted((f[0].id, f[1]) for f in kernel.factors))  # type: ignore[type-var]
+            known = tuple(sorted((f[0].id, f[1]) for f in kernel.factors))
         else:
             known = ((kernel.id, 1),)
         universe.memo[key] = known
@@ -131,7 +131,7 @@ def _proper(shape: _Shape, step: tuple[int, ...]) -> bool:
     """Whether the new digit's strides divide the axes they move along; others would make the result depend on the order of additions."""
     at = 0
     for part in shape.parts:
-        for axis, size in enumerate(part.kernel.shape):
+        for _axis, size in enumerate(part.kernel.shape):
             stride = step[at]
             at += 1
             if stride and (stride < 0 or size % stride):
@@ -176,7 +176,14 @@ def _without(shape: _Shape, digit: int) -> tuple[tuple[int, ...], tuple[Any, ...
     for part in shape.parts:
         steps = {axis: s for axis, d, s in part.expressions if d == digit}
         stride += [steps.get(axis, 0) for axis in range(len(part.offsets))]
-        rows.append((part.kernel.id, part.payload, part.window, tuple(sorted((a, _renamed(d, digit), s) for a, d, s in part.expressions if d != digit))))
+        rows.append(
+            (
+                part.kernel.id,
+                part.payload,
+                part.window,
+                tuple(sorted((a, _renamed(d, digit), s) for a, d, s in part.expressions if d != digit)),
+            )
+        )
     sizes = tuple(size for index, size in enumerate(shape.sizes) if index != digit)
     return tuple(stride), (shape.dims, tuple(rows), sizes)
 
@@ -185,7 +192,9 @@ def _renamed(digit: int, gone: int) -> int:
     return digit - 1 if digit > gone else digit
 
 
-def _extended(universe: Universe, shape: _Shape, digit: int, stride: tuple[int, ...], before: bool) -> tuple[Number, Ref]:
+def _extended(
+    universe: Universe, shape: _Shape, digit: int, stride: tuple[int, ...], before: bool
+) -> tuple[Number, Ref]:
     sizes = list(shape.sizes)
     sizes[digit] += 1
     product = Product(universe, sizes, [list(row) for row in shape.dims], set(shape.bound))

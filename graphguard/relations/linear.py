@@ -99,7 +99,9 @@ def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[in
     return masked
 
 
-def _whole_mask(universe: Universe, ref: Ref, axis: int, bounds: tuple[int, int], extents: tuple[int, ...]) -> tuple[Number, Ref]:
+def _whole_mask(
+    universe: Universe, ref: Ref, axis: int, bounds: tuple[int, int], extents: tuple[int, ...]
+) -> tuple[Number, Ref]:
     whole = (*ref[:3], (*ref[3][:axis], bounds, *ref[3][axis + 1 :]))
     key = ("whole", whole, extents)
     known = universe.memo.get(key)
@@ -126,10 +128,10 @@ def _find_mask_axes(kernel: Kernel) -> list[tuple[int, tuple[int, int]]]:
     out = []
     for label, places in sorted(uses.items()):
         (part, power, _, base, _), axis, stride = places[0]
-        if len(places) == 1 and part.kind == "onehot" and power == 1 and axis == len(part.shape) - 1 and stride == 1:
-            if sum(1 for a, _, _ in places[0][0][4] if a == axis) == 1:
-                low, high = part.factors[0][0].range or (-UNBOUNDED // 2, UNBOUNDED // 2)
-                out.append((label - free, (low - base[axis], high - base[axis])))
+        column = part.kind == "onehot" and power == 1 and axis == len(part.shape) - 1 and stride == 1
+        if column and len(places) == 1 and sum(1 for other, _, _ in places[0][0][4] if other == axis) == 1:
+            low, high = part.factors[0][0].range or (-UNBOUNDED // 2, UNBOUNDED // 2)
+            out.append((label - free, (low - base[axis], high - base[axis])))
     return out
 
 
@@ -175,7 +177,7 @@ def fold(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -> Ter
     """All index terms and the constant as one multiple of one affine index, plus what is left of the constant."""
     mine = [(c, ref) for c, ref in terms if ref[0].kind == "iota"]
     rest = [(c, ref) for c, ref in terms if ref[0].kind not in ("iota", "one")]
-    start = sum((c for c, ref in terms if ref[0].kind == "one"), start=0)
+    start: Number = sum((c for c, ref in terms if ref[0].kind == "one"), start=Fraction(0))
     sizes, dims, used = refine([ref for _, ref in mine], extents)
     strides: dict[int, Number] = {}
     for (c, ref), steps in zip(mine, used, strict=True):
@@ -192,7 +194,9 @@ def fold(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -> Ter
     unit = Fraction(gcd(*(int(s * bottom) for s in live.values())), bottom)
     offset = floor(Fraction(start) / unit)
     left = start - unit * offset
-    digits = tuple(joined([(0, int(live[d] / unit), sizes[d]) if d in live else (-1, 0, sizes[d]) for d in ds]) for ds in dims)
+    digits = tuple(
+        joined([(0, int(live[d] / unit), sizes[d]) if d in live else (-1, 0, sizes[d]) for d in ds]) for ds in dims
+    )
     whole = int(unit) if unit.denominator == 1 else unit
     return (*rest, (whole, (universe.iota, (offset,), digits, ())), *constant(universe, left, extents))
 
@@ -230,7 +234,7 @@ def opened(ref: Ref) -> Terms | None:
         if part is None:
             return None
         out.append((factor[1], part))
-    return tuple(out)  # type: ignore[arg-type]
+    return tuple(out)
 
 
 def indicator(ref: Ref) -> bool:

@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from graphguard.relations.algebra import Kind
-from graphguard.relations.functions import minus_infinity, truth
-from graphguard.relations.functions import elementwise
-from graphguard.relations.kernels import Ref, Terms, Universe
+from graphguard.relations.functions import elementwise, minus_infinity, truth
+from graphguard.relations.kernels import Digits, Ref, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise
 from graphguard.relations.values import Box, NormalValue, Piece, box_of, extents_of, merged, single
 from graphguard.relations.windows import joined, whole
@@ -60,7 +59,7 @@ def _affine(universe: Universe, data: np.ndarray) -> Terms | None:
         return None
     start = int(data.flat[0])
     model = np.full(data.shape, float(start))
-    dims = []
+    dims: list[Digits] = []
     for dim, size in enumerate(data.shape):
         if size == 1:
             dims.append(())
@@ -107,7 +106,10 @@ def _either(universe: Universe, mask: Terms, yes: float, no: float, extents: tup
     from graphguard.relations.linear import times
 
     other = normalise(universe, [*constant(universe, 1, extents), *((-c, ref) for c, ref in mask)], extents)
-    rows = [*times(universe, mask, _number(universe, yes, extents), extents), *times(universe, other, _number(universe, no, extents), extents)]
+    rows = [
+        *times(universe, mask, _number(universe, yes, extents), extents),
+        *times(universe, other, _number(universe, no, extents), extents),
+    ]
     return normalise(universe, rows, extents)
 
 
@@ -153,6 +155,8 @@ def _window(shape: tuple[int, ...], held: np.ndarray, data: np.ndarray) -> tuple
     dim = shorter[0]
     first = np.take(data, 0, axis=dim)
     for at in range(shape[dim] - data.shape[dim] + 1):
-        if np.array_equal(np.take(held, at, axis=dim), first) and np.array_equal(np.take(held, range(at, at + data.shape[dim]), axis=dim), data):
+        if np.array_equal(np.take(held, at, axis=dim), first) and np.array_equal(
+            np.take(held, range(at, at + data.shape[dim]), axis=dim), data
+        ):
             return tuple(at if d == dim else 0 for d in range(data.ndim))
     return None

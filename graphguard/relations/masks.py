@@ -81,10 +81,15 @@ def mask_range(ref: Ref) -> tuple[Ref, int, int] | None:
         return None
     column = len(part.shape) - 1
     free = len(kernel.shape)
-    if [(axis, stride) for axis, label, stride in steps if label >= free] != [(column, 1)] or any(a == column for a, L, _ in steps if L < free):
+    if [(axis, stride) for axis, label, stride in steps if label >= free] != [(column, 1)] or any(
+        a == column for a, L, _ in steps if free > L
+    ):
         return None
     low, high = ref[3][0]
-    inner = through((kernel, ref[1], ref[2], ref[3]), (part, 1, window, (*base[:column], 0), tuple(s for s in steps if s[0] != column)))
+    inner = through(
+        (kernel, ref[1], ref[2], ref[3]),
+        (part, 1, window, (*base[:column], 0), tuple(s for s in steps if s[0] != column)),
+    )
     return None if inner is None else (inner, low + base[column], high + base[column])
 
 

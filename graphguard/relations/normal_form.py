@@ -33,7 +33,9 @@ class NormalForm:
 
     # -- where values come from
 
-    def leaf(self, name: str, shape: tuple[int, ...], kind: Kind, low: int | None = None, high: int | None = None) -> NormalValue:
+    def leaf(
+        self, name: str, shape: tuple[int, ...], kind: Kind, low: int | None = None, high: int | None = None
+    ) -> NormalValue:
         """An unknown; see :class:`~graphguard.relations.algebra.Algebra` for this and what follows."""
         kernel = self.universe.leaf(name, shape, kind)
         if low is not None or high is not None:
@@ -58,7 +60,9 @@ class NormalForm:
 
     def iota(self, extent: int) -> NormalValue:
         """0, 1, ..., extent - 1."""
-        terms = fold(self.universe, [(1, (self.universe.iota, (0,), (((0, 1, extent),) if extent != 1 else (),), ()))], (extent,))
+        terms = fold(
+            self.universe, [(1, (self.universe.iota, (0,), (((0, 1, extent),) if extent != 1 else (),), ()))], (extent,)
+        )
         return single((extent,), "int", terms)
 
     def known(self, v: NormalValue) -> np.ndarray | None:
@@ -68,7 +72,9 @@ class NormalForm:
             size *= dim
         return known_elements(v) if size <= _KNOWN else None
 
-    def random(self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind) -> NormalValue:
+    def random(
+        self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind
+    ) -> NormalValue:
         """The outcome of a random draw, an unknown of its own."""
         kernel = self.universe.leaf(f"{name}{attributes!r} drawn as {draw[0]}#{draw[1]}", shape, kind)
         return single(shape, kind, ((1, whole(kernel)),))
@@ -182,7 +188,9 @@ class NormalForm:
                 check_range(self.universe, terms, tuple(high - low for low, high in box), extent)
         pieces: list[Piece] = []
         for box, terms in index.pieces:
-            for inner, result in act_on(box, [terms], lambda rows, sizes: one_hot(self.universe, rows[0], sizes, extent, 0)):
+            for inner, result in act_on(
+                box, [terms], lambda rows, sizes: one_hot(self.universe, rows[0], sizes, extent, 0)
+            ):
                 pieces.append(((*inner, (0, extent)), result))
         return NormalValue(shape, "float", merged(pieces), (*index.grid, (extent,)))
 
@@ -200,13 +208,17 @@ class NormalForm:
     def compare(self, relation: Literal["lt", "le", "eq"], a: NormalValue, b: NormalValue) -> NormalValue:
         """The truth of a relation."""
         integral = a.kind != "float" and b.kind != "float"
-        return pointwise([a, b], "bool", lambda rows, sizes: compared(self.universe, relation, rows[0], rows[1], sizes, integral))
+        return pointwise(
+            [a, b], "bool", lambda rows, sizes: compared(self.universe, relation, rows[0], rows[1], sizes, integral)
+        )
 
     def logical_not(self, v: NormalValue) -> NormalValue:
         """Negation."""
 
         def act(terms: Terms, sizes: tuple[int, ...]) -> Terms:
-            return normalise(self.universe, [*constant(self.universe, 1, sizes), *((-c, ref) for c, ref in terms)], sizes)
+            return normalise(
+                self.universe, [*constant(self.universe, 1, sizes), *((-c, ref) for c, ref in terms)], sizes
+            )
 
         return self._each(v, "bool", act)
 
@@ -228,7 +240,9 @@ class NormalForm:
         if v.kind == kind:
             return v
         if v.kind == "float":
-            return self._each(v, "int", lambda terms, sizes: functions.applied(self.universe, "trunc", (), [terms], "int", sizes))
+            return self._each(
+                v, "int", lambda terms, sizes: functions.applied(self.universe, "trunc", (), [terms], "int", sizes)
+            )
         return NormalValue(v.shape, kind, v.pieces, v.grid)
 
     def where(self, condition: NormalValue, a: NormalValue, b: NormalValue) -> NormalValue:
@@ -250,7 +264,9 @@ class NormalForm:
     def apply(self, name: str, attributes: tuple[object, ...], vs: Sequence[NormalValue], kind: Kind) -> NormalValue:
         """An elementwise function known by its name."""
         names = tuple(map(str, attributes))
-        return pointwise(list(vs), kind, lambda rows, sizes: functions.applied(self.universe, name, names, rows, kind, sizes))
+        return pointwise(
+            list(vs), kind, lambda rows, sizes: functions.applied(self.universe, name, names, rows, kind, sizes)
+        )
 
     def opaque(
         self,

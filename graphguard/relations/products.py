@@ -36,7 +36,9 @@ class Product:
         self.coefficient: Number = 1
         self.keep_steps = False
 
-    def push(self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]) -> None:
+    def push(
+        self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]
+    ) -> None:
         """Multiply by a power of a kernel; products are opened where that is exact."""
         if kernel.kind == "one":
             return
@@ -78,9 +80,11 @@ class Product:
             if raw:
                 self.parts.append(Part(kernel, own, inner, moved, composed))
             else:
-                self.push(kernel, own * power, inner, moved, composed)  # type: ignore[operator]
+                self.push(kernel, own * power, inner, moved, composed)
 
-    def _push_reduced(self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]) -> None:
+    def _push_reduced(
+        self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]
+    ) -> None:
         """(a * sum b)^-n is a^-n * (sum b)^-n: take out what does not take part in the sum."""
         apart = _separated(self.universe, kernel, window)
         if apart is None:
@@ -110,12 +114,18 @@ class Product:
                 return 0, _nothing(self)
             if outcome == "changed":
                 continue
-            again = [part for part in self.parts if part.payload == 1 and part.kernel.kind == "product" and len(part.kernel.factors) <= _INLINED]
+            again = [
+                part
+                for part in self.parts
+                if part.payload == 1 and part.kernel.kind == "product" and len(part.kernel.factors) <= _INLINED
+            ]
             if not again:
                 break
             self.parts = [part for part in self.parts if part not in again]
             for part in again:
-                self.include(part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions)
+                self.include(
+                    part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions
+                )
             self._open_deferred()
         if any(part.kernel.name == "gt0" for part in self.parts):
             from graphguard.relations.triangles import extend_windows, settle_steps
@@ -197,7 +207,9 @@ class Product:
             if digit in where:
                 return None
             where[digit] = (axis, stride)
-        dims = tuple(joined([(*where.get(digit, (-1, 0)), self.sizes[digit]) for digit in digits]) for digits in self.dims)
+        dims = tuple(
+            joined([(*where.get(digit, (-1, 0)), self.sizes[digit]) for digit in digits]) for digits in self.dims
+        )
         return (part.kernel, tuple(part.offsets), dims, part.window)
 
 
@@ -253,9 +265,7 @@ def _separated(universe: Universe, kernel: Kernel, window: Window) -> tuple[Numb
         sizes = list(kernel.shape)
         product = Product(universe, sizes, [[label] for label in range(free)], set())
         steps = [(label, label, 1) for label in range(free)]
-        product.include(
-            [kernel.factors[index] for index in sorted(bound)], free, 1, window, [0] * free, steps
-        )
+        product.include([kernel.factors[index] for index in sorted(bound)], free, 1, window, [0] * free, steps)
         coefficient, ref = product.finish()
         if coefficient != 0 and all(len(digits) <= 1 for digits in ref[2]):
             result = (coefficient, outside, ref)
@@ -299,7 +309,9 @@ def factorised(value: int) -> tuple[tuple[int, int], ...]:
     return tuple(out)
 
 
-def number_power(universe: Universe, value: Number, power: Number, extents: tuple[int, ...]) -> tuple[Number, list[tuple[Ref, Number]]]:
+def number_power(
+    universe: Universe, value: Number, power: Number, extents: tuple[int, ...]
+) -> tuple[Number, list[tuple[Ref, Number]]]:
     """A positive number to a rational power, as a coefficient and powers of primes."""
     coefficient: Number = 1
     items: list[tuple[Ref, Number]] = []

@@ -5,7 +5,7 @@ Only clean operations occur: a rank's tensor, slices and concatenations of them,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -110,5 +110,9 @@ class Relation:
 
 def describe_placements(placements: dict[str, Placement]) -> str:
     """Placements as a person reads them."""
-    names = {"shard": lambda p: f"shard({p.dim})", "replicate": lambda _: "replicate", "partial": lambda p: f"partial({p.reduce})"}
+    names: dict[str, Callable[[Placement], str]] = {
+        "shard": lambda p: f"shard({p.dim})",
+        "replicate": lambda _: "replicate",
+        "partial": lambda p: f"partial({p.reduce})",
+    }
     return ", ".join(f"{names[place.kind](place)} over {axis}" for axis, place in placements.items())

@@ -52,7 +52,11 @@ def extend_windows(product: Product) -> None:
         for _, digit, stride in mask.expressions:
             strides[digit] = strides.get(digit, 0) + stride
         for digit, stride in strides.items():
-            if digit in product.reduced and stride and all(p.payload > 0 or _untouched(p, digit) for p in product.parts):
+            if (
+                digit in product.reduced
+                and stride
+                and all(p.payload > 0 or _untouched(p, digit) for p in product.parts)
+            ):
                 _extend(product, mask, digit, stride)
 
 
@@ -61,7 +65,7 @@ def _untouched(part: Part, digit: int) -> bool:
 
 
 def _extend(product: Product, mask: Part, digit: int, stride: int) -> None:
-    room = reach([part for part in product.parts], product.sizes, digit)
+    room = reach(list(product.parts), product.sizes, digit)
     if room is None:
         return
     below, above = room
@@ -99,7 +103,7 @@ def opposite(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[tu
             if is_step(part.kernel):
                 part.offsets[0] = 1 - part.offsets[0]
                 part.expressions = [(axis, digit, -stride) for axis, digit, stride in part.expressions]
-        known = universe.memo[key] = (plain.finish(), turned.finish())  # type: ignore[assignment]
+        known = universe.memo[key] = (plain.finish(), turned.finish())
     return known  # type: ignore[no-any-return]
 
 
@@ -139,7 +143,12 @@ def _under(universe: Universe, ref: Ref, model: Ref, extents: tuple[int, ...]) -
         return None
     shift: dict[int, int] = {}
     for a, b in zip(mine.parts, rest, strict=True):
-        if a.kernel is not b.kernel or a.payload != b.payload or a.window != b.window or sorted(a.expressions) != sorted(b.expressions):
+        if (
+            a.kernel is not b.kernel
+            or a.payload != b.payload
+            or a.window != b.window
+            or sorted(a.expressions) != sorted(b.expressions)
+        ):
             return None
         if not _shifted(a, b, outer, shift):
             return None

@@ -64,7 +64,12 @@ class _Search:
             return labels if all(self._agrees(row, labels) for row in self.pending) else None
         factor = self.kernel.factors[index]
         for number, part in enumerate(self.parts):
-            if self.used[number] or part.kernel is not factor[0] or part.payload != factor[1] or part.window != factor[2]:
+            if (
+                self.used[number]
+                or part.kernel is not factor[0]
+                or part.payload != factor[1]
+                or part.window != factor[2]
+            ):
                 continue
             self.tries += 1
             if self.tries > _TRIES:
@@ -116,17 +121,23 @@ class _Search:
             total[digit] = total.get(digit, 0) - step
         return distance == 0 and not any(total.values())
 
-    def _solve(self, wanted: list[tuple[int, int]], given: list[tuple[int, int]], distance: int, labels: _Solution) -> bool:
+    def _solve(
+        self, wanted: list[tuple[int, int]], given: list[tuple[int, int]], distance: int, labels: _Solution
+    ) -> bool:
         if not wanted:
             return not distance and not given
         if len(wanted) == 1:
             stride, label = wanted[0]
             if distance % stride or any(step % stride for step, _ in given):
                 return False
-            return _put(labels, label, distance // stride, tuple(sorted((digit, step // stride) for step, digit in given)))
+            return _put(
+                labels, label, distance // stride, tuple(sorted((digit, step // stride) for step, digit in given))
+            )
         return self._solve_radix(sorted(wanted, reverse=True), given, distance, labels)
 
-    def _solve_radix(self, wanted: list[tuple[int, int]], given: list[tuple[int, int]], distance: int, labels: _Solution) -> bool:
+    def _solve_radix(
+        self, wanted: list[tuple[int, int]], given: list[tuple[int, int]], distance: int, labels: _Solution
+    ) -> bool:
         if wanted[-1][0] <= 0:
             return False
         constants = []

@@ -6,6 +6,7 @@ regroup digits and leave the pieces as they are.  A value of one piece has the p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
@@ -79,7 +80,7 @@ def cut(piece: Piece, cell: int, low: int, high: int) -> list[Piece]:
         cuts.update(at for a, b, _ in sliced(ref, cell, low - start, high - start) for at in (a, b))
     out = []
     places = sorted(cuts)
-    for first, last in zip(places, places[1:], strict=False):
+    for first, last in itertools.pairwise(places):
         rows: list[Term] = []
         for coefficient, ref in terms:
             parts = sliced(ref, cell, first, last)
@@ -230,7 +231,7 @@ def _rows(low: int, high: int, inner: int) -> list[tuple[int, int]]:
     if low < last < high:
         cuts.add(last)
     places = sorted(cuts)
-    return list(zip(places, places[1:], strict=False))
+    return list(itertools.pairwise(places))
 
 
 def _split_terms(terms: Terms, cell: int, sizes: list[int]) -> Terms | None:
@@ -253,7 +254,11 @@ def _flatten(value: NormalValue, dim: int) -> NormalValue:
         for piece in value.pieces:
             low, high = piece[0][cell]
             whole_rows = piece[0][cell + 1] == (0, inner)
-            rows = [piece] if whole_rows or high - low == 1 else [p for at in range(low, high) for p in cut(piece, cell, at, at + 1)]
+            rows = (
+                [piece]
+                if whole_rows or high - low == 1
+                else [p for at in range(low, high) for p in cut(piece, cell, at, at + 1)]
+            )
             pieces += [_fused(row, cell, inner) for row in rows]
         fresh = (digits[0] * inner, *digits[2:])
         value = NormalValue(value.shape, value.kind, merged(pieces), (*value.grid[:dim], fresh, *value.grid[dim + 1 :]))
@@ -295,12 +300,12 @@ def common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     if a == b:
         return a
     cuts = sorted(_suffixes(a) | _suffixes(b))
-    if any(high % low for low, high in zip(cuts, cuts[1:], strict=False)):
+    if any(high % low for low, high in itertools.pairwise(cuts)):
         size = 1
         for digit in a:
             size *= digit
         return (size,)
-    return tuple(high // low for low, high in zip(cuts, cuts[1:], strict=False))[::-1]
+    return tuple(high // low for low, high in itertools.pairwise(cuts))[::-1]
 
 
 def _suffixes(digits: tuple[int, ...]) -> set[int]:
@@ -321,8 +326,10 @@ def aligned(values: Sequence[NormalValue]) -> list[NormalValue]:
         for value in values:
             grid = [common(mine, other) for mine, other in zip(grid, value.grid, strict=True)]
     flat = [len(digits) == 1 for digits in grid]
-    out = [regrid(value, tuple(g if not f else (s,) for g, f, s in zip(grid, flat, value.shape, strict=True))) for value in values]
-    return out
+    return [
+        regrid(value, tuple(g if not f else (s,) for g, f, s in zip(grid, flat, value.shape, strict=True)))
+        for value in values
+    ]
 
 
 # -- piecewise operations
@@ -346,7 +353,9 @@ def pointwise(
     return coarsened(result) if len(result.cells) > len(shape) else result
 
 
-def act_on(box: Box, rows: list[Terms], act: Callable[[list[Terms], tuple[int, ...]], Terms], depth: int = 0) -> list[Piece]:
+def act_on(
+    box: Box, rows: list[Terms], act: Callable[[list[Terms], tuple[int, ...]], Terms], depth: int = 0
+) -> list[Piece]:
     try:
         return [(box, act(rows, extents_of(box)))]
     except Misaligned as error:
@@ -423,7 +432,7 @@ def gathered(
         for piece in pieces:
             parts = [piece]
             for cell, places in enumerate(cuts):
-                spans = list(zip(places, places[1:], strict=False))
+                spans = list(itertools.pairwise(places))
                 parts = [out for part in parts for low, high in spans for out in cut(part, cell, low, high)]
             fine += parts
         boxes = {}

@@ -7,6 +7,7 @@ operators rewrite references and nothing else.
 
 from __future__ import annotations
 
+import itertools
 from math import gcd
 
 from graphguard.relations.algebra import Unsupported
@@ -97,14 +98,17 @@ def _cut(digits: Digits, low: int, high: int) -> list[_Cut]:
             cuts.append(last * inner)
     cuts.append(high)
     out: list[_Cut] = []
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in itertools.pairwise(cuts):
         if start % inner == 0 and stop % inner == 0:
             out += _cut(digits, start, stop)
             continue
         whole_part = start // inner
         base = whole_part * inner
         mine = ((axis, whole_part * stride),) if axis >= 0 else ()
-        out += [(a + base, b + base, (*mine, *shift), kept) for a, b, shift, kept in _cut(digits[1:], start - base, stop - base)]
+        out += [
+            (a + base, b + base, (*mine, *shift), kept)
+            for a, b, shift, kept in _cut(digits[1:], start - base, stop - base)
+        ]
     return out
 
 
@@ -151,11 +155,13 @@ def appended(first: Ref, second: Ref, dim: int, first_extent: int, second_extent
     moved = [(axis, b - a) for axis, (a, b) in enumerate(zip(offsets, second[1], strict=True)) if a != b]
     if len(moved) != 1:
         return None
-    digits = _lengthened(kernel, moved[0], dims[dim], other[dim], first_extent, second_extent)
-    return None if digits is None else (kernel, offsets, (*dims[:dim], digits, *dims[dim + 1 :]), window)
+    longer = _lengthened(kernel, moved[0], dims[dim], other[dim], first_extent, second_extent)
+    return None if longer is None else (kernel, offsets, (*dims[:dim], longer, *dims[dim + 1 :]), window)
 
 
-def _lengthened(kernel: Kernel, moved: tuple[int, int], mine: Digits, other: Digits, first: int, second: int) -> Digits | None:
+def _lengthened(
+    kernel: Kernel, moved: tuple[int, int], mine: Digits, other: Digits, first: int, second: int
+) -> Digits | None:
     axis, distance = moved
     for shared in range(min(len(mine), len(other)) + 1):
         rest = mine[len(mine) - shared :]

@@ -20,7 +20,7 @@ _FILE = re.compile(r"#\s*file:\s*(?P<name>\S+)\s*$")
 _FINDING = re.compile(
     r'#\s*(?P<severity>error|warning|information|hint):\s*\[(?P<rule>[\w-]+)\](?:\s*"(?P<text>.*)")?\s*$'
 )
-_SAYING = re.compile(r"#\s*(?P<kind>relation|verdict|counterexample|assumed):\s*(?P<text>.*\S)\s*$")
+_SAYING = re.compile(r"#\s*(?P<kind>relation|verdict|counterexample|assumed|gap):\s*(?P<text>.*\S)\s*$")
 
 
 class CaseError(Exception):
@@ -52,6 +52,7 @@ class Case:
     verdict: str = ""
     sayings: tuple[tuple[str, str], ...] = ()
     fix: tuple[str, ...] | None = None
+    gap: str = ""
 
     @property
     def wanted_verdict(self) -> str:
@@ -106,6 +107,7 @@ def _with_block(case: Case, info: str, line: int, body: str) -> Case:
     before = case.files.get(name, "")
     offset = before.count("\n")
     verdict, sayings, expected = _expectations(name, body, offset)
+    gap = next((text for kind, text in sayings if kind == "gap"), case.gap)
     if verdict and verdict not in VERDICTS:
         raise CaseError(f"line {line}: {verdict!r} is no verdict ({', '.join(VERDICTS)})")
     return replace(
@@ -113,7 +115,8 @@ def _with_block(case: Case, info: str, line: int, body: str) -> Case:
         files={**case.files, name: before + _program(body)},
         expected=(*case.expected, *expected),
         verdict=verdict or case.verdict,
-        sayings=(*case.sayings, *sayings),
+        sayings=(*case.sayings, *(each for each in sayings if each[0] != "gap")),
+        gap=gap,
     )
 
 

@@ -31,7 +31,11 @@ const FOLLOW_DELAY_MS = 120;
 
 export class Explorer implements vscode.Disposable {
   private panel: vscode.WebviewPanel | undefined;
+  /** Whether the page listens; what is sent before that is lost. */
+  private ready = false;
   private following = true;
+  /** What was asked for when the panel was opened, if not what the cursor is in. */
+  private target: RelationsParams | undefined;
   private shown: Relations | undefined;
   private timer: NodeJS.Timeout | undefined;
   /** Grows with every question, so that a late answer cannot overwrite a newer one. */
@@ -47,7 +51,8 @@ export class Explorer implements vscode.Disposable {
       vscode.commands.registerCommand("graphguard.openExplorer", (target?: { check: string; mesh: Mesh }) => this.open(target)),
       vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => this.follow(textEditor)),
       vscode.window.onDidChangeActiveTextEditor((textEditor) => textEditor && this.follow(textEditor)),
-      vscode.workspace.onDidChangeTextDocument(({ document }) => this.onEdit(document)),
+      // Saving fires it too, without a change.
+      vscode.workspace.onDidChangeTextDocument(({ document, contentChanges }) => contentChanges.length > 0 && this.onEdit(document)),
       results.onChange(() => this.onResults()),
     ];
   }
@@ -66,6 +71,12 @@ export class Explorer implements vscode.Disposable {
     }
     if (target !== undefined) {
       this.following = false;
+      this.target = target;
+    }
+    if (!this.ready) {
+      return; // the page asks when it is there
+    }
+    if (target !== undefined) {
       void this.ask(target);
     } else if (vscode.window.activeTextEditor !== undefined) {
       this.follow(vscode.window.activeTextEditor);
@@ -79,6 +90,7 @@ export class Explorer implements vscode.Disposable {
     panel.iconPath = vscode.Uri.joinPath(extensionUri, "client", "media", "icon.png");
     panel.onDidDispose(() => {
       this.panel = undefined;
+      this.ready = false;
       this.shown = undefined;
       this.following = true;
     });
@@ -90,6 +102,8 @@ export class Explorer implements vscode.Disposable {
   private async answer(message: FromExplorer): Promise<void> {
     switch (message.type) {
       case "ready":
+        this.ready = true;
+        this.shown = undefined;
         this.postChoices();
         await this.showFirst();
         break;
@@ -112,6 +126,9 @@ export class Explorer implements vscode.Disposable {
 
   /** What the cursor is in; else the first check that has something to show, broken ones first. */
   private async showFirst(): Promise<void> {
+    if (this.target !== undefined && (await this.ask(this.target))) {
+      return;
+    }
     const editor = vscode.window.activeTextEditor ?? vscode.window.visibleTextEditors[0];
     if (this.following && editor !== undefined && (await this.ask(atCursor(editor)))) {
       return;
@@ -124,7 +141,7 @@ export class Explorer implements vscode.Disposable {
   }
 
   private follow(editor: vscode.TextEditor): void {
-    if (this.panel === undefined || !this.following || editor.document.languageId !== "python") {
+    if (!this.ready || !this.following || editor.document.languageId !== "python") {
       return;
     }
     clearTimeout(this.timer);
@@ -162,7 +179,7 @@ export class Explorer implements vscode.Disposable {
   }
 
   private onResults(): void {
-    if (this.panel === undefined) {
+    if (!this.ready) {
       return;
     }
     this.postChoices();

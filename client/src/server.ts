@@ -84,11 +84,11 @@ export class Server implements vscode.Disposable {
   }
 
   /** Sends a request; a server that does not run answers undefined. */
-  async request<Result>(method: string, params: unknown, token?: vscode.CancellationToken): Promise<Result | undefined> {
+  async request<Result>(method: string, params: unknown): Promise<Result | undefined> {
     if (this.client?.state !== State.Running) {
       return undefined;
     }
-    return this.client.sendRequest<Result>(method, params, token);
+    return this.client.sendRequest<Result>(method, params);
   }
 
   /** The command line of the engine that this server runs on. */

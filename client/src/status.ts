@@ -49,7 +49,8 @@ function running(phase: Extract<Phase, { kind: "running" }>, status: ServerStatu
     return { text: "GraphGuard: ready", detail: environment, busy: false, severity: "information", command: MATRIX };
   }
   const counts = countsText(status.counts);
-  const detail = [status.detail, status.message, environment].filter(Boolean).join(" · ");
+  // At rest the message repeats the counts.
+  const detail = [status.detail, status.busy || status.health !== "ok" ? status.message : "", environment].filter(Boolean).join(" · ");
   if (status.health !== "ok") {
     return { text: `GraphGuard: ${status.message || counts}`, detail, busy: status.busy, severity: status.health, command: LOGS };
   }

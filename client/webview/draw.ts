@@ -32,7 +32,7 @@ export const LINES = [
   { name: "relation", y: 47 },
 ] as const;
 
-const READABLE_SCALE = 0.5;
+const READABLE_SCALE = 0.55;
 /** Nearer than this to the border of the view a node counts as outside. */
 const EDGE = 8;
 const MARGIN = 200;
@@ -89,15 +89,15 @@ export class Drawing {
     this.svg.call(this.zooming.transform, zoomIdentity.translate(x, 10).scale(scale));
   }
 
-  /** The whole picture where it can be read then; else its top, in full width. */
+  /** The whole picture where it can be read then; else its upper left part. */
   fitReadably(): void {
     const { width, height } = this.size();
-    if (height / this.picture.height >= READABLE_SCALE) {
+    if (Math.min(width / (this.picture.width + 40), height / (this.picture.height + 20)) >= READABLE_SCALE) {
       this.fit();
       return;
     }
     const scale = Math.max(READABLE_SCALE, Math.min(1, width / (this.picture.width + 40)));
-    const x = Math.max(20, (width - this.picture.width * scale) / 2);
+    const x = Math.max(10, (width - this.picture.width * scale) / 2);
     this.svg.call(this.zooming.transform, zoomIdentity.translate(x, 10).scale(scale));
   }
 

@@ -43,11 +43,11 @@ export interface Picture {
 
 const LINE = 15;
 const ROW_GAP = 30;
-const COLUMN_GAP = 70;
+const COLUMN_GAP = 48;
 const HEADER = 44;
 const CHARACTER = 7;
 const NARROWEST = 88;
-const WIDEST = 250;
+const WIDEST = 210;
 
 const OPTIONS = {
   "elk.algorithm": "layered",
@@ -70,7 +70,7 @@ const QUICK_PLACEMENT = { "elk.layered.nodePlacement.strategy": "BRANDES_KOEPF",
 /** The lines of text in a node: what computes it, its name and type, and its relation where it has one. */
 export function captions(node: GraphNode, relation = node.text ?? ""): readonly string[] {
   const name = node.kind === "input" ? node.label : operatorName(node.op);
-  const second = node.kind === "input" || node.label === "" ? node.type : `${node.label}  ${node.type}`;
+  const second = node.kind === "input" || node.label === "" || node.label === name ? node.type : `${node.label}  ${node.type}`;
   return [name || node.kind, second, ...(relation === "" ? [] : [relation])].map(shorten);
 }
 

@@ -17,7 +17,8 @@ export function rowsOf(graphs: readonly Graph[], relations: readonly Relation[])
     const { rows, stuck } = longestWays(keys, edgesOf(graphs), classOf);
     const culprit = stuck.find((key) => keys.some((member) => member !== key && classOf(member) === key));
     if (culprit === undefined) {
-      return new Map(keys.map((key) => [key, rows.get(classOf(key)) ?? 0]));
+      const lowered = beforeTheirUse(rows, edgesOf(graphs), classOf);
+      return new Map(keys.map((key) => [key, lowered.get(classOf(key)) ?? 0]));
     }
     given.add(culprit);
   }
@@ -42,6 +43,21 @@ function edgesOf(graphs: readonly Graph[]): [string, string][] {
   return graphs.flatMap((graph, index) =>
     graph.edges.map(({ from, to }): [string, string] => [nodeKey({ graph: index, node: from }), nodeKey({ graph: index, node: to })]),
   );
+}
+
+/** Moves what nothing computes (inputs, parameters) down to the row above its first use. */
+function beforeTheirUse(
+  rows: ReadonlyMap<string, number>,
+  edges: readonly (readonly [string, string])[],
+  classOf: (key: string) => string,
+): Map<string, number> {
+  const computed = new Set(edges.map(([, to]) => classOf(to)));
+  const firstUse = new Map<string, number>();
+  for (const [from, to] of edges) {
+    const row = rows.get(classOf(to)) ?? 0;
+    firstUse.set(classOf(from), Math.min(row, firstUse.get(classOf(from)) ?? row));
+  }
+  return new Map([...rows].map(([key, row]) => [key, computed.has(key) ? row : (firstUse.get(key) ?? row + 1) - 1]));
 }
 
 function longestWays(

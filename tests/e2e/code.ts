@@ -5,11 +5,11 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpath
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { type Browser, chromium, type Locator, type Page } from "playwright-core";
+import { type Browser, chromium, type FrameLocator, type Locator, type Page } from "playwright-core";
 
 export const ROOT = path.resolve(import.meta.dirname, "../..");
 export const ARTIFACTS = path.join(ROOT, ".e2e/artifacts");
-export const PATIENCE = 60_000;
+export const PATIENCE = 30_000;
 /** The first check starts a worker and imports torch. */
 export const FIRST_CHECK = 120_000;
 
@@ -34,6 +34,7 @@ const SETTINGS = {
   "editor.hover.delay": 100,
   "files.autoSave": "off",
   "git.enabled": false,
+  "testing.automaticallyOpenTestResults": "neverOpen",
 };
 
 export interface Options {
@@ -151,9 +152,10 @@ export class Code {
     return new Code({ page, workspace, folder, process: child, browser, address });
   }
 
-  /** Opens the workspace with a file in the editor. */
-  async open(file: string): Promise<void> {
-    const payload = JSON.stringify([["openFile", `vscode-remote://${this.address}${path.join(this.workspace, file)}`]]);
+  /** Opens the workspace with a file in the editor, scrolled to a line (from 1). */
+  async open(file: string, line = 1): Promise<void> {
+    const target = `vscode-remote://${this.address}${path.join(this.workspace, file)}:${line}`;
+    const payload = JSON.stringify([["openFile", target], ["gotoLineMode", "true"]]);
     await this.page.goto(`http://${this.address}/?folder=${this.workspace}&payload=${encodeURIComponent(payload)}`);
     await this.page.locator(".monaco-editor .view-line").first().waitFor();
   }
@@ -161,10 +163,9 @@ export class Code {
   /** Runs a command of the palette by its full title. */
   async command(title: string): Promise<void> {
     await this.page.keyboard.press("F1");
-    const input = this.page.locator(".quick-input-widget .quick-input-filter input");
-    await input.fill(`>${title}`);
-    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: title }).first().waitFor();
-    await input.press("Enter");
+    await this.page.locator(".quick-input-widget .quick-input-filter input").fill(`>${title}`);
+    const rows = this.page.locator(".quick-input-list .monaco-list-row");
+    await rows.filter({ has: this.page.getByText(title, { exact: true }) }).first().click();
   }
 
   /** The line of the editor that holds a text. */
@@ -220,8 +221,28 @@ export class Code {
 
   /** Saves the open editor and waits until its file has the wanted text. */
   async save(file: string, wanted: RegExp): Promise<void> {
-    await this.command("File: Save");
+    await this.page.keyboard.press("Control+s");
     await until(`${wanted} in ${file}`, () => wanted.test(readFileSync(path.join(this.workspace, file), "utf8")));
+  }
+
+  /** The names of the marks in the visible part of the gutter. */
+  async gutter(): Promise<string[]> {
+    const images = await this.page.locator(".glyph-margin-widgets .cgmr").evaluateAll((marks) => marks.map((mark) => getComputedStyle(mark).backgroundImage));
+    return images.map((image) => /gutter\/([a-z]+)\.svg/.exec(decodeURIComponent(image))?.[1] ?? "").filter(Boolean);
+  }
+
+  /** The text of the language status, which opens from the status bar. */
+  async languageStatus(): Promise<string> {
+    await this.page.mouse.move(10, 10);
+    await this.page.locator("#status\\.languageStatus").hover();
+    const text = await this.page.locator(".hover-language-status").first().innerText();
+    await this.page.mouse.move(10, 10);
+    return text;
+  }
+
+  /** The document inside the webview that is shown. */
+  webview(): FrameLocator {
+    return this.page.frameLocator("iframe.webview.ready").last().frameLocator("#active-frame");
   }
 
   async shot(name: string): Promise<void> {

@@ -1,49 +1,99 @@
-// The main job in a real VS Code: see the line that breaks refinement, understand it, apply the proved fix, see it proved.
+// The main job in a real VS Code, with the real server and worker: see the line that breaks refinement, understand it, apply the proved fix, see it proved.
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
-import { Code } from "./code.ts";
+import { after, afterEach, before, describe, type TestContext, test } from "node:test";
+import { Code, example, FIRST_CHECK, until } from "./code.ts";
 
-const FILE = "mlp.py";
-const SOURCE = `import torch
-import torch.distributed as dist
+const FILE = "mlp_missing_all_reduce.py";
+const SOURCE = example(FILE);
+const CULPRIT = "y = self.down(h)";
+const CULPRIT_LINE = SOURCE.split("\n").findIndex((line) => line.includes(CULPRIT)) + 1;
 
+for (const build of ["code", "oldest-code"] as const) {
+  describe(`a forgotten all-reduce in VS Code (${build})`, () => {
+    let code: Code;
+    const shot = async (name: string) => (build === "code" ? code.shot(name) : code.shot(`${name}-${build}`));
 
-class P(torch.nn.Module):
-    def forward(self, x):
-        h = torch.relu(x @ self.up.t())
-        return h @ self.down.t()
-`;
+    before(async () => {
+      code = await Code.start({ files: { [FILE]: SOURCE }, build });
+      await code.open(FILE, CULPRIT_LINE);
+    });
 
-describe("a forgotten all-reduce in VS Code", () => {
-  let code: Code;
+    after(() => code.stop());
 
-  before(async () => {
-    code = await Code.start({ files: { [FILE]: SOURCE } });
-    await code.open(FILE);
+    afterEach(async (context) => {
+      if (!(context as TestContext & { readonly passed: boolean }).passed) {
+        await shot(`failed-${context.name.replaceAll(/\W+/g, "-").slice(0, 40)}`);
+      }
+    });
+
+    test("is marked at its line", async () => {
+      await code.page.locator(".squiggly-error").first().waitFor({ timeout: FIRST_CHECK });
+      await until("the mark in the gutter", async () => (await code.gutter()).includes("broken"));
+      await shot("squiggle");
+    });
+
+    test("is explained by the hover, with the relation", async () => {
+      const hover = await code.hover(CULPRIT, "down", "missing-reduction");
+      const text = await hover.innerText();
+      assert.match(text, /partial sum/);
+      assert.match(text, /sum\(/);
+      await shot("hover");
+    });
+
+    test("is counted in the language status", async () => {
+      await until("the count", async () => /1 broken/.test(await code.languageStatus()));
+    });
+
+    test("fails in the Test Explorer, at its line and with its counterexample", async () => {
+      await code.command("Testing: Focus on Test Explorer View");
+      const rows = code.page.locator(".test-explorer .monaco-list-row");
+      await rows.first().waitFor();
+      await code.command("Test: Run All Tests");
+      await code.page.locator(".monaco-editor .contentWidgets > *", { hasText: "partial sum" }).first().waitFor();
+      const mesh = rows.filter({ hasText: "tp=2" });
+      await mesh.waitFor();
+      assert.match((await mesh.getAttribute("aria-label")) ?? "", /Failed/);
+      await shot("tests");
+      await code.command("Test: Clear All Results");
+      await code.command("View: Show Explorer");
+    });
+
+    test("is shown by the relation explorer, which follows the cursor", async () => {
+      await code.click(CULPRIT, "down");
+      await code.command("GraphGuard: Open Relation Explorer");
+      const view = code.webview();
+      await view.locator("g.node.broken").first().waitFor();
+      await code.click("h = F.gelu", "gelu");
+      await view.locator("g.node.focus", { hasText: "gelu" }).first().waitFor();
+      await code.click(CULPRIT, "down");
+      await view.locator("g.node.focus.broken").first().waitFor();
+      await shot("explorer");
+      await code.command("View: Close Other Editors in Group");
+    });
+
+    test("is out of date while one types", async () => {
+      await code.click(CULPRIT, "down");
+      await code.page.keyboard.press("End");
+      await code.page.keyboard.type(" * 1");
+      await until("the pale mark", async () => (await code.gutter()).some((name) => name.startsWith("stale")));
+      for (let time = 0; time < 4; time += 1) {
+        await code.page.keyboard.press("Backspace");
+      }
+      await until("the fresh mark", async () => (await code.gutter()).includes("broken"));
+    });
+
+    test("goes when the proved fix is applied", async () => {
+      await code.click(CULPRIT, "down");
+      await code.page.keyboard.press("Control+.");
+      const menu = code.page.locator(".action-widget:visible").first();
+      await menu.getByText("all_reduce").first().waitFor();
+      await shot("fix");
+      await code.page.keyboard.press("Enter");
+      await code.page.locator(".squiggly-error").first().waitFor({ state: "detached" });
+      await code.save(FILE, /dist\.all_reduce\(/);
+      await until("the proof in the status", async () => /1 proved/.test(await code.languageStatus()));
+      await until("the mark in the gutter", async () => (await code.gutter()).includes("proved"));
+      await shot("fixed");
+    });
   });
-
-  after(() => code.stop());
-
-  test("is marked at its line", async () => {
-    await code.page.locator(".squiggly-error").first().waitFor();
-    await code.shot("squiggle");
-  });
-
-  test("is explained by the hover", async () => {
-    const hover = await code.hover("return h @", "h @ self.down", "is a partial sum over axis 'tp'");
-    await code.shot("hover");
-    assert.match(await hover.innerText(), /missing-reduction/);
-  });
-
-  test("goes when the proved fix is applied", async () => {
-    await code.click("return h @", "self.down");
-    await code.page.keyboard.press("Control+.");
-    const menu = code.page.locator(".action-widget:visible").first();
-    await menu.getByText("(proved)").first().waitFor();
-    await code.shot("fix");
-    await code.page.keyboard.press("Enter");
-    await code.page.locator(".squiggly-error").first().waitFor({ state: "detached" });
-    await code.save(FILE, /dist\.all_reduce\(/);
-    await code.shot("fixed");
-  });
-});
+}

@@ -106,10 +106,14 @@ class Recording:
         dtype: torch.dtype,
         value: torch.Tensor | None = None,
         requires_grad: bool = False,
+        device: torch.device | str | None = None,
     ) -> torch.Tensor:
-        """A fake tensor that is the graph's input ``name``; ``value`` makes its elements known."""
+        """A fake tensor that is the graph's input ``name``; ``value`` makes its elements known.
+
+        It lies where the program expects it, by default on the world's device: that of a module's parameters, that of an output for its cotangent.
+        """
         with self._recorder.pause(), self._mode:
-            fake = torch.empty(shape, dtype=dtype, device=self.world.device)
+            fake = torch.empty(shape, dtype=dtype, device=device or self.world.device)
         self._recorder.note("leaf", name, fake)
         if value is not None:
             with self.on_real_tensors():
@@ -118,7 +122,7 @@ class Recording:
 
     def adopt(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The fake tensor that stands for an existing real one is the graph's input ``name``."""
-        fake = self.leaf(name, tuple(real.shape), real.dtype, requires_grad=real.requires_grad)
+        fake = self.leaf(name, tuple(real.shape), real.dtype, requires_grad=real.requires_grad, device=real.device)
         self._recorder.adopt(real, fake)
         return fake
 

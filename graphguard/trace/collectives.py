@@ -12,11 +12,9 @@ from typing import Any
 
 from graphguard.trace.events import Members, Opaque
 
-REDUCTIONS = {
-    "0": "sum", "1": "avg", "2": "product", "3": "min", "4": "max",
-    "SUM": "sum", "AVG": "avg", "PRODUCT": "product", "MIN": "min", "MAX": "max", "PREMUL_SUM": "sum",
-    "sum": "sum", "avg": "avg", "product": "product", "min": "min", "max": "max",
-}  # fmt: skip
+REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
+"""The names of ``c10d::ReduceOp::RedOpType`` in its order."""
+PREMULTIPLIED = REDUCE_OPS.index("premul_sum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,8 @@ def calls_of(op: str, args: tuple[Any, ...], out: Any) -> list[Call] | None:
 
 
 def reduction(argument: Any) -> str:
-    """``sum``, ``avg``, ``max``, ``min`` or ``product``; the operator's own name for any other."""
-    text = argument.text if isinstance(argument, Opaque) else str(argument)
-    text = text.rpartition(".")[2]
-    return REDUCTIONS.get(text, text.lower())
+    """``sum``, ``avg``, ``max``, ``min`` or ``product``; ``premul_sum:`` and the factor; the operator's own name for any other."""
+    return argument.text if isinstance(argument, Opaque) else str(argument)
 
 
 def _ranks(group: Members) -> tuple[int, ...]:

@@ -150,7 +150,7 @@ def _claim_cuda_hooks(library: Any) -> None:
 
     Slots in the order of ``AcceleratorHooksInterface.h`` under the Itanium ABI: 2 ``isBuilt``, 4 ``hasPrimaryContext``.
     """
-    find = library._ZN2at6detail12getCUDAHooksEv
+    find = library._ZN2at6detail12getCUDAHooksEv  # noqa: SLF001  # a C++ name
     find.restype = ctypes.c_void_p
     hooks = ctypes.c_void_p.from_address(find())
     base = ctypes.addressof(ctypes.c_char.in_dll(library, "_ZTVN2at18CUDAHooksInterfaceE"))

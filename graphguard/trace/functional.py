@@ -7,6 +7,7 @@ leaves no node, an operator that writes becomes its functional twin, a view stay
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from graphguard.trace.events import Event, Ref
 from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.twins import functional_of, result_dtypes, written_positions
-from graphguard.trace.views import dtype_of, recipes
+from graphguard.trace.views import dtype_of, recipes, whole
 
 _WHERE_IT_LIVES = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"))
 _SAME = frozenset(
@@ -37,6 +38,7 @@ _SILENT = frozenset(
         "resize_storage_bytes_", "_version", "requires_grad_", "equal", "is_nonzero", "item", "_print",
     )
 )  # fmt: skip
+_REDUCTIONS = frozenset(("sum", "avg", "max", "min", "product"))
 _EMPTY = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 _FILLED = {
     "zeros": 0,
@@ -87,6 +89,7 @@ class _Translation:
         self.memory = Memory(self.builder)
         self.rank = rank
         self._literals: dict[str, Var] = {}
+        self._scratch = -1
         self._draws: dict[Var, tuple[str, int]] = {}
         self._to_self: dict[int, list[Var]] = {}
 
@@ -305,8 +308,21 @@ class _Translation:
 
     # -- collectives ---------------------------------------------------------------------------------------------------
     def _communicate(self, call: Call) -> None:
-        handler = _CALLS[call.kind]
-        handler(self, call)
+        if call.reduce.startswith("premul_sum:"):
+            call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
+        if call.reduce and call.reduce not in _REDUCTIONS:
+            raise TracingError("unsupported-operator", f"the reduction {call.reduce} is not traced")
+        _CALLS[call.kind](self, call)
+
+    def _premultiplied(self, call: Call, factor: float) -> Call:
+        """A sum whose operands are scaled first: the scaled operands in memory of their own."""
+        scaled = []
+        for ref in call.reads:
+            value = self.builder.one("aten.mul.Scalar", (self.memory.read(ref), factor), *self._type(ref))
+            self._scratch -= 1
+            scaled.append(Ref(self._scratch, ref.geometry))
+            self.memory.define(scaled[-1], value)
+        return replace(call, reads=tuple(scaled), reduce="sum")
 
     def _type(self, ref: Ref) -> tuple[tuple[Size, ...], str]:
         return ref.shape, dtype_of(ref.geometry)
@@ -483,17 +499,17 @@ class _Translation:
         if len(rows) == 1:
             joined = rows[0]
         else:
-            shape = (count, sum(_whole(self.builder.types[row].shape[1]) for row in rows))
+            shape = (count, sum(whole(self.builder.types[row].shape[1]) for row in rows))
             joined = self.builder.one("aten.cat.default", (tuple(rows), 1), shape, self.builder.types[rows[0]].dtype)
         self.memory.write(target, self._shaped(self._reshaped(joined, target.shape), target))
 
     def _padded(self, value: Var, count: int) -> Var:
         """``value`` with zeros appended along dim 0 up to a multiple of ``count``."""
         kind = self.builder.types[value]
-        missing = -_whole(kind.shape[0]) % count
+        missing = -whole(kind.shape[0]) % count
         if not missing:
             return value
-        shape = (_whole(kind.shape[0]) + missing, *kind.shape[1:])
+        shape = (whole(kind.shape[0]) + missing, *kind.shape[1:])
         pads = (0, 0) * (len(shape) - 1) + (0, missing)
         return self.builder.one("aten.constant_pad_nd.default", (value, pads, 0.0), shape, kind.dtype)
 
@@ -557,11 +573,6 @@ def _may_be_equal(a: tuple[Size, ...], b: tuple[Size, ...]) -> bool:
     """Whether shapes differ only in what the data decides."""
     pairs = zip(a, b, strict=False)
     return len(a) == len(b) and all(m == n or isinstance(m, Sym) or isinstance(n, Sym) for m, n in pairs)
-
-
-def _whole(size: Size) -> int:
-    assert isinstance(size, int)
-    return size
 
 
 def _count(kind: TensorType) -> int:

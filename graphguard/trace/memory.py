@@ -12,7 +12,7 @@ from graphguard.ir.graph import DType, Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Geometry, Ref
-from graphguard.trace.views import Recipe, count, dtype_of, row_major
+from graphguard.trace.views import Recipe, count, dtype_of, row_major, whole
 
 _BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
@@ -132,7 +132,7 @@ class Memory:
             raise TracingError("trace-error", "memory of a size that the data decides is read through other strides")
         flat = self._typed(self._flat(storage), geometry)
         offset, sizes, strides, _ = geometry
-        start = offset - self._start(storage, geometry)
+        start = whole(offset) - self._start(storage, geometry)
         order = row_major(geometry)
         total = self._builder.types[flat].shape[0]
         if order is None:
@@ -151,7 +151,7 @@ class Memory:
         flat = self._typed(self._flat(storage), geometry)
         shape, dtype = self._builder.types[flat].shape, dtype_of(geometry)
         offset, sizes, strides, _ = geometry
-        start = offset - self._start(storage, geometry)
+        start = whole(offset) - self._start(storage, geometry)
         order = row_major(geometry)
         if order is None:
             changed = self._builder.one(

@@ -55,9 +55,9 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 def gather_object(
     obj: Any,
     object_gather_list: list[Any] | None = None,
-    dst: int | None = None,
+    dst: int | None = None,  # noqa: ARG001  # PyTorch's signature
     group: Any = None,
-    group_dst: int | None = None,
+    group_dst: int | None = None,  # noqa: ARG001  # PyTorch's signature
 ) -> None:
     """Every rank's object, on the destination."""
     members = _members(group)
@@ -67,7 +67,11 @@ def gather_object(
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,  # noqa: ARG001  # PyTorch's signature
+    group_src: int | None = None,
 ) -> None:
     """The source's objects, on every rank."""
     members = _members(group)
@@ -93,11 +97,11 @@ def scatter_object_list(
 
 def send_object_list(
     object_list: list[Any],
-    dst: int | None = None,
+    dst: int | None = None,  # PyTorch's signature
     group: Any = None,
-    device: Any = None,
-    group_dst: int | None = None,
-    use_batch: bool = False,
+    device: Any = None,  # noqa: ARG001  # PyTorch's signature
+    group_dst: int | None = None,  # PyTorch's signature
+    use_batch: bool = False,  # noqa: ARG001  # PyTorch's signature
 ) -> None:
     """Contribute objects to one peer."""
     peer = _root(_members(group), dst, group_dst)
@@ -110,9 +114,9 @@ def recv_object_list(
     object_list: list[Any],
     src: int | None = None,
     group: Any = None,
-    device: Any = None,
+    device: Any = None,  # noqa: ARG001  # PyTorch's signature
     group_src: int | None = None,
-    use_batch: bool = False,
+    use_batch: bool = False,  # noqa: ARG001  # PyTorch's signature
 ) -> int:
     """The objects that one peer contributes."""
     peer = _root(_members(group), src, group_src)

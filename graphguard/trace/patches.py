@@ -36,12 +36,12 @@ def install() -> None:
     _data_parallel()
     _data_dependent()
     _scaling()
+    _factors()
     _device_meshes()
     _sharding_propagation()
     _modules()
     _compilers()
     _functions()
-    _device_checks()
     cuda.watch()
 
 
@@ -100,7 +100,7 @@ def _data_dependent() -> None:
 
     def all_to_all_single(
         output: Any,
-        input: Any,
+        input: Any,  # noqa: A002  # PyTorch's name for it
         output_split_sizes: Any = None,
         input_split_sizes: Any = None,
         group: Any = None,
@@ -124,6 +124,18 @@ def _data_dependent() -> None:
     wrapped = functools.wraps(original_exchange)(all_to_all_single)
     c10d.all_to_all_single = dist.all_to_all_single = wrapped
     torch.Tensor.numpy = functools.wraps(original_numpy)(numpy)
+
+
+def _factors() -> None:
+    original = dist._make_nccl_premul_sum  # noqa: SLF001
+
+    def make(factor: Any) -> Any:
+        recorder = state.current_recorder()
+        if recorder is not None:
+            recorder.factors.add(float(factor))
+        return original(factor)
+
+    dist._make_nccl_premul_sum = make  # noqa: SLF001
 
 
 def _scaling() -> None:
@@ -294,18 +306,3 @@ def _functions() -> None:
     nn.functional.scaled_dot_product_attention = sdpa
     nn.functional.dropout = dropout
     torch.autograd.Function.apply = classmethod(functools.wraps(original_apply)(apply))
-
-
-def _device_checks() -> None:
-    """Where a tensor lives means nothing in the graph, so tensors on different devices may meet."""
-    original = FakeTensor._find_common_device  # noqa: SLF001
-
-    def find_common_device(func: Any, flat_args: Any) -> Any:
-        try:
-            return original(func, flat_args)
-        except RuntimeError:
-            if state.current_recorder() is None:
-                raise
-            return next(arg.device for arg in flat_args if isinstance(arg, FakeTensor)), False
-
-    FakeTensor._find_common_device = staticmethod(find_common_device)  # noqa: SLF001

@@ -20,7 +20,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import DType, Size, Sym
-from graphguard.trace.collectives import calls_of
+from graphguard.trace import state
+from graphguard.trace.collectives import PREMULTIPLIED, REDUCE_OPS, calls_of
 from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
 from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
@@ -68,6 +69,7 @@ class Recorder(TorchDispatchMode):
         self.assumed: set[str] = set()
         self.paused = 0
         self.symbols: dict[str, Ref] = {}
+        self.factors: set[float] = set()
         self._stop = stop
         self._forward: dict[int, tuple[int, str]] = {}
         self._storages: dict[int, int] = {}
@@ -447,12 +449,22 @@ def _script_object(value: Any) -> Members | Opaque:
     if name.endswith(".ProcessGroup"):
         return Members(tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(value))))
     if name.endswith(".ReduceOp"):
-        return Opaque(str(value.op()))
+        number = int(value.op())
+        return Opaque(f"premul_sum:{_factor()}" if number == PREMULTIPLIED else REDUCE_OPS[number])
     return Opaque(name)
 
 
 def _with_group(value: Any) -> Any:
     return _script_object(value) if isinstance(value, torch._C.ScriptObject) else value  # noqa: SLF001
+
+
+def _factor() -> float:
+    """The factor of a pre-multiplied sum, which the boxed operator does not tell: the only one that the program ever made."""
+    recorder = state.current_recorder()
+    factors = set() if recorder is None else recorder.factors
+    if len(factors) != 1:
+        raise TracingError("unsupported-operator", "sums with several different pre-multiplied factors are not traced")
+    return next(iter(factors))
 
 
 def _needs_values(func: Any) -> bool:

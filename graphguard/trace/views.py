@@ -107,14 +107,14 @@ def row_major(geometry: Geometry) -> tuple[int, ...] | None:
         return tuple(range(len(sizes))) if _is_contiguous(sizes, strides) else None
     if 0 in sizes:
         return tuple(range(len(sizes)))
-    order = sorted(range(len(sizes)), key=lambda d: (sizes[d] != 1, -_whole(strides[d]), d))
+    order = sorted(range(len(sizes)), key=lambda d: (sizes[d] != 1, -whole(strides[d]), d))
     expected = 1
     for d in reversed(order):
         if sizes[d] == 1:
             continue
         if strides[d] != expected:
             return None
-        expected *= _whole(sizes[d])
+        expected *= whole(sizes[d])
     placed = [d for d in order if sizes[d] != 1]
     if placed == sorted(placed):
         return tuple(range(len(sizes)))
@@ -126,14 +126,15 @@ def _is_contiguous(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> bool:
     inner = [n for n in sizes[1:] if not isinstance(n, int)]
     if inner:
         return True
-    return strides == tuple(0 if sizes[d] == 1 else prod(_whole(n) for n in sizes[d + 1 :]) for d in range(len(sizes)))
+    return strides == tuple(0 if sizes[d] == 1 else prod(whole(n) for n in sizes[d + 1 :]) for d in range(len(sizes)))
 
 
-def _whole(size: Size) -> int:
+def whole(size: Size) -> int:
+    """An extent that the caller knows to be a number."""
     assert isinstance(size, int)
     return size
 
 
 def count(geometry: Geometry) -> int:
     """Number of elements."""
-    return prod(_whole(n) for n in geometry[1])
+    return prod(whole(n) for n in geometry[1])

@@ -75,7 +75,7 @@ class World:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def init_process_group(self, backend: Any = None, *args: Any, **kwargs: Any) -> None:
+    def init_process_group(self, backend: Any = None, *_: Any, **kwargs: Any) -> None:
         """What the program's own call does: the group exists already; only a second call is one too many, as in PyTorch."""
         world_size = kwargs.get("world_size", -1)
         if world_size not in (-1, None, self.size):
@@ -89,7 +89,7 @@ class World:
         self._joined = True
 
     def _begin(self) -> None:
-        original = c10d.init_process_group.__wrapped__  # type: ignore[attr-defined]
+        original = c10d.init_process_group.__wrapped__
         with _disable_current_modes():
             original("fake", rank=self.rank, world_size=self.size, store=FakeStore())
 

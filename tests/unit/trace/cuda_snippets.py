@@ -183,12 +183,6 @@ def clipping(device):
     return weight.grad
 
 
-@snippet
-def buffers_on_the_host(device):
-    table = torch.arange(4)
-    return torch.ones(4, device=device) * table
-
-
 # What only a GPU program says, with nothing on the CPU to compare with: it must run.
 ONLY_CUDA: dict[str, Callable[[], Any]] = {
     "set_device": lambda: torch.cuda.set_device(0) or True,

@@ -90,3 +90,28 @@ def test_permute_sends_to_the_named_rank() -> None:
     x = torch.ones(8, 4)
     graphs = record_ranks(lambda leaf: functional_permute(leaf * dist.get_rank()), [x], {"w": W})
     assert [found["out[0]"][0].item() for found in run_ranks(graphs, {"in0": x})] == [4, 1, 2, 3]
+
+
+def test_a_premultiplied_sum_keeps_its_factor() -> None:
+    from programs import record_ranks, run_ranks
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        dist.all_reduce(y, op=dist._make_nccl_premul_sum(0.25))
+        return y
+
+    graphs = record_ranks(program, [torch.ones(3)], {"w": 2})
+    assert torch.equal(run_ranks(graphs, {"in0": torch.ones(3)})[0]["out[0]"], torch.full((3,), 0.5))
+
+
+def test_a_reduction_without_a_meaning_here_is_said() -> None:
+    from programs import record
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = (x > 0).int()
+        dist.all_reduce(y, op=dist.ReduceOp.BOR)
+        return y
+
+    (trouble,) = record(program, [torch.ones(3)], 0, {"w": 2}).troubles
+    assert (trouble.rule, "bor" in trouble.message) == ("unsupported-operator", True)
+    assert trouble.span is not None

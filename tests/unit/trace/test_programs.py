@@ -285,3 +285,57 @@ def test_accumulated_gradients() -> None:
     _, grads = expected()
     found = run_ranks(graphs, numbers())[0]
     assert all(close(found[f"grad({name})"], grad) for name, grad in grads.items())
+
+
+@pytest.mark.parametrize("kind", ["1F1B", "GPipe"])
+def test_pipeline(kind: str) -> None:
+    from programs import record_ranks
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+    class Stage(nn.Module):
+        def __init__(self, weight: torch.Tensor) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(weight.detach())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x @ self.weight)
+
+    def loss(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (out - target).pow(2).mean()
+
+    def program(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rank = dist.get_rank()
+        module = Stage(first if rank == 0 else second)
+        stage = PipelineStage(module, rank, 2, torch.device("cpu"))
+        schedule = (Schedule1F1B if kind == "1F1B" else ScheduleGPipe)(stage, n_microbatches=4, loss_fn=loss)
+        if rank == 0:
+            schedule.step(x)
+            return (module.weight.grad,)
+        out = schedule.step(target=x * 2, losses=[])
+        return module.weight.grad, out
+
+    generator = torch.Generator().manual_seed(0)
+    x, first, second = (torch.randn(n, 4, generator=generator) for n in (8, 4, 4))
+    graphs = record_ranks(program, [x, first, second], {"pp": 2})
+    found = run_ranks(graphs, {"in0": x, "in1": first, "in2": second})
+    first, second = first.requires_grad_(), second.requires_grad_()
+    out = torch.relu(torch.relu(x @ first) @ second)
+    (sum(loss(o, t) for o, t in zip(out.chunk(4), (x * 2).chunk(4), strict=True)) / 4).backward()
+    assert close(found[1]["out[1]"], out)
+    assert close(found[0]["out[0]"], first.grad)
+    assert close(found[1]["out[0]"], second.grad)
+
+
+def test_gradients_of_parameters_from_outside() -> None:
+    from programs import record, run
+
+    weight = nn.Parameter(torch.ones(3))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        (x * weight).pow(2).sum().backward()
+        grad, weight.grad = weight.grad, None
+        return grad
+
+    trace = record(program, [torch.arange(3.0)])
+    assert trace.graph is not None
+    assert torch.equal(run(trace.graph, {"in0": torch.arange(3.0)})["out[0]"], program(torch.arange(3.0)))

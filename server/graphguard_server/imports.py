@@ -10,18 +10,19 @@ from typing import Final
 
 import networkx as nx
 
+from graphguard_server.source import parsed, statements
+
 LIMIT: Final = 5000
 
 
 @functools.lru_cache(maxsize=1024)
 def imported_names(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...] | None:
     """Every import of a text as (dots, module, names), nested ones included; None where it does not parse."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(text)
+    if tree is None:
         return None
     found: list[tuple[int, str, tuple[str, ...]]] = []
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             found.extend((0, alias.name, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphguard.ir.spans import Span
+from graphguard_server.source import parsed, python_lines, statements
 
 _REPLICATED = re.compile(r"^(?P<name>.+)@0( = (?P=name)@\d+)*$")
 
@@ -33,18 +34,19 @@ def pin(path: str, text: str, check: str, relations: Mapping[str, str]) -> Pin |
     if last is None:
         return None
     line, column = _end(last)
-    characters = len(text.split("\n")[line - 1].encode()[:column].decode()) + 1
+    characters = len(python_lines(text)[line - 1].encode()[:column].decode()) + 1
     place = Span(path, line, characters, line, characters)
     return Pin(place, ', out_relations="replicate"', 'Pin the output relation: out_relations="replicate"')
 
 
 def _refinement(text: str, check: str) -> ast.Call | None:
     """The call of `Refinement` in a check's body."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parsed(text)
+    if tree is None:
         return None
-    function = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == check), None)
+    function = next(
+        (node for node in statements(tree) if isinstance(node, ast.FunctionDef) and node.name == check), None
+    )
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function is not None else []
     return next((call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "Refinement"), None)
 

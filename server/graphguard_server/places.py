@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from graphguard.ir.spans import Span
+from graphguard_server.source import parsed, python_lines, statements
 
 Point: TypeAlias = tuple[int, int]
 
@@ -46,21 +47,22 @@ def places_at(places: Sequence[Place], path: str, text: str, point: Point) -> li
 
 def attribute_at(text: str, point: Point) -> str:
     """The attribute under a point without `self`, such as `up.weight`; empty elsewhere."""
-    for scope in _scopes(text):
-        for name, (start, end) in scope.names:
-            if start <= point <= end and name.startswith("self."):
-                return name.removeprefix("self.")
+    scope = _scope_at(text, point)
+    for name, (start, end) in scope.names if scope is not None else ():
+        if start <= point <= end and name.startswith("self."):
+            return name.removeprefix("self.")
     return ""
 
 
+@functools.lru_cache(maxsize=16)
 def bounds_of_assigned(text: str) -> dict[tuple[Point, Point], tuple[str, Point]]:
     """For every assigned expression of a text its bounds, with the name it is bound to and where that name ends."""
-    found: dict[tuple[Point, Point], tuple[str, Point]] = {}
-    for function in _scopes(text):
-        for binding in function.bindings:
-            if binding.named is not None:
-                found[binding.value] = (binding.name, binding.named)
-    return found
+    tree = parsed(text)
+    if tree is None:
+        return {}
+    lines = python_lines(text)
+    bindings = (binding for node in statements(tree) for binding in _bindings(node, lines))
+    return {binding.value: (binding.name, binding.named) for binding in bindings if binding.named is not None}
 
 
 def _bounds(span: Span) -> tuple[Point, Point]:
@@ -95,17 +97,15 @@ class _Binding:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    bounds: tuple[Point, Point]
     bindings: tuple[_Binding, ...]
     names: tuple[tuple[str, tuple[Point, Point]], ...]
 
 
 def _of_name(text: str, point: Point, places: Sequence[Place]) -> Iterator[tuple[Point, Point]]:
     """Ranges of the values that the name at the point stands for, the nearest before it first."""
-    scopes = [scope for scope in _scopes(text) if scope.bounds[0] <= point <= scope.bounds[1]]
-    if not scopes:
+    scope = _scope_at(text, point)
+    if scope is None:
         return
-    scope = max(scopes, key=lambda each: each.bounds[0])
     name = next((name for name, (start, end) in scope.names if start <= point <= end), None)
     if name is None:
         return
@@ -130,18 +130,26 @@ def _within(value: tuple[Point, Point], known: set[tuple[Point, Point]]) -> Iter
 
 
 @functools.lru_cache(maxsize=64)
-def _scopes(text: str) -> tuple[_Scope, ...]:
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+def _functions(text: str) -> tuple[tuple[tuple[Point, Point], ast.AST], ...]:
+    """The functions of a text with their bounds."""
+    tree = parsed(text)
+    if tree is None:
         return ()
-    lines = text.split("\n")
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return tuple(_scope(node, lines) for node in (tree, *functions))
+    lines = python_lines(text)
+    functions = [node for node in statements(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return tuple((_place(node, lines), node) for node in functions)
 
 
-def _scope(node: ast.AST, lines: list[str]) -> _Scope:
-    whole = ((0, 0), (len(lines), 0)) if isinstance(node, ast.Module) else _place(node, lines)
+def _scope_at(text: str, point: Point) -> _Scope | None:
+    """The names and bindings of the innermost function around a point; only that one is looked into."""
+    around = [(bounds, node) for bounds, node in _functions(text) if bounds[0] <= point <= bounds[1]]
+    if around:
+        return _scope(max(around, key=lambda each: each[0][0])[1], python_lines(text))
+    tree = parsed(text)
+    return None if tree is None else _scope(tree, python_lines(text))
+
+
+def _scope(node: ast.AST, lines: Sequence[str]) -> _Scope:
     bindings: list[_Binding] = []
     names: list[tuple[str, tuple[Point, Point]]] = []
     for inner in ast.walk(node):
@@ -150,10 +158,10 @@ def _scope(node: ast.AST, lines: list[str]) -> _Scope:
         if dotted:
             names.append((dotted, _place(inner, lines)))
     narrowest = sorted(names, key=lambda each: (each[1][1][0] - each[1][0][0], each[1][1][1] - each[1][0][1]))
-    return _Scope(whole, tuple(bindings), tuple(narrowest))
+    return _Scope(tuple(bindings), tuple(narrowest))
 
 
-def _bindings(node: ast.AST, lines: list[str]) -> Iterator[_Binding]:
+def _bindings(node: ast.AST, lines: Sequence[str]) -> Iterator[_Binding]:
     targets: list[ast.expr] = []
     value: ast.expr | None = None
     if isinstance(node, ast.Assign):
@@ -195,7 +203,7 @@ def _dotted(node: ast.AST) -> str:
     return ""
 
 
-def _place(node: ast.AST, lines: list[str]) -> tuple[Point, Point]:
+def _place(node: ast.AST, lines: Sequence[str]) -> tuple[Point, Point]:
     """Bounds in characters; ``ast`` counts columns in bytes of UTF-8."""
     line, end_line = getattr(node, "lineno", 1) - 1, (getattr(node, "end_lineno", None) or 1) - 1
     start = _characters(lines[line], getattr(node, "col_offset", 0))

@@ -23,7 +23,7 @@ from graphguard_server.execution import Execution
 from graphguard_server.processes import Process
 from graphguard_server.projects import Project
 from graphguard_server.scheduler import Pauses, Scheduler
-from graphguard_server.shifts import meaning
+from graphguard_server.source import meaning
 
 log = logging.getLogger(__name__)
 

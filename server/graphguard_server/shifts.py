@@ -1,16 +1,14 @@
 """Where a place of an older text is in a newer one.
 
-Results are computed on a snapshot.  When the text changes only in comments or layout, every token keeps its meaning and places follow the
-tokens exactly; after any other edit places follow the unchanged lines, and the results are marked stale.
+Results are computed on a snapshot.  When the text changes only in comments or layout, places follow their tokens exactly; after any other edit
+they follow the unchanged lines, and the results are marked stale.  Both look only at what changed, for this happens at every keystroke.
 """
 
 from __future__ import annotations
 
-import ast
 import bisect
 import difflib
 import functools
-import hashlib
 import io
 import tokenize
 from collections.abc import Callable
@@ -18,9 +16,14 @@ from typing import Final, TypeAlias
 
 from graphguard.ir.spans import Span
 from graphguard_server.positions import split_lines
+from graphguard_server.source import first_line, meaning, parsed, python_lines, segment
 
-Move: TypeAlias = Callable[[int, int], tuple[int, int]]
+Point: TypeAlias = tuple[int, int]
+Move: TypeAlias = Callable[[int, int], Point]
+Token: TypeAlias = tuple[str, Point, Point]
+Block: TypeAlias = tuple[str, int, int, int, int]
 
+COMPARED_LINES: Final = 300
 _SKIPPED: Final = frozenset(
     {
         tokenize.COMMENT,
@@ -32,44 +35,6 @@ _SKIPPED: Final = frozenset(
         tokenize.ENCODING,
     }
 )
-_PRAGMA: Final = "# graphguard:"
-
-
-@functools.lru_cache(maxsize=512)
-def meaning(text: str) -> str | None:
-    """A digest of what a Python text means: comments and layout left out, our own pragmas kept; None where it does not parse."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    pragmas = "\n".join(line.partition(_PRAGMA)[2] + f"@{number}" for number, line in _pragmas(text))
-    return hashlib.sha256((ast.dump(tree) + pragmas).encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def _pragmas(text: str) -> list[tuple[int, str]]:
-    """Lines that hold a pragma, numbered among the lines that hold code, so that comments elsewhere do not matter."""
-    if _PRAGMA not in text:
-        return []
-    found = []
-    number = 0
-    for line in split_lines(text):
-        stripped = line.strip()
-        if _PRAGMA in line:
-            found.append((number, stripped))
-        if stripped and not stripped.startswith("#"):
-            number += 1
-    return found
-
-
-def shift(old: str, new: str) -> Move:
-    """The map from lines and columns (from 0) of ``old`` to those of ``new``."""
-    if old == new:
-        return lambda line, column: (line, column)
-    if meaning(old) is not None and meaning(old) == meaning(new):
-        by_tokens = _by_tokens(old, new)
-        if by_tokens is not None:
-            return by_tokens
-    return _by_lines(old, new)
 
 
 def moved(span: Span, move: Move) -> Span:
@@ -84,12 +49,51 @@ def moved(span: Span, move: Move) -> Span:
 
 
 @functools.lru_cache(maxsize=64)
-def _tokens(text: str) -> tuple[tuple[str, tuple[int, int], tuple[int, int]], ...]:
-    return tuple(
-        (token.string, (token.start[0] - 1, token.start[1]), (token.end[0] - 1, token.end[1]))
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type not in _SKIPPED
-    )
+def shift(old: str, new: str) -> Move:
+    """The map from lines and columns (from 0) of ``old`` to those of ``new``."""
+    if old == new:
+        return lambda line, column: (line, column)
+    if meaning(old) is not None and meaning(old) == meaning(new):
+        by_tokens = _by_statements(old, new)
+        if by_tokens is not None:
+            return by_tokens
+    return _by_lines(old, new)
+
+
+def _by_statements(old: str, new: str) -> Move | None:
+    """Statement by statement of the module: those that look the same move as they are, in the others every token is followed."""
+    before, after = parsed(old), parsed(new)
+    if before is None or after is None or len(before.body) != len(after.body):
+        return None
+    old_lines, new_lines = python_lines(old), python_lines(new)
+    starts: list[Point] = []
+    moves: list[Move] = []
+    for mine, other in zip(before.body, after.body, strict=True):
+        top, goal = first_line(mine) - 1, first_line(other) - 1
+        source, target = segment(mine, old_lines), segment(other, new_lines)
+        inner = _same if source == target else _by_tokens(source, target)
+        if inner is None:
+            return None
+        starts.append((top, 0))
+        moves.append(_offset(inner, top, goal))
+
+    def move(line: int, column: int) -> Point:
+        index = bisect.bisect_right(starts, (line, column)) - 1
+        return moves[index](line, column) if index >= 0 else (line, column)
+
+    return move
+
+
+def _same(line: int, column: int) -> Point:
+    return line, column
+
+
+def _offset(inner: Move, top: int, goal: int) -> Move:
+    def move(line: int, column: int) -> Point:
+        found, at = inner(line - top, column)
+        return found + goal, at
+
+    return move
 
 
 def _by_tokens(old: str, new: str) -> Move | None:
@@ -98,19 +102,18 @@ def _by_tokens(old: str, new: str) -> Move | None:
     except (tokenize.TokenError, SyntaxError):
         return None
     if [token[0] for token in before] != [token[0] for token in after]:
-        return None
+        return _by_lines(old, new)
     starts = [token[1] for token in before]
 
-    def move(line: int, column: int) -> tuple[int, int]:
+    def move(line: int, column: int) -> Point:
         index = bisect.bisect_right(starts, (line, column)) - 1
         if index < 0:
             return (line, column)
         _, start, end = before[index]
         _, new_start, new_end = after[index]
         if (line, column) >= end:
-            return (
-                new_end if (line, column) == end else (new_end[0] + line - end[0], new_end[1] + max(column - end[1], 0))
-            )
+            beyond = max(column - end[1], 0) if line == end[0] else column
+            return (new_end[0] + line - end[0], new_end[1] + beyond if line == end[0] else beyond)
         if line == start[0]:
             return (new_start[0], new_start[1] + column - start[1])
         return (new_start[0] + line - start[0], column)
@@ -118,15 +121,20 @@ def _by_tokens(old: str, new: str) -> Move | None:
     return move
 
 
+def _tokens(text: str) -> list[Token]:
+    return [
+        (token.string, (token.start[0] - 1, token.start[1]), (token.end[0] - 1, token.end[1]))
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in _SKIPPED
+    ]
+
+
 def _by_lines(old: str, new: str) -> Move:
     before, after = split_lines(old), split_lines(new)
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False) if _small(before, after) else None
-    blocks = _blocks(before, after) if matcher is None else matcher.get_opcodes()
+    blocks = _blocks(before, after)
     starts = [block[1] for block in blocks]
 
-    def move(line: int, column: int) -> tuple[int, int]:
-        if not blocks:
-            return (line, column)
+    def move(line: int, column: int) -> Point:
         tag, first, last, new_first, new_last = blocks[max(bisect.bisect_right(starts, line) - 1, 0)]
         if tag == "equal" or last - first == new_last - new_first:
             goal = new_first + line - first
@@ -140,21 +148,17 @@ def _by_lines(old: str, new: str) -> Move:
     return move
 
 
-def _small(before: tuple[str, ...], after: tuple[str, ...]) -> bool:
-    """Whether a full comparison takes at most a few milliseconds: only then is it done while the user types."""
-    return len(before) + len(after) < 1200
-
-
-def _blocks(before: tuple[str, ...], after: tuple[str, ...]) -> list[tuple[str, int, int, int, int]]:
-    """One changed block between a common beginning and a common end."""
+def _blocks(before: tuple[str, ...], after: tuple[str, ...]) -> list[Block]:
+    """What is equal and what changed: a common beginning, a common end, and between them a comparison where that is quick."""
     shared = min(len(before), len(after))
     head = next((i for i in range(shared) if before[i] != after[i]), shared)
     tail = next((i for i in range(shared - head) if before[-1 - i] != after[-1 - i]), shared - head)
-    return [
-        ("equal", 0, head, 0, head),
-        ("replace", head, len(before) - tail, head, len(after) - tail),
-        ("equal", len(before) - tail, len(before), len(after) - tail, len(after)),
-    ]
+    last, new_last = len(before) - tail, len(after) - tail
+    middle: list[Block] = [("replace", head, last, head, new_last)]
+    if last - head + new_last - head <= COMPARED_LINES:
+        matcher = difflib.SequenceMatcher(None, before[head:last], after[head:new_last], autojunk=False)
+        middle = [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in matcher.get_opcodes()]
+    return [("equal", 0, head, 0, head), *middle, ("equal", last, len(before), new_last, len(after))]
 
 
 def _column(before: str, after: str, column: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from graphguard_server.shifts import meaning, moved, shift
+from graphguard_server.shifts import moved, shift
+from graphguard_server.source import meaning
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -63,8 +63,11 @@ class _Domain:
         free: set[int] = set()
         low: list[int | None] = [None] * count
         high: list[int | None] = [None] * count
+        crossed: list[tuple[list[tuple[int, int]], int, int]] = []
         for part in parts:
-            _reach(part, sizes, low, high, free)
+            _reach(part, sizes, low, high, free, crossed)
+        for steps, top, offset in crossed:
+            _reach_crossed(steps, top, offset, sizes, low, high)
         for digit in range(count):
             below = low[digit]
             above = high[digit]
@@ -113,8 +116,15 @@ def _turn(parts: list[Part], sizes: list[int]) -> set[int]:
     return flipped
 
 
-def _reach(part: Part, sizes: list[int], low: list[int | None], high: list[int | None], free: set[int]) -> None:
-    """Narrow the reach of the part's digits to where the part exists; only a proper mixed radix can be extended."""
+def _reach(
+    part: Part,
+    sizes: list[int],
+    low: list[int | None],
+    high: list[int | None],
+    free: set[int],
+    crossed: list[tuple[list[tuple[int, int]], int, int]] | None = None,
+) -> None:
+    """Narrow the reach of the part's digits to where the part exists; axes whose digits overlap are left for ``crossed``."""
     by_axis: dict[int, list[tuple[int, int]]] = {}
     for axis, digit, stride in part.expressions:
         by_axis.setdefault(axis, []).append((stride, digit))
@@ -125,15 +135,41 @@ def _reach(part: Part, sizes: list[int], low: list[int | None], high: list[int |
             continue
         if len(steps) > 1:
             steps.sort(reverse=True)
-        for digit, below, above in _radix(steps, top, part.offsets[axis], sizes) or [
-            (digit, 0, 0) for _, digit in steps
-        ]:
-            old = low[digit]
-            if old is None or below < old:
-                low[digit] = below
-            old = high[digit]
-            if old is None or above < old:
-                high[digit] = above
+        found = _radix(steps, top, part.offsets[axis], sizes)
+        if found is None and crossed is not None:
+            crossed.append((steps, top, part.offsets[axis]))
+            continue
+        for digit, below, above in found or [(digit, 0, 0) for _, digit in steps]:
+            _narrow(digit, below, above, low, high)
+
+
+def _narrow(digit: int, below: int, above: int, low: list[int | None], high: list[int | None]) -> None:
+    old = low[digit]
+    if old is None or below < old:
+        low[digit] = below
+    old = high[digit]
+    if old is None or above < old:
+        high[digit] = above
+
+
+def _reach_crossed(
+    steps: list[tuple[int, int]],
+    top: int,
+    offset: int,
+    sizes: list[int],
+    low: list[int | None],
+    high: list[int | None],
+) -> None:
+    """Digits that overlap on an axis, as in a convolution: one may be extended where other factors hold all others."""
+    movable = [(stride, digit) for stride, digit in steps if (low[digit], high[digit]) != (0, 0)]
+    if len(movable) != 1 or any(stride <= 0 for stride, _ in steps):
+        movable = []
+    slack = top - 1 - offset - sum(stride * (sizes[digit] - 1) for stride, digit in steps)
+    for stride, digit in steps:
+        if (stride, digit) in movable and slack >= 0:
+            _narrow(digit, offset // stride, slack // stride, low, high)
+        else:
+            _narrow(digit, 0, 0, low, high)
 
 
 def reach(parts: list[Part], sizes: list[int], digit: int) -> tuple[int, int] | None:

@@ -75,7 +75,10 @@ def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]
             for window in windows:
                 del found[kernel, offsets, dims, window]
             for window, coefficient in _stepped(windows).items():
-                found[kernel, offsets, dims, window] = coefficient
+                factor, ref = 1, (kernel, offsets, dims, window)
+                if len(window) > 1 and window not in windows:  # joined windows may let digits merge
+                    factor, ref = multiply(universe, [(ref, 1)], extents)
+                found[ref] = found.get(ref, 0) + coefficient * factor
     if masked:
         for ref, coefficient in list(found.items()):
             for axis, bounds in mask_axes(ref[0]):

@@ -23,10 +23,10 @@ def recorded_checks(files: list[Path]) -> Iterator[tuple[str, Capture]]:
 
 
 def recorded_corpus() -> Iterator[tuple[str, Capture]]:
-    """Every repaired program and control of the corpus."""
+    """Every program of the corpus, named after its case and variant (``buggy`` or ``fixed``)."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, RECORDER, folder], check=True, timeout=600, stdout=subprocess.DEVNULL)
-        yield from ((name, capture) for name, capture in _read(Path(folder)) if name.endswith("fixed"))
+        yield from _read(Path(folder))
 
 
 def _read(folder: Path) -> Iterator[tuple[str, Capture]]:

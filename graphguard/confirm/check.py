@@ -12,8 +12,10 @@ import torch
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.confirm.counterexample import minimised
 from graphguard.confirm.draws import DRAWS, elements_of
+from graphguard.confirm.elements import UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
-from graphguard.confirm.operators import UnrunnableError, cost_of
+from graphguard.confirm.operators import cost_of
+from graphguard.confirm.opinion import second_opinion
 from graphguard.confirm.promises import Comparison
 from graphguard.confirm.replay import OutOfTimeError
 from graphguard.confirm.shrink import shrunk
@@ -34,6 +36,10 @@ def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: fl
     """
     started = time.monotonic()
     found = _run(capture, promises, seconds, _described)
+    if found.status == "not-run" and capture.spec is not None:
+        words = {"equal": "agree", "differs": "differ"}.get(second_opinion(capture).status)
+        said = f"; over finite fields the programs {words}" if words else ""
+        found = replace(found, reason=found.reason + said)
     return replace(found, seconds=time.monotonic() - started)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from graphguard.confirm.confirmation import Counterexample
 from graphguard.confirm.draws import Draw, Style
-from graphguard.confirm.operators import UnrunnableError
+from graphguard.confirm.elements import UnrunnableError
 from graphguard.confirm.promises import Comparison
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Capture, Leaf

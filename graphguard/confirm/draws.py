@@ -9,8 +9,7 @@ from typing import Final, Literal
 
 import torch
 
-from graphguard.confirm.elements import DTYPES, FLOATS, NARROW, extents, rounded, stored
-from graphguard.confirm.operators import UnrunnableError
+from graphguard.confirm.elements import DTYPES, FLOATS, NARROW, UnrunnableError, extents, rounded, stored
 from graphguard.confirm.replay import constant_value
 from graphguard.ir import Capture, Graph, Leaf, Node, Var
 

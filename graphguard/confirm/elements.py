@@ -47,6 +47,10 @@ FLOATS: Final = frozenset(_PRECISION)
 NARROW: Final = FLOATS - {"float64", "float32"}
 
 
+class UnrunnableError(Exception):
+    """Something that numbers cannot follow; the message says what and why."""
+
+
 def stored(name: str) -> torch.dtype:
     """The type in which elements declared as ``name`` are held; raises ``KeyError`` for a type that numbers do not have."""
     dtype = DTYPES[name]
@@ -68,8 +72,8 @@ def rounded(value: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def extents(kind: TensorType) -> tuple[int, ...]:
-    """The shape where every size is a number; raises ``ValueError`` otherwise."""
+    """The shape where every size is a number; raises :class:`UnrunnableError` otherwise."""
     sizes = tuple(size for size in kind.shape if isinstance(size, int))
     if len(sizes) != len(kind.shape):
-        raise ValueError("a size is only known when the program runs")
+        raise UnrunnableError("a size is only known when the program runs")
     return sizes

@@ -10,17 +10,12 @@ from typing import Any, Final
 
 import torch
 
-from graphguard.confirm.elements import DTYPES, FLOATS, narrows, rounded, stored
+from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, narrows, rounded, stored
 from graphguard.confirm.kernels import OURS, REFERENCE
 from graphguard.confirm.randomness import KERNELS as DRAWN
 from graphguard.confirm.randomness import generator_of
 from graphguard.ir import DType, Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
-
-
-class UnrunnableError(Exception):
-    """A call that numbers cannot follow; the message names the operator and the reason."""
-
 
 # Torch's own operators that do more than compute: a capture is data and may come from anywhere.
 _REFUSED: Final = frozenset({"from_file", "_print", "set_data", "save", "load"})

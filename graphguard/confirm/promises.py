@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from graphguard.confirm.elements import extents
-from graphguard.confirm.operators import UnrunnableError
+from graphguard.confirm.elements import UnrunnableError, extents
 from graphguard.confirm.replay import Values, reduction, run_ranks
 from graphguard.ir import Capture, Graph, Node, Placement, Promise
 from graphguard.ir.capture import Like

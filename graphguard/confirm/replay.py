@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from graphguard.confirm.elements import DTYPES, FLOATS, extents, rounded, stored
-from graphguard.confirm.operators import UnrunnableError, argument, call
+from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, extents, rounded, stored
+from graphguard.confirm.operators import argument, call
 from graphguard.ir import Constant, Graph, Node, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 

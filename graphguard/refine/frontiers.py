@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import combinations
 
 from graphguard.ir import Capture, Graph, Var
+from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.lookup import Lookup
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location
 
@@ -30,7 +31,8 @@ def implementation_frontier(lookup: Lookup, outputs: dict[int, list[Var]]) -> tu
     for rank, wanted in outputs.items():
         graph = lookup.capture.ranks[rank]
         found += _frontier(graph, rank, wanted, lambda var, rank=rank: lookup.on_relation(rank, var))  # type: ignore[misc]
-    return tuple(sorted(found))
+    local = [place for place in found if lookup.capture.ranks[place.graph].nodes[place.node].op not in COLLECTIVES]
+    return tuple(sorted(local or found))  # what a collective gives is off where any member's operand is
 
 
 def _frontier(

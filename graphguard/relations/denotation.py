@@ -185,10 +185,11 @@ class Denotation:
     ) -> Array:
         out: Array = np.ones(())
         nothing = np.zeros((), dtype=bool)
-        for (factor, *_), (power, part) in zip(kernel.factors, parts, strict=True):
-            if factor.truth and power == 1:
-                nothing = nothing | (part == 0)
-            out = out * (part if power == 1 else np.power(part, float(power)))
+        with np.errstate(invalid="ignore"):  # minus infinity times a mask that is 0 is 0
+            for (factor, *_), (power, part) in zip(kernel.factors, parts, strict=True):
+                if factor.truth and power == 1:
+                    nothing = nothing | (part == 0)
+                out = out * (part if power == 1 else np.power(part, float(power)))
         out = np.where(nothing, 0.0, out)
         return np.broadcast_to(out, full).sum(axis=axes) if axes else out
 

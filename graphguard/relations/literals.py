@@ -36,6 +36,9 @@ def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
             terms = read(universe, data)
             if terms is not None:
                 return single(shape, kind, terms)
+        held = _held(universe, np.ascontiguousarray(elements))
+        if held is not None:
+            return single(shape, kind, ((1, held),))
         pieces = _pieces(universe, data)
         if pieces is not None:
             return NormalValue(shape, kind, pieces)
@@ -128,15 +131,20 @@ def _pieces(universe: Universe, data: np.ndarray) -> list[Piece] | None:
     return merged([(box, _number(universe, value, extents_of(box))) for box, value in boxes])
 
 
-def _table(universe: Universe, elements: np.ndarray, kind: Kind) -> Ref:
-    """A window onto a table that was seen before and holds these elements, or a table of its own."""
-    data = np.ascontiguousarray(elements)
-    name = f"literal:{hashlib.blake2b(data.tobytes(), digest_size=12).hexdigest()}:{data.dtype.str}"
+def _held(universe: Universe, data: np.ndarray) -> Ref | None:
+    """A window onto a table that was seen before and holds these elements: a rank's part of a table of the specification."""
     for table, held in universe.tables:
         found = _window(table.shape, held, data)
         if found is not None:
             dims = tuple(joined([(axis, 1, size)]) for axis, size in enumerate(data.shape))
             return (table, found, dims, ())
+    return None
+
+
+def _table(universe: Universe, elements: np.ndarray, kind: Kind) -> Ref:
+    """A table of its own."""
+    data = np.ascontiguousarray(elements)
+    name = f"literal:{hashlib.blake2b(data.tobytes(), digest_size=12).hexdigest()}:{data.dtype.str}"
     kernel = universe.leaf(name, data.shape, kind)
     kernel.kind = "literal"
     universe.tables.append((kernel, data))

@@ -1,0 +1,225 @@
+"""What must become equal becomes equal, and what differs does not."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from benchmarks.trust.fuzz import fuzz, report
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.denotation import Denotation
+from graphguard.relations.kernels import Exhausted, Universe
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.values import NormalValue, equal
+
+
+@pytest.fixture
+def a() -> NormalForm:
+    return NormalForm()
+
+
+def same(a: NormalForm, x: NormalValue, y: NormalValue) -> bool:
+    return equal(a.universe, x, y)
+
+
+def linear(a: NormalForm, x: NormalValue, w: NormalValue) -> NormalValue:
+    return a.contract([(x, "bi"), (w, "oi")], "bo")
+
+
+def total(a: NormalForm, values: list[NormalValue]) -> NormalValue:
+    return a.add(values)
+
+
+def minus(a: NormalForm, x: NormalValue, y: NormalValue) -> NormalValue:
+    return a.add([x, a.scale(y, Fraction(-1))])
+
+
+def softmax(a: NormalForm, x: NormalValue) -> NormalValue:
+    dim = len(x.shape) - 1
+    e = a.exp(x)
+    z = a.expand(a.reshape(a.sum(e, [dim]), (*x.shape[:-1], 1)), x.shape)
+    return a.multiply(e, a.power(z, Fraction(-1)))
+
+
+def squared_often(a: NormalForm, x: NormalValue) -> None:
+    for index in range(1000):
+        x = a.add([a.contract([(x, "ij"), (x, "jk")], "ik"), a.full(x.shape, Fraction(index), "float")])
+
+
+@pytest.mark.parametrize("splits", [(4, 4), (2, 6), (1, 3, 4), (1,) * 8])
+def test_a_row_parallel_product_is_the_sum_of_its_parts(a: NormalForm, splits: tuple[int, ...]) -> None:
+    x, w = a.leaf("x", (3, 8), "float"), a.leaf("w", (5, 8), "float")
+    whole = linear(a, x, w)
+    a.universe.specifying = False
+    parts, at = [], 0
+    for size in splits:
+        parts.append(linear(a, a.slice(x, 1, at, at + size), a.slice(w, 1, at, at + size)))
+        at += size
+    assert same(a, whole, total(a, parts))
+    assert same(a, whole, total(a, parts[::-1]))
+    assert not same(a, whole, total(a, parts[:-1]))
+    assert not same(a, whole, total(a, [*parts, parts[0]]))
+
+
+def test_a_shard_of_a_result_is_the_result_of_a_shard(a: NormalForm) -> None:
+    x, w = a.leaf("x", (3, 8), "float"), a.leaf("w", (6, 8), "float")
+    whole = a.apply("gelu", (), [linear(a, x, w)], "float")
+    a.universe.specifying = False
+    shards = [a.apply("gelu", (), [linear(a, x, a.slice(w, 0, at, at + 3))], "float") for at in (0, 3)]
+    assert same(a, whole, a.concat(shards, 1))
+    assert not same(a, whole, a.concat(shards[::-1], 1))
+
+
+def test_a_function_of_a_partial_sum_is_not_a_partial_function(a: NormalForm) -> None:
+    x, w = a.leaf("x", (3, 8), "float"), a.leaf("w", (6, 8), "float")
+    whole = a.apply("gelu", (), [linear(a, x, w)], "float")
+    parts = [
+        a.apply("gelu", (), [linear(a, a.slice(x, 1, i, i + 4), a.slice(w, 1, i, i + 4))], "float") for i in (0, 4)
+    ]
+    assert not same(a, whole, total(a, parts))
+
+
+def test_sums_of_slices_are_sums(a: NormalForm) -> None:
+    x = a.leaf("x", (4, 3), "float")
+    slices = [a.reshape(a.slice(x, 0, i, i + 1), (3,)) for i in (2, 0, 3, 1)]
+    assert same(a, a.sum(x, [0]), total(a, slices))
+    halves = [a.sum(a.slice(x, 0, i, i + 2), [0]) for i in (0, 2)]
+    assert same(a, a.sum(x, [0]), total(a, [halves[0], slices[0], slices[2]]))
+    assert not same(a, a.sum(x, [0]), total(a, [halves[0], slices[0], slices[0]]))
+
+
+def test_offsets_inside_factors_lift_too(a: NormalForm) -> None:
+    p, x = a.leaf("p", (4, 3), "float"), a.leaf("x", (4, 3), "float")
+    products = a.multiply(p, x)
+    by_hand = [
+        a.multiply(a.reshape(a.slice(p, 0, i, i + 1), (3,)), a.reshape(a.slice(x, 0, i, i + 1), (3,))) for i in range(4)
+    ]
+    assert same(a, a.sum(products, [0]), total(a, by_hand))
+
+
+def test_one_head_a_rank_meets_the_specification(a: NormalForm) -> None:
+    x, q, k = a.leaf("x", (5, 8), "float"), a.leaf("q", (4, 2, 8), "float"), a.leaf("k", (2, 2, 8), "float")
+
+    def scores(q: NormalValue, k: NormalValue, repeat: int) -> NormalValue:
+        heads = a.contract([(x, "si"), (q, "hdi")], "hsd")
+        keys = a.contract([(x, "si"), (k, "hdi")], "hsd")
+        shape = keys.shape
+        wide = a.expand(a.reshape(keys, (shape[0], 1, *shape[1:])), (shape[0], repeat, *shape[1:]))
+        return softmax(a, a.contract([(heads, "hsd"), (a.reshape(wide, heads.shape), "htd")], "hst"))
+
+    whole = scores(q, k, 2)
+    a.universe.specifying = False
+    for head in range(4):
+        mine = scores(a.slice(q, 0, head, head + 1), a.slice(k, 0, head // 2, head // 2 + 1), 1)
+        assert same(a, a.slice(whole, 0, head, head + 1), mine)
+        wrong = scores(a.slice(q, 0, head, head + 1), a.slice(k, 0, 1 - head // 2, 2 - head // 2), 1)
+        assert not same(a, a.slice(whole, 0, head, head + 1), wrong)
+
+
+def test_online_softmax_over_causal_blocks(a: NormalForm) -> None:
+    s, v = a.leaf("s", (6, 6), "float"), a.leaf("v", (6, 2), "float")
+
+    def masked(block: NormalValue, row: int, column: int) -> NormalValue:
+        rows, columns = block.shape
+        i = a.add(
+            [a.expand(a.reshape(a.iota(rows), (rows, 1)), block.shape), a.full(block.shape, Fraction(row), "int")]
+        )
+        j = a.add(
+            [
+                a.expand(a.reshape(a.iota(columns), (1, columns)), block.shape),
+                a.full(block.shape, Fraction(column), "int"),
+            ]
+        )
+        return a.where(a.compare("lt", i, j), a.full(block.shape, float("-inf"), "float"), block)
+
+    whole = a.contract([(softmax(a, masked(s, 0, 0)), "ij"), (v, "jd")], "id")
+    a.universe.specifying = False
+    rows = a.slice(s, 0, 3, 6)
+    sums, outs = [], []
+    for start in (3, 0):
+        e = a.exp(masked(a.slice(rows, 1, start, start + 3), 3, start))
+        sums.append(a.sum(e, [1]))
+        outs.append(a.contract([(e, "ij"), (a.slice(v, 0, start, start + 3), "jd")], "id"))
+    scale = a.expand(a.reshape(a.power(total(a, sums), Fraction(-1)), (3, 1)), (3, 2))
+    assert same(a, a.slice(whole, 0, 3, 6), a.multiply(total(a, outs), scale))
+
+
+@pytest.mark.parametrize(("shift", "holds"), [(0, True), (1, False)])
+def test_masked_look_up_of_a_vocabulary_shard(a: NormalForm, shift: int, holds: bool) -> None:
+    ids, table = a.leaf("ids", (5,), "int"), a.leaf("table", (8, 3), "float")
+    whole = a.lookup(table, ids)
+    a.universe.specifying = False
+    parts = []
+    for low in (0, 4):
+        start = a.full((5,), Fraction(low + shift if low else 0), "int")
+        outside = a.logical_or(
+            a.compare("lt", ids, start), a.compare("le", a.full((5,), Fraction(low + 4), "int"), ids)
+        )
+        index = a.where(outside, a.full((5,), Fraction(0), "int"), a.add([ids, a.full((5,), Fraction(-low), "int")]))
+        found = a.lookup(a.slice(table, 0, low, low + 4), index)
+        mask = a.expand(a.reshape(outside, (5, 1)), (5, 3))
+        parts.append(a.where(mask, a.full((5, 3), Fraction(0), "float"), found))
+    assert same(a, whole, total(a, parts)) is holds
+
+
+def test_a_look_up_without_a_mask_must_stay_in_the_table(a: NormalForm) -> None:
+    ids, table = a.leaf("ids", (5,), "int"), a.leaf("table", (8, 3), "float")
+    a.lookup(table, ids)
+    a.universe.specifying = False
+    with pytest.raises(Unsupported, match="outside the table"):
+        a.lookup(a.slice(table, 0, 0, 4), ids)
+
+
+def test_a_declared_range_is_never_narrowed(a: NormalForm) -> None:
+    ids, table = a.leaf("ids", (5,), "int", -100, 8), a.leaf("table", (8, 3), "float")
+    with pytest.raises(Unsupported, match="declared range"):
+        a.lookup(table, ids)
+
+
+def test_factors_are_exact(a: NormalForm) -> None:
+    x = a.leaf("x", (3,), "float")
+    third = a.scale(x, Fraction(1, 3))
+    assert same(a, total(a, [third, third, third]), x)
+    assert not same(a, total(a, [third, third]), x)
+    root = a.power(a.full((3,), Fraction(8), "float"), Fraction(1, 2))
+    assert same(a, a.multiply(root, root), a.full((3,), Fraction(8), "float"))
+
+
+def test_different_draws_differ_and_the_same_draw_is_the_same(a: NormalForm) -> None:
+    one = a.random(("seed 0", 1), "dropout", (0.5,), (3,), "float")
+    assert same(a, one, a.random(("seed 0", 1), "dropout", (0.5,), (3,), "float"))
+    assert not same(a, one, a.random(("seed 0", 2), "dropout", (0.5,), (3,), "float"))
+    assert not same(a, one, a.random(("seed 0", 1), "dropout", (0.1,), (3,), "float"))
+
+
+def test_a_large_mask_costs_nothing(a: NormalForm) -> None:
+    size = 1 << 20
+    i = a.expand(a.reshape(a.iota(size), (size, 1)), (size, size))
+    j = a.expand(a.reshape(a.iota(size), (1, size)), (size, size))
+    assert len(a.compare("le", j, i).pieces) == 1
+
+
+def test_literals_are_read_by_their_elements(a: NormalForm) -> None:
+    table = np.arange(12.0).reshape(3, 4) * 3 + 1
+    assert np.array_equal(Denotation({}).value(a.literal(table)), table)
+    triangle = np.where(np.tri(4, 5, 1, dtype=bool), 0.0, -np.inf)
+    assert np.array_equal(Denotation({}).value(a.literal(triangle)), np.where(np.tri(4, 5, 1) > 0, 0.0, -np.inf))
+    noise = np.random.default_rng(0).normal(size=(40, 6))
+    whole = a.literal(noise)
+    assert same(a, a.slice(whole, 0, 10, 20), a.literal(noise[10:20]))
+    assert not same(a, a.slice(whole, 0, 10, 20), a.literal(noise[11:21]))
+
+
+def test_time_is_limited() -> None:
+    a = NormalForm(Universe(seconds=0.0))
+    x = a.leaf("x", (4, 4), "float")
+    with pytest.raises(Exhausted):
+        squared_often(a, x)
+
+
+def test_random_programs_denote_their_numbers() -> None:
+    result = fuzz(3000, seed=700_000, seconds=20)
+    assert not result.wrong, report(result)
+    assert result.nodes > 500

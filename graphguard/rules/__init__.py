@@ -1,6 +1,7 @@
 """What every operator does to values: one file per family, each rule a small pure function over an algebra."""
 
 from graphguard.rules import (
+    activations,
     attention,
     contraction,
     convolution,
@@ -12,6 +13,7 @@ from graphguard.rules import (
     losses,
     normalization,
     optimisers,
+    patterns,
     random_draws,
     reductions,
     resampling,
@@ -27,7 +29,9 @@ from graphguard.rules.traits import Trait, TraitError, parse_trait, parse_traits
 
 FAMILIES = (
     layout,
+    patterns,
     elementwise,
+    activations,
     truth,
     contraction,
     reductions,

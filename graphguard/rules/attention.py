@@ -11,7 +11,8 @@ from typing import Generic
 from graphguard.relations.algebra import Algebra, Scalar, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, Number, broadcast_shape, chosen, expanded, minus, plus, scaled, times
 from graphguard.rules.contraction import contracted
-from graphguard.rules.layout import repeat_interleave, triangle
+from graphguard.rules.layout import repeat_interleave
+from graphguard.rules.patterns import triangle
 from graphguard.rules.random_draws import native_dropout
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact, inverse

@@ -37,7 +37,7 @@ BY_PARTS: Final = frozenset(
 )
 ADDITIVE: Final = frozenset({"aten.add.Tensor", "aten.sub.Tensor"})
 
-LAYOUT: Final = frozenset({"layout", "shifting", "windows"})
+LAYOUT: Final = frozenset({"layout", "patterns"})
 
 Parts: TypeAlias = tuple[Any, Any]
 Apply: TypeAlias = Callable[[Rule, Mapping[Var, V]], tuple[V, ...]]

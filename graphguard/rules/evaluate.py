@@ -34,9 +34,9 @@ def evaluate_node(
     (sizes known only when the program runs).
     """
     trait = traits.get(node.op) if traits else None
-    if trait is not None:
-        return _declared(algebra, trait, node, graph, values)
     try:
+        if trait is not None:
+            return _declared(algebra, trait, node, graph, values)
         return _by_rule(algebra, node, graph, values, note)
     except Unsupported as reason:
         return _closed(algebra, node, graph, values, str(reason), note)

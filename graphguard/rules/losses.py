@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
+from graphguard.rules.activations import sigmoid_of
 from graphguard.rules.arithmetic import (
     LETTERS,
     Number,
@@ -25,7 +26,6 @@ from graphguard.rules.arithmetic import (
     times,
 )
 from graphguard.rules.contraction import contracted
-from graphguard.rules.elementwise import sigmoid_of
 from graphguard.rules.index_maps import in_few_pieces, put, take
 from graphguard.rules.registry import rule
 from graphguard.rules.scalars import exact
@@ -157,7 +157,7 @@ def nll_loss_backward(
     factor = negative(a, expanded(a, grad_output, target.shape))
     factor = factor if counted is None else times(a, factor, counted)
     if reduction == MEAN:
-        factor = over(a, factor, math.prod(target.shape) if counted is None else total_weight)
+        factor = over(a, factor, total_weight)
     return _classes_back(a, _at_targets(a, factor, target, hot))
 
 

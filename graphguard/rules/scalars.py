@@ -2,8 +2,8 @@
 
 A float literal is the double next to the number that was meant.  Two programs that mean the same number may hold different
 doubles (``64 ** -0.5`` and ``1 / 8``, ``1 / math.sqrt(128)`` and ``128 ** -0.5``), so a literal is read as the simplest number
-it is the rounding of: a short decimal, a ratio with a denominator below 2**24, or such a ratio times the square root of a small integer, for which one
-fixed rational stands.  The error is below 1e-15 relative, less than that of one float64 operation.
+it is the rounding of: a short decimal, a small ratio times the square root of a small integer (for which one fixed rational stands), or a ratio with
+a denominator below 2**24.  The error is below 1e-15 relative, less than that of one float64 operation.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _exact_float(number: float) -> Scalar:
         return number
     if number == int(number):
         return Fraction(int(number))
-    return _decimal(number) or _ratio(number) or _root(number) or Fraction(number)
+    return _decimal(number) or _root(number) or _ratio(number) or Fraction(number)
 
 
 def _decimal(number: float) -> Fraction | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
 from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover
 from graphguard.checks.driver import Listener, Options, Unit, run_checks
+from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
 from graphguard.commands.formats import WHOLE
 from graphguard.commands.progress import Progress
@@ -31,8 +32,13 @@ def run(arguments: argparse.Namespace) -> int:
         configuration = load_configuration(_start(arguments.paths))
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
-    session = Session(arguments, configuration)
-    return watch(session.once, configuration.root) if arguments.watch else session.once()
+    if not arguments.watch:
+        return Session(arguments, configuration).once()
+    worker = WorkerClient(configuration)  # kept from run to run: it is warm
+    try:
+        return watch(Session(arguments, configuration, worker).once, configuration.root)
+    finally:
+        worker.close()
 
 
 def _start(paths: Sequence[str]) -> Path:
@@ -100,6 +106,7 @@ class Session:
 
     arguments: argparse.Namespace
     configuration: Configuration
+    worker: WorkerClient | None = None
     sources: Sources = field(init=False)
     page: Page = field(init=False)
 
@@ -133,7 +140,7 @@ class Session:
         display = Display(self.arguments.output_format == "text", self.page, self.sources, waivers, baseline)
         display.progress.show("starting the tracing worker")
         try:
-            run_checks(found, self.configuration, options, display)
+            run_checks(found, self.configuration, options, display, self.worker)
         finally:
             display.progress.clear()
         return display.reports

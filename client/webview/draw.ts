@@ -169,12 +169,18 @@ export class Drawing {
           .on("dblclick", (_, node) => this.opened(node.key));
       });
     const tabStop = this.emphasis.selected ?? this.emphasis.focus ?? nodes[0]?.key;
+    all.select("path.glyph").attr("d", (node) => glyphOf(node, this.emphasis.broken));
     all
       .attr("class", (node) => classesOf(node, this.emphasis))
       .attr("tabindex", (node) => (node.key === tabStop ? 0 : -1))
       .attr("aria-label", (node) => labelOf(node, this.picture, this.emphasis))
       .attr("aria-current", (node) => (node.key === this.emphasis.focus ? "location" : null));
   }
+}
+
+/** A place where refinement breaks is marked as such, also where a clean relation exists that was not the promised one. */
+export function glyphOf({ key, node }: PlacedNode, broken: ReadonlySet<string>): string {
+  return GLYPHS[broken.has(key) ? "off" : node.state];
 }
 
 function classesOf({ key, node }: PlacedNode, { selected, focus, related, broken }: Emphasis): string {
@@ -202,8 +208,7 @@ export function drawNode(group: Selection<SVGGElement, PlacedNode, SVGGElement, 
   group
     .append("path")
     .attr("class", "glyph")
-    .attr("transform", GLYPH_PLACE)
-    .attr("d", ({ node }) => GLYPHS[node.state]);
+    .attr("transform", GLYPH_PLACE);
   LINES.forEach(({ name, y }, index) => {
     group
       .filter(({ lines }) => lines[index] !== undefined)

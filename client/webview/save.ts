@@ -1,5 +1,5 @@
 // The whole picture as a standalone SVG, in the colours of the theme on screen.
-import { edgePath, GLYPH_PLACE, GLYPHS, LINES, RADII, TEXT_LEFT } from "./draw";
+import { edgePath, GLYPH_PLACE, glyphOf, LINES, RADII, TEXT_LEFT } from "./draw";
 import type { PlacedNode, Picture } from "./layout";
 
 /** The theme's colours under our names, as computed now. */
@@ -30,11 +30,12 @@ export function svgOf(picture: Picture, broken: ReadonlySet<string>, css: string
 `;
 }
 
-function nodeSvg({ key, x, y, width, height, node, lines }: PlacedNode, broken: ReadonlySet<string>): string {
+function nodeSvg(placed: PlacedNode, broken: ReadonlySet<string>): string {
+  const { key, x, y, width, height, node, lines } = placed;
   const classes = `node ${node.kind} ${node.state} ${broken.has(key) ? "broken" : ""}`;
   const texts = LINES.map(({ name, y: base }, index) => `<text class="${name}" x="${TEXT_LEFT}" y="${base}">${escape(lines[index] ?? "")}</text>`);
   return `<g class="${classes}" transform="translate(${x},${y})"><rect class="box" width="${width}" height="${height}" rx="${RADII[node.kind]}"/>\
-<path class="glyph" transform="${GLYPH_PLACE}" d="${GLYPHS[node.state]}"/>${texts.join("")}</g>`;
+<path class="glyph" transform="${GLYPH_PLACE}" d="${glyphOf(placed, broken)}"/>${texts.join("")}</g>`;
 }
 
 const escape = (text: string): string => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");

@@ -39,12 +39,16 @@
 (let* ((hover (jsonrpc-request (eglot--current-server-or-lose) :textDocument/hover (eglot--TextDocumentPositionParams)))
        (text (eglot--hover-info (plist-get hover :contents) (plist-get hover :range))))
   (check (format "the hover tells the relation: %s" (truncate-string-to-width text 160)) (string-match-p "sum" text)))
-(cl-letf (((symbol-function 'completing-read)
-           (lambda (_prompt collection &rest _)
-             (cl-find-if (lambda (title) (string-match-p "all_reduce" title)) (mapcar (lambda (entry) (if (consp entry) (car entry) entry)) collection)))))
-  (eglot-code-actions (point) nil "quickfix" t))
-(wait-for "the proved fix is applied" 60
-          (lambda () (save-excursion (goto-char (point-min)) (search-forward "dist.all_reduce(" nil t))))
+(defun choose-proved (_prompt collection &rest _)
+  "The user who picks the collective from the menu, or leaves the menu while it is not there."
+  (or (cl-find-if (lambda (title) (string-match-p "all_reduce" title)) (mapcar (lambda (entry) (if (consp entry) (car entry) entry)) collection))
+      (signal 'quit nil)))
+(defun apply-proved ()
+  "Apply the fix once it is offered: the finding is shown at once, its fixes when they are proved."
+  (cl-letf (((symbol-function 'completing-read) #'choose-proved))
+    (condition-case nil (eglot-code-actions (point) nil "quickfix" t) (quit nil)))
+  (save-excursion (goto-char (point-min)) (search-forward "dist.all_reduce(" nil t)))
+(wait-for "the proved fix is applied" 60 #'apply-proved)
 (eglot--signal-textDocument/didChange)
 (wait-for "the finding goes" 60 (lambda () (null (findings))))
 (eglot-shutdown (eglot--current-server-or-lose))

@@ -214,28 +214,34 @@ def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diag
 def _repaired(request: CheckRequest, report: Report, findings: list[Finding]) -> Steps:
     diagnostics = list(report.diagnostics)
     for index, finding in enumerate(findings):
-        fixes = yield from _proved_fixes(request, report, index, finding)
+        fixes, whole = yield from _proved_fixes(request, report, index, finding)
         if not fixes:
             continue
         diagnostic = diagnostics[index]
         best = fixes[0]
         diagnostics[index] = replace(
             diagnostic,
-            span=best.edits[0].span if finding.span is None else diagnostic.span,
+            span=best.place or diagnostic.span,
             message=f"{diagnostic.message}\nfix: {best.title} (proved)",
             fixes=tuple(fixes),
         )
+        if whole and index == 0:
+            return replace(report, diagnostics=(diagnostics[0],))  # the other findings are consequences of this defect
     return replace(report, diagnostics=tuple(diagnostics))
 
 
 def _proved_fixes(
     request: CheckRequest, report: Report, index: int, finding: Finding
-) -> Generator[Step, Any, list[Fix]]:
-    """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils."""
+) -> Generator[Step, Any, tuple[list[Fix], bool]]:
+    """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils.
+
+    Also whether the best of them leaves nothing broken.
+    """
     answer = yield Step(
         "prover", "candidates", {"proof": report.proof, "finding": index, "sources": dict(request.overlay)}
     )
     proved: list[Fix] = []
+    whole = False
     for row in answer[:CANDIDATES_PER_FINDING]:
         fix = from_plain(Fix, row["fix"])
         if any(known.title == fix.title for known in proved):
@@ -247,10 +253,11 @@ def _proved_fixes(
         outcome = from_plain(Outcome, result["outcome"])
         broken = {promise.name for promise in outcome.promises if not promise.holds}
         if outcome.proved or not broken & set(finding.promises):
+            whole = whole or (not proved and outcome.proved)
             proved.append(replace(fix, proved=True))
         if len(proved) == FIXES_PER_FINDING:
             break
-    return proved
+    return proved, whole
 
 
 def _partial_sums(outcome: Outcome) -> tuple[str, ...]:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from graphguard.ir import Capture, Span
+from graphguard.ir import Capture, Node, Span
 from graphguard.repair import gradients, source
+from graphguard.repair.alignment import Position
 from graphguard.repair.diagnosis import Diagnosis
-from graphguard.repair.edits import AddAfterReduction, Bypass, InsertReduction, Scale, SetArgument
+from graphguard.repair.edits import (
+    AddAfterReduction,
+    BiasAfterReduction,
+    Bypass,
+    InsertReduction,
+    MoveReduction,
+    MoveSlice,
+    OtherPart,
+    Scale,
+    SetArgument,
+)
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.hypotheses import Hypothesis
-from graphguard.repair.program import Program, parse
+from graphguard.repair.program import Program
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import group_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
@@ -36,38 +48,88 @@ def candidates(capture: Capture, diagnosis: Diagnosis, index: int, read: Read) -
     sources = Sources.of(capture, read)
     found: dict[tuple[TextEdit, ...], Candidate] = {}
     for guess in (repair.hypothesis, *repair.alternatives):
-        for draft in _drafts(capture, guess, sources):
+        for place, draft in _drafts(capture, guess, sources):
             texts = _applied(draft, sources)
             if texts is not None and draft.edits not in found:
-                fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=_bytes(capture, guess))
+                moved = _bytes(capture, guess)
+                fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=moved, place=draft.place or place)
                 found[draft.edits] = Candidate(fix, texts)
     return list(found.values())
 
 
-def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[Draft]:
+def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[tuple[Span, Draft]]:
+    """Drafts at the primary place of a guess, then at the other frames of the project."""
     rank = min(guess.site.position)
-    span = sources.place(capture.ranks[rank], guess.site.node)
-    program = sources.program(span.file) if span is not None else None
-    if span is None or program is None:
-        return
-    match guess.edit:
-        case InsertReduction(axis=axis) if guess.site.node.phase == "backward":
-            yield from _gradient(capture, program, span, axis)
-        case InsertReduction() as edit:
-            yield from source.insert_reduction(program, span, edit, capture)
-        case Bypass():
-            yield from source.remove_call(program, span)
-        case Scale(factor=factor):
-            yield from source.divide_after(program, span, factor)
-            yield from source.scale(program, span, factor)
-        case SetArgument(what="reduce", values=values):
-            yield from source.change_reduce(program, span, str(values[rank]))
-        case SetArgument(what=axis) if guess.rule == "wrong-group":
-            yield from source.change_group(program, span, axis, capture)
-        case AddAfterReduction(reduction=position):
-            reduction = sources.place(capture.ranks[rank], capture.ranks[rank].nodes[position[rank]])
-            if reduction is not None:
-                yield from source.add_after_reduction(program, span, reduction)
+    for span in _places(capture, rank, guess.site.node, sources):
+        program = sources.program(span.file)
+        if program is not None:
+            for draft in _at(capture, guess, rank, program, span, sources):
+                yield span, draft
+
+
+def _places(capture: Capture, rank: int, node: Node, sources: Sources) -> list[Span]:
+    graph = capture.ranks[rank]
+    first = sources.place(graph, node)
+    spans = [] if first is None else [first]
+    return list(dict.fromkeys([*spans, *(frame.span for frame in sources.frames(graph, node))]))
+
+
+def _at(
+    capture: Capture, guess: Hypothesis, rank: int, program: Program, span: Span, sources: Sources
+) -> Iterator[Draft]:
+    edit = guess.edit
+    if isinstance(edit, InsertReduction) and guess.site.node.phase == "backward":
+        yield from _gradient(capture, program, span, edit.axis)
+    elif isinstance(edit, InsertReduction):
+        yield from source.insert_reduction(program, span, edit, capture)
+    elif isinstance(edit, Bypass):
+        yield from (
+            source.remove_call(program, span)
+            if guess.rule == "extra-reduction"
+            else source.remove_factor(program, span)
+        )
+    elif isinstance(edit, Scale):
+        yield from source.divide_after(program, span, edit.factor)
+        yield from source.scale(program, span, edit.factor)
+    elif isinstance(edit, SetArgument) and edit.what == "reduce":
+        yield from source.change_reduce(program, span, str(edit.values[rank]))
+    elif isinstance(edit, SetArgument):
+        yield from source.change_group(program, span, edit.what, capture)
+    elif isinstance(edit, AddAfterReduction | BiasAfterReduction):
+        for reduction in _in_function(capture, rank, edit.reduction, program, span, sources):
+            yield from source.add_after_reduction(program, span, reduction)
+    else:
+        yield from _moved(capture, edit, rank, program, span, sources)
+
+
+def _moved(
+    capture: Capture, edit: object, rank: int, program: Program, span: Span, sources: Sources
+) -> Iterator[Draft]:
+    graph = capture.ranks[rank]
+    if isinstance(edit, MoveReduction):
+        born = graph.producers().get(edit.tensors[rank])
+        operand = sources.place(graph, graph.nodes[born]) if born is not None else None
+        for reduction in _in_function(capture, rank, edit.reduction, program, span, sources):
+            if operand is not None:
+                yield from source.move_reduction(program, operand, reduction, edit, capture)
+    elif isinstance(edit, MoveSlice):
+        node = graph.nodes[edit.position[rank]]
+        dim = node.args[1] if len(node.args) > 1 else 0
+        length = graph.types[node.outs[0]].shape[dim] if isinstance(dim, int) and node.op != "aten.select.int" else 1
+        if isinstance(dim, int) and isinstance(length, int):
+            yield from source.move_slice(program, span, edit, length, dim)
+    elif isinstance(edit, OtherPart):
+        yield from source.other_part(program, span, edit.axis)
+
+
+def _in_function(
+    capture: Capture, rank: int, position: Position, program: Program, span: Span, sources: Sources
+) -> Iterator[Span]:
+    """The places of a node that lie in the same function as a span."""
+    function = program.enclosing_function(span)
+    for place in _places(capture, rank, capture.ranks[rank].nodes[position[rank]], sources):
+        if place.file == span.file and program.enclosing_function(place) is function:
+            yield place
 
 
 def _gradient(capture: Capture, program: Program, span: Span, axis: str) -> Iterator[Draft]:
@@ -78,7 +140,7 @@ def _gradient(capture: Capture, program: Program, span: Span, axis: str) -> Iter
     if capture.mesh[axis] == capture.world_size:
         groups.append("")
     yield from gradients.in_backward(program, span, axis)
-    yield from gradients.wrapped_operand(program, span, axis, groups)
+    yield from gradients.reduced_operand(program, span, axis, groups)
 
 
 def _applied(draft: Draft, sources: Sources) -> dict[str, str] | None:
@@ -92,7 +154,9 @@ def _applied(draft: Draft, sources: Sources) -> dict[str, str] | None:
         if text is None:
             return None
         texts[file] = edited(text, edits)
-        if parse(file, texts[file]) is None:
+        try:
+            ast.parse(texts[file])
+        except (SyntaxError, ValueError):
             return None
     return texts
 

@@ -69,7 +69,52 @@ class AddAfterReduction:
     moved: int
 
 
-Edit = InsertReduction | InsertGather | Scale | Bypass | SetArgument | AddAfterReduction
+@dataclass(frozen=True, slots=True)
+class BiasAfterReduction:
+    """Take the bias out of a fused product (``addmm``) and add it behind an all-reduce."""
+
+    product: Position
+    reduction: Position
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReduction:
+    """Reduce a tensor over an axis instead of what is computed from it: a reduction moves before a non-linear operator."""
+
+    tensors: Tensors
+    axis: str
+    reduction: Position
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSlice:
+    """Let a slice or a selection start elsewhere on every rank; its length stays."""
+
+    position: Position
+    starts: Mapping[int, int]
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPart:
+    """Let a rank read another one of the parts that a split made: the one of its place along an axis."""
+
+    position: Position
+    axis: str
+
+
+Edit = (
+    InsertReduction
+    | InsertGather
+    | Scale
+    | Bypass
+    | SetArgument
+    | AddAfterReduction
+    | BiasAfterReduction
+    | MoveReduction
+    | MoveSlice
+    | OtherPart
+)
 
 
 def apply(edit: Edit, capture: Capture) -> Capture:
@@ -94,9 +139,13 @@ def _ranks(edit: Edit) -> tuple[int, ...]:
     match edit:
         case InsertReduction(tensors=tensors) | InsertGather(tensors=tensors) | Scale(tensors=tensors):
             return tuple(tensors)
+        case MoveReduction(tensors=tensors):
+            return tuple(tensors)
         case Bypass(position=position) | SetArgument(position=position):
             return tuple(position)
-        case AddAfterReduction(addition=position):
+        case MoveSlice(position=position) | OtherPart(position=position):
+            return tuple(position)
+        case AddAfterReduction(addition=position) | BiasAfterReduction(product=position):
             return tuple(position)
 
 
@@ -122,6 +171,15 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             return _with_nodes(graph, {position[rank]: (replace(node, args=args),)})
         case AddAfterReduction(addition, reduction, moved):
             return _move_addition(graph, addition[rank], reduction[rank], moved)
+        case BiasAfterReduction(product, reduction):
+            return _split_bias(graph, product[rank], reduction[rank])
+        case MoveReduction(tensors, axis, reduction):
+            var, reduced = tensors[rank], _bypass(graph, reduction[rank])
+            return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
+        case MoveSlice(position, starts, _):
+            return _with_nodes(graph, {position[rank]: (_moved(graph, graph.nodes[position[rank]], starts[rank]),)})
+        case OtherPart(position, axis):
+            return _other_part(graph, position[rank], capture.coordinates(rank)[axis])
 
 
 def _fresh(graph: Graph) -> int:
@@ -190,6 +248,41 @@ def _bypass(graph: Graph, index: int) -> Graph:
     nodes = tuple(renamed(other, names) for position, other in enumerate(graph.nodes) if position != index)
     outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
     return replace(graph, nodes=nodes, outputs=outputs)
+
+
+def _moved(graph: Graph, node: Node, start: int) -> Node:
+    if node.op == "aten.select.int":
+        return replace(node, args=(*node.args[:2], start))
+    dim = node.args[1] if len(node.args) > 1 else 0
+    assert isinstance(dim, int)
+    length = graph.types[node.outs[0]].shape[dim]
+    assert isinstance(length, int)
+    return replace(node, args=(node.args[0], dim, start, start + length))
+
+
+def _other_part(graph: Graph, index: int, place: int) -> Graph:
+    """Readers of the only part that is used read the one at ``place``; raises ``IndexError`` where there is none."""
+    node = graph.nodes[index]
+    used = {operand for other in graph.nodes for operand in other.operands()} | set(graph.outputs.values())
+    read = [out for out in node.outs if out in used]
+    if len(read) != 1 or graph.types[read[0]] != graph.types[node.outs[place]]:
+        raise IndexError("the parts of the split are not alike, or several are used")
+    names = {read[0]: node.outs[place]}
+    nodes = tuple(renamed(other, names) for other in graph.nodes)
+    outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
+    return replace(graph, nodes=nodes, outputs=outputs)
+
+
+def _split_bias(graph: Graph, product: int, reduction: int) -> Graph:
+    """``all_reduce(view(addmm(b, x, w)))`` becomes ``all_reduce(view(mm(x, w))) + b``."""
+    fused, reduce = graph.nodes[product], graph.nodes[reduction]
+    bias, first, second = fused.args[:3]
+    partial = Var(_fresh(graph))
+    kind = graph.types[reduce.outs[0]]
+    product_only = replace(fused, op="aten.mm.default", args=(first, second), kwargs={})
+    reduced = replace(reduce, outs=(partial,))
+    added = replace(reduce, op="aten.add.Tensor", args=(partial, bias), kwargs={}, outs=reduce.outs)
+    return _with_nodes(graph, {product: (product_only,), reduction: (reduced, added)}, {partial: kind})
 
 
 def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> Graph:

@@ -14,6 +14,7 @@ from graphguard.ir import Capture, Frame, Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.repair.program import Program, first_operand, parse
 
+COPYING = frozenset({"clone", "contiguous", "detach", "view_as"})
 Read = Callable[[str], str | None]
 
 
@@ -87,14 +88,26 @@ class Sources:
         if function is None or not isinstance(call.args[0], ast.Name):
             return False
         name = call.args[0].id
-        assigned = {
-            target.id
-            for statement in ast.walk(function)
-            if isinstance(statement, ast.Assign)
-            for target in statement.targets
-            if isinstance(target, ast.Name)
-        }
-        return name in {argument.arg for argument in function.args.args} and name not in assigned
+        return name in {argument.arg for argument in function.args.args} and not _recomputed(function, name)
+
+
+def _recomputed(function: ast.AST, name: str) -> bool:
+    """Whether a function gives a parameter another value than a copy of itself."""
+    return any(
+        isinstance(statement, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id == name for target in statement.targets)
+        and not _is_copy(statement.value, name)
+        for statement in ast.walk(function)
+    )
+
+
+def _is_copy(value: ast.expr, name: str) -> bool:
+    match value:
+        case ast.Name(id=other):
+            return other == name
+        case ast.Call(func=ast.Attribute(value=inner, attr=method)) if method in COPYING:
+            return _is_copy(inner, name)
+    return False
 
 
 def reader(overlay: Mapping[str, str]) -> Read:

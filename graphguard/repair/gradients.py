@@ -43,21 +43,48 @@ def in_backward(program: Program, span: Span, axis: str) -> Iterator[Draft]:
         yield from _reduced_returns(program, klass, backward, axis)
 
 
-def wrapped_operand(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
-    """Send the operand of a call through a function that is the identity forward and a reduction backward."""
+def reduced_operand(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
+    """Send the operand of a call through a function that is the identity forward and a reduction backward.
+
+    A name that is read several times is bound again before its first use, so that all its gradients are reduced together.
+    """
     call = program.expression(span)
     operand = first_operand(call)
     if call is None or operand is None:
         return
     text = program.source(operand)
     for group in groups:
-        for name, arguments in _existing(program):
-            given = f"{text}, {group}" if arguments > 1 and group else text
-            yield Draft(
-                f"reduce the gradient of {text} over '{axis}'", (TextEdit(program.span(operand), f"{name}({given})"),)
-            )
+        for name, count in _existing(program):
+            replacement = f"{name}({text}, {group})" if count > 1 and group else f"{name}({text})"
+            yield from _used(program, call, operand, replacement, (), axis)
     for group in groups:
-        yield _new_class(program, call, operand, group, axis)
+        replacement = f"ReduceGradient.apply({text}, {group or 'None'})"
+        yield from _used(program, call, operand, replacement, _new_class(program, call), axis)
+
+
+def _used(
+    program: Program, call: ast.expr, operand: ast.expr, replacement: str, more: tuple[TextEdit, ...], axis: str
+) -> Iterator[Draft]:
+    text = program.source(operand)
+    title = f"reduce the gradient of {text} over '{axis}'"
+    wrapped = Draft(title, (TextEdit(program.span(operand), replacement), *more))
+    function = program.function(call)
+    if not isinstance(operand, ast.Name) or function is None:
+        yield wrapped
+        return
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == text]
+    reads = sorted((node for node in names if isinstance(node.ctx, ast.Load)), key=lambda node: node.lineno)
+    bound = [
+        Draft(title, (_line_before(program, statement, f"{text} = {replacement}"), *more))
+        for statement in dict.fromkeys((program.statement(reads[0] if reads else operand), program.statement(operand)))
+        if statement is not None
+    ]
+    yield from [*bound, wrapped] if len(reads) > 1 else [wrapped, *bound]
+
+
+def _line_before(program: Program, statement: ast.stmt, line: str) -> TextEdit:
+    place = Span(program.file, statement.lineno, 1, statement.lineno, 1)
+    return TextEdit(place, f"{program.indent(statement)}{line}\n")
 
 
 def _functions_applied(program: Program, function: Function, names: set[str]) -> Iterator[ast.ClassDef]:
@@ -161,20 +188,18 @@ def _existing(program: Program) -> Iterator[tuple[str, int]]:
                     yield alias.asname or alias.name, 1
 
 
-def _new_class(program: Program, call: ast.expr, operand: ast.expr, group: str, axis: str) -> Draft:
-    top = call
+def _new_class(program: Program, call: ast.expr) -> tuple[TextEdit, ...]:
+    """The class before the top-level statement around a call, and the imports that it needs."""
+    top: ast.AST = call
     for outer in program.ancestors(call):
         if isinstance(outer, ast.Module):
             break
-        top = outer  # type: ignore[assignment]
-    line = getattr(top, "lineno", 1)
-    decorators = getattr(top, "decorator_list", [])
-    line = min([line, *(decorator.lineno for decorator in decorators)])
+        top = outer
+    decorators = [decorator.lineno for decorator in getattr(top, "decorator_list", [])]
+    line = min([getattr(top, "lineno", 1), *decorators])
     dist = distributed_name(program)
     edits = [TextEdit(Span(program.file, line, 1, line, 1), CLASS.format(dist=dist or "dist"))]
     if dist is None:
         after, text = import_line(program)
         edits.append(TextEdit(Span(program.file, after + 1, 1, after + 1, 1), text))
-    text = program.source(operand)
-    edits.append(TextEdit(program.span(operand), f"ReduceGradient.apply({text}, {group or 'None'})"))
-    return Draft(f"reduce the gradient of {text} over '{axis}'", tuple(edits))
+    return tuple(edits)

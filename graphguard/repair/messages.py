@@ -8,15 +8,25 @@ from fractions import Fraction
 from graphguard.ir import Capture
 from graphguard.repair.edits import (
     AddAfterReduction,
+    BiasAfterReduction,
     Bypass,
     Edit,
     InsertGather,
     InsertReduction,
+    MoveReduction,
+    MoveSlice,
+    OtherPart,
     Scale,
     SetArgument,
     Tensors,
 )
 from graphguard.repair.slices import Site
+
+BYPASSED = {
+    "lower-precision": "is narrowed, which the specification does not do at this value",
+    "wrong-scale": "carries a factor that the specification does not have",
+    "extra-reduction": "is reduced although every rank already holds the whole value",
+}
 
 
 def tensors_text(name: str, tensors: Tensors) -> list[str]:
@@ -62,20 +72,22 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture) -> 
             return f"'{name}' is a partial sum over axis '{axis}' and is used as if it were whole"
         case InsertGather(axis=axis, dim=dim):
             return f"'{name}' is sharded on dim {dim} over axis '{axis}' and is used as if it were whole"
-        case Bypass() if rule == "lower-precision":
-            return f"'{name}' is narrowed, which the specification does not do at this value"
         case Bypass():
-            return f"'{name}' is reduced although every rank already holds the whole value"
+            return f"'{name}' {BYPASSED[rule]}"
         case Scale(factor=factor):
             return f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes"
         case SetArgument(what="reduce", values=values):
             return _other_reduction(name, next(iter(values.values())), site, capture)
-        case SetArgument(what=what) if rule == "wrong-group":
+        case SetArgument(what=what):
             return f"'{name}' is reduced over the wrong group: axis '{what}' is needed"
-        case SetArgument(values=values):
-            return f"'{name}' is the wrong slice: {_starts(values)}"
-        case AddAfterReduction():
-            return f"'{name}' is added on every rank before the reduction, which counts it once per rank"
+        case MoveReduction(axis=axis):
+            return f"'{name}' is computed from a partial sum over axis '{axis}', but it is not linear: the reduction must come first"
+        case MoveSlice(starts=starts):
+            return f"'{name}' is the wrong slice: {_ranges(starts, site, capture)}"
+        case OtherPart(axis=axis):
+            return f"'{name}' is the same part on every rank; each rank needs the part of its place along axis '{axis}'"
+        case AddAfterReduction() | BiasAfterReduction():
+            return f"'{name}' adds a term on every rank before the reduction, which counts it once per rank"
 
 
 def _other_reduction(name: str, wanted: object, site: Site, capture: Capture) -> str:
@@ -86,5 +98,15 @@ def _other_reduction(name: str, wanted: object, site: Site, capture: Capture) ->
     return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture)} of what it should be"
 
 
-def _starts(values: Mapping[int, object]) -> str:
-    return ", ".join(f"rank {rank} must start at {value}" for rank, value in sorted(values.items())[:4])
+def _ranges(starts: Mapping[int, int], site: Site, capture: Capture) -> str:
+    """The first rank that reads the wrong place: ``rank 1 reads rows 0..3, needs 4..7``."""
+    for rank, start in sorted(starts.items()):
+        graph = capture.ranks[rank]
+        node = graph.nodes[site.position[rank]]
+        dim = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else 0
+        now = node.args[2] if len(node.args) > 2 and isinstance(node.args[2], int) else 0
+        length = 1 if node.op == "aten.select.int" else graph.types[node.outs[0]].shape[dim]
+        if now != start and isinstance(length, int):
+            rows = "rows" if dim == 0 else f"dim {dim},"
+            return f"rank {rank} reads {rows} {now}..{now + length - 1}, needs {start}..{start + length - 1}"
+    return "another place is needed"

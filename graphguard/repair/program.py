@@ -122,6 +122,10 @@ def assigned_name(statement: ast.stmt | None, value: ast.expr) -> str:
 def first_operand(call: ast.expr | None) -> ast.expr | None:
     """The tensor that a call or a matrix product reads first."""
     match call:
+        case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method.endswith("_") and not method.endswith(
+            "__"
+        ):
+            return receiver
         case ast.Call(args=[first, *_]):
             return first
         case ast.BinOp(left=left, op=ast.MatMult()):

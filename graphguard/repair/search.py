@@ -78,16 +78,18 @@ def _best(
     sources: Sources,
     deadline: float,
 ) -> Repair | None:
-    """The first hypothesis, by cost, that mends most."""
+    """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost."""
     best: Repair | None = None
     same: list[Hypothesis] = []
 
-    def place(site: Site) -> Hashable:
-        rank = min(site.position)
-        return sources.place(capture.ranks[rank], site.node)
+    def places(site: Site) -> list[Hashable]:
+        graph = capture.ranks[min(site.position)]
+        inner = sources.frames(graph, site.node)[:1]
+        return list(dict.fromkeys([*(frame.span for frame in inner), sources.place(graph, site.node)]))
 
-    for guess in hypotheses(capture, sites, ratios, broken, place):
-        if time.thread_time() > deadline or (best is not None and guess.cost > best.hypothesis.cost + 1):
+    for guess in hypotheses(capture, sites, ratios, broken, places):
+        settled = best is not None and set(best.mends) == set(broken) and guess.cost > best.hypothesis.cost
+        if settled or time.thread_time() > deadline:
             break
         repair = _try(guess, capture, proof, sites, broken)
         if repair is None:

@@ -44,13 +44,15 @@ def state_of(relation: GroupRelation | None) -> State:
 
 
 def backward_slice(capture: Capture, proof: Proof, alignment: Alignment, promises: tuple[str, ...]) -> dict[int, Site]:
-    """Every site that one of the promises rests on, by number, in execution order; preludes are taken for granted."""
+    """Every site that one of the promises rests on, by number, in execution order; declared preludes are taken for granted."""
     wanted: list[int] = []
     producers = [graph.producers() for graph in capture.ranks]
 
     def visit(rank: int, var: Var) -> None:
         node = producers[rank].get(var)
-        if node is not None and capture.ranks[rank].nodes[node].phase != "prelude":
+        if node is not None and (
+            capture.ranks[rank].nodes[node].phase != "prelude" or _written(capture.ranks[rank].nodes[node])
+        ):
             wanted.append(alignment.number[rank, node])
 
     for name in promises:
@@ -68,6 +70,11 @@ def backward_slice(capture: Capture, proof: Proof, alignment: Alignment, promise
                 visit(rank, operand)
         seen[number] = tuple(dict.fromkeys(wanted[start:]))
     return {number: _site(capture, proof, alignment, number, seen[number]) for number in sorted(seen)}
+
+
+def _written(node: Node) -> bool:
+    """Whether user code did it: a loader, or a function that shards inputs; not our own reading of a declaration."""
+    return node.stack >= 0
 
 
 def _site(capture: Capture, proof: Proof, alignment: Alignment, number: int, operands: tuple[int, ...]) -> Site:

@@ -14,16 +14,26 @@ from fractions import Fraction
 from graphguard.ir import Capture, Span
 from graphguard.repair import edits as graph_edits
 from graphguard.repair.program import Program, assigned_name
-from graphguard.repair.vocabulary import distributed_name, group_expressions, import_line, imported_function
+from graphguard.repair.vocabulary import (
+    distributed_name,
+    functional_name,
+    group_expressions,
+    import_line,
+    imported_function,
+    rank_expressions,
+)
 from graphguard.report.diagnostics import TextEdit
+
+MODULES = frozenset({"torch", "F", "dist", "nn"})
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A titled set of text edits of one file."""
+    """A titled set of text edits; ``place`` is the expression that they mend, where it is another one than was asked about."""
 
     title: str
     edits: tuple[TextEdit, ...]
+    place: Span | None = None
 
 
 def insert_reduction(
@@ -58,12 +68,37 @@ def remove_call(program: Program, span: Span) -> Iterator[Draft]:
         return
     statement = program.statement(call)
     title = f"remove {program.source(call)}"
-    if isinstance(statement, ast.Expr) and statement.value is call:
-        body = _siblings(program, statement)
-        if len(body) > 1:
-            yield Draft(title, (TextEdit(_whole_lines(program, statement), ""),))
+    left = program.source(call.args[0])
+    alone = isinstance(statement, ast.Expr) and statement.value is call
+    if (
+        statement is not None
+        and (alone or assigned_name(statement, call) == left)
+        and len(_siblings(program, statement)) > 1
+    ):
+        yield Draft(title, (TextEdit(_whole_lines(program, statement), ""),))
+        return
+    yield Draft(title, (TextEdit(program.span(call), left),))
+
+
+def remove_factor(program: Program, span: Span) -> Iterator[Draft]:
+    """Take a multiplication, a division or a cast out: what it was applied to stays."""
+    value = program.expression(span)
+    match value:
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div()):
+            kept = left
+        case ast.Call(func=ast.Attribute(value=receiver)) if (
+            not isinstance(receiver, ast.Name) or receiver.id not in MODULES
+        ):
+            kept = receiver
+        case _:
             return
-    yield Draft(title, (TextEdit(program.span(call), program.source(call.args[0])),))
+    assert value is not None
+    statement = program.statement(value)
+    title = f"remove {program.source(value)[len(program.source(kept)) :].strip() or program.source(value)}"
+    if isinstance(statement, ast.Expr) and isinstance(kept, ast.Name) and len(_siblings(program, statement)) > 1:
+        yield Draft(title, (TextEdit(_whole_lines(program, statement), ""),))
+        return
+    yield Draft(title, (TextEdit(program.span(value), program.source(kept)),))
 
 
 def change_reduce(program: Program, span: Span, reduce: str) -> Iterator[Draft]:
@@ -126,18 +161,81 @@ def add_after_reduction(program: Program, addition: Span, reduction: Span) -> It
     """Move a bias behind the all-reduce: ``h = x @ w + b`` / ``all_reduce(h)`` becomes ``h = x @ w`` / ``all_reduce(h)`` / ``h = h + b``."""
     total = program.expression(addition)
     reduce = program.expression(reduction)
-    if not isinstance(total, ast.BinOp) or not isinstance(total.op, ast.Add) or not isinstance(reduce, ast.Call):
+    if total is None or not isinstance(reduce, ast.Call):
         return
-    name = assigned_name(program.statement(total), total)
+    for kept, moved in _without_term(program, total):
+        behind = _added_behind(program, reduce, moved)
+        if behind:
+            yield Draft(f"add {moved} after the reduction", (TextEdit(program.span(total), kept), *behind))
+
+
+def _without_term(program: Program, total: ast.expr) -> Iterator[tuple[str, str]]:
+    """An expression without one of the terms that it adds, and that term."""
+    match total:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            yield program.source(left), program.source(right)
+            yield program.source(right), program.source(left)
+        case ast.Call(func=function, args=[x, weight, bias]) if program.source(function).endswith("linear"):
+            yield f"{program.source(function)}({program.source(x)}, {program.source(weight)})", program.source(bias)
+        case ast.Call(func=function, args=[x], keywords=[]):
+            module = program.source(function)
+            linear = functional_name(program)
+            yield f"{linear}.linear({program.source(x)}, {module}.weight)", f"{module}.bias"
+
+
+def _added_behind(program: Program, reduce: ast.Call, term: str) -> tuple[TextEdit, ...]:
+    """Add a term to the result of a reduction, whether it works in place or gives a value."""
     statement = program.statement(reduce)
-    if not name or not isinstance(statement, ast.Expr):
+    if isinstance(statement, ast.Expr) and statement.value is reduce and reduce.args:
+        name = program.source(reduce.args[0])
+        return (_line_after(program, statement, f"{name} = {name} + {term}"),)
+    if statement is not None and (name := assigned_name(statement, reduce)):
+        return (_line_after(program, statement, f"{name} = {name} + {term}"),)
+    return (TextEdit(program.span(reduce), f"{program.source(reduce)} + {term}"),)
+
+
+def move_reduction(
+    program: Program, operand: Span, reduction: Span, edit: graph_edits.MoveReduction, capture: Capture
+) -> Iterator[Draft]:
+    """Reduce an operand, and no longer what is computed from it."""
+    for removed in remove_call(program, reduction):
+        inserted = graph_edits.InsertReduction(edit.tensors, edit.axis)
+        for draft in insert_reduction(program, operand, inserted, capture):
+            yield Draft(f"{draft.title} before the non-linear operator", (*draft.edits, *removed.edits))
+
+
+def move_slice(program: Program, span: Span, edit: graph_edits.MoveSlice, length: int, dim: int) -> Iterator[Draft]:
+    """Let a slice start at the rank's own part."""
+    value = program.expression(span)
+    if value is None:
         return
-    for kept, moved in ((total.left, total.right), (total.right, total.left)):
-        line = f"{name} = {name} + {program.source(moved)}"
-        yield Draft(
-            f"add {program.source(moved)} after the reduction",
-            (TextEdit(program.span(total), program.source(kept)), _line_after(program, statement, line)),
-        )
+    for rank in rank_expressions(program, value, edit.axis):
+        match value:
+            case ast.Subscript(slice=ast.Tuple(elts=elements)) if dim < len(elements):
+                place = elements[dim]
+            case ast.Subscript(slice=ast.expr() as only) if dim == 0:
+                place = only
+            case ast.Call(func=ast.Attribute(attr="narrow"), args=[*_, start, _]):
+                yield Draft(f"start at {rank} * {length}", (TextEdit(program.span(start), f"{rank} * {length}"),))
+                continue
+            case _:
+                return
+        if isinstance(place, ast.Slice):
+            text = f"{rank} * {length} : ({rank} + 1) * {length}"
+            yield Draft(f"read rows {text}", (TextEdit(program.span(place), text),))
+        else:
+            yield Draft(f"read row {rank}", (TextEdit(program.span(place), rank),))
+
+
+def other_part(program: Program, span: Span, axis: str) -> Iterator[Draft]:
+    """Let a rank read its own part of what was split: ``x.chunk(n)[0]`` becomes ``x.chunk(n)[rank]``."""
+    value = program.expression(span)
+    outer = program.parents.get(value) if value is not None else None
+    if not isinstance(outer, ast.Subscript) or isinstance(outer.slice, ast.Slice | ast.Tuple):
+        return
+    for rank in rank_expressions(program, outer, axis):
+        place = program.span(outer)
+        yield Draft(f"read part {rank}", (TextEdit(program.span(outer.slice), rank),), place)
 
 
 def _groups(program: Program, at: ast.AST, axis: str, capture: Capture) -> list[str]:

@@ -38,6 +38,16 @@ def distributed_name(program: Program) -> str | None:
     return None
 
 
+def functional_name(program: Program) -> str:
+    """The expression by which a file reaches ``torch.nn.functional``."""
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "torch.nn.functional":
+                    return alias.asname or alias.name
+    return "torch.nn.functional"
+
+
 def imported_function(program: Program, name: str) -> str | None:
     """The local name of a function imported directly from ``torch.distributed``."""
     for node in ast.walk(program.tree):
@@ -75,6 +85,33 @@ def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
         found.update(dict.fromkeys(_attributes(klass, "self", axis)))
     found.update(dict.fromkeys(_module_names(program, axis)))
     return sorted((text for text in found if _in_scope(text, function)), key=lambda text: (axis not in text,))
+
+
+def rank_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
+    """Expressions that may denote this rank's place along a mesh axis, the likeliest first; guesses, like those for groups."""
+    found: dict[str, None] = {}
+    function = program.function(at)
+    for node in ast.walk(function or program.tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _gives_rank(value):
+                found[name] = None
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                for target, given in zip(names, values, strict=False):
+                    if isinstance(target, ast.Name) and _gives_rank(given):
+                        found[target.id] = None
+            case ast.arg(arg=name) if name == "rank" or name.endswith("_rank"):
+                found[name] = None
+            case ast.Attribute(attr=name) if name == "rank" or name.endswith("_rank"):
+                found[program.source(node)] = None
+    dist = distributed_name(program)
+    if dist is not None:
+        found.update(dict.fromkeys(f"{dist}.get_rank({group})" for group in group_expressions(program, at, axis)))
+        found[f"{dist}.get_rank()"] = None
+    return list(found)
+
+
+def _gives_rank(value: ast.AST) -> bool:
+    return isinstance(value, ast.Call) and _called(value) in {"get_rank", "get_local_rank", "get_group_rank"}
 
 
 def _group_arguments(program: Program, scope: ast.AST) -> Iterator[str]:

@@ -35,12 +35,13 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A source edit after which the program was traced and proved again (``proved``)."""
+    """A source edit after which the program was traced and proved again (``proved``); ``place`` is the expression that it mends."""
 
     title: str
     edits: tuple[TextEdit, ...]
     proved: bool
     bytes_moved: int = 0
+    place: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ def test_forgetful_backward_is_mended_where_it_stands() -> None:
 
 def test_operand_is_wrapped_where_no_function_can_be_mended() -> None:
     file = program("import torch\ndef forward(x, w, group):\n    return torch.mm(x, w)\n")
-    draft = next(gradients.wrapped_operand(file, span_of(file, "torch.mm(x, w)"), "tp", ["group"]))
+    draft = next(gradients.reduced_operand(file, span_of(file, "torch.mm(x, w)"), "tp", ["group"]))
     text = apply(file, draft)
     assert "torch.mm(ReduceGradient.apply(x, group), w)" in text
     assert "import torch.distributed as dist" in text

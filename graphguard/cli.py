@@ -23,7 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode must not end a run
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if options.command == "lsp":
+        options.arguments = rest  # the server's own; editors add --stdio
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         code = _run(options)
         sys.stdout.flush()
@@ -74,8 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="look at this installation: Python, torch, worker, configuration")
     init = commands.add_parser("init", help="configure a project and write a first check")
     init.add_argument("folder", nargs="?", default=".", metavar="FOLDER")
-    lsp = commands.add_parser("lsp", help="the language server, on standard input and output", add_help=False)
-    lsp.add_argument("arguments", nargs=argparse.REMAINDER)
+    commands.add_parser("lsp", help="the language server, on standard input and output", add_help=False)
     return parser
 
 

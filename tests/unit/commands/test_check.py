@@ -119,6 +119,7 @@ def test_what_cannot_be_done_is_said_in_one_line(project, capsys, arguments, mes
         (["check", "-j", "0"], "'0' is not a number of jobs"),
         (["check", "--output-format", "xml"], "invalid choice: 'xml'"),
         (["verify"], "invalid choice: 'verify'"),
+        (["check", "--fast"], "unrecognized arguments: --fast"),
         ([], "required: COMMAND"),
     ],
 )

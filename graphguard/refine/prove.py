@@ -215,7 +215,7 @@ class _Attempt:
             evaluator = Evaluator(algebra, capture, self.traits)
             leaves = leaf_values(algebra, capture.leaves)
             specification = evaluator.specification(capture.spec, leaves)
-            if universe.facts == self.facts:
+            if universe.facts == self.facts or not universe.late:
                 break
             self.facts = dict(universe.facts)  # what a look-up states of an index holds from the start
         universe.specifying = False

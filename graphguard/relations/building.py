@@ -92,6 +92,8 @@ class _Domain:
 
 def _turn(parts: list[Part], sizes: list[int]) -> set[int]:
     """Reverse digits that run backwards along every axis they touch."""
+    if not any(step[2] < 0 for part in parts for step in part.expressions):
+        return set()
     signs: dict[int, tuple[bool, bool]] = {}
     for part in parts:
         for axis, digit, stride in part.expressions:
@@ -315,21 +317,40 @@ def _merge(
 ) -> dict[int, list[tuple[int, int]]]:
     """Join digits that every part sees side by side; maps the digits that stay to ``(original digit, stride within)``."""
     members = {digit: [(digit, 1)] for digit in touched}
-    changed = len(members) > 1
+    if len(touched) < 2:
+        return members
+    rows: dict[tuple[Any, ...], list[int]] = {}  # only digits that move along the same axes can be side by side
+    for digit, places in touched.items():
+        if digit not in core:
+            axes = tuple([(index, place[0]) if place is not None else None for index, place in places.items()])
+            rows.setdefault((digit in reduced, axes), []).append(digit)
+    for digits in rows.values():
+        if len(digits) > 1:
+            _merge_row(digits, touched, domain, reduced, members)
+    return members
+
+
+def _merge_row(
+    digits: list[int],
+    touched: dict[int, dict[int, tuple[int, int] | None]],
+    domain: _Domain,
+    reduced: set[int],
+    members: dict[int, list[tuple[int, int]]],
+) -> None:
+    changed = True
     while changed:
         changed = False
-        for outer in list(members):
-            for inner in list(members):
+        for outer in digits:
+            for inner in digits:
                 if (
                     outer != inner
                     and outer in members
                     and inner in members
-                    and _adjacent(outer, inner, touched, domain, reduced, core)
+                    and _adjacent(outer, inner, touched, domain, reduced)
                 ):
                     _absorb(outer, inner, members, domain, outer in reduced)
                     changed = True
                     break
-    return members
 
 
 def _adjacent(
@@ -338,11 +359,8 @@ def _adjacent(
     touched: dict[int, dict[int, tuple[int, int] | None]],
     domain: _Domain,
     reduced: set[int],
-    core: dict[int, Hashable],
 ) -> bool:
     mine, other = touched[outer], touched[inner]
-    if (outer in reduced) != (inner in reduced) or len(mine) != len(other) or outer in core or inner in core:
-        return False
     size = domain.full[inner]
     if size == UNBOUNDED or (outer in reduced and (domain.below[inner] or domain.above[inner])):
         return False
@@ -372,7 +390,10 @@ def _canonical(
     core: dict[int, Hashable],
 ) -> tuple[list[int], tuple[Any, ...]]:
     """Labels in an order that does not depend on how the factors were written, and the factors under it."""
-    names = [(part.kernel.id, part.payload, part.window, tuple(part.offsets)) for part in parts]
+    full_names = [(part.kernel.id, part.payload, part.window, tuple(part.offsets)) for part in parts]
+    ordered = sorted(set(full_names)) if len(parts) > 1 else full_names
+    number = {name: index for index, name in enumerate(ordered)}
+    names = [number[name] for name in full_names]
 
     def colour(digit: int) -> tuple[Any, ...]:
         places = touched[digit]
@@ -395,9 +416,12 @@ def _canonical(
         rows.sort()
         return tuple(rows)
 
+    def spelt(rows: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([(ordered[name], steps) for name, steps in rows])
+
     if len(members) < 2:
         order = tuple(members)
-        return list(order), under(order)
+        return list(order), spelt(under(order))
     coloured = sorted(((colour(digit), digit) for digit in members), key=lambda pair: pair[0])
     groups: list[list[int]] = []
     last: Any = None
@@ -409,7 +433,7 @@ def _canonical(
         last = name
     if len(groups) == len(members):
         order = tuple(group[0] for group in groups)
-        return list(order), under(order)
+        return list(order), spelt(under(order))
     choices = [list(permutations(group)) if len(group) <= _PERMUTED else [tuple(group)] for group in groups]
     best: tuple[Any, tuple[int, ...]] | None = None
     for combination in product(*choices):
@@ -418,7 +442,7 @@ def _canonical(
         if best is None or rows < best[0]:
             best = (rows, order)
     assert best is not None
-    return list(best[1]), best[0]
+    return list(best[1]), spelt(best[0])
 
 
 def _reference(

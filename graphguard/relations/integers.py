@@ -133,6 +133,7 @@ def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:
 
 
 def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
+    universe.late = universe.late or ("onehot", base[0].id, ()) in universe.table
     known = base[0].range
     if known is not None and base[0].kind == "leaf" and base[0].name in universe.declared:
         raise Unsupported("an index whose declared range reaches outside the table")

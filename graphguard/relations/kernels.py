@@ -28,6 +28,20 @@ Factor: TypeAlias = "tuple[Kernel, Any, Window, tuple[int, ...], tuple[Expressio
 UNBOUNDED: Final = 1 << 48  # extent of an axis whose coordinate may be any integer
 
 
+def quotient(a: Number, b: Number) -> Number:
+    """The exact quotient, an int where it is one."""
+    if b == 1:
+        return a
+    result = Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else Fraction(a) / b
+    return result.numerator if result.denominator == 1 else result
+
+
+def times_number(a: Number, b: Number) -> Number:
+    """The product, an int where it is one."""
+    result = a * b
+    return result.numerator if result.denominator == 1 else result
+
+
 class Budget(Unsupported):
     """One value outgrew a limit; the operator is given up with a reason."""
 
@@ -106,6 +120,7 @@ class Universe:
         self.assumed: set[str] = set()
         self.tables: list[tuple[Kernel, np.ndarray]] = []
         self.declared: set[str] = set()
+        self.late = False  # a fact was stated after its index had been used: what was made before does not know it
         self.facts: dict[str, tuple[int, int]] = {}
         self.one = self.intern(("one",), "one", "1", (), ())
         self.one.truth = True

@@ -12,7 +12,20 @@ from typing import Any, Final
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import Part, build
-from graphguard.relations.kernels import UNBOUNDED, Budget, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
+from graphguard.relations.kernels import (
+    UNBOUNDED,
+    Budget,
+    Factor,
+    Kernel,
+    Number,
+    Ref,
+    Term,
+    Terms,
+    Universe,
+    Window,
+    quotient,
+    times_number,
+)
 from graphguard.relations.products import multiply, number_power
 from graphguard.relations.windows import joined, refine, repeat, through
 
@@ -224,8 +237,7 @@ def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[N
     lead = min(terms, key=lambda term: (term[1][0].kind == "one", term[1][0].id, term[1][1], abs(term[0]), term[0]))[0]
     parts = []
     for (coefficient, ref), steps in zip(terms, used, strict=True):
-        own: Number = Fraction(coefficient) / lead if lead != 1 else coefficient
-        parts.append(Part(ref[0], own, ref[3], list(ref[1]), steps))
+        parts.append(Part(ref[0], quotient(coefficient, lead), ref[3], list(ref[1]), steps))
     return lead, build(universe, "sum", (), parts, sizes, dims, set())
 
 
@@ -296,7 +308,7 @@ def times(
     factor, first = close(universe, a, extents)
     second_factor, second = close(universe, b, extents)
     coefficient, ref = multiply(universe, [(first, 1), (second, 1)], extents, summed)
-    return reopened(universe, coefficient * factor * second_factor, ref)
+    return reopened(universe, times_number(coefficient, times_number(factor, second_factor)), ref)
 
 
 def _spreads(universe: Universe, one: Terms, other: Terms) -> bool:
@@ -356,7 +368,7 @@ def summed_over(universe: Universe, terms: Terms, extents: tuple[int, ...], dims
     out: list[Term] = []
     for coefficient, ref in terms:
         factor, result = multiply(universe, [(ref, 1)], extents, dims)
-        out += reopened(universe, coefficient * factor, result)
+        out += reopened(universe, times_number(coefficient, factor), result)
     kept = tuple(size for dim, size in enumerate(extents) if dim not in dims)
     return normalise(universe, out, kept)
 
@@ -372,8 +384,8 @@ def powered(universe: Universe, terms: Terms, exponent: Number, extents: tuple[i
         return ()
     items: list[tuple[Ref, Number]] = [(ref, exponent)]
     factor: Number
-    if Fraction(exponent).denominator == 1:
-        factor = Fraction(coefficient) ** int(exponent)
+    if exponent.denominator == 1:
+        factor = 1 if coefficient == 1 else Fraction(coefficient) ** int(exponent)
     elif coefficient > 0:
         factor, primes = number_power(universe, coefficient, exponent, extents)
         items += primes

@@ -36,7 +36,7 @@ class Shown:
     @property
     def stale(self) -> bool:
         """Whether no fresh result stands behind it."""
-        return all(run.stale for run in self.runs)
+        return bool(self.runs) and all(run.stale for run in self.runs)
 
 
 class Converter:
@@ -85,7 +85,7 @@ class Converter:
             code=found.code,
             code_description=types.CodeDescription(f"{self._docs}/{found.rule}.md") if self._docs else None,
             source=SOURCE,
-            related_information=self._related(shown) if related else None,
+            related_information=self._related(shown) if related and shown.runs else None,
             data={
                 "rule": found.rule,
                 "stale": shown.stale,
@@ -113,6 +113,11 @@ class Converter:
                 for path, edits in by_file.items()
             ]
         )
+
+    def insertion(self, place: Span, text: str) -> types.WorkspaceEdit:
+        """Text to insert at a place of the text as it is now."""
+        edit = types.TextEdit(self._documents.ruler(place.file).range(place), text)
+        return types.WorkspaceEdit(changes={self._documents.uri(place.file): [edit]})
 
     def plain_edit(self, run: Run, fix: Fix) -> types.WorkspaceEdit:
         """The same for clients that know no document changes."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from graphguard.checks.steps import CheckRequest, Steps
 from graphguard.ir.capture import CheckRef
-from graphguard.report.diagnostics import Report
+from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard_server.processes import Launch, Limits
 
 
@@ -41,8 +41,9 @@ class ProjectConfiguration:
 class Engine:
     """The engine as functions.
 
-    ``steps`` are the steps of a check; ``discover`` finds checks in ``(path, text, root)``, raising ``SyntaxError``; ``configure`` reads the project around a folder;
-    ``check_files`` lists a project's files that may hold checks (called in a thread); ``waive`` applies the waivers in the given texts; ``worker`` and ``prover`` start the processes; ``clear_cache`` empties
+    ``steps`` are the steps of a check; ``discover`` finds checks in ``(path, text, root)``, ``configure`` reads the project around a folder;
+    ``check_files`` lists a project's files that may hold checks (called in a thread); ``waive`` applies the waivers in the given texts, ``unused_waivers`` finds those of a file ``(reports, path, text, levels)`` that no
+    report needs; ``worker`` and ``prover`` start the processes; ``clear_cache`` empties
     what is kept on disk and says how much that was.
     """
 
@@ -51,6 +52,7 @@ class Engine:
     configure: Callable[[str], ProjectConfiguration]
     check_files: Callable[[ProjectConfiguration], Sequence[str]]
     waive: Callable[[Report, Mapping[str, str], Mapping[str, str]], Report]
+    unused_waivers: Callable[[Sequence[Report], str, str, Mapping[str, str]], Sequence[Diagnostic]]
     worker: Callable[[Sequence[str], str], Launch]
     prover: Callable[[], Launch]
     clear_cache: Callable[[], int]

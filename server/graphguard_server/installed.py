@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from graphguard.checks.configuration import ConfigurationError, load_configurati
 from graphguard.checks.discovery import checks_in
 from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import worker_command
-from graphguard.report.diagnostics import Report
+from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers
 from graphguard.trace.cache import clear_cache
@@ -26,7 +27,9 @@ _SKIPPED: Final = frozenset({"node_modules", "site-packages", "__pycache__", "bu
 
 def installed_engine() -> Engine:
     """The engine of the installed package."""
-    return Engine(check_steps, checks_in, _configure, _check_files, _waive, _worker, _prover, clear_cache)
+    return Engine(
+        check_steps, checks_in, _configure, _check_files, _waive, _unused_waivers, _worker, _prover, clear_cache
+    )
 
 
 def _configure(folder: str) -> ProjectConfiguration:
@@ -71,6 +74,13 @@ def _mentions(path: str) -> bool:
 
 def _waive(report: Report, texts: Mapping[str, str], levels: Mapping[str, str]) -> Report:
     return Waivers(Sources(texts=dict(texts)), levels).apply(report)
+
+
+def _unused_waivers(reports: Sequence[Report], path: str, text: str, levels: Mapping[str, str]) -> Sequence[Diagnostic]:
+    waivers = Waivers(Sources(texts={path: text}), levels)
+    for report in reports:
+        waivers.apply(replace(report, diagnostics=(*report.diagnostics, *report.waived), waived=()))
+    return waivers.unused([path])
 
 
 def _worker(python: Sequence[str], root: str) -> Launch:

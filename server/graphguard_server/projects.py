@@ -8,12 +8,23 @@ from graphguard_server.checks import Check, Run
 from graphguard_server.documents import Documents
 from graphguard_server.engine import Engine, ProjectConfiguration
 from graphguard_server.imports import ImportGraph
+from graphguard_server.source import syntax_error
 
 
 class Project:
-    """The checks of one folder; results stay while their check does."""
+    """The checks of one folder; results stay while their check does.
 
-    def __init__(self, configuration: ProjectConfiguration, engine: Engine, documents: Documents) -> None:
+    ``inherited`` are the checks that were known under an earlier configuration.
+    """
+
+    def __init__(
+        self,
+        configuration: ProjectConfiguration,
+        engine: Engine,
+        documents: Documents,
+        inherited: dict[str, Check] | None = None,
+    ) -> None:
+        self._inherited = inherited or {}
         self.configuration = configuration
         self.root = configuration.root
         self.imports = ImportGraph(self.root, documents.text)
@@ -30,14 +41,16 @@ class Project:
         if text is None:
             self._replace(path, {})
             return
-        try:
-            found = self._engine.discover(path, text, self.root)
-        except SyntaxError as error:
+        error = syntax_error(text)
+        if error is not None:
             self.unreadable[path] = error
+            kept = {key: self._inherited.pop(key) for key in list(self._inherited) if self._inherited[key].file == path}
+            self.checks = {**kept, **self.checks}
             return
         checks = {}
-        for each in found:
-            check = self.checks.get(each.ref.id) or Check(self.root, path, each.ref, None, text)
+        for each in self._engine.discover(path, text, self.root):
+            known = self.checks.get(each.ref.id) or self._inherited.pop(each.ref.id, None)
+            check = known or Check(self.root, path, each.ref, None, text)
             check.ref, check.text = each.ref, text
             check.meshes = None if each.meshes is None else tuple(dict(mesh) for mesh in each.meshes)
             check.plan()

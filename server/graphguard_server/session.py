@@ -18,7 +18,7 @@ from graphguard_server.checks import Check, Run, RunKey
 from graphguard_server.configuration import Settings, command
 from graphguard_server.convert import Converter
 from graphguard_server.documents import Document, Documents, path_of
-from graphguard_server.engine import Engine
+from graphguard_server.engine import Engine, ProjectConfiguration
 from graphguard_server.execution import Execution
 from graphguard_server.processes import Process
 from graphguard_server.projects import Project
@@ -47,6 +47,7 @@ class Session:
         self.changed = changed
         self._pauses = Pauses()
         self._roots: dict[str, str] = {}
+        self._inherited: dict[str, Project] = {}
         self._tasks: set[asyncio.Future[None]] = set()
 
     @property
@@ -66,14 +67,21 @@ class Session:
         return self.projects[root]
 
     def reconfigure(self) -> None:
-        """Read every configuration again; results stay until their checks have run."""
+        """Read every configuration again; results stay, stale where the configuration is another, until their checks have run."""
         self._roots.clear()
         old, self.projects = self.projects, {}
+        shown = {path for project in old.values() for run in project.runs() for path in run.snapshot}
         for project in old.values():
+            used = any(document.path and _within(document.path, project.root) for document in self.documents)
+            if not used and not any(_within(project.root, folder) for folder in self.folders):
+                self.scheduler.cancel([run.key for run in project.runs()])
+                continue
+            self._inherited[project.root] = project
             for path in {check.file for check in project.checks.values()}:
                 self.project_of(path).read(path)
         for document in self.documents:
             self.opened(document)
+        self.changed(shown)
 
     def runs(self) -> Iterator[Run]:
         """Every run of every project."""
@@ -100,10 +108,22 @@ class Session:
         if configuration.trouble:
             self.troubles[root] = configuration.trouble
         if root not in self.projects:
-            project = Project(replace(configuration, root=root), self.engine, self.documents)
+            project = Project(
+                replace(configuration, root=root), self.engine, self.documents, self._bequeathed(configuration, root)
+            )
             self.projects[root] = project
             self.keep(asyncio.ensure_future(self._scan(project)))
         return root
+
+    def _bequeathed(self, configuration: ProjectConfiguration, root: str) -> dict[str, Check]:
+        """The checks that the project knew before its configuration was read again."""
+        before = self._inherited.pop(root, None)
+        if before is None:
+            return {}
+        if replace(configuration, root=root, trouble="") != replace(before.configuration, trouble=""):
+            for run in before.runs():
+                run.outdated = run.stale = run.known
+        return before.checks
 
     async def _scan(self, project: Project) -> None:
         """Find the project's checks; the files are listed in a thread and read a few at a time."""
@@ -156,6 +176,7 @@ class Session:
         if other_python:
             for run in self.runs():
                 run.outdated = run.stale = run.known
+            self._retire_workers()
         for document in self.documents:
             self.opened(document)
 
@@ -193,6 +214,8 @@ class Session:
         self.trusted = trusted
         if not trusted:
             self.cancel([run.key for run in self.runs()])
+            for worker in self.workers.values():
+                self.keep(asyncio.ensure_future(worker.restart()))
         for document in self.documents:
             self.opened(document)
         self._state_changed()
@@ -274,6 +297,12 @@ class Session:
             launch = lambda: self.engine.worker(*key)  # noqa: E731 - a closure over this worker's key
             self.workers[key] = Process("worker", launch, self._state_changed, limits=self.engine.limits)
         return self.workers[key]
+
+    def _retire_workers(self) -> None:
+        """End the workers whose interpreter nobody uses any more."""
+        used = {(self.interpreter_of(project), project.root) for project in self.projects.values()}
+        for key in self.workers.keys() - used:
+            self.keep(asyncio.ensure_future(self.workers.pop(key).close()))
 
     def _state_changed(self) -> None:
         self.changed(())

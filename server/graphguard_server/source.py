@@ -26,6 +26,19 @@ def parsed(text: str) -> ast.Module | None:
         return None
 
 
+def syntax_error(text: str) -> SyntaxError | None:
+    """Why a text does not parse; None where it does."""
+    if parsed(text) is not None:
+        return None
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        return error
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SyntaxError(str(error))
+    return None
+
+
 @functools.lru_cache(maxsize=256)
 def meaning(text: str) -> str | None:
     """A digest of what a Python text means: comments and layout left out, our own pragmas kept; None where it does not parse.

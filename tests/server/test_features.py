@@ -233,17 +233,21 @@ async def test_code_actions_explain_a_finding_and_offer_no_stale_fix(editor: Edi
     (found,) = editor.diagnostics(uri)
     params = types.CodeActionParams(document(uri), found.range, types.CodeActionContext([found]))
     titles = [action.title for action in await editor.client.text_document_code_action_async(params) or []]
-    assert titles == ["insert all_reduce(h) (proved)", "Explain missing-reduction"]
+    assert titles == [
+        "insert all_reduce(h) (proved)",
+        "Explain missing-reduction",
+        "Ignore missing-reduction on this line",
+    ]
     editor.change(uri, MODEL.replace("return h", "return HANG"))
     titles = [action.title for action in await editor.client.text_document_code_action_async(params) or []]
-    assert titles == ["Explain missing-reduction"]
+    assert titles == ["Explain missing-reduction", "Ignore missing-reduction on this line"]
 
 
 async def test_code_actions_respect_the_kinds_asked_for(editor: Editor) -> None:
     uri = editor.open("model.py")
     await editor.settled()
     (found,) = editor.diagnostics(uri)
-    for kind, count in ((types.CodeActionKind.QuickFix, 2), (types.CodeActionKind.Refactor, 0)):
+    for kind, count in ((types.CodeActionKind.QuickFix, 3), (types.CodeActionKind.Refactor, 0)):
         context = types.CodeActionContext([found], only=[kind])
         params = types.CodeActionParams(document(uri), found.range, context)
         assert len(await editor.client.text_document_code_action_async(params) or []) == count

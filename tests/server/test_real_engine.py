@@ -196,3 +196,26 @@ async def test_what_the_users_code_prints_does_not_reach_the_stream(real: Editor
     uri = real.open("check_mlp.py", noisy)
     await real.until(lambda: real.diagnostics(uri) and not real.status()["busy"], 90)
     assert real.diagnostics(uri)[0].code == "missing-reduction"
+
+
+async def test_a_waiver_silences_a_finding_and_is_reported_where_it_is_not_needed(real: Editor) -> None:
+    line = "        y = self.down(h)"
+    waived = plain_program().replace(line, f"{line}  # graphguard: ignore[missing-reduction]")
+    uri = real.open("check_mlp.py", waived)
+    await real.until(lambda: real.runs() and real.runs()[0]["state"] == "broken" and not real.status()["busy"], 90)
+    assert not real.diagnostics(uri)
+    mended = waived.replace("        return y\n", "        dist.all_reduce(y, group=self.group)\n        return y\n")
+    real.change(uri, mended)
+    await real.until(lambda: real.runs()[0]["state"] == "proved" and real.diagnostics(uri), 60)
+    (found,) = real.diagnostics(uri)
+    assert "unused waiver" in found.message
+    assert found.range.start.line == position_of(mended, "# graphguard").line
+
+
+async def test_reproduce_gives_a_test_of_the_counterexample(real: Editor) -> None:
+    real.write("check_mlp.py", plain_program())
+    uri = real.open("check_mlp.py")
+    await real.until(lambda: real.diagnostics(uri) and not real.status()["busy"], 90)
+    answer = await real.client.protocol.send_request_async("graphguard/reproduce", {"id": "check_mlp.py::mlp"})
+    assert "def test_" in answer["text"], answer["text"]
+    compile(answer["text"], "reproduced.py", "exec")

@@ -196,9 +196,11 @@ async def test_the_client_may_spell_a_uri_as_it_likes(editor: Editor) -> None:
 async def test_a_configuration_that_cannot_be_read_is_shown_and_mended(editor: Editor) -> None:
     editor.open("model.py")
     await editor.settled()
+    model = editor.uri("model.py")
     editor.write("pyproject.toml", "[tool.graphguard\n")
     await editor.until(lambda: editor.status()["health"] == "error")
     assert "pyproject.toml" in editor.status()["detail"]
+    assert editor.diagnostics(model), "the last results stay"
     editor.write("pyproject.toml", "[tool.graphguard]\n")
     await editor.until(lambda: editor.status()["health"] == "ok")
     await editor.settled()

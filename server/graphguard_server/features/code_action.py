@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from lsprotocol import types
 
+from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Fix, TextEdit
 from graphguard_server import protocol
 from graphguard_server.checks import Run
 from graphguard_server.convert import Shown
 from graphguard_server.documents import path_of
 from graphguard_server.pinning import pin
+from graphguard_server.positions import content
 
 if TYPE_CHECKING:
     from graphguard_server.server import GraphGuardServer
@@ -36,10 +38,21 @@ def handle(server: GraphGuardServer, params: types.CodeActionParams) -> list[typ
             diagnostic = converter.diagnostic(shown, related=False)
             actions.extend(_fixes(server, shown, diagnostic))
             actions.extend(_others(shown, diagnostic))
+            actions.append(_waiver(server, shown, diagnostic))
     actions += _pins(server, path, params)
     return [
         action for action in actions if _wanted(params.context.only, str(getattr(action.kind, "value", action.kind)))
     ]
+
+
+def _waiver(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic) -> types.CodeAction:
+    """Silence the finding on its line."""
+    rule, line = shown.diagnostic.rule, shown.span.line
+    text = content(server.session.documents.lines(shown.span.file)[line - 1])
+    place = Span(shown.span.file, line, len(text) + 1, line, len(text) + 1)
+    edit = server.session.converter.insertion(place, f"  # graphguard: ignore[{rule}]")
+    kind = types.CodeActionKind.QuickFix
+    return types.CodeAction(title=f"Ignore {rule} on this line", kind=kind, diagnostics=[diagnostic], edit=edit)
 
 
 def _pins(server: GraphGuardServer, path: str, params: types.CodeActionParams) -> list[types.CodeAction]:

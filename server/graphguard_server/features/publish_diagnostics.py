@@ -9,7 +9,7 @@ from lsprotocol import types
 from graphguard.ir.spans import Span
 from graphguard_server import protocol
 from graphguard_server.checks import Run
-from graphguard_server.convert import SOURCE
+from graphguard_server.convert import SOURCE, Shown
 from graphguard_server.features import marks
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Publisher:
         found = [converter.diagnostic(shown, related=related) for shown in converter.shown(runs, path)]
         found.extend(self._failures(path, runs))
         found.extend(self._syntax(path))
+        found.extend(self._unused_waivers(path, runs))
         return sorted(found, key=lambda each: (each.range.start.line, each.range.start.character, each.message))
 
     def _failures(self, path: str, runs: list[Run]) -> list[types.Diagnostic]:
@@ -60,6 +61,26 @@ class Publisher:
                 span = known[0].ref.span
                 found.append(self._plain(span, f"this check could not be run: {run.failure}", run.stale))
         return found
+
+    def _unused_waivers(self, path: str, runs: list[Run]) -> list[types.Diagnostic]:
+        """Waivers that silence nothing; known only once every check of the file has a fresh result."""
+        session = self._server.session
+        text = session.documents.text(path)
+        if (
+            not runs
+            or text is None
+            or "graphguard:" not in text
+            or any(run.stale or run.report is None for run in runs)
+        ):
+            return []
+        levels = session.projects[runs[0].key.root].configuration.levels or {}
+        reports = [run.report for run in runs if run.report is not None]
+        converter = session.converter
+        return [
+            converter.diagnostic(Shown(each, each.span, ()), related=False)
+            for each in session.engine.unused_waivers(reports, path, text, levels)
+            if each.span is not None
+        ]
 
     def _syntax(self, path: str) -> list[types.Diagnostic]:
         """One diagnostic while a file that checks depend on does not parse; earlier results stay beside it, marked stale."""

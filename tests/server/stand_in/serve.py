@@ -113,6 +113,7 @@ run(
         configure,
         check_files,
         lambda report, _texts, _levels: report,
+        lambda _reports, _path, _text, _levels: [],
         lambda _python, _root: start("worker.py"),
         lambda: start("prover.py"),
         lambda: 0,

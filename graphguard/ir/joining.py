@@ -413,6 +413,8 @@ class _Run:
             if span is not None:
                 op = _plain(self.ranks[second[0]].graph.nodes[second[1]].op)
                 related = ((span, f"rank {second[0]}: {op}"),)
+                if span != span_of(graph, index):
+                    message += "\nthe two calls stand at different places: one rank may have made one call more, or one less, before"
         stack = graph.stack_of(graph.nodes[index].stack)
         self.troubles.append(Trouble(RULE, message, span_of(graph, index), rank, stack, related))
         return False

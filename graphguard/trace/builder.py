@@ -53,6 +53,37 @@ class Builder:
         )
         self.nodes.append(node)
 
+    def reshaped(self, value: Var, shape: tuple[Size, ...]) -> Var:
+        """The same elements in row-major order."""
+        kind = self.types[value]
+        return value if kind.shape == shape else self.one("aten.view.default", (value, shape), shape, kind.dtype)
+
+    def shaped(self, value: Var, shape: tuple[Size, ...], dtype: str) -> Var:
+        """``value`` cast and broadcast, as ``copy_`` does."""
+        kind = self.types[value]
+        if kind.dtype != dtype:
+            value = self.one("aten._to_copy.default", (value,), kind.shape, dtype, dtype=DType(dtype))
+        if kind.shape == shape:
+            return value
+        if may_be_equal(kind.shape, shape):
+            return self.reshaped(value, shape)
+        return self.one("aten.expand.default", (value, shape), shape, dtype)
+
+    def joined(self, parts: tuple[Var, ...], shape: tuple[Size, ...], dtype: str) -> Var:
+        """The parts one after the other in memory, in one shape."""
+        part = self.types[parts[0]]
+        if len(shape) == len(part.shape) and shape[1:] == part.shape[1:] and part.shape:
+            return self.one("aten.cat.default", (parts, 0), shape, dtype)
+        if shape == (len(parts), *part.shape):
+            return self.one("aten.stack.default", (parts, 0), shape, dtype)
+        flat = tuple(self.flattened(value) for value in parts)
+        total = sum(elements(self.types[value]) for value in flat)
+        return self.reshaped(self.one("aten.cat.default", (flat, 0), (total,), dtype), shape)
+
+    def flattened(self, value: Var) -> Var:
+        """The elements in row-major order along one dim."""
+        return self.reshaped(value, (elements(self.types[value]),))
+
     def graph(self, frames: tuple[Frame, ...], stacks: tuple[tuple[int, ...], ...]) -> Graph:
         """What was built, without the rearrangements and uninitialised memory that nothing reads."""
         nodes = self._live_nodes()
@@ -124,3 +155,18 @@ def plain_argument(value: Any) -> Arg:
     if isinstance(value, torch.dtype):
         return DType(str(value).removeprefix("torch."))
     return str(value)
+
+
+def may_be_equal(a: tuple[Size, ...], b: tuple[Size, ...]) -> bool:
+    """Whether shapes differ only in what the data decides."""
+    pairs = zip(a, b, strict=False)
+    return len(a) == len(b) and all(m == n or isinstance(m, Sym) or isinstance(n, Sym) for m, n in pairs)
+
+
+def elements(kind: TensorType) -> int:
+    """Number of elements, where all sizes are numbers."""
+    total = 1
+    for size in kind.shape:
+        assert isinstance(size, int)
+        total *= size
+    return total

@@ -7,22 +7,22 @@ leaves no node, an operator that writes becomes its functional twin, a view stay
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from graphguard.ir.graph import DType, Graph, Size, Sym, TensorType, Var
+from graphguard.ir.graph import DType, Graph, Var
 from graphguard.ir.spans import Span
 from graphguard.trace import foreach
-from graphguard.trace.builder import Builder
-from graphguard.trace.collectives import Call, calls_of
+from graphguard.trace.builder import Builder, elements
+from graphguard.trace.collectives import calls_of
+from graphguard.trace.communication import Communication
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.twins import functional_of, result_dtypes, written_positions
-from graphguard.trace.views import dtype_of, recipes, whole
+from graphguard.trace.views import dtype_of, recipes, type_of, whole
 
 _WHERE_IT_LIVES = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"))
 _SAME = frozenset(
@@ -38,7 +38,6 @@ _SILENT = frozenset(
         "resize_storage_bytes_", "_version", "requires_grad_", "equal", "is_nonzero", "item", "_print",
     )
 )  # fmt: skip
-_REDUCTIONS = frozenset(("sum", "avg", "max", "min", "product"))
 _EMPTY = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 _FILLED = {
     "zeros": 0,
@@ -87,11 +86,9 @@ class _Translation:
     def __init__(self, rank: int) -> None:
         self.builder = Builder()
         self.memory = Memory(self.builder)
-        self.rank = rank
+        self.communication = Communication(self.builder, self.memory, rank)
         self._literals: dict[str, Var] = {}
-        self._scratch = -1
         self._draws: dict[Var, tuple[str, int]] = {}
-        self._to_self: dict[int, list[Var]] = {}
 
     def step(self, event: Event) -> None:
         """Translate one call."""
@@ -106,7 +103,7 @@ class _Translation:
         calls = calls_of(schema_name, event.args, event.outs)
         if calls is not None:
             for call in calls:
-                self._communicate(call)
+                self.communication.translate(call)
             return
         self._operator(event, schema_name.partition("::")[2])
 
@@ -208,7 +205,7 @@ class _Translation:
             if isinstance(result, Ref) and not (result.key == source.key and self.memory.holds(result)):
                 if result.storage == source.storage and self.memory.holds(result):
                     continue
-                self.memory.define(result, self._shaped(self.memory.read(source), result))
+                self.memory.define(result, self.builder.shaped(self.memory.read(source), *type_of(result)))
 
     def _is_view(self, event: Event) -> bool:
         source = event.args[0] if event.args else None
@@ -244,18 +241,6 @@ class _Translation:
                 value = int(value)
         return self.builder.one("aten.full.default", (ref.shape, value), ref.shape, dtype, dtype=DType(dtype))
 
-    def _shaped(self, value: Var, target: Ref) -> Var:
-        """``value`` cast and broadcast to the type of ``target``, as ``copy_`` does."""
-        kind = self.builder.types[value]
-        dtype = dtype_of(target.geometry)
-        if kind.dtype != dtype:
-            value = self.builder.one("aten._to_copy.default", (value,), kind.shape, dtype, dtype=DType(dtype))
-        if kind.shape != target.shape and _may_be_equal(kind.shape, target.shape):
-            return self._reshaped(value, target.shape)
-        if kind.shape != target.shape:
-            value = self.builder.one("aten.expand.default", (value, target.shape), target.shape, dtype)
-        return value
-
     def _mutating(self, event: Event) -> None:
         targets = [
             ref for position, name in written_positions(event.op) for ref in _flat(_argument(event, position, name))
@@ -276,7 +261,7 @@ class _Translation:
         outs = [(ref.shape, dtype) for ref, dtype in zip(targets, dtypes, strict=False)]
         values = self.builder.emit(str(twin), self.read(event.args[:count]), outs, **read)
         for ref, value in zip(targets, values, strict=False):
-            self.memory.write(ref, self._shaped(value, ref))
+            self.memory.write(ref, self.builder.shaped(value, *type_of(ref)))
 
     def _mutating_opaque(self, event: Event, targets: list[Ref]) -> None:
         """An operator without a functional twin: its results, then the new values of what it writes."""
@@ -293,7 +278,7 @@ class _Translation:
             args = foreach.item(event.args, index)
             kwargs = foreach.item(tuple(event.kwargs.values()), index)
             value = self._foreach_one(event, name, args, dict(zip(event.kwargs, kwargs, strict=True)), target)
-            self.memory.write(target, self._shaped(value, target))
+            self.memory.write(target, self.builder.shaped(value, *type_of(target)))
 
     def _foreach_one(self, event: Event, name: str, args: Any, kwargs: dict[str, Any], target: Ref) -> Var:
         stem = name.removeprefix("_foreach_").removesuffix("_")
@@ -306,160 +291,28 @@ class _Translation:
         dtype = target.dtype if stem == "norm" else result_dtypes(op, args, kwargs, target.dtype)[0]
         return self.builder.one(str(op), self.read(args), target.shape, dtype, **read)
 
-    # -- collectives ---------------------------------------------------------------------------------------------------
-    def _communicate(self, call: Call) -> None:
-        if call.reduce.startswith("premul_sum:"):
-            call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
-        if call.reduce and call.reduce not in _REDUCTIONS:
-            raise TracingError("unsupported-operator", f"the reduction {call.reduce} is not traced")
-        _CALLS[call.kind](self, call)
-
-    def _premultiplied(self, call: Call, factor: float) -> Call:
-        """A sum whose operands are scaled first: the scaled operands in memory of their own."""
-        scaled = []
-        for ref in call.reads:
-            value = self.builder.one("aten.mul.Scalar", (self.memory.read(ref), factor), *self._type(ref))
-            self._scratch -= 1
-            scaled.append(Ref(self._scratch, ref.geometry))
-            self.memory.define(scaled[-1], value)
-        return replace(call, reads=tuple(scaled), reduce="sum")
-
-    def _type(self, ref: Ref) -> tuple[tuple[Size, ...], str]:
-        return ref.shape, dtype_of(ref.geometry)
-
-    def _in_place(self, call: Call) -> None:
-        args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
-        args += {"all_reduce": (call.reduce,), "broadcast": (call.peer,), "reduce": (call.peer, call.reduce)}[call.kind]
-        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *self._type(call.reads[0]))
-        self.memory.write(call.writes[0], self._shaped(value, call.writes[0]))
-
-    def _all_gather(self, call: Call) -> None:
-        mine = self.memory.read(call.reads[0])
-        kind = self.builder.types[mine]
-        types = (
-            [self._type(ref) for ref in call.writes] if not call.flat else [(kind.shape, kind.dtype)] * len(call.group)
-        )
-        values = self.builder.emit("gg.all_gather", (mine, call.group), types)
-        if not call.flat:
-            for ref, value in zip(call.writes, values, strict=True):
-                self.memory.write(ref, value)
-            return
-        self.memory.write(call.writes[0], self._joined(values, call.writes[0]))
-
-    def _joined(self, parts: tuple[Var, ...], target: Ref) -> Var:
-        """The parts one after the other in memory, in the shape of ``target``."""
-        shape, dtype = self._type(target)
-        part = self.builder.types[parts[0]]
-        if len(shape) == len(part.shape) and shape[1:] == part.shape[1:] and part.shape:
-            return self.builder.one("aten.cat.default", (parts, 0), shape, dtype)
-        if shape == (len(parts), *part.shape):
-            return self.builder.one("aten.stack.default", (parts, 0), shape, dtype)
-        flat = tuple(self._reshaped(value, (_count(self.builder.types[value]),)) for value in parts)
-        total = sum(_count(self.builder.types[value]) for value in parts)
-        return self._reshaped(self.builder.one("aten.cat.default", (flat, 0), (total,), dtype), shape)
-
-    def _reshaped(self, value: Var, shape: tuple[Size, ...]) -> Var:
-        kind = self.builder.types[value]
-        return (
-            value if kind.shape == shape else self.builder.one("aten.view.default", (value, shape), shape, kind.dtype)
-        )
-
-    def _reduce_scatter(self, call: Call) -> None:
-        target = call.writes[0]
-        parts = self._cut(call, target) if call.flat else self.read(call.reads)
-        value = self.builder.one("gg.reduce_scatter", (parts, call.reduce, call.group), *self._type(target))
-        self.memory.write(target, value)
-
-    def _cut(self, call: Call, target: Ref) -> tuple[Var, ...]:
-        """A flat operand as one tensor of the result's shape per member."""
-        whole = self.memory.read(call.reads[0])
-        shape, dtype = self._type(target)
-        kind = self.builder.types[whole]
-        members = len(call.group)
-        if shape and kind.shape[1:] == shape[1:] and len(kind.shape) == len(shape):
-            return self.builder.emit("aten.split.Tensor", (whole, shape[0], 0), [(shape, dtype)] * members)
-        whole = self._reshaped(whole, (members, *shape))
-        return self.builder.emit("aten.unbind.int", (whole, 0), [(shape, dtype)] * members)
-
-    def _all_to_all(self, call: Call) -> None:
-        if not call.flat:
-            values = self.builder.emit(
-                "gg.all_to_all", (self.read(call.reads), call.group), [self._type(ref) for ref in call.writes]
-            )
-            for ref, value in zip(call.writes, values, strict=True):
-                self.memory.write(ref, value)
-            return
-        whole = self.memory.read(call.reads[0])
-        sent = self._split_sizes(call.read_splits, call.reads[0], len(call.group))
-        received = self._split_sizes(call.write_splits, call.writes[0], len(call.group))
-        rest, dtype = call.reads[0].shape[1:], self._type(call.reads[0])[1]
-        pieces = self.builder.emit(
-            "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
-        )
-        values = self.builder.emit("gg.all_to_all", (pieces, call.group), [((n, *rest), dtype) for n in received])
-        self.memory.write(call.writes[0], self._joined(values, call.writes[0]))
-
-    @staticmethod
-    def _split_sizes(splits: tuple[Size, ...], ref: Ref, members: int) -> tuple[Size, ...]:
-        if splits:
-            return splits
-        extent = ref.shape[0]
-        part = extent // members if isinstance(extent, int) else Sym(f"({extent.expr})//{members}")
-        return (part,) * members
-
-    def _gather(self, call: Call) -> None:
-        types = [self._type(ref) for ref in call.writes]
-        values = self.builder.emit("gg.gather", (self.memory.read(call.reads[0]), call.peer, call.group), types)
-        for ref, value in zip(call.writes, values, strict=True):
-            self.memory.write(ref, value)
-
-    def _scatter(self, call: Call) -> None:
-        target = call.writes[0]
-        value = self.builder.one("gg.scatter", (self.read(call.reads), call.peer, call.group), *self._type(target))
-        self.memory.write(target, value)
-
-    def _send(self, call: Call) -> None:
-        value = self.memory.read(call.reads[0])
-        if call.peer == self.rank:
-            self._to_self.setdefault(call.tag, []).append(value)
-        else:
-            self.builder.emit("gg.send", (value, call.peer, call.tag, call.group), [], **self._blocking())
-
-    def _receive(self, call: Call) -> None:
-        target = call.writes[0]
-        if call.peer == self.rank and self._to_self.get(call.tag):
-            self.memory.write(target, self._to_self[call.tag].pop(0))
-        else:
-            arguments = (call.peer, call.tag, call.group)
-            value = self.builder.one("gg.recv", arguments, *self._type(target), **self._blocking())
-            self.memory.write(target, value)
-
-    def _blocking(self) -> dict[str, Any]:
-        return {"blocking": True} if self.builder.at.kwargs.get("blocking") else {}
-
-    def _barrier(self, call: Call) -> None:
-        self.builder.emit("gg.barrier", (call.group,), [])
-
     # -- operators with a form of their own ----------------------------------------------------------------------------
     def copy(self, event: Event) -> None:
         """``x.copy_(y)``: x shows y, cast and broadcast."""
         target, source = event.args[0], event.args[1]
-        self.memory.write(target, self._shaped(self.memory.read(source), target))
+        self.memory.write(target, self.builder.shaped(self.memory.read(source), *type_of(target)))
 
     def functional_copy(self, event: Event) -> None:
         """``aten.copy``: the second operand with the first one's type."""
-        self.memory.define(event.outs, self._shaped(self.memory.read(event.args[1]), event.outs))
+        self.memory.define(event.outs, self.builder.shaped(self.memory.read(event.args[1]), *type_of(event.outs)))
 
     def cast(self, event: Event) -> None:
         """A copy on another device, or of another type."""
-        self.memory.define(event.outs, self._shaped(self.memory.read(event.args[0]), event.outs))
+        self.memory.define(event.outs, self.builder.shaped(self.memory.read(event.args[0]), *type_of(event.outs)))
 
     def fill(self, event: Event) -> None:
         """``x.fill_(value)`` and ``x.zero_()``: the old x does not matter."""
         target = event.args[0]
         value = event.args[1] if len(event.args) > 1 else 0
         filled = self.memory.read(value) if isinstance(value, Ref) else None
-        self.memory.write(target, self._shaped(filled, target) if filled else self._filled(target, value))
+        self.memory.write(
+            target, self.builder.shaped(filled, *type_of(target)) if filled else self._filled(target, value)
+        )
 
     def gather_copy_in(self, event: Event) -> None:
         """FSDP lays its shards one after the other into its part of the buffer that is then gathered."""
@@ -467,9 +320,9 @@ class _Translation:
         buffer: Ref = event.args[1]
         if not self.memory.holds(buffer):
             self.memory.define(buffer, self._filled(buffer, 0))
-        flat = tuple(self._flattened(self.memory.read(ref)) for ref in event.args[0])
-        value = flat[0] if len(flat) == 1 else self.builder.one("aten.cat.default", (flat, 0), *self._type(part))
-        self.memory.write(part, self._shaped(value, part))
+        flat = tuple(self.builder.flattened(self.memory.read(ref)) for ref in event.args[0])
+        value = flat[0] if len(flat) == 1 else self.builder.one("aten.cat.default", (flat, 0), *type_of(part))
+        self.memory.write(part, self.builder.shaped(value, *type_of(part)))
         if whole.key != buffer.key:
             self.memory.write(whole, self.memory.read(buffer))
 
@@ -483,7 +336,7 @@ class _Translation:
             "aten.split_with_sizes.default", (self.memory.read(event.args[0]), event.args[1], dim), types
         )
         for ref, value in zip(event.kwargs["out"], values, strict=True):
-            self.memory.write(ref, self._shaped(self._reshaped(value, ref.shape), ref))
+            self.memory.write(ref, self.builder.shaped(self.builder.reshaped(value, ref.shape), *type_of(ref)))
 
     def chunk_cat(self, event: Event) -> None:
         """Every tensor cut into equal chunks along dim 0, padded with zeros; row i of the result holds the i-th chunk of each."""
@@ -495,13 +348,13 @@ class _Translation:
         for ref in tensors:
             value = self._padded(self.memory.read(ref), count)
             kind = self.builder.types[value]
-            rows.append(self._reshaped(value, (count, _count(kind) // count)))
+            rows.append(self.builder.reshaped(value, (count, elements(kind) // count)))
         if len(rows) == 1:
             joined = rows[0]
         else:
             shape = (count, sum(whole(self.builder.types[row].shape[1]) for row in rows))
             joined = self.builder.one("aten.cat.default", (tuple(rows), 1), shape, self.builder.types[rows[0]].dtype)
-        self.memory.write(target, self._shaped(self._reshaped(joined, target.shape), target))
+        self.memory.write(target, self.builder.shaped(self.builder.reshaped(joined, target.shape), *type_of(target)))
 
     def _padded(self, value: Var, count: int) -> Var:
         """``value`` with zeros appended along dim 0 up to a multiple of ``count``."""
@@ -513,9 +366,6 @@ class _Translation:
         pads = (0, 0) * (len(shape) - 1) + (0, missing)
         return self.builder.one("aten.constant_pad_nd.default", (value, pads, 0.0), shape, kind.dtype)
 
-    def _flattened(self, value: Var) -> Var:
-        return self._reshaped(value, (_count(self.builder.types[value]),))
-
     def batch_norm(self, event: Event) -> None:
         """Batch normalisation writes its running statistics though its schema does not say so."""
         names = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
@@ -526,7 +376,7 @@ class _Translation:
             return
         outs = [*_flat(event.outs), mean, variance]
         values = self.builder.emit(
-            "aten._native_batch_norm_legit_functional.default", self.read(event.args), [self._type(ref) for ref in outs]
+            "aten._native_batch_norm_legit_functional.default", self.read(event.args), [type_of(ref) for ref in outs]
         )
         for ref, value in zip(outs, values, strict=True):
             self.memory.write(ref, value)
@@ -544,19 +394,6 @@ _SPECIAL: dict[str, Callable[[_Translation, Event], None]] = {
     "chunk_cat": _Translation.chunk_cat,
     "_chunk_cat": _Translation.chunk_cat,
 }
-_CALLS: dict[str, Callable[[_Translation, Call], None]] = {
-    "all_reduce": _Translation._in_place,  # noqa: SLF001
-    "broadcast": _Translation._in_place,  # noqa: SLF001
-    "reduce": _Translation._in_place,  # noqa: SLF001
-    "all_gather": _Translation._all_gather,  # noqa: SLF001
-    "reduce_scatter": _Translation._reduce_scatter,  # noqa: SLF001
-    "all_to_all": _Translation._all_to_all,  # noqa: SLF001
-    "gather": _Translation._gather,  # noqa: SLF001
-    "scatter": _Translation._scatter,  # noqa: SLF001
-    "send": _Translation._send,  # noqa: SLF001
-    "recv": _Translation._receive,  # noqa: SLF001
-    "barrier": _Translation._barrier,  # noqa: SLF001
-}
 
 
 def _flat(value: Any) -> list[Any]:
@@ -567,17 +404,3 @@ def _flat(value: Any) -> list[Any]:
 
 def _argument(event: Event, position: int, name: str) -> Any:
     return event.args[position] if position < len(event.args) else event.kwargs.get(name, ())
-
-
-def _may_be_equal(a: tuple[Size, ...], b: tuple[Size, ...]) -> bool:
-    """Whether shapes differ only in what the data decides."""
-    pairs = zip(a, b, strict=False)
-    return len(a) == len(b) and all(m == n or isinstance(m, Sym) or isinstance(n, Sym) for m, n in pairs)
-
-
-def _count(kind: TensorType) -> int:
-    total = 1
-    for size in kind.shape:
-        assert isinstance(size, int)
-        total *= size
-    return total

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphguard.ir.graph import DType, Size, Var
 from graphguard.trace.builder import Builder
-from graphguard.trace.events import Event, Geometry
+from graphguard.trace.events import Event, Geometry, Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,11 @@ _KEPT = frozenset(
         "view_as_complex", "_conj", "_neg_view", "unfold",
     )
 )  # fmt: skip
+
+
+def type_of(ref: Ref) -> tuple[tuple[Size, ...], str]:
+    """Shape and element type of what a tensor shows."""
+    return ref.shape, dtype_of(ref.geometry)
 
 
 def dtype_of(geometry: Geometry) -> str:

@@ -1,0 +1,157 @@
+"""Collectives on memory as collectives on values, each in its one form (see :mod:`graphguard.ir.graph`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from graphguard.ir.graph import Size, Sym, Var
+from graphguard.trace.builder import Builder
+from graphguard.trace.collectives import Call
+from graphguard.trace.errors import TracingError
+from graphguard.trace.events import Ref
+from graphguard.trace.memory import Memory
+from graphguard.trace.views import type_of
+
+_REDUCTIONS = frozenset(("sum", "avg", "max", "min", "product"))
+
+
+class Communication:
+    """Translates one rank's collectives."""
+
+    def __init__(self, builder: Builder, memory: Memory, rank: int) -> None:
+        self.builder = builder
+        self.memory = memory
+        self.rank = rank
+        self._scratch = -1
+        self._to_self: dict[int, list[Var]] = {}
+
+    def _all(self, refs: tuple[Ref, ...]) -> tuple[Var, ...]:
+        return tuple(self.memory.read(ref) for ref in refs)
+
+    def translate(self, call: Call) -> None:
+        """Emit one collective and write what it changes."""
+        if call.reduce.startswith("premul_sum:"):
+            call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
+        if call.reduce and call.reduce not in _REDUCTIONS:
+            raise TracingError("unsupported-operator", f"the reduction {call.reduce} is not traced")
+        _CALLS[call.kind](self, call)
+
+    def _premultiplied(self, call: Call, factor: float) -> Call:
+        """A sum whose operands are scaled first: the scaled operands in memory of their own."""
+        scaled = []
+        for ref in call.reads:
+            value = self.builder.one("aten.mul.Scalar", (self.memory.read(ref), factor), *type_of(ref))
+            self._scratch -= 1
+            scaled.append(Ref(self._scratch, ref.geometry))
+            self.memory.define(scaled[-1], value)
+        return replace(call, reads=tuple(scaled), reduce="sum")
+
+    def _in_place(self, call: Call) -> None:
+        args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
+        args += {"all_reduce": (call.reduce,), "broadcast": (call.peer,), "reduce": (call.peer, call.reduce)}[call.kind]
+        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *type_of(call.reads[0]))
+        self.memory.write(call.writes[0], self.builder.shaped(value, *type_of(call.writes[0])))
+
+    def _all_gather(self, call: Call) -> None:
+        mine = self.memory.read(call.reads[0])
+        kind = self.builder.types[mine]
+        types = [type_of(ref) for ref in call.writes] if not call.flat else [(kind.shape, kind.dtype)] * len(call.group)
+        values = self.builder.emit("gg.all_gather", (mine, call.group), types)
+        if not call.flat:
+            for ref, value in zip(call.writes, values, strict=True):
+                self.memory.write(ref, value)
+            return
+        self.memory.write(call.writes[0], self.builder.joined(values, *type_of(call.writes[0])))
+
+    def _reduce_scatter(self, call: Call) -> None:
+        target = call.writes[0]
+        parts = self._cut(call, target) if call.flat else self._all(call.reads)
+        value = self.builder.one("gg.reduce_scatter", (parts, call.reduce, call.group), *type_of(target))
+        self.memory.write(target, value)
+
+    def _cut(self, call: Call, target: Ref) -> tuple[Var, ...]:
+        """A flat operand as one tensor of the result's shape per member."""
+        whole = self.memory.read(call.reads[0])
+        shape, dtype = type_of(target)
+        kind = self.builder.types[whole]
+        members = len(call.group)
+        if shape and kind.shape[1:] == shape[1:] and len(kind.shape) == len(shape):
+            return self.builder.emit("aten.split.Tensor", (whole, shape[0], 0), [(shape, dtype)] * members)
+        whole = self.builder.reshaped(whole, (members, *shape))
+        return self.builder.emit("aten.unbind.int", (whole, 0), [(shape, dtype)] * members)
+
+    def _all_to_all(self, call: Call) -> None:
+        if not call.flat:
+            values = self.builder.emit(
+                "gg.all_to_all", (self._all(call.reads), call.group), [type_of(ref) for ref in call.writes]
+            )
+            for ref, value in zip(call.writes, values, strict=True):
+                self.memory.write(ref, value)
+            return
+        whole = self.memory.read(call.reads[0])
+        sent = self._split_sizes(call.read_splits, call.reads[0], len(call.group))
+        received = self._split_sizes(call.write_splits, call.writes[0], len(call.group))
+        rest, dtype = call.reads[0].shape[1:], type_of(call.reads[0])[1]
+        pieces = self.builder.emit(
+            "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
+        )
+        values = self.builder.emit("gg.all_to_all", (pieces, call.group), [((n, *rest), dtype) for n in received])
+        self.memory.write(call.writes[0], self.builder.joined(values, *type_of(call.writes[0])))
+
+    @staticmethod
+    def _split_sizes(splits: tuple[Size, ...], ref: Ref, members: int) -> tuple[Size, ...]:
+        if splits:
+            return splits
+        extent = ref.shape[0]
+        part = extent // members if isinstance(extent, int) else Sym(f"({extent.expr})//{members}")
+        return (part,) * members
+
+    def _gather(self, call: Call) -> None:
+        types = [type_of(ref) for ref in call.writes]
+        values = self.builder.emit("gg.gather", (self.memory.read(call.reads[0]), call.peer, call.group), types)
+        for ref, value in zip(call.writes, values, strict=True):
+            self.memory.write(ref, value)
+
+    def _scatter(self, call: Call) -> None:
+        target = call.writes[0]
+        value = self.builder.one("gg.scatter", (self._all(call.reads), call.peer, call.group), *type_of(target))
+        self.memory.write(target, value)
+
+    def _send(self, call: Call) -> None:
+        value = self.memory.read(call.reads[0])
+        if call.peer == self.rank:
+            self._to_self.setdefault(call.tag, []).append(value)
+        else:
+            self.builder.emit("gg.send", (value, call.peer, call.tag, call.group), [], **self._blocking())
+
+    def _receive(self, call: Call) -> None:
+        target = call.writes[0]
+        if call.peer == self.rank and self._to_self.get(call.tag):
+            self.memory.write(target, self._to_self[call.tag].pop(0))
+        else:
+            arguments = (call.peer, call.tag, call.group)
+            value = self.builder.one("gg.recv", arguments, *type_of(target), **self._blocking())
+            self.memory.write(target, value)
+
+    def _blocking(self) -> dict[str, Any]:
+        return {"blocking": True} if self.builder.at.kwargs.get("blocking") else {}
+
+    def _barrier(self, call: Call) -> None:
+        self.builder.emit("gg.barrier", (call.group,), [])
+
+
+_CALLS: dict[str, Callable[[Communication, Call], None]] = {
+    "all_reduce": Communication._in_place,  # noqa: SLF001
+    "broadcast": Communication._in_place,  # noqa: SLF001
+    "reduce": Communication._in_place,  # noqa: SLF001
+    "all_gather": Communication._all_gather,  # noqa: SLF001
+    "reduce_scatter": Communication._reduce_scatter,  # noqa: SLF001
+    "all_to_all": Communication._all_to_all,  # noqa: SLF001
+    "gather": Communication._gather,  # noqa: SLF001
+    "scatter": Communication._scatter,  # noqa: SLF001
+    "send": Communication._send,  # noqa: SLF001
+    "recv": Communication._receive,  # noqa: SLF001
+    "barrier": Communication._barrier,  # noqa: SLF001
+}

@@ -16,16 +16,20 @@ from graphguard.trace.constants import constant_of
 
 
 class Leaves:
-    """Makes the graph inputs of one recording; every program of a check makes the same ones."""
+    """Makes the graph inputs of one recording; every program of a check makes the same ones.
 
-    def __init__(self, recording: Recording) -> None:
+    ``device`` is where the program expects its inputs (None: where the world has its tensors).
+    """
+
+    def __init__(self, recording: Recording, device: Any = None) -> None:
         self._recording = recording
+        self._device = device
         self._made: dict[str, tuple[Leaf, Any]] = {}
 
     def of_input(self, one: Input) -> Any:
         """The leaf of an input; names of parameters and inputs may coincide, their leaves do not."""
         leaf = one.as_leaf()
-        return self._make(leaf, one.value)
+        return self._make(leaf, one.value, self._device)
 
     def of_state(self, state: State) -> Any:
         """The leaf of one of the specification's parameters or buffers.
@@ -36,21 +40,23 @@ class Leaves:
         with self._recording.on_real_tensors():
             if value is not None and not is_table(value):
                 value = None
-        return self._make(Leaf(state.name, state.kind, type_of(state.tensor)), value)
+        return self._make(Leaf(state.name, state.kind, type_of(state.tensor)), value, state.tensor.device)
 
-    def of_cotangent(self, output: OutputType) -> Any:
-        """The gradient that arrives at an output of the specification."""
-        return self._make(Leaf(f"cotangent({output.name})", "cotangent", TensorType(output.shape, output.dtype)), None)
+    def of_cotangent(self, output: OutputType, device: Any) -> Any:
+        """The gradient that arrives at an output of the specification; it arrives where the output is."""
+        return self._make(
+            Leaf(f"cotangent({output.name})", "cotangent", TensorType(output.shape, output.dtype)), None, device
+        )
 
     def found(self) -> tuple[Leaf, ...]:
         """Every leaf made so far, in order."""
         return tuple(leaf for leaf, _ in self._made.values())
 
-    def _make(self, leaf: Leaf, value: Any) -> Any:
+    def _make(self, leaf: Leaf, value: Any, device: Any) -> Any:
         if leaf.name not in self._made:
             dtype = getattr(torch, leaf.type.dtype)
             shape = tuple(size for size in leaf.type.shape if isinstance(size, int))  # a leaf's are all known
-            tensor = self._recording.leaf(leaf.name, shape, dtype, value=value)
+            tensor = self._recording.leaf(leaf.name, shape, dtype, value=value, device=device)
             if value is not None:
                 with self._recording.on_real_tensors():
                     leaf = replace(leaf, value=constant_of(value))

@@ -72,8 +72,8 @@ def record_specification(
     recording: Recording, refinement: Refinement, mesh: Mesh, tell: Callable[[tuple[OutputType, ...]], None]
 ) -> Claims:
     """Record the specification; ``tell`` gets its outputs as soon as the forward pass has been run."""
-    leaves = Leaves(recording)
     unit = unit_of(refinement.spec)
+    leaves = Leaves(recording, unit.device)
     inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
     states = bind_specification(recording, leaves, unit)
     differentiates = _differentiates(refinement)
@@ -87,7 +87,14 @@ def record_specification(
     wanted: dict[str, Wanted] = {one.name: "infer" for one in outputs}
     wanted.update(promised_layouts(refinement.out_relations, list(outputs), mesh))
     if differentiates:
-        _backward(recording, ((results[one.name], leaves.of_cotangent(one)) for one in outputs if one.differentiable))
+        _backward(
+            recording,
+            (
+                (results[one.name], leaves.of_cotangent(one, results[one.name].device))
+                for one in outputs
+                if one.differentiable
+            ),
+        )
         for name, tensor in _differentiated(states, arguments):
             if tensor.grad is not None:
                 recording.output(f"grad({name})", tensor.grad)
@@ -102,7 +109,7 @@ def record_rank(
     ask: Callable[[], tuple[OutputType, ...]],
 ) -> Claims:
     """Record what this rank runs; ``ask`` gets the outputs of the specification."""
-    leaves = Leaves(recording)
+    leaves = Leaves(recording, unit_of(refinement.impl).device)
     inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
     states = bind_rank(recording, leaves, refinement, mesh, device_mesh)
     differentiates = _differentiates(refinement)
@@ -180,7 +187,7 @@ def _cotangents(
             continue
         local = tuple(_local_shape(value))
         layout = cotangent_layout(output, local, promised.get(name), mesh, sharded)
-        cotangent = local_part(leaves.of_cotangent(output), layout, mesh).to(value.dtype)
+        cotangent = local_part(leaves.of_cotangent(output, value.device), layout, mesh).to(value.dtype)
         yield value, _placed_like(cotangent, value)
 
 

@@ -95,7 +95,7 @@ class RealRun:
         self.phase = "prelude"
         self.outputs: dict[str, Any] = {}
 
-    def leaf(self, name: str, shape: tuple[int, ...], dtype: Any, value: Any = None) -> Any:  # noqa: ARG002 - the form of a recording's
+    def leaf(self, name: str, shape: tuple[int, ...], dtype: Any, value: Any = None, device: Any = None) -> Any:  # noqa: ARG002 - the form of a recording's
         """The value of a leaf."""
         return self._values[name].to(dtype).clone()
 

@@ -25,6 +25,12 @@ class Unit:
     states: tuple[State, ...]
     is_module: bool
 
+    @property
+    def device(self) -> torch.device | None:
+        """Where the program has its parameters, and so expects its inputs; None where it has none."""
+        devices = [state.tensor.device for state in self.states if state.tensor.device.type != "meta"]
+        return devices[0] if devices else None
+
 
 def unit_of(value: Any) -> Unit:
     """The unit of a ``spec`` or ``impl``; raises ``TypeError`` where it cannot be called."""

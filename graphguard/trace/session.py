@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,8 +20,24 @@ from graphguard.trace.children import Ending, Link
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.limits import Limits
-from graphguard.trace.sources import ProjectFiles, import_file
+from graphguard.trace.sources import ProjectFiles, import_file, is_installed
 from graphguard.trace.troubles import trouble_of
+
+# Libraries that are slow to import, start no threads, and do not ask which rank they are in.
+_LIBRARIES = frozenset(
+    (
+        "transformers",
+        "tokenizers",
+        "safetensors",
+        "huggingface_hub",
+        "numpy",
+        "einops",
+        "megatron",
+        "torchtitan",
+        "torchtune",
+        "fairscale",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +95,7 @@ def capture_check(
     if watch.rank_dependent and not each_rank_imports:
         raise RankDependentImportError
     imported = time.monotonic() - began
+    link.tell({"loaded": preloadable(sys.modules)})
     link.tell({"progress": {"stage": "trace"}})
     job = Job(found.function, found.mesh, found.check, target.root, limits, began, watch)
     capture, footprint = record(job, _print)
@@ -110,6 +128,15 @@ def _in_every_rank(target: Target, files: ProjectFiles, name: str, mesh: dict[st
         return _imported(target, files, name, chosen).function(device_mesh)
 
     return Found(function, chosen, known.ref)
+
+
+def preloadable(modules: Mapping[str, ModuleType]) -> list[str]:
+    """Those of the imported modules that the worker itself may import, once, for all checks to come: installed ones, not the user's own copies."""
+    return [
+        name
+        for name, module in modules.items()
+        if name.partition(".")[0] in _LIBRARIES and is_installed(getattr(module, "__file__", None) or "")
+    ]
 
 
 def list_checks(target: Target) -> dict[str, Any]:

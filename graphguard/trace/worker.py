@@ -6,6 +6,7 @@ standard input, answers leave on a private copy of standard output: what childre
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -80,6 +81,7 @@ class Worker:
         self._running: dict[Any, Child] = {}
         self._arrived: deque[dict[str, Any]] = deque()
         self._warm = False
+        self._wanted: deque[str] = deque()
         self._open = True
         self._direct: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hello": self._hello,
@@ -97,11 +99,14 @@ class Worker:
         """Answer requests until the input ends, then end every child."""
         while self._open:
             # Whatever has arrived already is looked at before the seconds that loading torch takes.
-            self._family.step(0.0 if self._arrived or not self._warm else None)
+            idle = self._warm and not (self._wanted and not self._running)
+            self._family.step(None if idle and not self._arrived else 0.0)
             if self._arrived:
                 self._handle(self._arrived.popleft())
             elif not self._warm:
                 self._warm_up()
+            elif self._wanted and not self._running:
+                self._preload(self._wanted.popleft())
             self._start_waiting()
         self._family.stop_all()
 
@@ -170,6 +175,15 @@ class Worker:
             warm()
             rehearse()
 
+    def _preload(self, name: str) -> None:
+        """Import a library that a check imported: the next one then starts with it loaded."""
+        if name in sys.modules:
+            return
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - the check that imports it says what is wrong
+            sys.stderr.write(f"graphguard: {name} was not loaded in advance: {error!r}\n")
+
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < max(2, os.cpu_count() or 2):
             if not self._warm:
@@ -189,6 +203,9 @@ class Worker:
                 self._send({"id": request, "result": answer})
 
         def heard(_: Child, message: dict[str, Any]) -> None:
+            if "loaded" in message:
+                self._wanted.extend(name for name in message["loaded"] if name not in sys.modules)
+                return
             self._send({"method": "progress", "params": {"id": request, **message["progress"]}})
 
         def printed(text: str) -> None:

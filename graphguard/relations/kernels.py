@@ -60,6 +60,7 @@ class Kernel:
 
     __slots__ = (
         "attributes",
+        "axes",
         "core",
         "factors",
         "id",
@@ -92,6 +93,7 @@ class Kernel:
         self.factors = factors
         self.attributes = attributes
         self.core: dict[int, Hashable] = {}
+        self.axes: list[list[list[tuple[int, int]]]] | None = None
         self.masks: list[tuple[int, tuple[int, int]]] | None = None
         self.truth = False
         self.type: Kind = "float"

@@ -40,7 +40,7 @@ def lifted(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> l
     return items
 
 
-def _family(universe: Universe, kernel: Kernel) -> Any:
+def family(universe: Universe, kernel: Kernel) -> Any:
     """What terms must share to be lifted together, cheaply."""
     key = ("family", kernel.id)
     known: Any = universe.memo.get(key)
@@ -57,7 +57,7 @@ def _lift_once(universe: Universe, items: list[Term], extents: tuple[int, ...]) 
     families: dict[Any, list[Term]] = {}
     for coefficient, ref in items:
         if ref[0].kind not in ("one", "iota", "number", "infinity"):
-            families.setdefault((coefficient, _family(universe, ref[0])), []).append((coefficient, ref))
+            families.setdefault((coefficient, family(universe, ref[0])), []).append((coefficient, ref))
     for (coefficient, _), members in families.items():
         if not 2 <= len(members) <= _MEMBERS:
             continue

@@ -10,6 +10,7 @@ from typing import Any
 
 from graphguard.relations.building import Part, reach
 from graphguard.relations.kernels import Kernel, Number, Ref, Term, Universe
+from graphguard.relations.lifting import family
 from graphguard.relations.products import Product
 from graphguard.relations.windows import refine
 
@@ -112,8 +113,9 @@ def join_steps(universe: Universe, items: list[Term], extents: tuple[int, ...]) 
     if len(items) < 2 or not any(steps_in(ref[0]) == 1 for _, ref in items):
         return items
     found: dict[Ref, Number] = {ref: coefficient for coefficient, ref in items}
+    present = {family(universe, ref[0]) for _, ref in items}
     for ref in [ref for _, ref in items if steps_in(ref[0]) == 1]:
-        if ref not in found:
+        if ref not in found or _unmasked(universe, ref[0]) not in present:
             continue
         (factor, plain), (other, turned) = opposite(universe, ref, extents)
         coefficient = found[ref]
@@ -129,6 +131,13 @@ def join_steps(universe: Universe, items: list[Term], extents: tuple[int, ...]) 
                     del found[candidate]
                     found[masked[1]] = found.get(masked[1], 0) + own * masked[0]
     return [(coefficient, ref) for ref, coefficient in found.items() if coefficient != 0]
+
+
+def _unmasked(universe: Universe, kernel: Kernel) -> Any:
+    """The family of a term without its mask on positions."""
+    if is_step(kernel):
+        return family(universe, universe.one)
+    return tuple(sorted((f[0].id, f[1]) for f in kernel.factors if not is_step(f[0])))
 
 
 def _under(universe: Universe, ref: Ref, model: Ref, extents: tuple[int, ...]) -> tuple[Number, Ref] | None:

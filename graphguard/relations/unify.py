@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Final
 
-from graphguard.relations.kernels import UNBOUNDED, Digits, Factor, Kernel, Ref, Universe
+from graphguard.relations.kernels import UNBOUNDED, Digits, Kernel, Ref, Universe
 from graphguard.relations.windows import joined
 
 if TYPE_CHECKING:
@@ -54,6 +54,14 @@ class _Search:
         self.extents = (*kernel.shape, *kernel.reduced)
         self.tries = 0
         self.used = [False] * len(parts)
+        self.wanted = _wanted(kernel)
+        self.given: list[list[list[tuple[int, int]]]] = []
+        for part in parts:
+            axes: list[list[tuple[int, int]]] = [[] for _ in part.kernel.shape]
+            for axis, digit, stride in part.expressions:
+                if sizes[digit] > 1:
+                    axes[axis].append((stride, digit))
+            self.given.append(axes)
         self.pending: list[tuple[list[tuple[int, int]], list[tuple[int, int]], int]] = []
 
     def run(self) -> _Solution | None:
@@ -76,7 +84,7 @@ class _Search:
                 return None
             more = dict(labels)
             waiting = len(self.pending)
-            if not self._fit(factor, part, more):
+            if not self._fit(index, number, more):
                 del self.pending[waiting:]
                 continue
             self.used[number] = True
@@ -87,21 +95,15 @@ class _Search:
             del self.pending[waiting:]
         return None
 
-    def _fit(self, factor: Factor, part: Part, labels: _Solution) -> bool:
+    def _fit(self, index: int, number: int, labels: _Solution) -> bool:
         """Solve, axis by axis, for the labels at which the factor is the part."""
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        for axis, label, stride in factor[4]:
-            wanted.setdefault(axis, []).append((stride, label))
-        given: dict[int, list[tuple[int, int]]] = {}
-        for axis, digit, stride in part.expressions:
-            if self.sizes[digit] > 1:
-                given.setdefault(axis, []).append((stride, digit))
-        for axis in range(len(factor[0].shape)):
+        factor, part = self.kernel.factors[index], self.parts[number]
+        for axis, wanted in enumerate(self.wanted[index]):
             distance = part.offsets[axis] - factor[3][axis]
-            if factor[0].shape[axis] == UNBOUNDED and len(wanted.get(axis, ())) > 1:
-                self.pending.append((wanted[axis], given.get(axis, []), distance))
-                continue
-            if not self._solve(wanted.get(axis, []), given.get(axis, []), distance, labels):
+            given = self.given[number][axis]
+            if len(wanted) > 1 and factor[0].shape[axis] == UNBOUNDED:
+                self.pending.append((wanted, given, distance))
+            elif not self._solve(wanted, given, distance, labels):
                 return False
         return True
 
@@ -168,6 +170,19 @@ class _Search:
             if not _put(labels, label, constants[place], tuple(sorted(shares[place]))):
                 return False
         return True
+
+
+def _wanted(kernel: Kernel) -> list[list[list[tuple[int, int]]]]:
+    """For every factor and axis, the labels that move along it with their strides."""
+    known = kernel.axes
+    if known is None:
+        known = kernel.axes = []
+        for factor in kernel.factors:
+            axes: list[list[tuple[int, int]]] = [[] for _ in factor[0].shape]
+            for axis, label, stride in factor[4]:
+                axes[axis].append((stride, label))
+            known.append(axes)
+    return known
 
 
 def _put(labels: _Solution, label: int, constant: int, share: tuple[tuple[int, int], ...]) -> bool:

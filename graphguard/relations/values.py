@@ -19,7 +19,7 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 Piece: TypeAlias = tuple[Box, Terms]
 Grid: TypeAlias = tuple[tuple[int, ...], ...]
 
-PIECES: Final = 4096
+PIECES: Final = 512
 
 
 class NormalValue:

@@ -157,7 +157,7 @@ def _literal_meshes(call: ast.Call) -> tuple[dict[str, int], ...] | None:
     try:
         mesh = ast.literal_eval(value)
         meshes = tuple(as_mesh(one) for one in (mesh if isinstance(mesh, list | tuple) else [mesh]))
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return None
     return meshes or None
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphguard.confirm.dimensions import Digits
-from graphguard.confirm.extents import Program, infer
+from graphguard.confirm.extent_inference import infer
+from graphguard.confirm.extents import Program
 from graphguard.ir import Capture, Graph, Leaf, Node, TensorType, Var
 from graphguard.ir.joining import join
 

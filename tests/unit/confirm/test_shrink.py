@@ -1,0 +1,111 @@
+"""Captures at reduced extents: what belongs together shrinks together, what a literal may count does not shrink."""
+
+from __future__ import annotations
+
+from graphguard.confirm.check import compare
+from graphguard.confirm.shrink import shrunk
+from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
+from graphguard.ir.building import Builder
+
+F32 = "float32"
+
+
+def capture(spec: Graph, ranks: list[Graph], leaves: list[Leaf]) -> Capture:
+    promise = Promise("out", {"tp": Placement("replicate")})
+    return Capture(
+        CheckRef("c.py::c", "c", Span("c.py", 1)), {"tp": len(ranks)}, tuple(leaves), spec, tuple(ranks), (promise,)
+    )
+
+
+def leaf(name: str, *shape: int, dtype: str = F32, high: int | None = None) -> Leaf:
+    return Leaf(name, "input", TensorType(shape, dtype), None if high is None else 0, high)
+
+
+def heads(count: int, first: int, reduce: bool) -> Graph:
+    """Rows of a product seen as heads of 64, some of them kept, flattened and multiplied back."""
+    b = Builder()
+    x, w, v = b.input("x", (4096, 512)), b.input("w", (512, 1024)), b.input("v", (1024, 512))
+    y = b.call("aten.mm.default", x, w, out=((4096, 1024), F32))
+    y = b.call("aten.view.default", y, (4096, 16, 64), out=((4096, 16, 64), F32))
+    y = b.call("aten.slice.Tensor", y, 1, first, first + count, out=((4096, count, 64), F32))
+    y = b.call("aten.view.default", y, (4096, 64 * count), out=((4096, 64 * count), F32))
+    rows = b.call("aten.slice.Tensor", v, 0, 64 * first, 64 * (first + count), out=((64 * count, 512), F32))
+    y = b.call("aten.mm.default", y, rows, out=((4096, 512), F32))
+    b.outputs["out"] = b.call("gg.all_reduce", y, "sum", (0, 1), out=((4096, 512), F32)) if reduce else y
+    return b.graph()
+
+
+def test_heads_shards_and_rows_shrink_together():
+    leaves = [leaf("x", 4096, 512), leaf("w", 512, 1024), leaf("v", 1024, 512)]
+    small = shrunk(capture(heads(16, 0, False), [heads(8, 8 * r, True) for r in (0, 1)], leaves))
+    assert small is not None
+    assert [item.type.shape for item in small.leaves] == [(8, 8), (8, 64), (64, 8)]
+    second = small.ranks[1]
+    assert [node.args[1:] for node in second.nodes if node.op == "aten.slice.Tensor"] == [(1, 4, 8), (0, 32, 64)]
+    assert compare(small).status == "equal"
+
+
+def test_a_wrong_slice_is_still_wrong():
+    leaves = [leaf("x", 4096, 512), leaf("w", 512, 1024), leaf("v", 1024, 512)]
+    small = shrunk(capture(heads(16, 0, False), [heads(8, 0, True)] * 2, leaves))
+    assert small is not None
+    assert compare(small).status == "differs"
+
+
+def summed(divisor: float, expanded: bool) -> Graph:
+    b = Builder()
+    x = b.input("x", (512, 100))
+    if expanded:
+        g = b.call("aten.sum.default", x, out=((), F32))
+        g = b.call("aten.expand.default", g, (512,), out=((512,), F32))
+        b.outputs["out"] = b.call("aten.div.Scalar", g, divisor, out=((512,), F32))
+    else:
+        total = b.call("aten.sum.dim_IntList", x, (0,), out=((100,), F32))
+        b.outputs["out"] = b.call("aten.div.Scalar", total, divisor, out=((100,), F32))
+    return b.graph()
+
+
+def test_what_a_literal_may_count_stays():
+    graph = summed(512.0, expanded=False)
+    small = shrunk(capture(graph, [graph] * 2, [leaf("x", 512, 100)]))
+    assert small is not None
+    assert small.leaves[0].type.shape == (512, 10)
+
+
+def test_the_gradient_of_a_mean_follows_its_extent():
+    graph = summed(512.0, expanded=True)
+    small = shrunk(capture(graph, [graph] * 2, [leaf("x", 512, 100)]))
+    assert small is not None
+    assert small.spec is not None
+    assert small.leaves[0].type.shape == (512 // 64, 10)
+    assert small.spec.nodes[-1].args[1] == 8.0
+
+
+def looked_up(low: int, high: int) -> Graph:
+    b = Builder()
+    ids, table = b.input("ids", (4000,), "int64"), b.input("table", (32000, 100))
+    outside = b.call("aten.ge.Scalar", ids, high, out=((4000,), "bool"))
+    local = b.call("aten.sub.Tensor", ids, low, out=((4000,), "int64"))
+    local = b.call("aten.masked_fill.Scalar", local, outside, 0, out=((4000,), "int64"))
+    rows = b.call("aten.slice.Tensor", table, 0, low, high, out=((high - low, 100), F32))
+    b.outputs["out"] = b.call("aten.embedding.default", rows, local, out=((4000, 100), F32))
+    return b.graph()
+
+
+def test_indices_their_ranges_and_the_literals_they_meet_scale_with_the_table():
+    graph = looked_up(0, 16000)
+    small = shrunk(
+        capture(graph, [graph] * 2, [leaf("ids", 4000, dtype="int64", high=16000), leaf("table", 32000, 100)])
+    )
+    assert small is not None
+    assert small.spec is not None
+    ids, table = small.leaves
+    assert (ids.low, ids.high, table.type.shape[0]) == (0, 4, 8)
+    assert small.spec.nodes[0].args[1] == 4
+
+
+def test_an_offset_that_divides_nothing_keeps_the_dim():
+    graph = looked_up(1, 16001)
+    small = shrunk(capture(graph, [graph] * 2, [leaf("ids", 4000, dtype="int64"), leaf("table", 32000, 100)]))
+    assert small is not None
+    assert small.leaves[1].type.shape[0] == 32000

@@ -12,6 +12,7 @@ from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.constants import elements
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location
 from graphguard.relations.algebra import Unsupported
+from graphguard.relations.kernels import Exhausted
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, combine, evaluate_node, kind_of
@@ -88,7 +89,9 @@ class Evaluator:
             except Unsupported as error:
                 self._give_up(where, node, graph, values, str(error))
                 return
-            except (ArithmeticError, LookupError, TypeError, ValueError, AssertionError, RecursionError) as error:
+            except Exhausted:
+                raise
+            except Exception as error:  # noqa: BLE001  a defect of a rule costs this operator, not the verdict
                 self._give_up(where, node, graph, values, f"the rule failed: {type(error).__name__} {error}")
                 return
             self._calls[key] = results

@@ -101,8 +101,11 @@ def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
     operands = around.operands(site)
     if site.state == "partial":
         born = all(operand.state != "partial" for operand in operands)
+        last = not around.readers.get(site.number) or any(
+            around.sites[number].state != "partial" for number in around.readers[site.number]
+        )
         reduced = around.reduction_after(site, through=False) is not None
-        yield from _reductions(site, (2 if reduced else 0) if born else 3)
+        yield from _reductions(site, (0 if last else 2) + (0 if born else 1) + (2 if reduced else 0))
     if site.node.op in REDUCING:
         yield from _at_reduction(site, around)
     if site.state == "off" and all(operand.state != "off" for operand in operands):

@@ -12,7 +12,7 @@ from graphguard.repair.alignment import Alignment, align
 from graphguard.repair.edits import apply
 from graphguard.repair.frames import Sources
 from graphguard.repair.hypotheses import Hypothesis, hypotheses
-from graphguard.repair.slices import Site, backward_slice
+from graphguard.repair.slices import Site, backward_slice, reached
 
 SECONDS = 2.0  # of this thread's own time, so that a busy machine does not change the diagnosis
 ROUNDS = 4
@@ -60,13 +60,22 @@ def search(
     while broken and len(repairs) < ROUNDS:
         alignment = align(capture)
         sites = backward_slice(capture, proof, alignment, broken)
-        repair = _best(capture, proof, sites, broken, ratios, sources, deadline)
+        suspects = _suspects(capture, proof, alignment, sites)
+        repair = _best(capture, proof, suspects, broken, ratios, sources, deadline)
         if repair is None:
             break
         repairs.append(repair)
         capture, proof = repair.capture, repair.proof
         broken = tuple(name for name in broken if name not in repair.mends)
     return Search(tuple(repairs), broken, capture, proof, align(capture))
+
+
+def _suspects(capture: Capture, proof: Proof, alignment: Alignment, sites: Mapping[int, Site]) -> Mapping[int, Site]:
+    """The sites that no kept promise rests on: another value there would break that promise, so the defect is elsewhere."""
+    kept = tuple(promise.name for promise in proof.outcome.promises if promise.holds)
+    cleared = reached(capture, alignment, kept)
+    suspects = {number: site for number, site in sites.items() if number not in cleared}
+    return suspects or sites
 
 
 def _best(

@@ -45,6 +45,12 @@ def state_of(relation: GroupRelation | None) -> State:
 
 def backward_slice(capture: Capture, proof: Proof, alignment: Alignment, promises: tuple[str, ...]) -> dict[int, Site]:
     """Every site that one of the promises rests on, by number, in execution order; declared preludes are taken for granted."""
+    seen = reached(capture, alignment, promises)
+    return {number: _site(capture, proof, alignment, number, seen[number]) for number in sorted(seen)}
+
+
+def reached(capture: Capture, alignment: Alignment, promises: tuple[str, ...]) -> dict[int, tuple[int, ...]]:
+    """The numbers of the positions that promises rest on, each with those that it reads."""
     wanted: list[int] = []
     producers = [graph.producers() for graph in capture.ranks]
 
@@ -69,7 +75,7 @@ def backward_slice(capture: Capture, proof: Proof, alignment: Alignment, promise
             for operand in capture.ranks[rank].nodes[index].operands():
                 visit(rank, operand)
         seen[number] = tuple(dict.fromkeys(wanted[start:]))
-    return {number: _site(capture, proof, alignment, number, seen[number]) for number in sorted(seen)}
+    return seen
 
 
 def _written(node: Node) -> bool:

@@ -188,6 +188,58 @@ def convolution_backward(
     return [grad_input, grad_weight, total(a, grad_output, others, False) if output_mask[2] else None]
 
 
+@rule("aten.im2col.default")
+def im2col(
+    a: Algebra[V],
+    self: V,
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+    *,
+    call: Call,
+) -> V:
+    """out[n, (c, k, l), (y, z)] = self[n, c, y stride + k dilation - padding, z stride + l dilation - padding], 0 outside"""
+    big = self.shape[-2:]
+    places = _places(a, big, kernel_size, dilation, padding, stride)
+    return a.reshape(a.contract([(self, "ncij"), (places[0], "uki"), (places[1], "vlj")], "nckluv"), call.shape())
+
+
+@rule("aten.col2im.default")
+def col2im(
+    a: Algebra[V],
+    self: V,
+    output_size: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> V:
+    """The transpose of im2col: what several windows hold of one element is added up"""
+    places = _places(a, output_size, kernel_size, dilation, padding, stride)
+    rows, columns = places[0].shape[0], places[1].shape[0]
+    channels = self.shape[1] // math.prod(kernel_size)
+    wide = a.reshape(self, (self.shape[0], channels, *kernel_size, rows, columns))
+    return a.contract([(wide, "nckluv"), (places[0], "uki"), (places[1], "vlj")], "ncij")
+
+
+def _places(
+    a: Algebra[V],
+    big: Sequence[int],
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> list[V]:
+    """Where windows reach along two dims, as many as fit."""
+    found = []
+    for dim in range(2):
+        reached = dilation[dim] * (kernel[dim] - 1) + 1
+        count = (big[dim] + 2 * padding[dim] - reached) // stride[dim] + 1
+        found.append(reach(a, count, kernel[dim], big[dim], stride[dim], padding[dim], dilation[dim]))
+    return found
+
+
 def _pooling(
     a: Algebra[V],
     big: tuple[int, ...],

@@ -7,6 +7,8 @@ from fractions import Fraction
 from itertools import count
 from typing import Any, Final
 
+import numpy as np
+
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.arithmetic import NUMBER, Number, expanded, full, plus, scaled
 from graphguard.rules.casting import cast, convert
@@ -139,6 +141,18 @@ def linspace(a: Algebra[V], start: Number, end: Number, steps: int, *, call: Cal
     first, last = exact(start), exact(end)
     step = (last - first) / max(steps - 1, 1)
     return plus(a, scaled(a, a.number(a.iota(steps), "float"), step), first)
+
+
+@rule("aten.tril_indices.default")
+def tril_indices(a: Algebra[V], row: int, col: int, offset: int = 0, **options: object) -> V:
+    """The positions (i, j) with j - i <= offset, row by row"""
+    return a.literal(np.stack(np.tril_indices(row, offset, col)))
+
+
+@rule("aten.triu_indices.default")
+def triu_indices(a: Algebra[V], row: int, col: int, offset: int = 0, **options: object) -> V:
+    """The positions (i, j) with j - i >= offset, row by row"""
+    return a.literal(np.stack(np.triu_indices(row, offset, col)))
 
 
 @rule("aten.eye.default", "aten.eye.m")

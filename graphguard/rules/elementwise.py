@@ -83,7 +83,7 @@ def div_mode(a: Algebra[V], self: V, other: Any, *, rounding_mode: str | None) -
     if rounding_mode == "floor":
         return floor_divide(a, self, other)
     if self.kind == "int" and kind_of_operand(other) == "int":
-        raise Unsupported("division of integers towards zero")
+        return quotient(a, self, whole_divisor(a, other))
     return truncated(a, over(a, self, other))
 
 
@@ -106,8 +106,9 @@ def remainder(a: Algebra[V], self: V, other: Any) -> V:
 @rule("aten.fmod.Scalar", "aten.fmod.Tensor", casts=True)
 def fmod(a: Algebra[V], self: V, other: Any) -> V:
     """out = self - other trunc(self / other)"""
-    if self.kind == "int":
-        raise Unsupported("fmod of integers")
+    if self.kind == "int" and kind_of_operand(other) == "int":
+        divisor = whole_divisor(a, other)
+        return minus(a, self, times(a, quotient(a, self, divisor), divisor))
     return minus(a, self, times(a, other, truncated(a, over(a, self, other))))
 
 
@@ -121,6 +122,12 @@ def whole_divisor(a: Algebra[V], other: Any) -> int:
     if other <= 0 or other != int(other):
         raise Unsupported(f"division of integers by {other}")
     return int(other)
+
+
+def quotient(a: Algebra[V], v: V, divisor: int) -> V:
+    """The quotient of integers, rounded towards zero."""
+    below = negative(a, a.floor_divide(negative(a, v), divisor))
+    return chosen(a, compared(a, "lt", v, 0), below, a.floor_divide(v, divisor))
 
 
 def truncated(a: Algebra[V], v: V) -> V:
@@ -275,6 +282,12 @@ def xlogy(a: Algebra[V], self: Any, other: Any) -> V:
     x, y = aligned(a, self, other, kind="float")
     zero = compared(a, "eq", x, 0)
     return chosen(a, zero, 0.0, times(a, x, a.log(chosen(a, zero, 1.0, y))))
+
+
+@rule("aten.hypot.default")
+def hypot(a: Algebra[V], self: V, other: V) -> V:
+    """out = sqrt(self self + other other)"""
+    return root(a, plus(a, square(a, self), square(a, other)))
 
 
 @rule("aten.logaddexp.default")

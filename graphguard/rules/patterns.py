@@ -11,7 +11,7 @@ from graphguard.relations.algebra import Algebra, V
 from graphguard.rules.arithmetic import aligned, dim_of, expanded
 from graphguard.rules.casting import convert
 from graphguard.rules.index_maps import join, strided_scatter
-from graphguard.rules.layout import inserted, replaced, select, transpose
+from graphguard.rules.layout import constant_pad, inserted, replaced, select, transpose
 from graphguard.rules.registry import Call, rule
 
 
@@ -147,6 +147,32 @@ def meshgrid(a: Algebra[V], tensors: Sequence[V], *, indexing: str = "ij") -> li
         for k, v in enumerate(tensors)
     ]
     return [transpose(a, grid, 0, 1) for grid in grids] if indexing == "xy" and len(shape) > 1 else grids
+
+
+@rule("aten.block_diag.default")
+def block_diag(a: Algebra[V], tensors: Sequence[V]) -> V:
+    """The tensors as blocks on the diagonal of a matrix of zeros"""
+    blocks = [a.reshape(v, ((1, 1), (1, *v.shape), v.shape)[len(v.shape)]) for v in tensors]
+    width = sum(v.shape[1] for v in blocks)
+    rows, done = [], 0
+    for v in blocks:
+        rows.append(constant_pad(a, v, 1, done, width - done - v.shape[1], 0))
+        done += v.shape[1]
+    return join(a, rows, 0)
+
+
+@rule("aten.rot90.default")
+def rot90(a: Algebra[V], self: V, k: int = 1, dims: Sequence[int] = (0, 1)) -> V:
+    """k quarter turns from the first towards the second dim"""
+    first, second = (dim_of(dim, len(self.shape)) for dim in dims)
+    match k % 4:
+        case 1:
+            return transpose(a, a.flip(self, second), first, second)
+        case 2:
+            return a.flip(a.flip(self, first), second)
+        case 3:
+            return a.flip(transpose(a, self, first, second), second)
+    return self
 
 
 @rule("aten.broadcast_tensors.default")

@@ -13,6 +13,7 @@ from graphguard.rules.arithmetic import (
     LETTERS,
     Number,
     as_float,
+    chosen,
     compared,
     dim_of,
     dims_of,
@@ -398,6 +399,17 @@ def scan(a: Algebra[V], name: str, v: V, dim: int, kind: Kind, attributes: tuple
     letters = LETTERS[: len(v.shape)]
     source = letters[:dim] + "A" + letters[dim + 1 :]
     return a.opaque(name, attributes, [(v, source)], source.replace("A", "B"), v.shape, kind)
+
+
+@rule("aten.histc.default")
+def histc(a: Algebra[V], self: V, bins: int = 100, min: Number = 0, max: Number = 0) -> V:
+    """out[v] = how many elements are v, for whole numbers in bins of width 1; the upper bound counts in the last bin"""
+    if max - min != bins or min != int(min):
+        raise Unsupported("a histogram whose bins are not one whole number each")
+    whole = a.apply("floor", (), [self], "int") if self.kind == "float" else self
+    flat = a.reshape(minus(a, whole, int(min)), (math.prod(self.shape),))
+    last = compared(a, "eq", flat, bins)
+    return a.sum(a.one_hot(chosen(a, last, bins - 1, flat), bins), [0])
 
 
 @rule("aten.cummax.default")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import NUMBER, Number, aligned, chosen, compared
 from graphguard.rules.casting import convert
@@ -48,8 +50,12 @@ def _truths(a: Algebra[V], self: V, other: Any) -> list[V]:
 
 
 def _only_bools(*xs: Any) -> None:
-    if any(not (isinstance(x, bool) or (not isinstance(x, NUMBER) and x.kind == "bool")) for x in xs):
+    if not _are_bools(*xs):
         raise Unsupported("bitwise operations on integers")
+
+
+def _are_bools(*xs: Any) -> bool:
+    return all(isinstance(x, bool) or (not isinstance(x, NUMBER) and x.kind == "bool") for x in xs)
 
 
 @rule("aten.logical_and.default")
@@ -73,7 +79,9 @@ def logical_xor(a: Algebra[V], self: V, other: V) -> V:
 
 @rule("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.__and__.Tensor", "aten.__and__.Scalar")
 def bitwise_and(a: Algebra[V], self: V, other: Any) -> V:
-    """out = self and other, of bools"""
+    """out = self and other, of bools; self mod 2^k for integers and other = 2^k - 1"""
+    if isinstance(other, int) and not _are_bools(self, other) and other > 0 and other & (other + 1) == 0:
+        return a.remainder(self, other + 1)
     _only_bools(self, other)
     result: V = logical_and(a, self, other)
     return result
@@ -93,6 +101,18 @@ def bitwise_xor(a: Algebra[V], self: V, other: Any) -> V:
     _only_bools(self, other)
     result: V = logical_xor(a, self, other)
     return result
+
+
+@rule("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar")
+def left_shift(a: Algebra[V], self: V, other: int) -> V:
+    """out = self 2^other"""
+    return a.scale(self, exact(2**other))
+
+
+@rule("aten.__rshift__.Scalar", "aten.bitwise_right_shift.Tensor_Scalar")
+def right_shift(a: Algebra[V], self: V, other: int) -> V:
+    """out = floor(self / 2^other)"""
+    return a.floor_divide(self, 2**other)
 
 
 @rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", casts=True)
@@ -144,7 +164,16 @@ def nan_to_num(
     return a.apply("nan_to_num", (nan, posinf, neginf, call.type().dtype), [self], "float")
 
 
-@rule("aten.masked_select.default", "aten.nonzero.default", "aten.nonzero_numpy.default")
+@rule("aten.nonzero.default")
+def nonzero(a: Algebra[V], self: V) -> V:
+    """The positions of what is not 0, one a row, for a tensor that is known"""
+    known = a.known(self)
+    if known is None:
+        raise Unsupported("a shape that depends on the data")
+    return a.literal(np.argwhere(known))
+
+
+@rule("aten.masked_select.default", "aten.nonzero_numpy.default")
 def data_dependent(a: Algebra[V], self: V, *mask: object) -> V:
     """Unsupported: the shape depends on the data"""
     raise Unsupported("a shape that depends on the data")

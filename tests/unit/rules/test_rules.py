@@ -18,7 +18,6 @@ SEEDS = 3
 #: Rules that only give the reason why an operator is not supported.
 REFUSALS = {
     "aten.masked_select.default",
-    "aten.nonzero.default",
     "aten.nonzero_numpy.default",
     "aten.equal.default",
     "aten.allclose.default",

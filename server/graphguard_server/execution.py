@@ -40,9 +40,12 @@ class Execution:
     async def execute(self, key: RunKey) -> None:
         """Run a check and take over its result; a process that ends underway is no result."""
         found = self._session.run_of(key)
-        if found is None or not self._session.trusted:
+        if found is None:
             return
         check, run = found
+        if not self._session.trusted:
+            run.activity = "idle"
+            return
         project = self._session.projects[key.root]
         snapshot = self.underway[key] = project.snapshot(check)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 from graphguard_server.checks import Check, Run
@@ -9,6 +10,8 @@ from graphguard_server.documents import Documents
 from graphguard_server.engine import Engine, ProjectConfiguration
 from graphguard_server.imports import ImportGraph
 from graphguard_server.source import syntax_error
+
+log = logging.getLogger(__name__)
 
 
 class Project:
@@ -47,8 +50,13 @@ class Project:
             kept = {key: self._inherited.pop(key) for key in list(self._inherited) if self._inherited[key].file == path}
             self.checks = {**kept, **self.checks}
             return
+        try:
+            found = self._engine.discover(path, text, self.root)
+        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+            log.exception("the checks of %s could not be read; those known before stay", path)
+            return
         checks = {}
-        for each in self._engine.discover(path, text, self.root):
+        for each in found:
             known = self.checks.get(each.ref.id) or self._inherited.pop(each.ref.id, None)
             check = known or Check(self.root, path, each.ref, None, text)
             check.ref, check.text = each.ref, text

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
 from graphguard.checks.steps import CheckRequest, Step, Steps
 from graphguard.report.diagnostics import Report
 from graphguard_server.processes import CallFailedError, Process
+
+log = logging.getLogger(__name__)
 
 STEP_GRACE: Final = 30.0
 PROOF_SECONDS: Final = 300.0
@@ -50,5 +53,8 @@ async def run_steps(
         return report
     except CallFailedError as error:
         raise RunFailedError(str(error)) from error
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        log.exception("the steps of %s::%s failed", request.file, request.name)
+        raise RunFailedError(f"a defect of GraphGuard: {error!r}; please report it") from error
     finally:
         generator.close()

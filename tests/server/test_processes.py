@@ -62,6 +62,15 @@ async def test_a_check_that_ends_the_worker_every_time_is_given_up_with_a_reason
     assert not editor.diagnostics(check)
 
 
+async def test_an_answer_that_nobody_expects_is_a_finding_and_not_silence(editor: Editor) -> None:
+    uri = editor.open("model.py", MODEL.replace("return h", "return NONSENSE"))
+    check = editor.uri("check_mlp.py")
+    await editor.until(lambda: editor.diagnostics(check))
+    assert "a defect of GraphGuard" in editor.diagnostics(check)[0].message
+    editor.change(uri, FIXED)
+    await editor.until(lambda: editor.runs()[0]["state"] == "proved")
+
+
 async def test_a_hanging_trace_is_ended_when_an_edit_makes_it_obsolete(editor: Editor) -> None:
     uri = editor.open("model.py", MODEL.replace("return h", "return HANG"))
     await editor.until(lambda: editor.runs() and editor.runs()[0]["state"] == "tracing")

@@ -1,7 +1,7 @@
 """Stands in for the tracing worker: "captures" the texts of a check's files without running them.
 
 Names in the code ask for misbehaviour: ``SLOW`` takes half a second, ``HANG`` never answers, ``CRASH`` ends the process, ``NOISE`` writes
-something that is no frame, ``FLOOD`` sends a hundred thousand notifications first.
+something that is no frame, ``NONSENSE`` answers what nobody expects, ``FLOOD`` sends a hundred thousand notifications first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def capture(number: int, params: dict) -> None:
     if number in CANCELLED:
         send({"id": number, "error": {"code": "cancelled", "message": "cancelled"}})
     else:
-        send({"id": number, "result": {"texts": texts}})
+        send({"id": number, "result": {} if "NONSENSE" in code else {"texts": texts}})
 
 
 def main() -> None:

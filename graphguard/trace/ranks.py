@@ -25,6 +25,7 @@ from graphguard.trace.children import Child, Ending, Family, Link
 from graphguard.trace.cuda import wants_cuda
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
+from graphguard.trace.hints import indivisible
 from graphguard.trace.limits import Limits
 from graphguard.trace.lockstep import Answers, NeedsAnswers, Offer, rounds
 from graphguard.trace.troubles import trouble_of, trouble_of_ending
@@ -189,12 +190,11 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
     troubles: list[Trouble] = []
     recording: Recording | None = None
     rank = max(program, 0)
-    built = False
+    refinement: Refinement | None = None
     try:
         with World(rank, job.mesh, job.device) as world, Recording(world, answers=answers) as recording:
             try:
                 refinement = as_refinement(job.build(world.mesh))
-                built = True
                 claims = _claims(recording, refinement, program, Mesh.of_rank(job.mesh, rank), world.mesh, link)
             except NeedsAnswers:
                 raise  # the recording notes that it waits
@@ -203,7 +203,8 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
             except BaseException as error:
                 if wants_cuda(error):
                     raise  # the recording notes it
-                troubles.append(_trouble(error, job, program, recording.phase if built else "check"))
+                trouble = _trouble(error, job, program, recording.phase if refinement is not None else "check")
+                troubles.append(_with_hints(trouble, error, job, refinement))
     except TracingError as error:
         troubles.append(_trouble(error, job, program, "check"))
     if recording is None or troubles:
@@ -239,6 +240,15 @@ def _trouble(error: BaseException, job: Job, program: int, phase: str) -> Troubl
     rank = None if program == SPECIFICATION else program
     doing = f"running check '{job.check.name}'" if phase == "check" else f"{_DOING[phase]} {_title(program)}"
     return trouble_of(error, doing, job.root, job.check.span, rank)
+
+
+def _with_hints(trouble: Trouble, error: BaseException, job: Job, refinement: Refinement | None) -> Trouble:
+    """The trouble with what may explain it: sizes that the mesh does not divide."""
+    if trouble.rank is None and refinement is not None:
+        return trouble  # the specification knows no mesh
+    modules = () if refinement is None else (refinement.impl,)
+    hints = [f"note: {text}" for text in indivisible(error, job.mesh, modules)]
+    return replace(trouble, message="\n".join((trouble.message, *hints)))
 
 
 def _assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Capture:

@@ -74,9 +74,17 @@ def _message(error: BaseException) -> str:
         return DATA_DEPENDENT
     if isinstance(error, MemoryError):
         return "the check ran out of memory; [tool.graphguard] memory sets the limit"
-    lines = str(error).strip().splitlines()[:_SHOWN_LINES] or [""]
+    lines = str(error).strip().splitlines()[:_SHOWN_LINES] or [_source_line(error)]
     headline = f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
     return "\n".join((headline, *lines[1:]))
+
+
+def _source_line(error: BaseException) -> str:
+    """What an ``assert`` without a message asserted."""
+    if not isinstance(error, AssertionError) or error.__traceback__ is None:
+        return ""
+    summary = traceback.extract_tb(error.__traceback__)[-1]
+    return (summary.line or "").strip()
 
 
 def _with_second_line(message: str, line: str) -> str:

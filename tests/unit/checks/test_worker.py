@@ -340,3 +340,39 @@ def test_frames_survive_any_cut():
         wire.encode({"a": b"1", "b": b"2"})
     with pytest.raises(wire.WireError):
         wire.Decoder().feed(b"hello world, this is not a frame")
+
+
+HEADS = """
+import torch.distributed as dist
+from torch import nn
+import graphguard as gg
+
+class Attention(nn.Module):
+    def __init__(self, dim, n_heads, group=None):
+        super().__init__()
+        self.n_heads = n_heads
+        self.local_heads = n_heads // (1 if group is None else dist.get_world_size(group))
+        self.q = nn.Linear(dim, self.local_heads * (dim // n_heads), bias=False)
+
+    def forward(self, x):
+        return self.q(x).unflatten(-1, (self.local_heads, -1))
+
+@gg.check(mesh={"tp": 4})
+def check(mesh):
+    return gg.Refinement(Attention(48, 3), Attention(48, 3, mesh.get_group("tp")), (gg.tensor(2, 5, 48),))
+
+@gg.check(mesh={"tp": 4})
+def asserts(mesh):
+    n_heads = 3
+    assert n_heads % mesh.size() == 0
+"""
+
+
+def test_a_mesh_larger_than_the_dimensions_allow(project):
+    (trouble,) = project.capture("heads.py", HEADS).troubles
+    assert "'q.weight'" in trouble.message
+    assert "Attention.n_heads = 3 is not divisible by tp=4" in trouble.message
+    assert Path(trouble.span.file).name == "heads.py"
+    (trouble,) = project.capture("heads.py", HEADS, name="asserts").troubles
+    assert trouble.message.startswith("AssertionError: assert n_heads % mesh.size() == 0")
+    assert "n_heads = 3 is not divisible by tp=4" in trouble.message

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Node, Span
 from graphguard.repair import gradients, source
 from graphguard.repair.alignment import Position
+from graphguard.repair.dead import dead_reduction, use_result
 from graphguard.repair.diagnosis import Diagnosis
 from graphguard.repair.edits import (
     AddAfterReduction,
@@ -60,11 +61,19 @@ def candidates(capture: Capture, diagnosis: Diagnosis, index: int, read: Read) -
 def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[tuple[Span, Draft]]:
     """Drafts at the primary place of a guess, then at the other frames of the project."""
     rank = min(guess.site.position)
+    graph = capture.ranks[rank]
+    dead = dead_reduction(graph, guess.site.node) if isinstance(guess.edit, InsertReduction) else None
+    unused = None if dead is None else sources.place(graph, dead)
+    if dead is not None and unused is not None:
+        for span in _places(capture, rank, dead, sources):
+            program = sources.program(span.file)
+            if program is not None:
+                yield from ((unused, draft) for draft in use_result(program, span))
     for span in _places(capture, rank, guess.site.node, sources):
         program = sources.program(span.file)
         if program is not None:
             for draft in _at(capture, guess, rank, program, span, sources):
-                yield span, draft
+                yield unused or span, draft if unused is None else replace(draft, place=unused)
 
 
 def _places(capture: Capture, rank: int, node: Node, sources: Sources) -> list[Span]:

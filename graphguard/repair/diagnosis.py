@@ -9,6 +9,7 @@ from graphguard.ir import Capture, Graph, Node, Span
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location, Outcome
 from graphguard.refine.prove import Proof
+from graphguard.repair.dead import dead_collectives, dead_reduction
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.messages import headline, summed, whole
@@ -63,6 +64,8 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     span = sources.place(graph, site.node)
     name = _name(graph, site.node, span, sources, repair.mends)
     partial = isinstance(guess.edit, InsertReduction)
+    if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(graph, site.node)) is not None:
+        return _dropped(capture, repair, sources, dead, guess.edit.axis, name)
     value = f"grad({name})" if guess.rule == "gradient-not-reduced" else name
     return Finding(
         rule=guess.rule,
@@ -75,6 +78,30 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         axes=(guess.edit.axis,) if isinstance(guess.edit, InsertReduction) else (),
         promises=repair.mends,
         related=tuple(_related(capture, graph, site.node, span, sources, repair)),
+    )
+
+
+def _dropped(capture: Capture, repair: Repair, sources: Sources, dead: Node, axis: str, name: str) -> Finding:
+    """The reduction is there, but its result is not read."""
+    site = repair.hypothesis.site
+    rank = min(site.position)
+    graph = capture.ranks[rank]
+    span = sources.place(graph, dead)
+    related = _related(capture, graph, dead, span, sources, repair)
+    if (born := sources.place(graph, site.node)) is not None:
+        related.insert(0, Related(born, f"a partial sum over axis '{axis}'"))
+    operation = dead.op.removeprefix("gg.")
+    return Finding(
+        rule="dead-collective",
+        headline=f"the result of this {operation} is never used: '{name}' stays a partial sum over axis '{axis}'",
+        span=span,
+        where=Location(rank, graph.nodes.index(dead)),
+        needed=whole(name, site.tensors),
+        found=summed(name, site.tensors),
+        tensor=name,
+        axes=(axis,),
+        promises=repair.mends,
+        related=tuple(related),
     )
 
 
@@ -111,6 +138,9 @@ def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Con
         graph = _graph(found.capture, where)
         span = sources.place(graph, graph.nodes[where.node])
     promise = next(promise for promise in outcome.promises if promise.name in found.left)
+    dead = dead_collectives(capture.ranks[0])
+    if dead and found.left == tuple(numbers.differing):
+        return _unused(capture, found, sources, dead[0])
     ratio = (numbers.ratios or {}).get(promise.name)
     what = sources.name_at(span) or promise.name
     if ratio is not None:
@@ -133,6 +163,22 @@ def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Con
         tensor=what,
         promises=found.left,
         related=tuple(related),
+    )
+
+
+def _unused(capture: Capture, found: Search, sources: Sources, dead: Node) -> Finding:
+    """Nothing mends the program, and one of its collectives has no effect."""
+    graph = capture.ranks[0]
+    promise = next(promise for promise in found.proof.outcome.promises if promise.name in found.left)
+    return Finding(
+        rule="dead-collective",
+        headline=f"the result of this {dead.op.removeprefix('gg.')} is never used",
+        span=sources.place(graph, dead),
+        where=Location(0, graph.nodes.index(dead)),
+        needed=promise.needed,
+        found=promise.found,
+        promises=found.left,
+        related=(Related(capture.check.span, f"the check that fails: {', '.join(found.left[:6])}"),),
     )
 
 

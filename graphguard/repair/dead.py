@@ -1,0 +1,99 @@
+"""Reductions whose result nobody reads: the usual story behind a value that stays partial although the program reduces it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from graphguard.ir import Graph, Node, Span, Var
+from graphguard.ir.graph import COLLECTIVES
+from graphguard.repair.program import Program, first_operand
+from graphguard.repair.source import Draft
+from graphguard.report.diagnostics import TextEdit
+
+_SAME_VALUES = frozenset(
+    [
+        "clone",
+        "detach",
+        "alias",
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "t",
+        "transpose",
+        "permute",
+        "contiguous",
+        "view_as",
+    ]
+)
+_SILENT = frozenset({"gg.barrier", "gg.send"})
+
+
+def dead_collectives(graph: Graph) -> list[Node]:
+    """The collectives whose results reach no output, in order."""
+    producers = graph.producers()
+    read: set[int] = set()
+    waiting = list(graph.outputs.values())
+    while waiting:
+        index = producers.get(waiting.pop())
+        if index is not None and index not in read:
+            read.add(index)
+            waiting.extend(graph.nodes[index].operands())
+    return [
+        node
+        for index, node in enumerate(graph.nodes)
+        if node.op in COLLECTIVES and node.op not in _SILENT and index not in read
+    ]
+
+
+def dead_reduction(graph: Graph, partial: Node) -> Node | None:
+    """A sum over ranks of this node's own value, rearranged at most, whose result nobody reads."""
+    for node in dead_collectives(graph):
+        if node.op in ("gg.all_reduce", "gg.reduce_scatter") and any(
+            _rests_on(graph, operand, partial) for operand in node.operands()
+        ):
+            return node
+    return None
+
+
+def _rests_on(graph: Graph, var: Var, partial: Node) -> bool:
+    producers = graph.producers()
+    mine = _source(graph, partial.outs[0], producers)
+    return _source(graph, var, producers) == mine
+
+
+def _source(graph: Graph, var: Var, producers: dict[Var, int]) -> Var:
+    """The tensor that a tensor rearranges or copies."""
+    while var in producers:
+        node = graph.nodes[producers[var]]
+        operands = list(node.operands())
+        if node.op.split(".")[1] not in _SAME_VALUES or not operands:
+            return var
+        var = operands[0]
+    return var
+
+
+def use_result(program: Program, span: Span) -> Iterator[Draft]:
+    """Make the program read what the collective gives: give it the name that is read, or reduce the tensor and not a copy of it."""
+    call = program.expression(span)
+    operand = first_operand(call)
+    statement = program.statement(call) if call is not None else None
+    if not isinstance(call, ast.Call) or operand is None:
+        return
+    match operand:
+        case ast.Call(func=ast.Attribute(value=ast.Name() as original, attr="clone" | "detach"), args=[]):
+            name = program.source(original)
+            yield Draft(f"reduce {name} itself, not a copy of it", (TextEdit(program.span(operand), name),))
+            return
+        case ast.Name(id=name):
+            pass
+        case _:
+            return
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        start = program.span(statement)
+        yield Draft(
+            f"use the result: {name} = ...", (TextEdit(Span(start.file, start.line, start.column), f"{name} = "),)
+        )
+    elif isinstance(statement, ast.Assign) and statement.value is call and isinstance(statement.targets[0], ast.Name):
+        target = statement.targets[0]
+        yield Draft(f"use the result: {name} = ...", (TextEdit(program.span(target), name),))

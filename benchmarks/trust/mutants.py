@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from graphguard.ir import Capture, Graph, Node, Var
+from graphguard.ir import Capture, DType, Graph, Node, Var
 from graphguard.ir.graph import Arg
 from graphguard.ir.joining import join
 
@@ -30,7 +30,7 @@ def mutants(capture: Capture, rng: random.Random, count: int) -> Iterator[Mutant
     tries = 0
     while len(seen) < count and tries < 20 * count:
         tries += 1
-        mutant = _added(capture, rng) if rng.random() < 0.05 else _mutant(capture, rng)
+        mutant = _inserted(capture, rng) if rng.random() < 0.1 else _mutant(capture, rng)
         if mutant is None or mutant.change in seen or join(mutant.capture.ranks).mismatches:
             continue
         seen.add(mutant.change)
@@ -60,24 +60,41 @@ def _mutant(capture: Capture, rng: random.Random) -> Mutant | None:
     return Mutant(replace(capture, ranks=tuple(graphs)), f"{place}, node {index}: {words}")
 
 
-def _added(capture: Capture, rng: random.Random) -> Mutant | None:
-    """An all-reduce over the world where there was none, on every rank."""
+def _inserted(capture: Capture, rng: random.Random) -> Mutant | None:
+    """On every rank, an all-reduce or a narrowing cast of a result where there was none."""
     index = rng.randrange(len(capture.ranks[0].nodes))
     if not _alike(capture, index):
         return None
-    how = rng.choice(("sum", "avg"))
+    how = rng.choice(("sum", "avg", "bfloat16", "float16"))
     world = tuple(range(len(capture.ranks)))
     graphs = []
     for graph in capture.ranks:
         node = graph.nodes[index]
-        if len(node.outs) != 1 or not graph.types[node.outs[0]].dtype.startswith("float") or node.phase == "prelude":
+        wide = len(node.outs) == 1 and graph.types[node.outs[0]].dtype in ("float32", "float64")
+        if not wide or node.phase == "prelude":
             return None
-        fresh = Var(1 + max(var.id for var in graph.types))
-        call = Node("gg.all_reduce", (fresh, how, world), {}, node.outs, phase=node.phase)
-        nodes = (*graph.nodes[:index], replace(node, outs=(fresh,)), call, *graph.nodes[index + 1 :])
-        graphs.append(replace(graph, nodes=nodes, types={**graph.types, fresh: graph.types[node.outs[0]]}))
-    change = f"all ranks, node {index}: all-reduce ({how}) after {capture.ranks[0].nodes[index].op}"
+        graphs.append(_after(graph, index, how, world))
+    words = f"all-reduce ({how})" if how in ("sum", "avg") else f"cast to {how}"
+    change = f"all ranks, node {index}: {words} after {capture.ranks[0].nodes[index].op}"
     return Mutant(replace(capture, ranks=tuple(graphs)), change)
+
+
+def _after(graph: Graph, index: int, how: str, world: tuple[int, ...]) -> Graph:
+    """The graph with the result of a node reduced over the world, or cast there and back."""
+    node = graph.nodes[index]
+    out = node.outs[0]
+    kind = graph.types[out]
+    fresh, narrow = (Var(number + max(var.id for var in graph.types)) for number in (1, 2))
+    if how in ("sum", "avg"):
+        calls = [Node("gg.all_reduce", (fresh, how, world), {}, node.outs, phase=node.phase)]
+    else:
+        calls = [
+            Node("aten._to_copy.default", (fresh,), {"dtype": DType(how)}, (narrow,), phase=node.phase),
+            Node("aten._to_copy.default", (narrow,), {"dtype": DType(kind.dtype)}, node.outs, phase=node.phase),
+        ]
+    nodes = (*graph.nodes[:index], replace(node, outs=(fresh,)), *calls, *graph.nodes[index + 1 :])
+    types = {**graph.types, fresh: kind, **({} if len(calls) == 1 else {narrow: replace(kind, dtype=how)})}
+    return replace(graph, nodes=nodes, types=types)
 
 
 def _alike(capture: Capture, index: int) -> bool:
@@ -215,16 +232,26 @@ def dimension(rng: random.Random, graph: Graph, index: int, _: int) -> Change:
 
 
 def literal(rng: random.Random, graph: Graph, index: int, _: int) -> Change:
-    """A number in an arithmetic operator is another."""
+    """A number is another: a factor, a bound, an epsilon, a probability, a scale."""
     node = graph.nodes[index]
-    places = [i for i, arg in enumerate(node.args[1:], 1) if isinstance(arg, int | float) and not isinstance(arg, bool)]
-    if node.op.split(".")[1] not in _ARITHMETIC or not places:
+    kinds: tuple[type, ...] = (int, float) if node.op.split(".")[1] in _ARITHMETIC else (float,)
+    places = [i for i, arg in enumerate(node.args[1:], 1) if isinstance(arg, kinds) and not isinstance(arg, bool)]
+    if not places:
         return None
     place = rng.choice(places)
     old = node.args[place]
     assert isinstance(old, int | float)
-    new = rng.choice([old * 2, -old, old + 1] if isinstance(old, float) else [old * 2, old + 1])
+    new = rng.choice([old * 2, -old, old / 2] if isinstance(old, float) else [old * 2, old + 1])
     return None if new == old else (_arg(node, place, new), f"{node.op}: {new} for {old}")
+
+
+def flag(_: random.Random, graph: Graph, index: int, __: int) -> Change:
+    """Attention is causal where it was not, or the other way round."""
+    node = graph.nodes[index]
+    place = {"gg.sdpa": 5, "gg.sdpa_backward": 7}.get(node.op)
+    if place is None or place >= len(node.args) or not isinstance(node.args[place], bool):
+        return None
+    return _arg(node, place, not node.args[place]), f"{node.op}: causal {not node.args[place]}"
 
 
 _ARITHMETIC = frozenset(
@@ -266,5 +293,6 @@ MUTATORS: dict[str, Mutator] = {
     "offset": offset,
     "dimension": dimension,
     "literal": literal,
+    "flag": flag,
     "operator": operator,
 }

@@ -198,15 +198,31 @@ def _conflict(capture: Capture, outcome: Outcome) -> Finding:
 
 def _open(capture: Capture, outcome: Outcome, sources: Sources) -> list[Finding]:
     """Neither proved nor refuted: the operators that stayed closed, else the promises that stayed open."""
-    findings = [_gap(capture, gap, sources) for gap in outcome.gaps[:3]]
-    if findings:
-        return findings
+    gaps: dict[str, Gap] = {}
+    for gap in sorted(outcome.gaps, key=lambda gap: gap.where.graph == SPECIFICATION):
+        gaps.setdefault(gap.op, gap)  # once for each operator, at the implementation's call where there is one
+    if gaps:
+        return [_gap(capture, gap, sources) for gap in list(gaps.values())[:3]]
     open_promises = [promise for promise in outcome.promises if not promise.holds]
     names = ", ".join(promise.name for promise in open_promises[:4])
     reasons = "; ".join(dict.fromkeys(promise.reason for promise in open_promises if promise.reason))
     needed = open_promises[0].needed if open_promises else ""
+    where = next((one for one in outcome.implementation_frontier if one.graph != SPECIFICATION), None)
+    span = None
+    if where is not None:
+        graph = _graph(capture, where)
+        span = sources.place(graph, graph.nodes[where.node])
+    related = (Related(capture.check.span, f"the check that stays open: {names}"),) if span is not None else ()
     return [
-        Finding("unproved", f"neither proved nor refuted: {names}", capture.check.span, needed=needed, found=reasons)
+        Finding(
+            rule="unproved",
+            headline=f"neither proved nor refuted: {names}",
+            span=span or capture.check.span,
+            where=where,
+            needed=needed,
+            found=reasons,
+            related=related,
+        )
     ]
 
 

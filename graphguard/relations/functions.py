@@ -33,9 +33,7 @@ def minus_infinity(universe: Universe, extents: tuple[int, ...]) -> Terms:
 
 def is_infinite(ref: Ref) -> bool:
     """Whether a reference has minus infinity as a factor."""
-    return ref[0].kind == "infinity" or (
-        ref[0].kind == "product" and any(f[0].kind == "infinity" for f in ref[0].factors)
-    )
+    return ref[0].infinite
 
 
 # -- exp and log

@@ -64,6 +64,7 @@ class Kernel:
         "core",
         "factors",
         "id",
+        "infinite",
         "kind",
         "masks",
         "name",
@@ -95,6 +96,7 @@ class Kernel:
         self.core: dict[int, Hashable] = {}
         self.axes: list[list[list[tuple[int, int]]]] | None = None
         self.masks: list[tuple[int, tuple[int, int]]] | None = None
+        self.infinite = kind == "infinity" or (kind == "product" and any(factor[0].infinite for factor in factors))
         self.truth = False
         self.type: Kind = "float"
         self.range: tuple[int, int] | None = None

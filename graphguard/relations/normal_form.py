@@ -123,15 +123,19 @@ class NormalForm:
         if isinstance(factor, float) and not np.isfinite(factor):
             raise Unsupported("a product with infinity")
         number = exact(factor)
+        if number <= 0:
+            self._finite(v)  # 0 * inf is no number, and only minus infinity is known
         kind: Kind = v.kind if number.denominator == 1 and not isinstance(factor, float) else "float"
         return scaled_value(self.universe, v, number, kind)
 
     def multiply(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """The elementwise product."""
+        self._finite(a, b)
         return pointwise([a, b], _numeric([a, b]), lambda rows, sizes: times(self.universe, rows[0], rows[1], sizes))
 
     def power(self, v: NormalValue, exponent: Fraction) -> NormalValue:
         """A rational power."""
+        self._finite(v)
         number: Number = int(exponent) if exponent.denominator == 1 else exponent
         kind: Kind = v.kind if exponent.denominator == 1 and exponent >= 0 else "float"
         return self._each(v, kind, lambda terms, sizes: powered(self.universe, terms, number, sizes))
@@ -150,6 +154,7 @@ class NormalForm:
 
     def contract(self, operands: Sequence[tuple[NormalValue, str]], out: str) -> NormalValue:
         """An Einstein summation."""
+        self._finite(*(value for value, _ in operands))
         return contraction.product(self.universe, operands, out)
 
     def maximum(self, a: NormalValue, b: NormalValue) -> NormalValue:
@@ -279,6 +284,14 @@ class NormalForm:
     ) -> NormalValue:
         """A function known by its name, batched over shared lower-case letters."""
         return opaque(self.universe, name, tuple(map(str, attributes)), operands, out, out_shape, kind)
+
+    def _finite(self, *values: NormalValue) -> None:
+        """Refuse values that may be infinite: a product with infinity is no number where the other factor is 0."""
+        if ("infinity",) not in self.universe.table:
+            return
+        for value in values:
+            if any(ref[0].infinite for _, terms in value.pieces for _, ref in terms):
+                raise Unsupported("a product with infinity")
 
     def _each(self, v: NormalValue, kind: Kind, act: Callable[[Terms, tuple[int, ...]], Terms]) -> NormalValue:
         return pointwise([v], kind, lambda rows, sizes: act(rows[0], sizes))

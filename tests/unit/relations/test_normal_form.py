@@ -223,3 +223,16 @@ def test_random_programs_denote_their_numbers() -> None:
     result = fuzz(3000, seed=700_000, seconds=20)
     assert not result.wrong, report(result)
     assert result.nodes > 500
+
+
+def test_infinity_is_only_ever_masked(a: NormalForm) -> None:
+    x = a.leaf("x", (3,), "float")
+    infinity = a.full((3,), float("-inf"), "float")
+    for product in (
+        lambda: a.multiply(a.full((3,), Fraction(0), "float"), infinity),
+        lambda: a.scale(infinity, Fraction(0)),
+        lambda: a.scale(infinity, Fraction(-1)),
+        lambda: a.contract([(x, "i"), (infinity, "i")], ""),
+    ):
+        with pytest.raises(Unsupported, match="infinity"):
+            product()

@@ -1,0 +1,206 @@
+"""gg.verify and gg.assert_refines: any callable, from any process, and nothing left behind."""
+
+import linecache
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import graphguard as gg
+
+
+class Linear(nn.Module):
+    def __init__(self, width, group=None, reduce=True):
+        super().__init__()
+        self.group = group
+        self.reduce = reduce
+        self.weight = nn.Parameter(torch.randn(4, width))
+
+    def forward(self, x):
+        if self.group is None:
+            return x @ self.weight.t()
+        y = _Scatter.apply(x, self.group) @ self.weight.t()
+        return _Sum.apply(y, self.group) if self.reduce else y
+
+
+class _Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return x.chunk(dist.get_world_size(group), -1)[dist.get_rank(group)].contiguous()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        parts = [torch.empty_like(gradient) for _ in range(dist.get_world_size(ctx.group))]
+        dist.all_gather(parts, gradient.contiguous(), group=ctx.group)
+        return torch.cat(parts, -1), None
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y, group):
+        y = y.clone()
+        dist.all_reduce(y, group=group)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+X = (gg.tensor(3, 8),)
+
+
+def right(mesh):
+    return Linear(4, mesh.get_group("tp"))
+
+
+def wrong(mesh):
+    return Linear(4, mesh.get_group("tp"), reduce=False)
+
+
+def test_refines():
+    report = gg.verify(Linear(8), right, X, mesh={"tp": 2})
+    assert report.verdict is gg.Verdict.REFINES
+    assert not report.diagnostics
+    assert report.counterexample is None
+    assert all(str(relation) for relation in report.relations.values())
+    assert (report.check.name, report.mesh) == ("test_refines", {"tp": 2})
+
+
+def test_broken():
+    report = gg.verify(Linear(8), wrong, X, mesh={"tp": 2}, out_relations="replicate", grads=False)
+    assert report.verdict is gg.Verdict.BROKEN
+    (diagnostic,) = report.diagnostics
+    assert diagnostic.rule == "missing-reduction"
+    assert diagnostic.span.file == __file__
+    assert report.counterexample.promise == "out"
+    assert report.counterexample.mesh == {"tp": 2}
+
+
+def test_what_cannot_be_run_is_in_the_report():
+    def raises(mesh):
+        raise ValueError("no such layer")
+
+    report = gg.verify(Linear(8), raises, X, mesh={"tp": 2})
+    assert report.verdict is None
+    assert "ValueError: no such layer" in report.diagnostics[0].message
+    assert report.diagnostics[0].span.file == __file__
+
+
+def test_assert_refines():
+    gg.assert_refines(Linear(8), right, X, mesh={"tp": 2})
+    with pytest.raises(AssertionError, match="missing-reduction"):
+        gg.assert_refines(Linear(8), wrong, X, mesh={"tp": 2}, out_relations="replicate", grads=False)
+
+
+def test_bad_mesh():
+    with pytest.raises(ValueError, match="positive whole number"):
+        gg.verify(Linear(8), right, X, mesh={"tp": 0})
+    with pytest.raises(ValueError, match="a mesh maps axis names to sizes"):
+        gg.assert_refines(Linear(8), right, X)
+
+
+def test_closures_and_existing_tensors():
+    weight = torch.randn(8, 8)
+
+    def spec(x):
+        return torch.tanh(x @ weight)
+
+    def impl(mesh):
+        group = mesh.get_group("tp")
+
+        def run(x):
+            rank = dist.get_rank(group)
+            return torch.tanh(x @ weight.chunk(2, 1)[rank])
+
+        return run
+
+    assert gg.verify(spec, impl, X, mesh={"tp": 2}).verdict is gg.Verdict.REFINES
+
+
+def test_nothing_is_left_behind(capfd):
+    """Used torch, a gradient, a random state: all are as they were, and what ranks print is not printed here."""
+
+    def impl(mesh):
+        print("from a rank")
+        torch.set_default_dtype(torch.float64)
+        torch.manual_seed(123)
+        os.environ["LEFT_BEHIND"] = "1"
+        return right(mesh)
+
+    spec = Linear(8)
+    spec(torch.ones(3, 8)).sum().backward()
+    gradient, values = spec.weight.grad.clone(), spec.weight.detach().clone()
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    gg.verify(spec, impl, X, mesh={"tp": 2})
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(spec.weight.grad, gradient)
+    assert torch.equal(spec.weight, values)
+    assert type(spec.weight.data) is torch.Tensor
+    assert torch.get_default_dtype() is torch.float32
+    assert not dist.is_initialized()
+    assert "LEFT_BEHIND" not in os.environ
+    assert capfd.readouterr().out == ""
+
+
+def test_from_a_thread():
+    verdicts = []
+    thread = threading.Thread(
+        target=lambda: verdicts.append(gg.verify(Linear(8), right, X, mesh={"tp": 2}, grads=False).verdict)
+    )
+    thread.start()
+    thread.join()
+    assert verdicts == [gg.Verdict.REFINES]
+
+
+IN_USE = """
+import torch, torch.distributed as dist
+import graphguard as gg
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+torch.set_num_threads(4)
+(torch.randn(512, 512) @ torch.randn(512, 512)).sum()
+x = torch.ones(1)
+dist.all_reduce(x)
+
+def impl(mesh):
+    def run(x):
+        part = x.chunk(2, 0)[dist.get_rank()].sum(0)
+        dist.all_reduce(part)
+        return part
+    return run
+
+report = gg.verify(lambda x: x.sum(0), impl, (gg.tensor(4, 3),), mesh={"tp": 2})
+assert report.verdict is gg.Verdict.REFINES, report
+dist.all_reduce(x)
+assert dist.get_world_size() == 1 and x.item() == 1
+print("still in use")
+"""
+
+
+def test_in_a_process_whose_process_groups_are_in_use(tmp_path):
+    (tmp_path / "script.py").write_text(IN_USE)
+    run = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.stdout == "still in use\n", run.stderr
+
+
+def test_interactive_code():
+    """Code that lives in no file is known to linecache; findings are placed in it."""
+    source = "def wrong(mesh):\n    def run(x):\n        return x.chunk(2, 0)[dist.get_rank()].sum(0)\n    return run\n"
+    name = "<ipython-input-7>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    scope = {"dist": dist}
+    exec(compile(source, name, "exec"), scope)
+    report = gg.verify(
+        lambda x: x.sum(0), scope["wrong"], (gg.tensor(4, 3),), mesh={"tp": 2}, out_relations="replicate"
+    )
+    assert report.verdict is gg.Verdict.BROKEN
+    assert (report.diagnostics[0].span.file, report.diagnostics[0].span.line) == (name, 3)

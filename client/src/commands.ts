@@ -33,6 +33,7 @@ export function registerCommands(context: vscode.ExtensionContext, server: Serve
 }
 
 async function run(server: Server, params: { uri?: string; force?: boolean }): Promise<void> {
+  await server.settled();
   const answer = await server.request<{ queued: number }>(METHODS.run, params);
   if (answer === undefined) {
     await offer(`GraphGuard does not run: ${notRunning(server)}`, { "Show Logs": "graphguard.showLogs", Restart: "graphguard.restartServer" });
@@ -90,7 +91,7 @@ export async function showMarkdown(content: string): Promise<void> {
 }
 
 async function doctor(server: Server): Promise<void> {
-  const phase = server.phase;
+  const phase = await server.settled();
   if (phase.kind === "failed") {
     await offer(`${phase.problem.headline} ${phase.problem.nextStep}`, {
       "Select Interpreter": "graphguard.selectInterpreter",
@@ -127,7 +128,7 @@ async function pythonFiles(): Promise<string[]> {
 
 /** Runs the command line of the engine that the server uses. */
 async function commandLine(server: Server, args: readonly string[], cwd?: string): Promise<{ text: string; ok: boolean }> {
-  const phase = server.phase;
+  const phase = await server.settled();
   if (phase.kind !== "running") {
     return { text: notRunning(server), ok: false };
   }

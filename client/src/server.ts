@@ -83,6 +83,12 @@ export class Server implements vscode.Disposable {
     return this.work;
   }
 
+  /** The phase once a start that is under way has ended. */
+  async settled(): Promise<Phase> {
+    await this.work;
+    return this.current;
+  }
+
   /** Sends a request; a server that does not run answers undefined. */
   async request<Result>(method: string, params: unknown): Promise<Result | undefined> {
     if (this.client?.state !== State.Running) {

@@ -114,10 +114,14 @@ export class Drawing {
     const { width, height } = this.size();
     const [left, top] = this.transform.apply([node.x, node.y]);
     const [right, bottom] = this.transform.apply([node.x + node.width, node.y + node.height]);
-    if (left < EDGE || top < EDGE || right > width - EDGE || bottom > height - EDGE) {
-      const scale = Math.max(this.transform.k, READABLE_SCALE);
-      const middle = zoomIdentity.translate(width / 2, height / 2).scale(scale).translate(-node.x - node.width / 2, -node.y - node.height / 2);
-      this.svg.call(this.zooming.transform, middle);
+    const scale = Math.max(this.transform.k, READABLE_SCALE);
+    // Only the direction in which it lies outside is moved: what stands beside it stays in view.
+    const outside = { x: left < EDGE || right > width - EDGE, y: top < EDGE || bottom > height - EDGE };
+    if (outside.x || outside.y) {
+      const [x, y] = [width / 2 - (node.x + node.width / 2) * scale, height / 2 - (node.y + node.height / 2) * scale];
+      const kept = scale === this.transform.k;
+      const target = zoomIdentity.translate(outside.x || !kept ? x : this.transform.x, outside.y || !kept ? y : this.transform.y);
+      this.svg.call(this.zooming.transform, target.scale(scale));
     }
   }
 
@@ -125,7 +129,8 @@ export class Drawing {
     this.layers.nodes.selectAll<SVGGElement, PlacedNode>("g.node").filter((node) => node.key === key).node()?.focus();
   }
 
-  private size(): { width: number; height: number } {
+  /** Of the view, in pixels. */
+  size(): { width: number; height: number } {
     const { clientWidth, clientHeight } = this.svg.node() as SVGSVGElement;
     return { width: clientWidth, height: clientHeight };
   }

@@ -9,6 +9,8 @@ import { drawingRules, svgOf, themeColours } from "./save";
 declare function acquireVsCodeApi(): { postMessage(message: FromExplorer): void; getState(): unknown; setState(state: unknown): void };
 
 const MOST_RANKS_AT_FIRST = 4;
+/** About as wide as a column is where it can be read. */
+const COLUMN_WIDTH = 240;
 
 const editor = acquireVsCodeApi();
 const element = <T extends Element>(id: string) => document.getElementById(id) as unknown as T;
@@ -70,14 +72,13 @@ async function take(next: Relations): Promise<void> {
   await redraw(!same);
 }
 
-/** All ranks where they are few; else the first ones and those where refinement breaks. */
-function firstShown({ graphs, broken }: Relations): number[] {
-  const all = graphs.map((_, index) => index);
-  if (all.length <= MOST_RANKS_AT_FIRST + 1) {
-    return all;
-  }
-  const wanted = new Set([0, 1, 2, ...broken.map(({ graph }) => graph)]);
-  return all.filter((index) => wanted.has(index)).slice(0, MOST_RANKS_AT_FIRST + 1);
+/** As many ranks as there is room for; first where the cursor is and where refinement breaks. */
+function firstShown({ graphs, broken, focus: at }: Relations): number[] {
+  const room = Math.max(1, Math.min(MOST_RANKS_AT_FIRST, Math.floor(drawing.size().width / COLUMN_WIDTH) - 1));
+  const ranks = graphs.map((_, index) => index).slice(1);
+  const wanted = new Set([...(at === undefined ? [] : [at.graph]), ...broken.map(({ graph }) => graph), ...ranks]);
+  wanted.delete(0);
+  return [0, ...[...wanted].slice(0, room)].sort((a, b) => a - b);
 }
 
 async function redraw(fit: boolean): Promise<void> {

@@ -44,6 +44,8 @@ export interface Options {
   readonly trusted?: boolean;
   /** The folder under .e2e that holds the VS Code to run. */
   readonly build?: "code" | "oldest-code";
+  /** False: the extension is not installed, but run from its folder by `runInHost`. */
+  readonly install?: boolean;
 }
 
 /** An example of the repository, as it is shown to users. */
@@ -60,7 +62,7 @@ function systemNode(): string {
   return execFileSync("sh", ["-c", "command -v node"], { encoding: "utf8" }).trim();
 }
 
-function extensionPackage(): string {
+export function extensionPackage(): string {
   const { version } = JSON.parse(readFileSync(path.join(ROOT, "package.json"), "utf8")) as { version: string };
   return path.join(ROOT, `dist/graphguard-${version}.vsix`);
 }
@@ -123,7 +125,7 @@ export class Code {
     this.address = parts.address;
   }
 
-  static async start({ files, settings = {}, trusted = true, build = "code" }: Options): Promise<Code> {
+  static async start({ files, settings = {}, trusted = true, build = "code", install = true }: Options): Promise<Code> {
     const folder = realpathSync(mkdtempSync(path.join(tmpdir(), "graphguard-e2e-")));
     const workspace = path.join(folder, "workspace");
     writeFiles(workspace, files);
@@ -135,12 +137,14 @@ export class Code {
     const main = path.join(ROOT, ".e2e", build, "node_modules/code-server/lib/vscode/out/server-main.js");
     const places = ["--accept-server-license-terms", "--server-data-dir", user, "--user-data-dir", user, "--extensions-dir", path.join(folder, "extensions")];
     const node = nodeFor(build);
-    execFileSync(node, [main, ...places, "--install-extension", extensionPackage()], { stdio: "pipe" });
+    if (install) {
+      execFileSync(node, [main, ...places, "--install-extension", extensionPackage()], { stdio: "pipe" });
+    }
     const port = await freePort();
     const trust = trusted ? ["--disable-workspace-trust"] : [];
     const child = spawn(
       node,
-      [main, ...places, ...trust, "--host", "127.0.0.1", "--port", String(port), "--without-connection-token", "--telemetry-level", "off"],
+      [main, ...places, ...trust, "--host", "127.0.0.1", "--port", String(port), "--without-connection-token", "--telemetry-level", "off", "--enable-smoke-test-driver"],
       { detached: true, stdio: "ignore", env: { ...process.env, EXTENSIONS_GALLERY: "{}", GRAPHGUARD_E2E: folder } },
     );
     const address = `127.0.0.1:${port}`;
@@ -158,6 +162,20 @@ export class Code {
     const payload = JSON.stringify([["openFile", target], ["gotoLineMode", "true"]]);
     await this.page.goto(`http://${this.address}/?folder=${this.workspace}&payload=${encodeURIComponent(payload)}`);
     await this.page.locator(".monaco-editor .view-line").first().waitFor();
+  }
+
+  /** Runs a test module inside the extension host, with the extension of a folder; gives its exit status. */
+  async runInHost(file: string, extension: string, suite: string, log: (line: string) => void): Promise<number> {
+    const remote = (target: string) => `vscode-remote://${this.address}${target}`;
+    const ended = new Promise<number>((resolve) => void this.page.exposeFunction("codeAutomationExit", resolve));
+    await this.page.exposeFunction("codeAutomationLog", (_type: string, args: unknown[]) => log(args.map(String).join(" ")));
+    const payload = JSON.stringify([
+      ["openFile", remote(path.join(this.workspace, file))],
+      ["extensionDevelopmentPath", remote(extension)],
+      ["extensionTestsPath", remote(suite)],
+    ]);
+    await this.page.goto(`http://${this.address}/?folder=${this.workspace}&payload=${encodeURIComponent(payload)}`);
+    return ended;
   }
 
   /** Runs a command of the palette by its full title. */

@@ -63,7 +63,7 @@ describe("the relation explorer's page", () => {
 
   async function open(theme: keyof typeof THEMES, data: unknown): Promise<void> {
     await page?.close();
-    page = await browser.newPage({ viewport: { width: 1000, height: 640 } });
+    page = await browser.newPage({ viewport: { width: 1300, height: 640 } });
     page.on("console", (message) => message.text().includes("Content Security Policy") && violations.push(message.text()));
     page.on("pageerror", (error) => violations.push(String(error)));
     await page.goto(`${origin}/?theme=${theme}`);

@@ -38,13 +38,14 @@ class Claims:
     """What a recorded program says beside its graph.
 
     ``leaves`` that it used; ``outputs`` of the specification; ``wanted`` relations of outputs by name; ``results`` are the names
-    that it returned, gradients aside.
+    that it returned, gradients aside; ``loaded`` are the parameters that the user's loader must have written.
     """
 
     leaves: tuple[Leaf, ...]
     outputs: tuple[OutputType, ...]
     wanted: dict[str, Wanted]
     results: tuple[str, ...]
+    loaded: tuple[str, ...] = ()
 
 
 def as_refinement(value: Any) -> Refinement:
@@ -134,7 +135,8 @@ def record_rank(
         sharded = None if refinement.shard_inputs is not None else inputs.sharded_axes()
         _backward(recording, _cotangents(leaves, results, outputs, promised, mesh, sharded))
         wanted.update(_record_gradients(recording, states, arguments))
-    return Claims(leaves.found(), (), wanted, tuple(results))
+    loaded = () if refinement.load is None else tuple(state.name for state in states)
+    return Claims(leaves.found(), (), wanted, tuple(results), loaded)
 
 
 def _differentiates(refinement: Refinement) -> bool:

@@ -18,7 +18,7 @@ from graphguard.checks.placements import Mesh
 from graphguard.checks.program import Claims, as_refinement, record_rank, record_specification
 from graphguard.ir import Capture, CheckRef, Leaf, Promise, Trouble
 from graphguard.ir.capture import Wanted
-from graphguard.ir.graph import COLLECTIVES, Graph
+from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.joining import join, prune_alone, prune_prelude, span_of
 from graphguard.trace.capture import RankTrace, Recording
 from graphguard.trace.children import Child, Ending, Family, Link
@@ -270,7 +270,12 @@ def _assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Capt
         spec=spec,
         ranks=graphs,
         promises=promises,
-        troubles=(*missing, *_collectives_in(spec), *join(graphs).mismatches),
+        troubles=(
+            *missing,
+            *_collectives_in(spec),
+            *_not_loaded(job, graphs, [program.claims for program in ranks]),
+            *join(graphs).mismatches,
+        ),
         assumed=tuple(dict.fromkeys(assumed)),
     )
 
@@ -282,6 +287,37 @@ def _collectives_in(spec: Graph) -> tuple[Trouble, ...]:
             message = f"the specification calls {node.op.removeprefix('gg.')}; it is the sequential program, without collectives"
             return (Trouble("trace-error", message, span_of(spec, index)),)
     return ()
+
+
+def _not_loaded(job: Job, graphs: tuple[Graph, ...], claims: list[Claims | None]) -> tuple[Trouble, ...]:
+    """A parameter that still holds its random initial value after ``load``: nothing can be said about it."""
+    for rank, (graph, one) in enumerate(zip(graphs, claims, strict=True)):
+        labelled = {name: var for var, name in graph.labels.items()}
+        for name in () if one is None else one.loaded:
+            if name in labelled and _is_initial(graph, labelled[name]):
+                message = (
+                    f"load does not write parameter '{name}' of the implementation: it still has its initial value\n"
+                    "fix: copy into it what the specification's state_dict holds for it"
+                )
+                return (Trouble("ambiguous-parameter", message, job.check.span, rank),)
+    return ()
+
+
+def _is_initial(graph: Graph, var: Var) -> bool:
+    """Whether a value comes from random draws or memory that nobody wrote, and from no leaf."""
+    producers = graph.producers()
+    pending, seen, drawn = [var], set(), False
+    while pending:
+        current = pending.pop()
+        if current in graph.inputs:
+            return False
+        if current in seen or current not in producers:
+            continue
+        seen.add(current)
+        node = graph.nodes[producers[current]]
+        drawn = drawn or node.draw is not None or node.op.startswith("aten.empty")
+        pending.extend(node.operands())
+    return drawn
 
 
 def _distinct(troubles: list[Trouble]) -> list[Trouble]:

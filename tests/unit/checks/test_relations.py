@@ -282,6 +282,16 @@ def test_loader_that_splits_a_parameter(judge):
     assert judge(build, TP2).status == "equal"
 
 
+def test_loader_that_forgets_a_parameter(record):
+    def load(state, impl, mesh):
+        with torch.no_grad():
+            impl.up.weight.copy_(state["up.weight"])
+
+    (trouble,) = record(lambda mesh: gg.Refinement(MLP(bias=False), MLP(bias=False), X, load=load), TP2).troubles
+    assert trouble.rule == "ambiguous-parameter"
+    assert "load does not write parameter 'down.weight'" in trouble.message
+
+
 def test_tensor_parallel_dtensors(judge):
     def build(mesh):
         impl = parallelize_module(MLP(), mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})

@@ -25,6 +25,7 @@ from graphguard.ir import Capture, Graph, Promise
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
 ENOUGH: Final = 2  # draws that must fail before a difference is described
+SECONDS_PER_CALL: Final = 3e-5
 _TOO_LARGE: Final = "numbers would take"
 
 
@@ -85,7 +86,9 @@ def _refusal(capture: Capture, names: frozenset[str] | None, seconds: float) -> 
     size = 8 * (elements_of(capture) + sum(_peak(graph) for graph in graphs))
     if size > BYTES_LIMIT:
         return f"{_TOO_LARGE} {size / (1 << 30):.1f} GB of memory"
+    calls = sum(len(graph.nodes) for graph in graphs)
     work = sum(cost_of(graph, node) for graph in graphs for node in graph.nodes) / MULTIPLICATIONS_PER_SECOND
+    work += ENOUGH * calls * SECONDS_PER_CALL
     if work > seconds:
         return f"{_TOO_LARGE} about {work:.0f} s"
     return ""

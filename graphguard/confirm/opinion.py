@@ -13,7 +13,7 @@ import torch
 from graphguard.confirm.draws import index_ranges
 from graphguard.confirm.elements import DTYPES, UnrunnableError
 from graphguard.confirm.fields import Fields, P, Residues
-from graphguard.confirm.promises import Comparison, comparisons
+from graphguard.confirm.promises import Comparison, comparisons, preludes_of
 from graphguard.confirm.replay import Values, constant_value
 from graphguard.confirm.shrink import shrunk
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
@@ -61,7 +61,8 @@ def _at_point(capture: Capture, seed: int) -> Opinion:
     try:
         spec = run.specification(capture.spec)
         ranks = run.ranks(joined.order)
-        differing = [p.name for p in capture.promises if _fails(comparisons(capture, p, spec, ranks))]
+        preludes = preludes_of(capture)
+        differing = [p.name for p in capture.promises if _fails(comparisons(capture, p, spec, ranks, preludes))]
     except (Unsupported, UnrunnableError) as error:
         return Opinion("unsure", reason=str(error))
     guessed = tuple(sorted(run.fields.guessed))

@@ -60,7 +60,17 @@ class Slack:
         return ~same
 
 
-def comparisons(capture: Capture, promise: Promise, spec: Values, ranks: Sequence[Values]) -> list[list[Comparison]]:
+def preludes_of(capture: Capture) -> tuple[Graph, ...]:
+    """What every rank does before the program proper: how its tensors come from leaves."""
+    return tuple(
+        replace(graph, nodes=tuple(node for node in graph.nodes if node.phase == "prelude"), symbols={})
+        for graph in capture.ranks
+    )
+
+
+def comparisons(
+    capture: Capture, promise: Promise, spec: Values, ranks: Sequence[Values], preludes: Sequence[Graph]
+) -> list[list[Comparison]]:
     """Alternatives, of which one must hold in all its comparisons; raises :class:`UnrunnableError`."""
     held = {
         rank: values[graph.outputs[promise.name]]
@@ -70,7 +80,7 @@ def comparisons(capture: Capture, promise: Promise, spec: Values, ranks: Sequenc
     if not held:
         raise UnrunnableError(f"no rank has '{promise.name}'")
     if isinstance(promise.wanted, Like):
-        return [list(_like(capture, promise.name, promise.wanted.leaf, spec, held))]
+        return [list(_like(capture, preludes, promise.name, promise.wanted.leaf, spec, held))]
     expected = promised(capture, promise.name, spec)
     if expected is None:
         raise UnrunnableError(f"the specification has no output '{promise.name}'")
@@ -87,7 +97,12 @@ def promised(capture: Capture, name: str, spec: Values) -> torch.Tensor | None:
 
 
 def _like(
-    capture: Capture, name: str, tensor: str, spec: Values, held: Mapping[int, torch.Tensor]
+    capture: Capture,
+    preludes: Sequence[Graph],
+    name: str,
+    tensor: str,
+    spec: Values,
+    held: Mapping[int, torch.Tensor],
 ) -> Iterator[Comparison]:
     """A rank's gradient of a parameter must be what its prelude makes of the specification's gradients.
 
@@ -98,30 +113,30 @@ def _like(
     for leaf in capture.leaves:
         value = promised(capture, before + leaf.name + after, spec)
         leaves[leaf.name] = torch.zeros(extents(leaf.type), dtype=torch.float64) if value is None else value
-    preludes = [prelude_of(graph, tensor if rank in held else None) for rank, graph in enumerate(capture.ranks)]
-    if any(node.op in COLLECTIVES for graph in preludes for node in graph.nodes):
+    parts = [_making(graph, tensor if rank in held else None) for rank, graph in enumerate(preludes)]
+    if any(node.op in COLLECTIVES for graph in parts for node in graph.nodes):
         # What a collective gives depends on all members, so all must compute what they give to it.
-        preludes = [
-            prelude_of(graph, tensor if rank in held else None, whole=True) for rank, graph in enumerate(capture.ranks)
-        ]
-    needed = run_ranks(join(tuple(preludes)), preludes, leaves)
+        parts = [replace(whole, outputs=part.outputs) for whole, part in zip(preludes, parts, strict=True)]
+    needed = run_ranks(join(tuple(parts)), parts, leaves)
     for rank, found in held.items():
-        yield Comparison(needed[rank][preludes[rank].outputs[tensor]], found, rank)
+        yield Comparison(needed[rank][parts[rank].outputs[tensor]], found, rank)
 
 
-def prelude_of(graph: Graph, tensor: str | None, whole: bool = False) -> Graph:
-    """The part of a rank's prelude that makes one tensor of its own (None: nothing), as its only output; ``whole``: all of the prelude."""
-    labelled = {name: var for var, name in (*graph.inputs.items(), *graph.labels.items())}
-    if tensor is not None and tensor not in labelled:
+def _making(prelude: Graph, tensor: str | None) -> Graph:
+    """The part of a rank's prelude that makes one tensor of its own (None: nothing), as its only output."""
+    labelled = {name: var for var, name in (*prelude.inputs.items(), *prelude.labels.items())}
+    if tensor is None:
+        return replace(prelude, nodes=(), constants={}, outputs={})
+    if tensor not in labelled:
         raise UnrunnableError(f"a rank does not hold '{tensor}', whose layout was promised")
-    needed = set() if tensor is None else {labelled[tensor]}
+    needed = {labelled[tensor]}
     nodes: list[Node] = []
-    for node in reversed(graph.nodes):
-        if node.phase == "prelude" and (whole or needed.intersection(node.outs)):
+    for node in reversed(prelude.nodes):
+        if needed.intersection(node.outs):
             nodes.append(node)
             needed.update(node.operands())
-    outputs = {} if tensor is None else {tensor: labelled[tensor]}
-    return replace(graph, nodes=tuple(reversed(nodes)), outputs=outputs, symbols={})
+    constants = {var: constant for var, constant in prelude.constants.items() if var in needed}
+    return replace(prelude, nodes=tuple(reversed(nodes)), constants=constants, outputs={tensor: labelled[tensor]})
 
 
 def _placed(

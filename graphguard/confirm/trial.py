@@ -9,9 +9,9 @@ import torch
 
 from graphguard.confirm.draws import Draw, Ranges, index_ranges, leaf_values
 from graphguard.confirm.elements import NARROW
-from graphguard.confirm.promises import Comparison, Slack, comparisons
+from graphguard.confirm.promises import Comparison, Slack, comparisons, preludes_of
 from graphguard.confirm.replay import Arithmetic, Values, run_graph, run_ranks
-from graphguard.ir import Capture, Promise
+from graphguard.ir import Capture, Graph, Promise
 from graphguard.ir.joining import Joined, join
 
 
@@ -36,10 +36,12 @@ class Trial:
     ranges: Ranges = field(default_factory=dict)
     sharp: frozenset[str] = frozenset()
     joined: Joined = field(init=False)
+    preludes: tuple[Graph, ...] = field(init=False)
     defined: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.joined = join(self.capture.ranks)
+        self.preludes = preludes_of(self.capture)
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
 
@@ -51,7 +53,7 @@ class Trial:
         strict = draw.scale < 1 or draw.style != "normal"
         doubtful: dict[str, list[list[Comparison]]] = {}
         for promise in self.promises:
-            alternatives = comparisons(self.capture, promise, expected, found)
+            alternatives = comparisons(self.capture, promise, expected, found, self.preludes)
             if any(_has_numbers(comparison.expected) for comparison in alternatives[0]):
                 self.defined.add(promise.name)
             if _refuted(alternatives, Slack(0.0, strict)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812  # PyTorch's own idiom
 from torch import nn
 
 
@@ -43,13 +43,13 @@ class Copy(torch.autograd.Function):
 
 class Reduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+    def forward(_: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
         x = x.clone()
         dist.all_reduce(x, group=group)
         return x
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+    def backward(_: Any, grad: torch.Tensor) -> Any:
         return grad, None
 
 
@@ -118,7 +118,9 @@ class Block(nn.Module):
 
     def attend(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         batch, tokens, _ = x.shape
-        q, k, v = (w(x).view(batch, tokens, -1, self.config.head_dim).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
+        q, k, v = (
+            w(x).view(batch, tokens, -1, self.config.head_dim).transpose(1, 2) for w in (self.wq, self.wk, self.wv)
+        )
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         repeat = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeat, dim=1), v.repeat_interleave(repeat, dim=1)

@@ -1,19 +1,24 @@
 """How long it takes to record a model, and next to what: ``python -m benchmarks.tracing``.
 
-Ratios compare medians of alternating repetitions in this one process; absolute times depend on the machine.
+Ratios compare medians of alternating repetitions in this one process, in CPU seconds; from an edit to graphs, which several processes share, in
+seconds on the wall.  Absolute times depend on the machine.
 """
 
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from benchmarks.llama_tp import Config, Llama
+from benchmarks.llama_tp import Block, Config, Llama
+from graphguard.checks.configuration import Configuration
+from graphguard.checks.worker_client import WorkerClient
 from graphguard.ir import Graph
 from graphguard.trace import provenance
 from graphguard.trace.capture import Recording
@@ -36,15 +41,15 @@ def record(config: Config, ways: int, rank: int = 0) -> tuple[Graph, float, floa
                 recording.bind(parameter, recording.leaf(name, tuple(parameter.shape), parameter.dtype))
             recording.root(model)
             recording.phase = "forward"
-            start = time.perf_counter()
+            start = time.process_time()
             loss = model(tokens, labels)
             recording.output("out", loss)
             loss.backward()
             for name, parameter in model.named_parameters():
                 recording.output(f"grad({name})", parameter.grad)
-            recorded = time.perf_counter()
+            recorded = time.process_time()
         trace = recording.finish()
-        done = time.perf_counter()
+        done = time.process_time()
     assert trace.graph is not None, trace.troubles
     return trace.graph, recorded - start, done - recorded
 
@@ -63,9 +68,9 @@ def with_make_fx(config: Config, ways: int) -> float:
                 loss = torch.func.functional_call(model, dict(zip(names, values, strict=True)), (tokens, tokens))
                 return loss, *torch.autograd.grad(loss, values)
 
-            start = time.perf_counter()
+            start = time.process_time()
             make_fx(step)(tokens, *parameters)
-            return time.perf_counter() - start
+            return time.process_time() - start
         finally:
             torch.set_default_dtype(before)
 
@@ -73,7 +78,7 @@ def with_make_fx(config: Config, ways: int) -> float:
 def without_provenance(run: Callable[[], float]) -> float:
     """The same recording with no stack walked."""
     walk = provenance.walk
-    provenance.walk = lambda frame, stop: ()
+    provenance.walk = lambda *_: ()
     try:
         return run()
     finally:
@@ -97,6 +102,83 @@ def total(config: Config, ways: int) -> float:
     return recording + functional
 
 
+CHECK = """
+import torch
+
+import graphguard as gg
+from llama_tp import Block, Config
+
+CONFIG = Config(layers=1)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, group=None):
+        super().__init__()
+        self.block = Block(CONFIG, group)
+
+    def forward(self, x, cos, sin):
+        return self.block(x, cos, sin)
+
+
+@gg.check(mesh={"tp": 2})
+def layer(mesh):
+    table = gg.tensor(128, CONFIG.head_dim, dtype=torch.float32)
+    x = gg.tensor(1, 128, CONFIG.dim, dtype=torch.bfloat16)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        return gg.Refinement(spec=Layer(), impl=Layer(mesh.get_group("tp")), inputs=(x, table, table))
+    finally:
+        torch.set_default_dtype(before)
+"""
+
+
+def edit_to_graphs() -> tuple[float, float]:
+    """Seconds from a saved edit to the three graphs of one decoder layer, through the worker; and of recording the same three in a warm process."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        model = (Path(__file__).parent / "llama_tp.py").read_text()
+        (root / "llama_tp.py").write_text(model)
+        (root / "check.py").write_text(CHECK)
+        client = WorkerClient(Configuration(root=root))
+        request = {
+            "file": str(root / "check.py"),
+            "name": "layer",
+            "mesh": None,
+            "root": str(root),
+            "overlay": {},
+            "cache": False,
+        }
+        try:
+            edited = []
+            for edit in range(REPETITIONS + 2):
+                (root / "llama_tp.py").write_text(model.replace("1e-5", f"{edit + 1}e-5"))
+                start = time.perf_counter()
+                answer = client.call("capture", request)
+                edited.append(time.perf_counter() - start)
+                assert not answer["summary"]["troubles"], answer["summary"]["troubles"]
+        finally:
+            client.close()
+    warm_seconds = [
+        sum(record_layer(rank, ways) for rank, ways in ((0, 1), (0, 2), (1, 2))) for _ in range(REPETITIONS)
+    ]
+    return statistics.median(edited[2:]), statistics.median(warm_seconds)
+
+
+def record_layer(rank: int, ways: int) -> float:
+    """Seconds of recording one decoder layer, forward and backward."""
+    config = Config(layers=1)
+    with World(rank, {"tp": ways}) as world, Recording(world) as recording:
+        torch.set_default_dtype(torch.bfloat16)
+        block = Block(config, None if ways == 1 else world.mesh.get_group("tp"))
+        x = recording.leaf("x", (1, 128, config.dim), torch.bfloat16, requires_grad=True)
+        table = recording.leaf("table", (128, config.head_dim), torch.float32)
+        recording.phase = "forward"
+        start = time.perf_counter()
+        block(x, table, table).sum().backward()
+        return time.perf_counter() - start
+
+
 def main() -> None:
     """Print the table."""
     warm()
@@ -113,6 +195,10 @@ def main() -> None:
         print(f"  make_fx {fx * 1e3:.0f} ms: {fx / whole:.2f} times as long")
         print(f"  provenance: {(recording - bare) / recording:.1%} of recording")
     one, deep = alternating(lambda: total(Config(layers=1), 2), lambda: total(Config(layers=32), 2))
+    edited, warm_seconds = edit_to_graphs()
+    print(
+        f"one decoder layer, from an edit to three graphs: {edited * 1e3:.0f} ms, {edited / warm_seconds:.1f} times recording them"
+    )
     print(f"32 layers over 1 layer, TP 2: {deep * 1e3:.0f} ms / {one * 1e3:.0f} ms = {deep / one:.1f}")
 
 

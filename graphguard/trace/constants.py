@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -24,6 +25,7 @@ LARGEST_LITERAL = 1 << 22  # bytes of a constant that travel with the graph
 Knowledge = Literal["known", "pending", "unknown"]
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """``float32`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")

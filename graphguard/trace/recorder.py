@@ -46,6 +46,7 @@ _EMPTY = frozenset(
 )
 _FUNCTIONAL = frozenset(("_c10d_functional", "_c10d_functional_autograd"))
 _MESSAGES = frozenset(("c10d::send", "c10d::recv_", "c10d::recv_any_source_"))
+_PLAIN = frozenset((type(None), bool, int, float, str))
 _WAITS = frozenset(("_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd"))
 _current_node = torch._C._current_autograd_node  # noqa: SLF001  # the engine's running node has no public accessor
 _next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
@@ -240,10 +241,11 @@ class Recorder(TorchDispatchMode):
 
     def convert(self, value: Any) -> Any:
         """An argument as an event holds it."""
-        if isinstance(value, torch.Tensor):
-            return self.ref(value)
-        if value is None or isinstance(value, bool | int | float | str):
+        kind = type(value)
+        if kind in _PLAIN:
             return value
+        if kind is FakeTensor or isinstance(value, torch.Tensor):
+            return self.ref(value)
         if isinstance(value, list | tuple):
             return tuple(self.convert(item) for item in value)
         if isinstance(value, dict):
@@ -426,19 +428,14 @@ def size_of(size: Any) -> Size:
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
     """Which elements of its storage a tensor shows."""
-    shape = tensor.shape
-    strides = tensor.stride()
-    offset = tensor.storage_offset()
+    shape, strides, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
     name = dtype_name(tensor.dtype)
     if tensor.is_conj() or tensor.is_neg():
         name += "*" if tensor.is_conj() else "-"
-    if type(offset) is int and all(type(size) is int for size in shape) and all(type(step) is int for step in strides):
-        return (
-            offset,
-            tuple(shape),
-            tuple(0 if n == 1 else step for n, step in zip(shape, strides, strict=True)),
-            name,
-        )
+    if not tensor._has_symbolic_sizes_strides:  # noqa: SLF001  # PyTorch offers no public way to ask
+        if 1 in shape:
+            strides = tuple(0 if n == 1 else step for n, step in zip(shape, strides, strict=True))
+        return (offset, tuple(shape), strides, name)
     sizes = tuple(size_of(size) for size in shape)
     steps = tuple(0 if n == 1 else size_of(step) for n, step in zip(sizes, strides, strict=True))
     return (size_of(offset), sizes, steps, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -107,6 +108,7 @@ def forget_placements() -> None:
 @contextmanager
 def _groups_set_aside() -> Iterator[None]:
     """An empty ``torch.distributed``; groups that exist are neither used nor destroyed (after a fork their threads are gone)."""
+    excepthook = sys.excepthook  # init_process_group puts its own around it each time
     tables = {name: dict(getattr(c10d, name)) for name in _TABLES}
     world = c10d._world  # noqa: SLF001
     before = (world.default_pg, dict(world.pg_coalesce_state), world.group_count, c10d._default_pg_init_method)  # noqa: SLF001
@@ -115,6 +117,7 @@ def _groups_set_aside() -> Iterator[None]:
     try:
         yield
     finally:
+        sys.excepthook = excepthook
         _fill(tables, before, meshes)
 
 

@@ -1,5 +1,6 @@
 """Frameworks as they are, recorded on every rank and run on numbers against their own sequential model: loss and every gradient."""
 
+import multiprocessing
 from typing import Any
 
 import pytest
@@ -76,3 +77,84 @@ def test_transformers_tensor_parallel(architecture: str) -> None:
         dim = next((d for d, (m, n) in enumerate(zip(parts[0].shape, value.shape, strict=True)) if m != n), None)
         wholes = parts if dim is None else [torch.cat(parts, dim)]
         assert all(torch.allclose(whole, value, atol=1e-6) for whole in wholes), name
+
+
+MEGATRON = (("embedding", (32, 16), 0), ("up", (32, 16), 0), ("down", (16, 32), 1), ("head", (32, 16), 0))
+
+
+def record_megatron(rank: int, ways: int, sequence_parallel: bool, device: str) -> Graph:
+    """Megatron-core's layers as a small language model with a vocabulary-parallel loss."""
+    from megatron.core import parallel_state
+    from megatron.core.model_parallel_config import ModelParallelConfig
+    from megatron.core.tensor_parallel import (
+        ColumnParallelLinear,
+        RowParallelLinear,
+        VocabParallelEmbedding,
+        scatter_to_sequence_parallel_region,
+        vocab_parallel_cross_entropy,
+    )
+
+    def untouched(weight: torch.Tensor) -> None:
+        """The leaves say what it holds."""
+
+    with World(rank, {"tp": ways}, device) as world:
+        recording = Recording(world)
+        with recording:
+            parallel_state.destroy_model_parallel()
+            parallel_state.initialize_model_parallel(tensor_model_parallel_size=ways)
+            config = ModelParallelConfig(
+                tensor_model_parallel_size=ways,
+                sequence_parallel=sequence_parallel,
+                use_cpu_initialization=True,
+                perform_initialization=False,
+                params_dtype=torch.float32,
+            )
+            how = {"config": config, "init_method": untouched}
+            modules = {
+                "embedding": VocabParallelEmbedding(32, 16, **how),
+                "up": ColumnParallelLinear(16, 32, bias=False, gather_output=False, **how),
+                "down": RowParallelLinear(32, 16, bias=False, input_is_parallel=True, skip_bias_add=False, **how),
+                "head": ColumnParallelLinear(16, 32, bias=False, gather_output=False, **how),
+            }
+            for name, shape, dim in MEGATRON:
+                module = modules[name].cuda() if device == "cuda" else modules[name]
+                recording.bind(module.weight, recording.leaf(name, shape, torch.float32).chunk(ways, dim)[rank])
+            tokens, labels = (recording.leaf(name, (4, 2), torch.int64) for name in ("tokens", "labels"))
+            recording.phase = "forward"
+            x = modules["embedding"](tokens)
+            x = scatter_to_sequence_parallel_region(x) if sequence_parallel else x
+            y = torch.nn.functional.gelu(modules["up"](x)[0])
+            logits = modules["head"](modules["down"](y)[0])[0]
+            loss = vocab_parallel_cross_entropy(logits.float(), labels).mean()
+            recording.output("loss", loss)
+            loss.backward()
+            for name, _, _ in MEGATRON:
+                recording.output(f"grad({name})", modules[name].weight.grad)
+        trace = recording.finish()
+    assert trace.graph is not None, trace.troubles
+    return trace.graph
+
+
+def in_a_child(results: Any, ways: int, sequence_parallel: bool, device: str) -> None:
+    results.put([record_megatron(rank, ways, sequence_parallel, device) for rank in range(ways)])
+
+
+@pytest.mark.parametrize(("sequence_parallel", "device"), [(False, "cpu"), (True, "cuda")])
+def test_megatron_tensor_parallel_layers(sequence_parallel: bool, device: str) -> None:
+    pytest.importorskip("megatron.core")
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=in_a_child, args=(results, 2, sequence_parallel, device))
+    child.start()
+    graphs = prune_prelude(tuple(results.get(timeout=60)))
+    child.join()
+    assert not join(graphs).mismatches
+    generator = torch.Generator().manual_seed(0)
+    leaves = {name: torch.randn(shape, generator=generator) for name, shape, _ in MEGATRON}
+    leaves |= {name: torch.randint(0, 32, (4, 2), generator=generator) for name in ("tokens", "labels")}
+    expected = run(prune_prelude((record_megatron(0, 1, False, "cpu"),))[0], leaves)
+    found = run_ranks(graphs, leaves)
+    assert all(torch.allclose(out["loss"], expected["loss"]) for out in found)
+    for name, _, dim in MEGATRON:
+        whole = torch.cat([out[f"grad({name})"] for out in found], dim)
+        assert torch.allclose(whole, expected[f"grad({name})"], atol=1e-4), name

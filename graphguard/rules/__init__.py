@@ -17,6 +17,7 @@ from graphguard.rules import (
     random_draws,
     reductions,
     resampling,
+    scaled_products,
     scatter,
     selection,
     softmax,
@@ -47,6 +48,7 @@ FAMILIES = (
     random_draws,
     convolution,
     resampling,
+    scaled_products,
     optimisers,
 )
 

@@ -116,6 +116,46 @@ for _name in ("flash", "efficient"):
     _op = f"aten._scaled_dot_product_{_name}_attention_backward.default"
     written(_op, lambda op=_op: _ring_backward(op))
 
+# -- products with scales and in groups
+OFFSETS = torch.tensor([2, 2, 5], dtype=torch.int32)
+GROUPS = ((0, 2), (2, 2), (2, 5))
+
+
+def _scaled_mm(rows: bool) -> Any:
+    x, w = r(3, 4), r(4, 5)
+    sx, sw = (p(3, 1), p(1, 5)) if rows else (p(1)[0], p(1)[0])
+    bias = r(5)
+    return (x, w, sx, sw, bias, None, F64), {}, [(x * sx) @ (w * sw) + bias]
+
+
+def _grouped_rows() -> Any:
+    x, w = r(5, 3), r(3, 3, 4)
+    expected = torch.cat([x[low:high] @ w[g] for g, (low, high) in enumerate(GROUPS)])
+    return (x, w, OFFSETS), {}, [expected]
+
+
+def _grouped_columns() -> Any:
+    x, w = r(3, 2, 4), r(4, 5)
+    expected = torch.cat([x[g] @ w[:, low:high] for g, (low, high) in enumerate(GROUPS)], 1)
+    return (x, w, OFFSETS), {}, [expected]
+
+
+def _grouped_inner() -> Any:
+    x, w = r(2, 5), r(5, 4)
+    expected = torch.stack([x[:, low:high] @ w[low:high] for low, high in GROUPS])
+    return (x, w, OFFSETS), {}, [expected]
+
+
+written("aten._scaled_mm.default", lambda: _scaled_mm(True))
+written("aten._scaled_mm.default", lambda: _scaled_mm(False))
+written("aten._grouped_mm.default", _grouped_rows)
+written("aten._grouped_mm.default", _grouped_columns)
+written("aten._grouped_mm.default", _grouped_inner)
+written("aten._grouped_mm.default", lambda: ((x := r(2, 3, 4), w := r(2, 4, 5)), {}, [x @ w]))
+written("aten.mm.dtype", lambda: ((x := r(3, 4), w := r(4, 5), F64), {}, [x @ w]))
+written("aten.bmm.dtype", lambda: ((x := r(2, 3, 4), w := r(2, 4, 5), F64), {}, [x @ w]))
+written("aten._int_mm.default", lambda: ((x := i(9, 3, 4), w := i(9, 4, 5)), {}, [x @ w]))
+
 # -- names without a function on this machine
 written("hlo.logistic", lambda: ((x := r(3),), {}, [x.sigmoid()]))
 written("_c10d_functional.wait_tensor.default", lambda: ((x := r(3),), {}, [x]))

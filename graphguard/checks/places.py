@@ -100,17 +100,25 @@ def _specification_places(capture: Capture, proof: Proof) -> list[Place]:
 
 def _implementation_places(capture: Capture, proof: Proof) -> list[Place]:
     merged: dict[tuple[Span, str, tuple[int, ...], str, str, int], list[int]] = {}
-    for rank, graph in enumerate(capture.ranks):
-        for node in graph.nodes:
-            if node.phase == "prelude" or not node.outs:
-                continue
-            text = proof.describe(rank, node.outs[0]) or "not on the relation to the specification"
-            for depth, frame in enumerate(_frames(graph.stack_of(node.stack))):
-                key = (frame.span, node.op, _shape(node, capture, rank), text, node.phase, depth)
-                ranks = merged.setdefault(key, [])
-                if rank not in ranks:
-                    ranks.append(rank)
+    for rank, node in _in_step(capture):
+        text = proof.describe(rank, node.outs[0]) or "not on the relation to the specification"
+        for depth, frame in enumerate(_frames(capture.ranks[rank].stack_of(node.stack))):
+            key = (frame.span, node.op, _shape(node, capture, rank), text, node.phase, depth)
+            ranks = merged.setdefault(key, [])
+            if rank not in ranks:
+                ranks.append(rank)
     return [
         Place(span, "implementation", op, shape, text, tuple(ranks), phase, depth=depth)
         for (span, op, shape, text, phase, depth), ranks in merged.items()
     ]
+
+
+def _in_step(capture: Capture) -> list[tuple[int, Node]]:
+    """The ranks' operators with all ranks in step, so that merging what they share keeps the order of execution on each."""
+    found = [
+        (index, rank, node)
+        for rank, graph in enumerate(capture.ranks)
+        for index, node in enumerate(graph.nodes)
+        if node.phase != "prelude" and node.outs
+    ]
+    return [(rank, node) for _, rank, node in sorted(found, key=lambda each: each[:2])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from graphguard.ir.spans import Span
@@ -70,12 +70,19 @@ def _bounds(span: Span) -> tuple[Point, Point]:
 
 
 def _last_of_each(places: Iterable[Place]) -> list[Place]:
-    kinds: dict[tuple[str, str, tuple[int, ...]], Place] = {}
+    """Of every program, rank and phase the last tensor; ranks that end with the same one share it."""
+    last: dict[tuple[str, str, int], Place] = {}
     for place in places:
-        kinds.pop((place.side, place.phase, place.ranks), None)
-        kinds[(place.side, place.phase, place.ranks)] = place
+        for rank in place.ranks or (-1,):
+            last[(place.side, place.phase, rank)] = place
+    ranks: dict[int, list[int]] = {}
+    for (_, _, rank), place in last.items():
+        ranks.setdefault(id(place), []).append(rank)
+    shown = {
+        id(place): replace(place, ranks=tuple(r for r in sorted(ranks[id(place)]) if r >= 0)) for place in last.values()
+    }
     order = {"forward": 0, "step": 1, "backward": 2}
-    return sorted(kinds.values(), key=lambda place: (order.get(place.phase, 3), place.ranks))
+    return sorted(shown.values(), key=lambda place: (order.get(place.phase, 3), place.ranks))
 
 
 def _covering(places: Iterable[Place], point: Point) -> Iterator[tuple[Point, Point]]:

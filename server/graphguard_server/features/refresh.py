@@ -18,29 +18,34 @@ class Refresher:
 
     def __init__(self, server: GraphGuardServer) -> None:
         self._server = server
-        self._seen: object = None
+        self._results: object = None
+        self._states: object = None
         self._task: asyncio.Task[None] | None = None
 
     def update(self) -> None:
         """Results or states may have changed."""
-        seen = [(run.key, run.activity, run.result, run.stale, id(run.places)) for run in self._server.session.runs()]
-        if seen != self._seen and self._task is None:
-            self._seen = seen
-            self._task = asyncio.ensure_future(self._ask())
+        runs = list(self._server.session.runs())
+        results = [(run.key, run.result, run.stale, id(run.places)) for run in runs]
+        states = [run.activity for run in runs]
+        if (results, states) != (self._results, self._states) and self._task is None:
+            self._task = asyncio.ensure_future(self._ask(again=results != self._results))
+            self._results, self._states = results, states
 
-    async def _ask(self) -> None:
+    async def _ask(self, *, again: bool) -> None:
+        """Lenses show what is under way; hints and colours only results (``again``)."""
         await asyncio.sleep(PAUSE)
         self._task = None
         server, settings = self._server, self._server.session.settings
         asked = []
         if settings.code_lens and server.supports("workspace.code_lens.refresh_support"):
             asked.append(server.workspace_code_lens_refresh_async(None))
-        if settings.inlay_hints and server.supports("workspace.inlay_hint.refresh_support"):
+        if again and settings.inlay_hints and server.supports("workspace.inlay_hint.refresh_support"):
             asked.append(server.workspace_inlay_hint_refresh_async(None))
-        if settings.semantic_tokens and server.supports("workspace.semantic_tokens.refresh_support"):
+        if again and settings.semantic_tokens and server.supports("workspace.semantic_tokens.refresh_support"):
             asked.append(server.workspace_semantic_tokens_refresh_async(None))
         for answer in asked:
             try:
                 await asyncio.shield(answer)
             except JsonRpcException:
                 continue  # a client that declared it and refuses it loses nothing but the refresh
+        self.update()

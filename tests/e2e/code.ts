@@ -178,12 +178,23 @@ export class Code {
     return ended;
   }
 
-  /** Runs a command of the palette by its full title. */
+  /** Runs a command of the palette by its full title; the palette is opened again until the editor has read the extensions. */
   async command(title: string): Promise<void> {
-    await this.page.keyboard.press("F1");
-    await this.page.locator(".quick-input-widget .quick-input-filter input").fill(`>${title}`);
     const rows = this.page.locator(".quick-input-list .monaco-list-row");
-    await rows.filter({ has: this.page.getByText(title, { exact: true }) }).first().click();
+    const row = rows.filter({ has: this.page.getByText(title, { exact: true }) }).first();
+    await until(`the command ${title}`, async () => {
+      await this.page.keyboard.press("F1");
+      await this.page.locator(".quick-input-widget .quick-input-filter input").fill(`>${title}`);
+      const found = await row.waitFor({ timeout: 3000 }).then(
+        () => true,
+        () => false,
+      );
+      if (!found) {
+        await this.page.keyboard.press("Escape");
+      }
+      return found;
+    });
+    await row.click();
   }
 
   /** The line of the editor that holds a text. */

@@ -49,7 +49,10 @@ def _mutate(count: int, seed: int) -> int:
         list(recorded_checks([ROOT / "examples" / f"{name}.py" for name in EXAMPLES])),
         [(name, capture) for name, capture in recorded_corpus() if name.endswith("fixed")],
     ):
-        judge(programs, -(-count // (2 * len(programs))), seed, tally)
+        each = -(-count // (2 * len(programs)))
+        for program in programs:
+            judge([program], each, seed, tally)
+            print(f"{tally.mutants} of {count}: {program[0]}", file=sys.stderr)
     print("\n".join(tally.lines()))
     for title, rows in (("wrong proofs", tally.wrong), ("unknown though equal", tally.unknown)):
         print(f"{title}: {len(rows)}", *rows[:40], sep="\n  ")

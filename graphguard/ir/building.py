@@ -48,7 +48,7 @@ class Builder:
         self, op: str, *args: Arg, out: Typed | Sequence[Typed], draw: tuple[str, int] | None = None, **kwargs: Arg
     ) -> Var:
         """Append a call with one result of type ``out``, or several; the first result."""
-        kinds = [out] if out and isinstance(out[1], str) else list(out)
+        kinds = [out] if len(out) == 2 and isinstance(out[1], str) else list(out)
         outs = tuple(self.var(*kind) for kind in kinds)  # type: ignore[arg-type]  # a pair of shape and dtype either way
         self.nodes.append(Node(op, args, kwargs, outs, phase=self.phase, draw=draw))
         return outs[0] if outs else Var(-1)

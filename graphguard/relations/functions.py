@@ -18,6 +18,7 @@ INFINITY: Final = "-inf"
 _EXPONENTS: Final = 48
 _EVEN: Final = frozenset(("cos", "abs"))
 _ODD: Final = frozenset(("sin", "tanh", "erf", "sign", "tan", "asin", "atan", "sinh"))
+_TO_WHOLE: Final = frozenset(("floor", "ceil", "round", "trunc"))
 _ROUNDING: Final = frozenset(("cast", "floor", "ceil", "round", "trunc"))
 
 
@@ -219,6 +220,23 @@ def _pull_exponentials(
 # -- closed functions
 
 
+def _is_whole(terms: Terms) -> bool:
+    """Whether every element is seen to be an integer."""
+    return all(Fraction(coefficient).denominator == 1 and _whole_kernel(ref[0]) for coefficient, ref in terms)
+
+
+def _whole_kernel(kernel: Kernel) -> bool:
+    if kernel.kind in ("one", "iota", "onehot") or kernel.truth or kernel.type != "float":
+        return True
+    return kernel.kind == "product" and all(
+        isinstance(factor[1], int | Fraction)
+        and factor[1] > 0
+        and Fraction(factor[1]).denominator == 1
+        and _whole_kernel(factor[0])
+        for factor in kernel.factors
+    )
+
+
 def applied(
     universe: Universe,
     name: str,
@@ -229,6 +247,8 @@ def applied(
 ) -> Terms:
     """A function known by its name only."""
     if len(rows) == 1:
+        if name in _TO_WHOLE and _is_whole(rows[0]):
+            return rows[0]
         coefficient, ref = close(universe, rows[0], extents)
         sign = 1
         if coefficient < 0 and name in _EVEN | _ODD:

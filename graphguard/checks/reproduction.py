@@ -250,7 +250,7 @@ def _replayed(capture: Capture, values: Mapping[str, Any]) -> list[dict[str, Any
 
 
 def _compare(capture: Capture, outputs: list[dict[str, Any]]) -> None:
-    from graphguard.confirm.promises import comparisons
+    from graphguard.confirm.promises import comparisons, preludes_of
 
     assert capture.spec is not None
     graphs = (capture.spec, *capture.ranks)
@@ -258,8 +258,9 @@ def _compare(capture: Capture, outputs: list[dict[str, Any]]) -> None:
         {graph.outputs[name]: _wide(value) for name, value in held.items() if name in graph.outputs}
         for graph, held in zip(graphs, outputs, strict=True)
     )
+    preludes = preludes_of(capture)
     for promise in capture.promises:
-        alternatives = comparisons(capture, promise, spec, ranks)
+        alternatives = comparisons(capture, promise, spec, ranks, preludes)
         differences = [_difference(alternative) for alternative in alternatives]
         if differences and all(differences):
             raise AssertionError(f"{promise.name}{differences[0]}")

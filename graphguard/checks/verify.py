@@ -125,10 +125,11 @@ class _Forks:
         for module in _LOADED_ONCE:
             importlib.import_module(module)
         from graphguard.trace import ranks
+        from graphguard.trace.job import Job
 
         def run(_: Link) -> bytes:
             ranks.settle()
-            job = ranks.Job(self._build, self._mesh, self._check, self._root, self._limits, time.monotonic())
+            job = Job(self._build, self._mesh, self._check, self._root, self._limits, time.monotonic())
             return capture_to_json(ranks.record(job, _log)[0])
 
         data = _in_child(run, self._limits, self._failed)

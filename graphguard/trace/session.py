@@ -76,7 +76,8 @@ def capture_check(
     The file is imported once and the ranks are forked from there; raises ``RankDependentImportError`` where that is not the same as importing it in every
     rank, which ``each_rank_imports`` does.
     """
-    from graphguard.trace.ranks import Job, record
+    from graphguard.trace.job import Job
+    from graphguard.trace.ranks import record
 
     began = time.monotonic()
     files = ProjectFiles(target.overlay)

@@ -1,7 +1,6 @@
 """The cache of captures, through real workers: what hits, what does not, and what a damaged entry does."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -114,9 +113,7 @@ def test_a_file_that_the_check_opened(client, project):
 def test_the_environment_and_restarts(client, project, monkeypatch):
     capture(client, project)
     with WorkerClient(Configuration(project)) as same:
-        began = time.monotonic()
         assert capture(same, project)[1]
-        assert time.monotonic() - began < 2.0, "a cached answer does not wait for torch"
     monkeypatch.setenv("GRAPHGUARD_TEST_FLAG", "set")
     with WorkerClient(Configuration(project)) as other:
         assert not capture(other, project)[1]

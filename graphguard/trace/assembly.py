@@ -1,0 +1,127 @@
+"""Puts the recorded programs of a check together: what they promise each other, and what is wrong between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from graphguard.checks.program import Claims
+from graphguard.ir import Capture, Leaf, Promise, Trouble
+from graphguard.ir.capture import Wanted
+from graphguard.ir.graph import COLLECTIVES, Graph, Var
+from graphguard.ir.joining import join, prune_alone, prune_prelude, span_of
+from graphguard.trace.job import Job, Recorded, title
+
+
+def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Capture:
+    """The capture of all programs; what is wrong with any of them, or with all together, is among its troubles."""
+    # where the specification failed, what the ranks say may only follow from that
+    failed = (specification,) if specification.troubles else ranks
+    troubles = _distinct([trouble for program in failed for trouble in program.troubles])
+    troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
+    bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles))
+    traces = [program.trace for program in ranks]
+    if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
+        return bare
+    graphs = prune_prelude(tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None))
+    spec = prune_alone(specification.trace.graph)
+    promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
+    assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
+    return replace(
+        bare,
+        leaves=_leaves([specification.claims, *(program.claims for program in ranks)]),
+        spec=spec,
+        ranks=graphs,
+        promises=promises,
+        troubles=(
+            *missing,
+            *_collectives_in(spec),
+            *_not_loaded(job, graphs, [program.claims for program in ranks]),
+            *join(graphs).mismatches,
+        ),
+        assumed=tuple(dict.fromkeys(assumed)),
+    )
+
+
+def _collectives_in(spec: Graph) -> tuple[Trouble, ...]:
+    """A specification is one process's program."""
+    for index, node in enumerate(spec.nodes):
+        if node.op in COLLECTIVES:
+            message = f"the specification calls {node.op.removeprefix('gg.')}; it is the sequential program, without collectives"
+            return (Trouble("trace-error", message, span_of(spec, index)),)
+    return ()
+
+
+def _not_loaded(job: Job, graphs: tuple[Graph, ...], claims: list[Claims | None]) -> tuple[Trouble, ...]:
+    """A parameter that still holds its random initial value after ``load``: nothing can be said about it."""
+    for rank, (graph, one) in enumerate(zip(graphs, claims, strict=True)):
+        labelled = {name: var for var, name in graph.labels.items()}
+        for name in () if one is None else one.loaded:
+            if name in labelled and _is_initial(graph, labelled[name]):
+                message = (
+                    f"load does not write parameter '{name}' of the implementation: it still has its initial value\n"
+                    "fix: copy into it what the specification's state_dict holds for it"
+                )
+                return (Trouble("ambiguous-parameter", message, job.check.span, rank),)
+    return ()
+
+
+def _is_initial(graph: Graph, var: Var) -> bool:
+    """Whether a value comes from random draws or memory that nobody wrote, and from no leaf."""
+    producers = graph.producers()
+    pending, seen, drawn = [var], set(), False
+    while pending:
+        current = pending.pop()
+        if current in graph.inputs:
+            return False
+        if current in seen or current not in producers:
+            continue
+        seen.add(current)
+        node = graph.nodes[producers[current]]
+        drawn = drawn or node.draw is not None or node.op.startswith("aten.empty")
+        pending.extend(node.operands())
+    return drawn
+
+
+def _distinct(troubles: list[Trouble]) -> list[Trouble]:
+    """The same trouble of many ranks once, as the first of them has it."""
+    first: dict[Any, Trouble] = {}
+    for trouble in troubles:
+        first.setdefault((trouble.rule, trouble.message.partition("\n")[0], trouble.span), trouble)
+    return list(first.values())
+
+
+def _unanswered(job: Job, rank: int) -> Trouble:
+    message = (
+        "the program branches on a value that other ranks send and that is not constant on all of them\n"
+        f"while recording {title(rank)}"
+    )
+    return Trouble("trace-error", message, job.check.span, rank)
+
+
+def _leaves(claims: list[Claims | None]) -> tuple[Leaf, ...]:
+    leaves: dict[str, Leaf] = {}
+    for one in claims:
+        for leaf in () if one is None else one.leaves:
+            leaves.setdefault(leaf.name, leaf)
+    return tuple(leaves.values())
+
+
+def _promises(
+    job: Job, specification: Claims, ranks: list[Claims | None]
+) -> tuple[tuple[Promise, ...], tuple[Trouble, ...]]:
+    """What must hold: every output of the specification, every gradient; and a trouble where no rank returns an output."""
+    wanted: dict[str, Wanted] = dict(specification.wanted)
+    recorded = [claims for claims in ranks if claims is not None]
+    for claims in recorded:
+        wanted.update(claims.wanted)
+    held = {name for claims in recorded for name in claims.results}
+    absent = [one.name for one in specification.outputs if one.name not in held]
+    troubles = tuple(_absent(job, name, sorted(held)) for name in absent)
+    return tuple(Promise(name, relation) for name, relation in wanted.items() if name not in absent), troubles
+
+
+def _absent(job: Job, name: str, held: list[str]) -> Trouble:
+    returned = ", ".join(held) or "nothing"
+    message = f"the specification returns '{name}' and no rank of the implementation does; the ranks return {returned}"
+    return Trouble("trace-error", message, job.check.span)

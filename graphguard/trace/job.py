@@ -1,0 +1,65 @@
+"""One check on one mesh as it is recorded, and what recording one of its programs gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphguard.checks.program import Claims
+from graphguard.ir import CheckRef, Trouble
+from graphguard.trace.capture import RankTrace
+from graphguard.trace.footprint import Footprint, Watch
+from graphguard.trace.limits import Limits
+from graphguard.trace.lockstep import Offer
+
+SPECIFICATION = -1
+Build = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One check on one mesh: ``build(device mesh)`` gives the refinement; ``root`` is the project's folder.
+
+    ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
+    ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
+    """
+
+    build: Build
+    mesh: dict[str, int]
+    check: CheckRef
+    root: str
+    limits: Limits
+    started: float
+    watch: Watch | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One program as its child recorded it; ``claims`` are missing where it did not get to the end."""
+
+    trace: RankTrace | None
+    claims: Claims | None
+    troubles: tuple[Trouble, ...]
+    footprint: Footprint = field(default_factory=Footprint)
+
+    @property
+    def published(self) -> tuple[Offer, ...]:
+        """The constants that the rank put into collectives."""
+        return () if self.trace is None else self.trace.published
+
+    @property
+    def wants_cuda(self) -> bool:
+        """Whether the program hardcodes CUDA and was recorded without."""
+        return self.trace is not None and self.trace.wants_cuda
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the recording ended for want of another rank's constant."""
+        return self.trace is not None and self.trace.waiting
+
+
+def title(program: int) -> str:
+    """A program in words."""
+    return "the specification" if program == SPECIFICATION else f"rank {program} of the implementation"

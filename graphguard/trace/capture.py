@@ -68,6 +68,7 @@ class Recording:
         enter(without_collection())
         enter(own_random_state())
         enter(_default_dtype())
+        enter(torch.backends.mkldnn.flags(enabled=False))  # the CPU's own fused kernels are nobody's program
         enter(recorder.modules.watch())
         enter(_steps(recorder))
         state.push_recorder(recorder)

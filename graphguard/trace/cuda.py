@@ -37,6 +37,7 @@ _BEYOND_REPAIR = (
     "CUDA GPUs are available",
     "dummy base class",
     "CUDA",
+    "_cuda_",
 )
 
 
@@ -49,7 +50,11 @@ def wants_cuda(error: BaseException) -> bool:
     world = state.current_world()
     if isinstance(error, NeedsCuda):
         return True
-    if world is None or world.device != "cpu" or not isinstance(error, AssertionError | RuntimeError | ValueError):
+    if (
+        world is None
+        or world.device != "cpu"
+        or not isinstance(error, AssertionError | AttributeError | RuntimeError | ValueError)
+    ):
         return False
     return world.asked_for_cuda or any(text in str(error) for text in _BEYOND_REPAIR)
 

@@ -283,3 +283,11 @@ def test_attention_in_a_layer_of_pytorch() -> None:
     graph = graph_of(lambda x: layer(x), torch.randn(2, 3, 8), backward=True)
     assert "gg.sdpa" in ops_of(graph)
     assert "gg.sdpa_backward" in ops_of(graph)
+
+
+def test_a_recurrent_layer_is_taken_apart() -> None:
+    layer = nn.LSTM(4, 3)
+    with torch.no_grad():
+        graph = graph_of(lambda x: layer(x)[0], torch.randn(2, 2, 4))
+    assert not [op for op in ops_of(graph) if "mkldnn" in op]
+    assert "aten.sigmoid.default" in ops_of(graph)

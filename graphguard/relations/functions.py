@@ -249,6 +249,8 @@ def applied(
     if len(rows) == 1:
         if name in _TO_WHOLE and _is_whole(rows[0]):
             return rows[0]
+        if name == "cast" and rows[0] and all(is_infinite(ref) for _, ref in rows[0]):
+            return rows[0]  # masks of minus infinity and 0 are the same numbers in every float type
         coefficient, ref = close(universe, rows[0], extents)
         sign = 1
         if coefficient < 0 and name in _EVEN | _ODD:

@@ -96,7 +96,7 @@ class Kernel:
         self.core: dict[int, Hashable] = {}
         self.axes: list[list[list[tuple[int, int]]]] | None = None
         self.masks: list[tuple[int, tuple[int, int]]] | None = None
-        self.infinite = kind == "infinity" or (kind == "product" and any(factor[0].infinite for factor in factors))
+        self.infinite = kind == "infinity" or _may_be_infinite(kind, factors)
         self.truth = False
         self.type: Kind = "float"
         self.range: tuple[int, int] | None = None
@@ -104,6 +104,13 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"{self.kind}#{self.id}{self.name and ':' + self.name}{list(self.shape)}{list(self.reduced) or ''}"
+
+
+def _may_be_infinite(kind: str, factors: tuple[Factor, ...]) -> bool:
+    """Whether minus infinity reaches a kernel as a value: maxima and functions of masked sums keep it to themselves."""
+    if kind in ("product", "sum", "opaque"):
+        return any(factor[0].infinite for factor in factors)
+    return kind in ("function", "apply") and any(factor[0].infinite and factor[0].kind != "sum" for factor in factors)
 
 
 class Universe:

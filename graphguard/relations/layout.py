@@ -173,13 +173,8 @@ def _same_elsewhere(values: Sequence[NormalValue], dim: int) -> list[NormalValue
     """One grid for all dims but one."""
     if len({(*value.grid[:dim], *value.grid[dim + 1 :]) for value in values}) == 1:
         return list(values)
-    grid = list(values[0].grid)
-    for _ in range(2):
-        for value in values:
-            grid = [
-                mine if d == dim else common(mine, other)
-                for d, (mine, other) in enumerate(zip(grid, value.grid, strict=True))
-            ]
+    dims = range(len(values[0].grid))
+    grid = [() if d == dim else common([value.grid[d] for value in values]) for d in dims]
     return [
         regrid(value, tuple(value.grid[d] if d == dim else digits for d, digits in enumerate(grid))) for value in values
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.kernels import Budget, Number, Ref, Term, Terms, Universe
@@ -18,6 +18,8 @@ from graphguard.relations.windows import Misaligned, appended, extent, joined, r
 Box: TypeAlias = tuple[tuple[int, int], ...]
 Piece: TypeAlias = tuple[Box, Terms]
 Grid: TypeAlias = tuple[tuple[int, ...], ...]
+
+T = TypeVar("T")
 
 PIECES: Final = 512
 
@@ -180,6 +182,7 @@ def regrid(value: NormalValue, grid: Grid) -> NormalValue:
 
 
 def _regrid_dim(value: NormalValue, dim: int, digits: tuple[int, ...]) -> NormalValue:
+    value = _without_units(value, dim)
     if len(digits) == 1 and len(value.grid[dim]) > 1:
         return _flatten(value, dim)
     while value.grid[dim] != digits:
@@ -188,6 +191,26 @@ def _regrid_dim(value: NormalValue, dim: int, digits: tuple[int, ...]) -> Normal
         inner = old[place] // digits[place]
         value = divide(value, dim, place, inner)
     return value
+
+
+def _without_units(value: NormalValue, dim: int) -> NormalValue:
+    """A dim's grid without digits of extent 1, but for one where there is no other."""
+    digits = value.grid[dim]
+    if len(digits) == 1 or 1 not in digits:
+        return value
+    kept = [place for place, size in enumerate(digits) if size != 1] or [0]
+    start = sum(len(row) for row in value.grid[:dim])
+    gone = {start + place for place in range(len(digits)) if place not in kept}
+    pieces: list[Piece] = []
+    for box, terms in value.pieces:
+        rows = tuple((c, (k, off, _drop(dims, gone), w)) for c, (k, off, dims, w) in terms)
+        pieces.append((_drop(box, gone), rows))
+    fresh = tuple(digits[place] for place in kept)
+    return NormalValue(value.shape, value.kind, pieces, (*value.grid[:dim], fresh, *value.grid[dim + 1 :]))
+
+
+def _drop(row: tuple[T, ...], gone: set[int]) -> tuple[T, ...]:
+    return tuple(item for cell, item in enumerate(row) if cell not in gone)
 
 
 def divide(value: NormalValue, dim: int, place: int, inner: int) -> NormalValue:
@@ -295,16 +318,13 @@ def coarsened(value: NormalValue) -> NormalValue:
     return value
 
 
-def common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The coarsest division of a dim that refines two; one digit where none does."""
-    if a == b:
-        return a
-    cuts = sorted(_suffixes(a) | _suffixes(b))
-    if any(high % low for low, high in itertools.pairwise(cuts)):
-        size = 1
-        for digit in a:
-            size *= digit
-        return (size,)
+def common(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The coarsest division of a dim that refines several; one digit where none does."""
+    if all(row == rows[0] for row in rows):
+        return rows[0]
+    cuts = sorted(set().union(*map(_suffixes, rows)))
+    if len(cuts) == 1 or any(high % low for low, high in itertools.pairwise(cuts)):
+        return (cuts[-1],)
     return tuple(high // low for low, high in itertools.pairwise(cuts))[::-1]
 
 
@@ -319,17 +339,10 @@ def _suffixes(digits: tuple[int, ...]) -> set[int]:
 
 def aligned(values: Sequence[NormalValue]) -> list[NormalValue]:
     """Values of one shape on one grid."""
-    grid = list(values[0].grid)
     if all(value.grid == values[0].grid for value in values):
         return list(values)
-    for _ in range(2):  # a dim that had to be flattened for one value is flat for all
-        for value in values:
-            grid = [common(mine, other) for mine, other in zip(grid, value.grid, strict=True)]
-    flat = [len(digits) == 1 for digits in grid]
-    return [
-        regrid(value, tuple(g if not f else (s,) for g, f, s in zip(grid, flat, value.shape, strict=True)))
-        for value in values
-    ]
+    grid = tuple(common(rows) for rows in zip(*(value.grid for value in values), strict=True))
+    return [regrid(value, grid) for value in values]
 
 
 # -- piecewise operations

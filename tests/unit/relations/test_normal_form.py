@@ -236,3 +236,10 @@ def test_infinity_is_only_ever_masked(a: NormalForm) -> None:
     ):
         with pytest.raises(Unsupported, match="infinity"):
             product()
+
+
+def test_what_comes_of_infinity_is_not_multiplied_away(a: NormalForm) -> None:
+    infinity = a.full((3,), float("-inf"), "float")
+    unknown = a.opaque("sub", (), [(a.leaf("x", (3,), "float"), "A"), (infinity, "B")], "C", (3,), "float")
+    with pytest.raises(Unsupported, match="infinity"):
+        a.multiply(a.full((3,), Fraction(0), "float"), unknown)

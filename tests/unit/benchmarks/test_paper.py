@@ -57,6 +57,11 @@ def test_json_output_is_json_only():
     assert all(set(row) == {"task", "verdict", "seconds"} for row in rows)
 
 
+def test_torch_is_loaded_only_where_something_is_not_proved():
+    code = "import sys, pathlib, benchmarks.paper as p; p.verify(pathlib.Path(sys.argv[1])); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code, OWN / "mlp.json.gz"], cwd=ROOT, check=False).returncode == 0
+
+
 def test_a_damaged_file_is_unknown_with_its_name(tmp_path):
     (tmp_path / "bad.json.gz").write_bytes(b"not gzip")
     row = verify(tmp_path / "bad.json.gz")

@@ -25,9 +25,9 @@ class Counterexample:
     seed: int
 
     def __str__(self) -> str:
-        place = ", ".join(map(str, self.index))
+        place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
         owner = "" if self.rank is None else f"rank {self.rank}, "
-        return f"{owner}{self.promise}[{place}]: {self.found:.6g}, specification {self.expected:.6g}"
+        return f"{owner}{self.promise}{place}: {self.found:.6g}, specification {self.expected:.6g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,14 +158,14 @@ def test_bad_checks(project, body, message, line):
 
 def test_a_hang_is_stopped_where_it_is(project):
     began = time.monotonic()
-    (trouble,) = project.check("x = 1\nwhile True:\n    time.sleep(0.01)", timeout=1.0).troubles
-    assert time.monotonic() - began < 4
-    assert "did not finish in 1 s" in trouble.message
+    (trouble,) = project.check("x = 1\nwhile True:\n    time.sleep(0.01)", timeout=3.0).troubles
+    assert time.monotonic() - began < 15
+    assert "did not finish in 3 s" in trouble.message
     assert trouble.span.line in (BODY + 1, BODY + 2)
 
 
 def test_a_hanging_import(project):
-    (trouble,) = project.capture("slow.py", "import time\nimport graphguard\n\ntime.sleep(100)\n", timeout=1.0).troubles
+    (trouble,) = project.capture("slow.py", "import time\nimport graphguard\n\ntime.sleep(100)\n", timeout=2.0).troubles
     assert "while importing slow.py" in trouble.message
     assert trouble.span.line == 4
 

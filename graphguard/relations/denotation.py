@@ -123,7 +123,7 @@ class Denotation:
     def _compute(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:
         if kernel.kind == "onehot":
             base, _, inner, _, _ = kernel.factors[0]
-            return (self.at(base, inner, index[:-1]) == index[-1]) * 1.0
+            return np.asarray((self.at(base, inner, index[:-1]) == index[-1]) * 1.0)
         if kernel.kind == "function":
             base, factor, inner, _, _ = kernel.factors[0]
             argument = float(factor) * self.at(base, inner, index) if factor else np.float64(0)
@@ -135,7 +135,7 @@ class Denotation:
         if plain is not None and not kernel.attributes:
             return plain(arguments[0])
         if kernel.name == "floor_divide":
-            return np.floor(arguments[0] / float(kernel.attributes[0]))  # type: ignore[arg-type]
+            return np.asarray(np.floor(arguments[0] / float(str(kernel.attributes[0]))))
         if self.closed is None:
             raise Unsupported(f"no elements for {kernel.name}")
         return self.closed(kernel.name, kernel.attributes, arguments)
@@ -158,7 +158,7 @@ class Denotation:
         if kernel.kind == "sum":
             return sum((float(payload) * part for payload, part in parts if payload), start=np.zeros(()))
         if kernel.kind == "max":
-            return np.broadcast_to(float(parts[0][0]) * parts[0][1], full).max(axis=axes)
+            return np.asarray(np.broadcast_to(float(parts[0][0]) * parts[0][1], full).max(axis=axes))
         if kernel.kind == "maximum":
             best = [float(payload) * part if payload else np.zeros(()) for payload, part in parts]
             out = best[0]
@@ -224,7 +224,7 @@ def known_elements(value: NormalValue) -> Array | None:
     except Unsupported:
         return None
     if value.kind == "bool":
-        return elements != 0
+        return np.asarray(elements != 0)
     return np.rint(elements).astype(np.int64) if value.kind == "int" else elements
 
 

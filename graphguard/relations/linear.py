@@ -83,22 +83,24 @@ def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]
     for ref, coefficient in found.items():
         if ref[3] and ref[0].kind == "product":
             groups.setdefault((ref[0], ref[1], ref[2]), {})[ref[3]] = coefficient
+    joined_terms: list[tuple[Ref, Number]] = []
     for (kernel, offsets, dims), windows in groups.items():
         if len(windows) > 1:
             for window in windows:
                 del found[kernel, offsets, dims, window]
             for window, coefficient in _stepped(windows).items():
-                factor, ref = 1, (kernel, offsets, dims, window)
+                factor: Number = 1
+                ref = (kernel, offsets, dims, window)
                 if len(window) > 1 and window not in windows:  # joined windows may let digits merge
                     factor, ref = multiply(universe, [(ref, 1)], extents)
-                found[ref] = found.get(ref, 0) + coefficient * factor
-    if masked:
-        for ref, coefficient in list(found.items()):
-            for axis, bounds in mask_axes(ref[0]):
-                if ref in found and ref[3][axis] == bounds:
-                    factor, plain = _whole_mask(universe, ref, axis, bounds, extents)
-                    del found[ref]
-                    found[plain] = found.get(plain, 0) + coefficient * factor
+                joined_terms.append((ref, coefficient * factor))
+    for ref, coefficient in joined_terms:
+        found[ref] = found.get(ref, 0) + coefficient
+    for ref in list(found) if masked else ():
+        for axis, bounds in mask_axes(ref[0]):
+            if ref in found and ref[3][axis] == bounds:
+                factor, plain = _whole_mask(universe, ref, axis, bounds, extents)
+                found[plain] = found.pop(ref) * factor + found.get(plain, 0) if plain != ref else found[ref]
     return [(coefficient, ref) for ref, coefficient in found.items() if coefficient != 0]
 
 
@@ -197,16 +199,15 @@ def fold(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -> Ter
     sizes, dims, used = refine([ref for _, ref in mine], extents)
     strides: dict[int, Number] = {}
     for (c, ref), steps in zip(mine, used, strict=True):
-        start += c * ref[1][0]
+        start = start + c * ref[1][0]
         for _, digit, stride in steps:
             strides[digit] = strides.get(digit, 0) + c * stride
     live = {digit: Fraction(stride) for digit, stride in strides.items() if stride}
     if not live:
         return (*rest, *constant(universe, start, extents))
-    unit = Fraction(gcd(*(s.numerator for s in live.values())))
     bottom = 1
-    for stride in live.values():
-        bottom = bottom * stride.denominator // gcd(bottom, stride.denominator)
+    for step in live.values():
+        bottom = bottom * step.denominator // gcd(bottom, step.denominator)
     unit = Fraction(gcd(*(int(s * bottom) for s in live.values())), bottom)
     offset = floor(Fraction(start) / unit)
     left = start - unit * offset

@@ -124,7 +124,8 @@ def join_steps(universe: Universe, items: list[Term], extents: tuple[int, ...]) 
             if other:
                 found[turned] = found.get(turned, 0) - coefficient * other
             continue
-        for candidate, own in list(found.items()):
+        for candidate in list(found):
+            own = found[candidate]
             if candidate is not ref and own == coefficient and steps_in(candidate[0]) == 0:
                 masked = _under(universe, candidate, ref, extents)
                 if masked is not None:

@@ -68,7 +68,7 @@ class Recording:
         enter(without_collection())
         enter(own_random_state())
         enter(_default_dtype())
-        enter(torch.backends.mkldnn.flags(enabled=False))  # the CPU's own fused kernels are nobody's program
+        enter(_portable_kernels())
         enter(recorder.modules.watch())
         enter(_steps(recorder))
         state.push_recorder(recorder)
@@ -220,6 +220,17 @@ def _default_dtype() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def _portable_kernels() -> Iterator[None]:
+    """No oneDNN: its fused kernels belong to this CPU, not to the program."""
+    before = torch._C._get_mkldnn_enabled()  # noqa: SLF001  # torch.backends.mkldnn.flags warns about other devices
+    torch._C._set_mkldnn_enabled(False)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)  # noqa: SLF001
 
 
 @contextmanager

@@ -499,8 +499,10 @@ def report(result: Result) -> str:
     """The result as lines of text."""
     rate = result.nodes / max(result.seconds, 1e-9)
     lines = [
-        (f"{result.programs} programs, {result.nodes} nodes compared, {len(result.wrong)} wrong, {result.unsupported} left closed, "
-        f"{rate:.0f} nodes/s, of {result.equal_pairs} equal pairs {result.matched_pairs} proved equal")
+        (
+            f"{result.programs} programs, {result.nodes} nodes compared, {len(result.wrong)} wrong, {result.unsupported} left closed, "
+            f"{rate:.0f} nodes/s, of {result.equal_pairs} equal pairs {result.matched_pairs} proved equal"
+        )
     ]
     lines += result.wrong[:20]
     return "\n".join(lines)

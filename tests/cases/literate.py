@@ -18,7 +18,7 @@ MAIN = "check.py"
 VERDICTS = ("refines", "broken", "unknown", "not-run")
 _FILE = re.compile(r"#\s*file:\s*(?P<name>\S+)\s*$")
 _FINDING = re.compile(
-    r'#\s*(?P<severity>error|warning|information|hint):\s*\[(?P<rule>[\w-]+)\](?:\s*"(?P<text>.*)")?\s*$'
+    r'#\s*(?P<severity>error|warning|information|hint):\s*\[(?P<rule>[\w|-]+)\](?:\s*"(?P<text>.*)")?\s*$'
 )
 _SAYING = re.compile(r"#\s*(?P<kind>relation|verdict|counterexample|assumed|gap):\s*(?P<text>.*\S)\s*$")
 
@@ -190,7 +190,7 @@ def _place(diagnostic: Diagnostic, sources: Sources) -> tuple[str, int]:
 def _matches(each: Expected, diagnostic: Diagnostic, place: tuple[str, int]) -> bool:
     return (
         place == (each.file, each.line)
-        and diagnostic.rule == each.rule
+        and diagnostic.rule in each.rule.split("|")
         and diagnostic.severity == each.severity
         and each.text in diagnostic.message
     )

@@ -1,6 +1,6 @@
 // Packages the extension: bundles, asserts the list of files, writes dist/graphguard-<version>.vsix and asserts its size.
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 
 const LIMIT_MB = 15;
 
@@ -8,8 +8,10 @@ const LIMIT_MB = 15;
 const CONTENT = [
   { pattern: /^package\.json$/, required: true },
   { pattern: /^LICENSE(\.txt)?$/i, required: true },
-  { pattern: /^(client\/)?README\.md$/i, required: true },
-  { pattern: /^(client\/)?CHANGELOG\.md$/i, required: true },
+  { pattern: /^dist\/README\.md$/, required: true },
+  { pattern: /^README\.md$/, required: false }, // listed, but the one above is packed in its place
+  { pattern: /^docs\/images\/vscode-(squiggle|explorer)\.png$/, required: true },
+  { pattern: /^client\/CHANGELOG\.md$/, required: true },
   { pattern: /^client\/dist\/extension\.js$/, required: true },
   { pattern: /^client\/dist\/(explorer|matrix|layout)\.js$/, required: true },
   { pattern: /^client\/NOTICE\.md$/, required: true },
@@ -36,7 +38,10 @@ run(process.execPath, "client/esbuild.mjs");
 run(python, "client/bundle.py");
 
 const vsce = "node_modules/@vscode/vsce/vsce";
-const pages = ["--allow-missing-repository", "--no-rewrite-relative-links", "--readme-path", "client/README.md", "--changelog-path", "client/CHANGELOG.md"];
+// In the package the README lies at the root, so what it links to lies elsewhere as seen from it.
+mkdirSync("dist", { recursive: true });
+writeFileSync("dist/README.md", readFileSync("client/README.md", "utf8").replaceAll("](../", "]("));
+const pages = ["--allow-missing-repository", "--no-rewrite-relative-links", "--readme-path", "dist/README.md", "--changelog-path", "client/CHANGELOG.md"];
 const files = run(process.execPath, vsce, "ls", "--no-dependencies").split("\n").filter(Boolean);
 const strangers = files.filter((file) => !CONTENT.some(({ pattern }) => pattern.test(file)));
 const missing = CONTENT.filter(({ pattern, required }) => required && !files.some((file) => pattern.test(file)));
@@ -46,7 +51,6 @@ if (strangers.length + missing.length > 0) {
   process.exit(1);
 }
 
-mkdirSync("dist", { recursive: true });
 const { version } = JSON.parse(readFileSync("package.json", "utf8"));
 const target = `dist/graphguard-${version}.vsix`;
 run(process.execPath, vsce, "package", "--no-dependencies", ...pages, "--out", target);

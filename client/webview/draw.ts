@@ -34,7 +34,7 @@ export const LINES = [
 
 const READABLE_SCALE = 0.55;
 /** Nearer than this to the border of the view a node counts as outside. */
-const EDGE = 8;
+const EDGE = 12;
 const MARGIN = 200;
 const CORNER = 6;
 const SMALLEST_TEXT_SCALE = 0.35;
@@ -114,15 +114,20 @@ export class Drawing {
     const { width, height } = this.size();
     const [left, top] = this.transform.apply([node.x, node.y]);
     const [right, bottom] = this.transform.apply([node.x + node.width, node.y + node.height]);
-    const scale = Math.max(this.transform.k, READABLE_SCALE);
-    // Only the direction in which it lies outside is moved: what stands beside it stays in view.
-    const outside = { x: left < EDGE || right > width - EDGE, y: top < EDGE || bottom > height - EDGE };
-    if (outside.x || outside.y) {
-      const [x, y] = [width / 2 - (node.x + node.width / 2) * scale, height / 2 - (node.y + node.height / 2) * scale];
-      const kept = scale === this.transform.k;
-      const target = zoomIdentity.translate(outside.x || !kept ? x : this.transform.x, outside.y || !kept ? y : this.transform.y);
-      this.svg.call(this.zooming.transform, target.scale(scale));
+    const inside = left >= EDGE && top >= EDGE && right <= width - EDGE && bottom <= height - EDGE;
+    if (inside) {
+      return;
     }
+    if (this.transform.k < READABLE_SCALE) {
+      const middle = zoomIdentity.translate(width / 2, height / 2).scale(READABLE_SCALE);
+      this.svg.call(this.zooming.transform, middle.translate(-node.x - node.width / 2, -node.y - node.height / 2));
+      return;
+    }
+    // No further than needed: what stands beside it stays in view.
+    const dx = left < EDGE ? EDGE - left : Math.min(0, width - EDGE - right);
+    const dy = top < EDGE ? EDGE - top : Math.min(0, height - EDGE - bottom);
+    const { x, y, k } = this.transform;
+    this.svg.call(this.zooming.transform, zoomIdentity.translate(x + dx, y + dy).scale(k));
   }
 
   focusElement(key: string): void {

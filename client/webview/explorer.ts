@@ -212,13 +212,15 @@ function neighbour(from: PlacedNode, arrow: string): string | undefined {
     return edges.find((edge) => edge.to === from.key)?.from;
   }
   const sign = arrow === "ArrowRight" ? 1 : -1;
-  const inRow = (picture?.nodes ?? []).filter(({ row, x }) => row === from.row && (x - from.x) * sign > 0);
-  return inRow.sort((a, b) => (a.x - b.x) * sign)[0]?.key ?? counterpartBeside(from, sign);
+  const beside = (picture?.nodes ?? []).filter(({ row, x }) => row === from.row && (x - from.x) * sign > 0);
+  const nearest = beside.sort((a, b) => (a.x - b.x) * sign);
+  return counterpartBeside(from, sign) ?? nearest[0]?.key;
 }
 
 function counterpartBeside(from: PlacedNode, sign: number): string | undefined {
   const others = counterparts(relations?.relations ?? [], refOf(from)).filter(({ graph }) => (graph - from.graph) * sign > 0);
-  return others.map(nodeKey).find((key) => drawing.node(key) !== undefined);
+  const nearest = others.sort((a, b) => (a.graph - b.graph) * sign);
+  return nearest.map(nodeKey).find((key) => drawing.node(key) !== undefined);
 }
 
 svg.addEventListener("keydown", (event) => {

@@ -46,8 +46,8 @@ const ROW_GAP = 30;
 const COLUMN_GAP = 48;
 const HEADER = 44;
 const CHARACTER = 7;
-const NARROWEST = 88;
-const WIDEST = 210;
+const NARROWEST = 80;
+const WIDEST = 184;
 
 const OPTIONS = {
   "elk.algorithm": "layered",

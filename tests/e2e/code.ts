@@ -141,10 +141,12 @@ export class Code {
       execFileSync(node, [main, ...places, "--install-extension", extensionPackage()], { stdio: "pipe" });
     }
     const port = await freePort();
+    // Only with it are test modules run, but it also keeps notifications away.
+    const driver = install ? [] : ["--enable-smoke-test-driver"];
     const trust = trusted ? ["--disable-workspace-trust"] : [];
     const child = spawn(
       node,
-      [main, ...places, ...trust, "--host", "127.0.0.1", "--port", String(port), "--without-connection-token", "--telemetry-level", "off", "--enable-smoke-test-driver"],
+      [main, ...places, ...trust, "--host", "127.0.0.1", "--port", String(port), "--without-connection-token", "--telemetry-level", "off", ...driver],
       { detached: true, stdio: "ignore", env: { ...process.env, EXTENSIONS_GALLERY: "{}", GRAPHGUARD_E2E: folder } },
     );
     const address = `127.0.0.1:${port}`;

@@ -36,9 +36,12 @@
   (check "with its rule" (string-match-p "missing-reduction\\|partial" (flymake-diagnostic-text finding)))
   (goto-char (flymake-diagnostic-beg finding))
   (check "at the line that needs it" (save-excursion (search-forward "self.down" (line-end-position) t))))
-(let* ((hover (jsonrpc-request (eglot--current-server-or-lose) :textDocument/hover (eglot--TextDocumentPositionParams)))
-       (text (eglot--hover-info (plist-get hover :contents) (plist-get hover :range))))
-  (check (format "the hover tells the relation: %s" (truncate-string-to-width text 160)) (string-match-p "sum" text)))
+(defun relation-hover ()
+  "The text of the hover at point, once it tells a relation."
+  (let* ((hover (jsonrpc-request (eglot--current-server-or-lose) :textDocument/hover (eglot--TextDocumentPositionParams)))
+         (text (and hover (eglot--hover-info (plist-get hover :contents) (plist-get hover :range)))))
+    (and text (string-match-p "sum" text) text)))
+(princ (format "        %s\n" (wait-for "the hover tells the relation" 60 #'relation-hover)))
 (defun choose-proved (_prompt collection &rest _)
   "The user who picks the collective from the menu, or leaves the menu while it is not there."
   (or (cl-find-if (lambda (title) (string-match-p "all_reduce" title)) (mapcar (lambda (entry) (if (consp entry) (car entry) entry)) collection))

@@ -18,9 +18,11 @@ from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Size, Sym, Te
 from graphguard.ir.spans import Frame, Span
 
 try:
-    import orjson
+    import orjson as _orjson
+
+    _fast: Any = _orjson
 except ImportError:  # the tracing worker may run where only torch is installed
-    orjson = None  # type: ignore[assignment]
+    _fast = None
 
 SCHEMA = 1
 
@@ -31,15 +33,15 @@ class CodecError(ValueError):
 
 def dumps(document: object) -> bytes:
     """JSON bytes of plain data."""
-    if orjson is not None:
-        return orjson.dumps(document)
+    if _fast is not None:
+        return bytes(_fast.dumps(document))
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
 
 def loads(data: bytes) -> Any:
     """Plain data of JSON bytes; raises ``CodecError``."""
     try:
-        return json.loads(data) if orjson is None else orjson.loads(data)
+        return json.loads(data) if _fast is None else _fast.loads(data)
     except ValueError as error:
         raise CodecError(f"not JSON: {error}") from error
 

@@ -64,7 +64,7 @@ def _read(kind: Any, data: Any) -> Any:
         return {_read(key, name): _read(item, row) for name, row in data.items()}
     if kind is Any:
         return data
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return kind(**{name: _read(hint, data[name]) for name, hint in _fields(kind).items() if name in data})
     if kind is Fraction:
         return Fraction(data)

@@ -38,7 +38,7 @@ class Value(Protocol):
 V = TypeVar("V", bound=Value)
 
 
-class Unsupported(Exception):
+class Unsupported(Exception):  # noqa: N818 - a limit of ours, not an error of the program
     """An algebra, or a rule, cannot say what an operator does here; the message gives the reason in a user's words."""
 
 

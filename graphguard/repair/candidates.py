@@ -22,6 +22,8 @@ from graphguard.repair.edits import (
     OtherPart,
     Scale,
     SetArgument,
+    Shift,
+    Tensors,
 )
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.hypotheses import Hypothesis
@@ -90,7 +92,9 @@ def _at(
     if isinstance(edit, InsertReduction) and guess.site.node.phase == "backward":
         yield from _gradient(capture, program, span, edit.axis)
     elif isinstance(edit, InsertReduction):
-        yield from source.insert_reduction(program, span, edit, capture)
+        operand = _born(capture, edit.tensors, rank, sources) if guess.rule == "nonlinear-on-partial" else span
+        if operand is not None and operand.file == span.file:
+            yield from source.insert_reduction(program, operand, edit, capture)
     elif isinstance(edit, Bypass):
         yield from (
             source.remove_call(program, span)
@@ -102,6 +106,8 @@ def _at(
         yield from source.scale(program, span, edit.factor)
     elif isinstance(edit, SetArgument) and edit.what == "reduce":
         yield from source.change_reduce(program, span, str(edit.values[rank]))
+    elif isinstance(edit, SetArgument) and edit.what in {"dim", "order"}:
+        yield from source.change_concatenation(program, span, edit.what, edit.values[rank])
     elif isinstance(edit, SetArgument):
         yield from source.change_group(program, span, edit.what, capture)
     elif isinstance(edit, AddAfterReduction | BiasAfterReduction):
@@ -116,8 +122,7 @@ def _moved(
 ) -> Iterator[Draft]:
     graph = capture.ranks[rank]
     if isinstance(edit, MoveReduction):
-        born = graph.producers().get(edit.tensors[rank])
-        operand = sources.place(graph, graph.nodes[born]) if born is not None else None
+        operand = _born(capture, edit.tensors, rank, sources)
         for reduction in _in_function(capture, rank, edit.reduction, program, span, sources):
             if operand is not None:
                 yield from source.move_reduction(program, operand, reduction, edit, capture)
@@ -127,8 +132,18 @@ def _moved(
         length = graph.types[node.outs[0]].shape[dim] if isinstance(dim, int) and node.op != "aten.select.int" else 1
         if isinstance(dim, int) and isinstance(length, int):
             yield from source.move_slice(program, span, edit, length, dim)
+    elif isinstance(edit, Shift):
+        length = max(edit.offsets.values()) // max(1, capture.mesh[edit.axis] - 1)
+        yield from source.shift(program, span, edit.axis, length)
     elif isinstance(edit, OtherPart):
         yield from source.other_part(program, span, edit.axis)
+
+
+def _born(capture: Capture, tensors: Tensors, rank: int, sources: Sources) -> Span | None:
+    """Where a tensor is computed."""
+    graph = capture.ranks[rank]
+    born = graph.producers().get(tensors[rank])
+    return sources.place(graph, graph.nodes[born]) if born is not None else None
 
 
 def _in_function(

@@ -9,15 +9,18 @@ from graphguard.ir import Capture, Graph, Node, Span
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location, Outcome
 from graphguard.refine.prove import Proof
-from graphguard.repair.dead import dead_collectives, dead_reduction
+from graphguard.repair.dead import dead_reduction
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.messages import headline, summed, whole
 from graphguard.repair.search import Repair, Search, search
+from graphguard.repair.suspects import suspect
 
-RESTS = {
-    "missing-reduction": "used here as if it were whole",
-    "gradient-not-reduced": "the forward call whose gradient this is",
+FORWARD = "the forward call whose gradient this is"
+UNEXPLAINED = {
+    "wrong-relation": "has no clean relation to the specification",
+    "lower-precision": "is narrowed, which the specification does not do at this value",
+    "nonlinear-on-partial": "is computed from a partial sum, but it is not linear",
 }
 
 
@@ -122,7 +125,7 @@ def _related(
     found = [Related(frame.span, f"called in {frame.function}") for frame in outer]
     if node.phase == "backward" and node.stack >= 0 and node.forward >= 0:
         forward = [frame for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file)]
-        found.extend(Related(frame.span, RESTS["gradient-not-reduced"]) for frame in forward[:1])
+        found.extend(Related(frame.span, FORWARD) for frame in forward[:1])
     spoiled = ", ".join(repair.mends[:6]) + (", ..." if len(repair.mends) > 6 else "")
     found.append(Related(capture.check.span, f"the check that fails: {spoiled}"))
     return found
@@ -131,22 +134,23 @@ def _related(
 def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Confirmation) -> Finding:
     """Broken, but no edit that we know of mends it: both frontiers, and the factor where numbers show one."""
     outcome = found.proof.outcome
-    ranks = [location for location in outcome.implementation_frontier if location.graph != SPECIFICATION]
-    where = ranks[0] if ranks else None
+    promise = next(promise for promise in outcome.promises if promise.name in found.left)
+    rule, where = suspect(found, promise.name)
     span = None
     if where is not None:
         graph = _graph(found.capture, where)
         span = sources.place(graph, graph.nodes[where.node])
-    promise = next(promise for promise in outcome.promises if promise.name in found.left)
-    dead = dead_collectives(capture.ranks[0])
-    if dead and found.left == tuple(numbers.differing):
-        return _unused(capture, found, sources, dead[0])
     ratio = (numbers.ratios or {}).get(promise.name)
-    what = sources.name_at(span) or promise.name
-    if ratio is not None:
+    what = sources.tensor_at(span) or promise.name
+    spoiled = ", ".join(found.left[:4])
+    if rule == "dead-collective" and where is not None:
+        operation = found.capture.ranks[where.graph].nodes[where.node].op.removeprefix("gg.")
+        text = f"the result of this {operation} is not used: it spoils {spoiled}"
+    elif rule == "wrong-relation" and ratio is not None:
+        rule = "wrong-scale"
         text = f"'{promise.name}' is {ratio:.6g} times what the specification computes"
     else:
-        text = f"'{what}' has no clean relation to the specification: it spoils {', '.join(found.left[:4])}"
+        text = f"'{what}' {UNEXPLAINED[rule]}: it spoils {spoiled}"
     related = [
         Related(place, "the specification's operator that has no counterpart")
         for location in outcome.specification_frontier[:2]
@@ -154,7 +158,7 @@ def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Con
     ]
     related.append(Related(capture.check.span, "the check that fails"))
     return Finding(
-        rule="wrong-scale" if ratio is not None else "wrong-relation",
+        rule=rule,
         headline=text,
         span=span,
         where=where,
@@ -163,22 +167,6 @@ def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Con
         tensor=what,
         promises=found.left,
         related=tuple(related),
-    )
-
-
-def _unused(capture: Capture, found: Search, sources: Sources, dead: Node) -> Finding:
-    """Nothing mends the program, and one of its collectives has no effect."""
-    graph = capture.ranks[0]
-    promise = next(promise for promise in found.proof.outcome.promises if promise.name in found.left)
-    return Finding(
-        rule="dead-collective",
-        headline=f"the result of this {dead.op.removeprefix('gg.')} is never used",
-        span=sources.place(graph, dead),
-        where=Location(0, graph.nodes.index(dead)),
-        needed=promise.needed,
-        found=promise.found,
-        promises=found.left,
-        related=(Related(capture.check.span, f"the check that fails: {', '.join(found.left[:6])}"),),
     )
 
 

@@ -103,8 +103,18 @@ class OtherPart:
     axis: str
 
 
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Add a number, another one on every rank: the offset of positions along an axis."""
+
+    tensors: Tensors
+    offsets: Mapping[int, int]
+    axis: str
+
+
 Edit = (
-    InsertReduction
+    Shift
+    | InsertReduction
     | InsertGather
     | Scale
     | Bypass
@@ -139,7 +149,7 @@ def _ranks(edit: Edit) -> tuple[int, ...]:
     match edit:
         case InsertReduction(tensors=tensors) | InsertGather(tensors=tensors) | Scale(tensors=tensors):
             return tuple(tensors)
-        case MoveReduction(tensors=tensors):
+        case MoveReduction(tensors=tensors) | Shift(tensors=tensors):
             return tuple(tensors)
         case Bypass(position=position) | SetArgument(position=position):
             return tuple(position)
@@ -178,6 +188,9 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
         case MoveSlice(position, starts, _):
             return _with_nodes(graph, {position[rank]: (_moved(graph, graph.nodes[position[rank]], starts[rank]),)})
+        case Shift(tensors, offsets, _):
+            var = tensors[rank]
+            return _insert(graph, var, "aten.add.Tensor", (var, offsets[rank]), graph.types[var])
         case OtherPart(position, axis):
             return _other_part(graph, position[rank], capture.coordinates(rank)[axis])
 

@@ -18,15 +18,32 @@ from graphguard.repair.edits import (
     OtherPart,
     Scale,
     SetArgument,
+    Shift,
     Tensors,
+    group_of,
 )
 from graphguard.repair.slices import Site
 
-BYPASSED = {
-    "lower-precision": "is narrowed, which the specification does not do at this value",
-    "wrong-scale": "carries a factor that the specification does not have",
-    "extra-reduction": "is reduced although every rank already holds the whole value",
-}
+
+def _bypassed(rule: str, site: Site, capture: Capture) -> str:
+    node = site.node
+    if rule == "lower-precision":
+        graph = capture.ranks[min(site.position)]
+        return f"is narrowed to {graph.types[node.outs[0]].dtype}, which the specification does not do at this value"
+    if rule == "wrong-scale":
+        number = node.args[1]
+        factor = Fraction(number).limit_denominator(1 << 20) if isinstance(number, int | float) else Fraction(1)
+        how = "divided" if ".div" in node.op else "multiplied"
+        return f"is {how} by {factor_text(factor, capture)}, which the specification does not do"
+    return f"is reduced over {_axis_of(node.args[2], capture)} although every rank already holds the whole value"
+
+
+def _axis_of(group: object, capture: Capture) -> str:
+    """The mesh axis that a group runs along, in words."""
+    for axis in capture.mesh:
+        if isinstance(group, tuple) and group and group_of(capture, int(str(group[0])), axis) == group:
+            return f"axis '{axis}'"
+    return f"ranks {group}"
 
 
 def tensors_text(name: str, tensors: Tensors) -> list[str]:
@@ -66,28 +83,48 @@ def factor_text(factor: Fraction, capture: Capture) -> str:
 def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture) -> str:
     """One line that stands alone: which value, what is wrong with it."""
     match edit:
+        case InsertReduction(axis=axis) | MoveReduction(axis=axis) if rule == "nonlinear-on-partial":
+            return f"'{name}' is computed from a partial sum over axis '{axis}', but it is not linear: the reduction must come first"
         case InsertReduction(axis=axis) if rule == "gradient-not-reduced":
             return f"the gradient of '{name}' is a partial sum over axis '{axis}': it is not reduced"
         case InsertReduction(axis=axis):
             return f"'{name}' is a partial sum over axis '{axis}' and is used as if it were whole"
+        case _:
+            return _other_headline(rule, edit, name, site, capture)
+
+
+def _other_headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture) -> str:
+    match edit:
         case InsertGather(axis=axis, dim=dim):
             return f"'{name}' is sharded on dim {dim} over axis '{axis}' and is used as if it were whole"
         case Bypass():
-            return f"'{name}' {BYPASSED[rule]}"
+            return f"'{name}' {_bypassed(rule, site, capture)}"
+        case Shift(axis=axis, offsets=offsets):
+            rank, offset = max(offsets.items(), key=lambda item: item[1])
+            return f"'{name}' starts at 0 on every rank along axis '{axis}': rank {rank} needs {offset}.."
         case Scale(factor=factor):
             return f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes"
         case SetArgument(what="reduce", values=values):
             return _other_reduction(name, next(iter(values.values())), site, capture)
+        case SetArgument(what="order"):
+            return f"the gathered parts of '{name}' are not put together in rank order"
+        case SetArgument(what="dim", values=values):
+            return f"the gathered parts of '{name}' are put together along the wrong dim: dim {next(iter(values.values()))} is needed"
         case SetArgument(what=what):
             return f"'{name}' is reduced over the wrong group: axis '{what}' is needed"
-        case MoveReduction(axis=axis):
-            return f"'{name}' is computed from a partial sum over axis '{axis}', but it is not linear: the reduction must come first"
+        case MoveReduction(axis=axis) if rule == "lower-precision":
+            dtype = capture.ranks[min(site.position)].types[site.node.outs[0]].dtype
+            return f"'{name}' narrows a partial sum over axis '{axis}' to {dtype}: the specification narrows the sum"
         case MoveSlice(starts=starts):
             return f"'{name}' is the wrong slice: {_ranges(starts, site, capture)}"
         case OtherPart(axis=axis):
             return f"'{name}' is the same part on every rank; each rank needs the part of its place along axis '{axis}'"
-        case AddAfterReduction() | BiasAfterReduction():
-            return f"'{name}' adds a term on every rank before the reduction, which counts it once per rank"
+        case AddAfterReduction(reduction=reduction) | BiasAfterReduction(reduction=reduction):
+            rank = min(reduction)
+            axis = _axis_of(capture.ranks[rank].nodes[reduction[rank]].args[2], capture)
+            return f"'{name}' adds a term on every rank before the reduction over {axis}, which counts it once per rank"
+        case InsertReduction(axis=axis) | MoveReduction(axis=axis):
+            return f"'{name}' must be computed after the reduction over axis '{axis}'"
 
 
 def _other_reduction(name: str, wanted: object, site: Site, capture: Capture) -> str:

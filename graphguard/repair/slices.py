@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from graphguard.ir import Capture, Node, Var
@@ -11,6 +11,22 @@ from graphguard.repair.alignment import Alignment, Position, outputs_of
 from graphguard.repair.edits import Tensors
 
 State = Literal["whole", "partial", "off"]
+
+REARRANGING = frozenset(
+    {
+        "aten.view.default",
+        "aten.permute.default",
+        "aten.t.default",
+        "aten.transpose.int",
+        "aten.expand.default",
+        "aten.neg.default",
+        "aten.unsqueeze.default",
+        "aten.squeeze.dim",
+    }
+)
+SLICES = frozenset({"aten.slice.Tensor", "aten.select.int", "aten.narrow.default"})
+SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int", "aten.chunk.default"})
+LAYOUT = REARRANGING | SLICES | SPLITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +62,10 @@ def state_of(relation: GroupRelation | None) -> State:
 def backward_slice(capture: Capture, proof: Proof, alignment: Alignment, promises: tuple[str, ...]) -> dict[int, Site]:
     """Every site that one of the promises rests on, by number, in execution order; declared preludes are taken for granted."""
     seen = reached(capture, alignment, promises)
-    return {number: _site(capture, proof, alignment, number, seen[number]) for number in sorted(seen)}
+    sites: dict[int, Site] = {}
+    for number in sorted(seen):
+        sites[number] = _in_context(_site(capture, proof, alignment, number, seen[number]), sites)
+    return sites
 
 
 def reached(capture: Capture, alignment: Alignment, promises: tuple[str, ...]) -> dict[int, tuple[int, ...]]:
@@ -76,6 +95,14 @@ def reached(capture: Capture, alignment: Alignment, promises: tuple[str, ...]) -
                 visit(rank, operand)
         seen[number] = tuple(dict.fromkeys(wanted[start:]))
     return seen
+
+
+def _in_context(site: Site, sites: dict[int, Site]) -> Site:
+    """A part of a related tensor is related, though no tensor of the specification may be that part."""
+    if site.state != "off" or site.node.op not in LAYOUT:
+        return site
+    states = {sites[number].state for number in site.operands if number in sites}
+    return replace(site, state="off" if "off" in states else "whole")
 
 
 def _written(node: Node) -> bool:

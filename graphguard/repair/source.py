@@ -194,6 +194,31 @@ def _added_behind(program: Program, reduce: ast.Call, term: str) -> tuple[TextEd
     return (TextEdit(program.span(reduce), f"{program.source(reduce)} + {term}"),)
 
 
+def change_concatenation(program: Program, span: Span, what: str, value: object) -> Iterator[Draft]:
+    """Put gathered parts together along another dim, or in rank order."""
+    call = program.expression(span)
+    if not isinstance(call, ast.Call) or not call.args:
+        return
+    if what == "order":
+        match call.args[0]:
+            case ast.Subscript(value=inner) | ast.Call(func=ast.Name(id="reversed"), args=[inner]):
+                yield Draft("join in rank order", (TextEdit(program.span(call.args[0]), program.source(inner)),))
+        return
+    dims = [keyword.value for keyword in call.keywords if keyword.arg in {"dim", "axis"}] or call.args[1:2]
+    if dims:
+        yield Draft(f"join along dim {value}", (TextEdit(program.span(dims[0]), str(value)),))
+
+
+def shift(program: Program, span: Span, axis: str, length: int) -> Iterator[Draft]:
+    """Let positions start where the rank's part of the sequence starts."""
+    value = program.expression(span)
+    if value is None:
+        return
+    for rank in rank_expressions(program, value, axis):
+        offset = f"{rank} * {length}"
+        yield Draft(f"start at {offset}", (TextEdit(program.span(value), f"{program.source(value)} + {offset}"),))
+
+
 def move_reduction(
     program: Program, operand: Span, reduction: Span, edit: graph_edits.MoveReduction, capture: Capture
 ) -> Iterator[Draft]:

@@ -1,6 +1,8 @@
 # GraphGuard's commands; `make help` lists them.
 SHELL := /bin/bash
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The first Python on the path that runs and is new enough.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
 # The version that is tested. Set TORCH to another requirement, or PIP_ARGS to an index, to test against another build.
 TORCH ?= torch==2.13.0
 PIP_ARGS ?=
@@ -8,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test lint unit client-test e2e trust bench docs frameworks package clean
+.PHONY: help setup demo test lint unit client-test e2e soak diagnosis trust bench docs frameworks package clean
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,7 +18,7 @@ help: ## list the commands
 setup: $(VENV)/.ready ## make the environment in .venv
 
 $(VENV)/.ready: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "GraphGuard needs Python 3.11 or newer; set PYTHON=")'
+	@test -n "$(PYTHON)" || { echo "GraphGuard needs Python 3.11 or newer: install one, or say where it is with PYTHON=" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) "$(TORCH)"
@@ -50,6 +52,14 @@ e2e: setup node_modules/.ready ## real editors: VS Code and Neovim open an examp
 
 package: node_modules/.ready setup ## build the .vsix
 	npm run --silent package
+
+soak: setup ## the language server under faults, random messages and half an hour of edits
+	$(BIN)/python -m benchmarks.server_faults
+	$(BIN)/python -m benchmarks.server_fuzz
+	$(BIN)/python -m benchmarks.soak
+
+diagnosis: setup ## how well spoiled programs are diagnosed, as a table
+	$(BIN)/python -m benchmarks.diagnosis
 
 trust: setup ## the long soundness runs: rules, random programs, mutants of traced programs
 	$(BIN)/python -m benchmarks.trust rules

@@ -76,7 +76,9 @@ frameworks: setup ## optional frameworks, traced and replayed on numbers
 	$(BIN)/pytest -m frameworks
 
 docs: setup ## regenerate the generated documents
-	$(BIN)/python -m graphguard.report.documents
+	$(BIN)/python -m graphguard.report.pages docs/rules
+	$(BIN)/python -m graphguard.rules.document > docs/operators.md
+	$(BIN)/python -m tests.cases.messages
 
 clean: ## remove what the other commands made
 	rm -rf $(VENV) node_modules dist client/out .e2e .mypy_cache .ruff_cache .pytest_cache

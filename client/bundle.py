@@ -23,6 +23,7 @@ def bundle_engine() -> None:
     """Copy engine, server and launcher."""
     for package in PACKAGES:
         shutil.copytree(package, BUNDLED / "engine" / package.name, ignore=SKIPPED)
+    shutil.copytree(Path("docs/rules"), BUNDLED / "engine" / "docs" / "rules")
     shutil.copy(ROOT / "client" / "launch.py", BUNDLED / "launch.py")
     bundle_metadata()
 

@@ -23,6 +23,7 @@ const CONTENT = [
   { pattern: /^bundled\/engine\/graphguard\/([a-z_]+\/)*[a-z_0-9]+\.py$/, required: true },
   { pattern: /^bundled\/engine\/graphguard(_server)?\/py\.typed$/, required: true },
   { pattern: /^bundled\/engine\/graphguard_server\/([a-z_]+\/)*[a-z_0-9]+\.py$/, required: true },
+  { pattern: /^bundled\/engine\/docs\/rules\/[A-Za-z-]+\.md$/, required: true },
   { pattern: /^bundled\/engine\/graphguard-[0-9.]+\.dist-info\/METADATA$/, required: true },
   { pattern: /^bundled\/libs\/(attr|attrs|cattr|cattrs|lsprotocol|networkx|pygls|watchdog)\/.*\.(py|pyi|typed)$/, required: true },
   { pattern: /^bundled\/libs\/networkx\/.*\.(bz2|txt|dat|gml|gz)$/, required: false },

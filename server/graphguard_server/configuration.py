@@ -6,12 +6,18 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, Literal
+
+import graphguard
 
 Mode = Literal["change", "save", "manual"]
 
 MODES: Final = ("change", "save", "manual")
-DOCS: Final = "https://github.com/graphguard/graphguard/blob/main/docs/rules"
+_RULES: Final = Path(graphguard.__file__).resolve().parents[1] / "docs" / "rules"
+DOCS: Final = (
+    _RULES.as_uri() if _RULES.is_dir() else ""
+)  # the pages lie beside the engine; without them there is no link
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,12 +97,13 @@ class Publisher:
 
     def _plain(self, span: Span, message: str, stale: bool) -> types.Diagnostic:
         session = self._server.session
+        docs = session.settings.docs
         return types.Diagnostic(
             range=session.documents.ruler(span.file).range(span),
             message=message,
             severity=types.DiagnosticSeverity.Error,
             code=SYNTAX_RULE,
-            code_description=types.CodeDescription(f"{session.settings.docs}/{SYNTAX_RULE}.md"),
+            code_description=types.CodeDescription(f"{docs}/{SYNTAX_RULE}.md") if docs else None,
             source=SOURCE,
             data={"rule": SYNTAX_RULE, "stale": stale, "checks": [], "fixes": 0},
         )

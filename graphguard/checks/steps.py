@@ -265,7 +265,7 @@ def _partial_sums(outcome: Outcome) -> tuple[str, ...]:
     return tuple(
         f"{promise.found}: no rank holds {promise.name} whole; out_relations='replicate' would demand it"
         for promise in outcome.promises
-        if promise.holds and promise.found.startswith(f"{promise.name} = sum(")
+        if promise.holds and promise.needed == f"a clean relation for {promise.name}" and "sum(" in promise.found
     )
 
 

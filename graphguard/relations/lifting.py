@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from graphguard.relations.building import Part
 from graphguard.relations.kernels import Kernel, Number, Ref, Term, Universe
+from graphguard.relations.linear import mask_axes
 from graphguard.relations.products import Product
 from graphguard.relations.windows import refine
 
@@ -56,7 +57,10 @@ def family(universe: Universe, kernel: Kernel) -> Any:
 def _lift_once(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term] | None:
     families: dict[Any, list[Term]] = {}
     for coefficient, ref in items:
-        if ref[0].kind not in ("one", "iota", "number", "infinity"):
+        if ref[0].kind in ("one", "iota", "number", "infinity"):
+            continue
+        # masks stay apart: case distinction, range duties and products of masks look for single windows of one index
+        if ref[0].kind != "product" or not mask_axes(ref[0]):
             families.setdefault((coefficient, family(universe, ref[0])), []).append((coefficient, ref))
     for (coefficient, _), members in families.items():
         if not 2 <= len(members) <= _MEMBERS:

@@ -91,7 +91,10 @@ def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]
             for window, coefficient in _stepped(windows).items():
                 factor: Number = 1
                 ref = (kernel, offsets, dims, window)
-                if len(window) > 1 and window not in windows:  # joined windows may let digits merge
+                narrow = any(high - low == 1 for low, high in window)
+                if (
+                    len(window) > 1 or narrow
+                ) and window not in windows:  # joined windows may let digits merge or vanish
                     factor, ref = multiply(universe, [(ref, 1)], extents)
                 joined_terms.append((ref, coefficient * factor))
     for ref, coefficient in joined_terms:

@@ -40,10 +40,16 @@ def _bypassed(rule: str, site: Site, capture: Capture) -> str:
 
 def _axis_of(group: object, capture: Capture) -> str:
     """The mesh axis that a group runs along, in words."""
+    axis = axis_of_group(group, capture)
+    return f"axis '{axis}'" if axis else f"ranks {group}"
+
+
+def axis_of_group(group: object, capture: Capture) -> str:
+    """The name of the mesh axis that a group of ranks runs along; empty where it runs along none."""
     for axis in capture.mesh:
         if isinstance(group, tuple) and group and group_of(capture, int(str(group[0])), axis) == group:
-            return f"axis '{axis}'"
-    return f"ranks {group}"
+            return axis
+    return ""
 
 
 def tensors_text(name: str, tensors: Tensors) -> list[str]:
@@ -64,14 +70,14 @@ def summed(name: str, tensors: Tensors) -> str:
     return f"{name} = sum(" + ", ".join(tensors_text(name, tensors)) + ")"
 
 
-def factor_text(factor: Fraction, capture: Capture) -> str:
-    """A factor in terms of mesh axes where it is one of their sizes: ``dp = 2`` or ``1/dp = 1/2``."""
-    sizes = {axis: extent for axis, extent in capture.mesh.items() if extent > 1}
-    for axis, extent in sizes.items():
-        if factor == extent:
-            return f"{axis} = {extent}"
-        if factor == Fraction(1, extent):
-            return f"1/{axis} = 1/{extent}"
+def factor_text(factor: Fraction, capture: Capture, axis: str = "") -> str:
+    """A factor in terms of mesh axes where it is one of their sizes: ``dp = 2``, ``1/dp = 1/2``, or ``dp or tp = 2``; ``axis`` if it is known."""
+    sizes = {name: extent for name, extent in capture.mesh.items() if extent > 1 and axis in ("", name)}
+    for size, shown in ((factor, "{}"), (1 / factor, "1/{}")):
+        names = [name for name, extent in sizes.items() if extent == size]
+        if names:
+            inverted = " or ".join(shown.format(name) for name in names)
+            return f"{inverted} = {factor}"
     product = "*".join(sizes)
     if len(sizes) > 1 and factor == capture.world_size:
         return f"{product} = {factor}"
@@ -130,9 +136,10 @@ def _other_headline(rule: str, edit: Edit, name: str, site: Site, capture: Captu
 def _other_reduction(name: str, wanted: object, site: Site, capture: Capture) -> str:
     group = site.node.args[2]
     size = Fraction(len(group) if isinstance(group, tuple) else 1)
+    axis = axis_of_group(group, capture)
     if wanted == "avg":
-        return f"'{name}' is summed where the mean is needed: it is {factor_text(size, capture)} times too large"
-    return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture)} of what it should be"
+        return f"'{name}' is summed where the mean is needed: it is {factor_text(size, capture, axis)} times too large"
+    return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture, axis)} of what it should be"
 
 
 def _ranges(starts: Mapping[int, int], site: Site, capture: Capture) -> str:

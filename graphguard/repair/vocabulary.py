@@ -83,6 +83,7 @@ def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
         found.update(dict.fromkeys(_attributes(function, "ctx", axis)))
     if klass is not None:
         found.update(dict.fromkeys(_attributes(klass, "self", axis)))
+        found.update(dict.fromkeys(_declared_groups(program, klass)))
     found.update(dict.fromkeys(_module_names(program, axis)))
     return sorted((text for text in found if _in_scope(text, function)), key=lambda text: (axis not in text,))
 
@@ -150,6 +151,23 @@ def _attributes(scope: ast.AST, owner: str, axis: str) -> Iterator[str]:
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == owner:
                 yield from _spelled(attribute, f"{owner}.{attribute}", axis)
+
+
+def _declared_groups(program: Program, klass: ast.ClassDef) -> Iterator[str]:
+    """Attributes that are set from a parameter declared as a process group, whatever they are called."""
+    declared = {
+        argument.arg
+        for node in ast.walk(klass)
+        if isinstance(node, ast.arguments)
+        for argument in (*node.posonlyargs, *node.args, *node.kwonlyargs)
+        if argument.annotation is not None and "ProcessGroup" in program.source(argument.annotation)
+    }
+    for node in ast.walk(klass):
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id="self"), attr=attribute)], value=ast.Name(id=name)
+            ) if name in declared:
+                yield f"self.{attribute}"
 
 
 def _module_names(program: Program, axis: str) -> Iterator[str]:

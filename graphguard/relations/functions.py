@@ -69,8 +69,9 @@ def _masked_exponential(universe: Universe, infinite: list[Term], finite: Terms,
     """exp(x + b * -inf), b a count of masks, is [b == 0] * exp(x)."""
     total = []
     for coefficient, ref in infinite:
-        mask = _without_infinity(universe, ref, extents)
-        total.append((coefficient, mask))
+        factor, mask = _without_infinity(universe, ref, extents)
+        if factor:  # at known places a mask may turn out to be nowhere
+            total.append((coefficient * factor, mask))
     count = normalise(universe, total, extents)
     guard = _none_of(universe, count, extents)
     if not guard:
@@ -82,9 +83,10 @@ def _masked_exponential(universe: Universe, infinite: list[Term], finite: Terms,
     return times(universe, guard, exponential(universe, finite, extents), extents)
 
 
-def _without_infinity(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Ref:
+def _without_infinity(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Term:
+    """The mask that an infinity is multiplied by; its coefficient is 0 where the mask holds nowhere."""
     if ref[0].kind == "infinity":
-        return (universe.one, (), ref[2], ())
+        return 1, (universe.one, (), ref[2], ())
     sizes, dims, used = refine([ref], extents)
     product = Product(universe, sizes, dims, set())
     product.push(ref[0], 1, ref[3], list(ref[1]), used[0])
@@ -92,7 +94,7 @@ def _without_infinity(universe: Universe, ref: Ref, extents: tuple[int, ...]) ->
     if len(kept) != len(product.parts) - 1 or not all(part.kernel.truth for part in kept):
         raise Unsupported("an infinity that is multiplied by a number")
     product.parts = kept
-    return product.finish()[1]
+    return product.finish()
 
 
 def _none_of(universe: Universe, count: Terms, extents: tuple[int, ...]) -> Terms:

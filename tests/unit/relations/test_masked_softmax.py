@@ -1,0 +1,41 @@
+"""Causal softmax with a running maximum, over tensors that lie in pieces: what its normal form denotes, element by element."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.trust.fuzz import closed
+from graphguard.relations.denotation import Denotation
+from graphguard.relations.kernels import Universe
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.numbers import Numbers
+
+SHAPE = (1, 4, 3)
+
+
+def softmax(a: Any, x: Any, dim: int) -> Any:
+    """Masked above the diagonal of the last two dims, shifted by the maximum; rows of x do not fit rows of the result."""
+    x = a.reshape(x, SHAPE)
+    _, rows, columns = SHAPE
+    row = a.expand(a.reshape(a.iota(rows), (rows, 1)), (rows, columns))
+    column = a.expand(a.reshape(a.iota(columns), (1, columns)), (rows, columns))
+    x = a.where(a.expand(a.compare("le", column, row), SHAPE), x, a.full(SHAPE, float("-inf"), "float"))
+    keep = tuple(1 if d == dim else size for d, size in enumerate(SHAPE))
+    largest = a.expand(a.reshape(a.max_over(x, [dim]), keep), SHAPE)
+    exponentials = a.exp(a.add([x, a.scale(largest, Fraction(-1))]))
+    total = a.expand(a.reshape(a.sum(exponentials, [dim]), keep), SHAPE)
+    return a.multiply(exponentials, a.power(total, Fraction(-1)))
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_masks_that_hold_nowhere_in_a_piece(dim: int) -> None:
+    """A mask that is false at a piece's only place makes no infinity there (the exponential was 0 before)."""
+    data = np.random.default_rng(0).uniform(0.6, 1.4, (3, 4))
+    universe = Universe(1, 20.0)
+    form = softmax(NormalForm(universe), NormalForm(universe).leaf("x", (3, 4), "float"), dim)
+    tables = {kernel.id: table for kernel, table in universe.tables}
+    numbers = Numbers()
+    expected = softmax(numbers, numbers.literal(data), dim)
+    np.testing.assert_allclose(Denotation({"x": data}, closed, tables).value(form), expected.array)

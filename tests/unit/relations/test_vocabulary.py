@@ -1,5 +1,6 @@
 """Vocabulary-parallel look-ups: masks of ranks in the middle are bounded on both sides."""
 
+import itertools
 from fractions import Fraction
 
 import pytest
@@ -37,5 +38,5 @@ def test_masked_look_ups_add_up_to_the_whole(cuts: tuple[int, ...], mask_rows: b
     table = a.leaf("table", (cuts[-1], WIDTH), "float")
     whole = a.lookup(table, ids)
     universe.specifying = False
-    parts = [partial_rows(a, ids, table, low, high, mask_rows) for low, high in zip(cuts[:-1], cuts[1:], strict=True)]
+    parts = [partial_rows(a, ids, table, low, high, mask_rows) for low, high in itertools.pairwise(cuts)]
     assert equal(universe, a.add(parts), whole) is mask_rows

@@ -171,7 +171,7 @@ EDITS: tuple[SourceEdit, ...] = (
         ("wrong-scale",),
     ),
     SourceEdit(
-        "llama_layer: residual added on every rank before the reduction",
+        "llama_layer: ffn adds its own input, before the reduction",
         LLAMA,
         "llama_layer",
         "y = self.down(F.silu(self.gate(x)) * self.up(x))\n        return Reduce",

@@ -169,7 +169,7 @@ export class Drawing {
   private paintNodes(nodes: readonly PlacedNode[]): void {
     const all = this.layers.nodes
       .selectAll<SVGGElement, PlacedNode>("g.node")
-      .data(nodes, (node) => node.key)
+      .data(nodes, drawingOf)
       .join((enter) => {
         const group = enter.append("g");
         drawNode(group);
@@ -204,6 +204,11 @@ function labelOf({ key, node, graph, lines }: PlacedNode, picture: Picture, { br
   const column = picture.columns.find((candidate) => candidate.graph === graph)?.name ?? "";
   const words = [lines.join(" "), node.kind, STATES_IN_WORDS[node.state], broken.has(key) ? "refinement breaks here" : "", column];
   return words.filter(Boolean).join(", ");
+}
+
+/** What identifies a drawn node: its key and all that is drawn once, so that a node that says something else is drawn anew. */
+export function drawingOf({ key, x, y, width, height, lines, node }: PlacedNode): string {
+  return JSON.stringify([key, x, y, width, height, lines, node.kind]);
 }
 
 /** The shapes of a node; shape and glyph carry what colour only repeats. */
@@ -257,7 +262,7 @@ export function linkPath(a: PlacedNode, b: PlacedNode): string {
 function paintEdges(layer: Selection<SVGGElement, unknown, null, undefined>, edges: readonly PlacedEdge[], { selected }: Emphasis): void {
   layer
     .selectAll<SVGPathElement, PlacedEdge>("path")
-    .data(edges, (edge) => edge.key)
+    .data(edges, (edge) => `${edge.key} ${edgePath(edge.points)}`)
     .join((enter) => enter.append("path").attr("d", (edge) => edgePath(edge.points)))
     .attr("class", (edge) => (selected !== undefined && (edge.from === selected || edge.to === selected) ? "edge near" : "edge"));
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from graphguard.ir import Capture, Frame, Graph, Var
+from graphguard.ir import Capture, Frame, Var
 
 Position = dict[int, int]
 """A node index for every rank that has one."""
@@ -58,13 +58,4 @@ def outputs_of(capture: Capture, position: Position, slot: int = 0) -> dict[int,
         outs = capture.ranks[rank].nodes[index].outs
         if slot < len(outs):
             found[rank] = outs[slot]
-    return found
-
-
-def consumers(graph: Graph) -> dict[Var, list[int]]:
-    """For every variable, the nodes that read it."""
-    found: dict[Var, list[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        for operand in dict.fromkeys(node.operands()):
-            found.setdefault(operand, []).append(index)
     return found

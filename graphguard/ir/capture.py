@@ -53,6 +53,7 @@ Wanted: TypeAlias = 'Literal["infer"] | dict[str, Placement] | Like'
 class Promise:
     """An output of the specification that the ranks must rebuild, and the relation in which they must do it.
 
+    Placements stand in the order in which the axes cut the tensor.
     The same name stands in ``outputs`` of the specification's graph and of those ranks' graphs that have it.
     """
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphguard.ir.capture import Capture, CheckRef, Leaf, Like, Placement, Promise, Trouble, Wanted
+from graphguard.ir.collection import without_collection
 from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Size, Sym, TensorType, Var
 from graphguard.ir.spans import Frame, Span
 
@@ -46,6 +47,7 @@ def loads(data: bytes) -> Any:
         raise CodecError(f"not JSON: {error}") from error
 
 
+@without_collection()
 def capture_to_json(capture: Capture) -> bytes:
     """Encode a capture; the inverse of :func:`capture_from_json`."""
     return dumps(
@@ -66,6 +68,7 @@ def capture_to_json(capture: Capture) -> bytes:
     )
 
 
+@without_collection()
 def capture_from_json(data: bytes) -> Capture:
     """Decode a capture; raises ``CodecError`` where the bytes are anything else."""
     document = loads(data)

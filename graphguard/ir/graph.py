@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from graphguard.ir.spans import Frame
 
@@ -60,6 +60,9 @@ class Var:
 
     id: int
 
+    def __reduce__(self) -> tuple[Any, ...]:  # dataclasses pickle their slots by a loop over their fields
+        return Var, (self.id,)
+
 
 @dataclass(frozen=True, slots=True)
 class DType:
@@ -85,6 +88,9 @@ class TensorType:
 
     shape: tuple[Size, ...]
     dtype: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorType, (self.shape, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +122,25 @@ class Node:
     phase: str = "forward"
     draw: tuple[str, int] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self.op, self.args, self.kwargs, self.outs, self.stack, self.forward, self.module, self.phase)
+        return Node, (*arguments, self.draw)
+
     def operands(self) -> Iterator[Var]:
         """Every tensor the call reads, in argument order, repeats included."""
-        for arg in (*self.args, *self.kwargs.values()):
-            yield from _vars(arg)
+        found: list[Var] = []
+        _gather(self.args, found)
+        if self.kwargs:
+            _gather(tuple(self.kwargs.values()), found)
+        return iter(found)
 
 
-def _vars(arg: Arg) -> Iterator[Var]:
-    if isinstance(arg, Var):
-        yield arg
-    elif isinstance(arg, tuple):
-        for item in arg:
-            yield from _vars(item)
+def _gather(args: tuple[Arg, ...], found: list[Var]) -> None:
+    for arg in args:
+        if isinstance(arg, Var):
+            found.append(arg)
+        elif isinstance(arg, tuple):
+            _gather(arg, found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import TypeAlias
 
 from graphguard.ir.capture import Trouble
@@ -31,6 +32,9 @@ class JoinedCall:
     nodes: dict[int, int]
 
 
+_Channel: TypeAlias = tuple[
+    int, int, int, tuple[int, ...]
+]  # source, destination, tag, group: messages on it keep their order
 Step: TypeAlias = tuple[int, int] | JoinedCall
 
 
@@ -127,11 +131,15 @@ class _Rank:
 class _Run:
     def __init__(self, ranks: tuple[Graph, ...]) -> None:
         self.ranks = [_Rank(graph) for graph in ranks]
+        self.stops = [
+            [index for index in range(len(graph.nodes) - 1, -1, -1) if graph.nodes[index].op in COLLECTIVES]
+            for graph in ranks
+        ]
         self.order: list[Step] = []
         self.calls: list[JoinedCall] = []
         self.troubles: list[Trouble] = []
-        self.mail: dict[tuple[int, int, int], deque[int]] = {}
-        self.awaited: dict[tuple[int, int, int], deque[int]] = {}
+        self.mail: dict[_Channel, deque[int]] = {}
+        self.awaited: dict[_Channel, deque[int]] = {}
 
     def finish(self) -> Joined:
         todo = deque(range(len(self.ranks)))
@@ -148,9 +156,15 @@ class _Run:
         state, woken = self.ranks[rank], set()
         nodes = state.graph.nodes
         while state.blocked is None and state.standing is None and state.next < len(nodes):
+            if not state.missing:
+                self._run_on(rank)
+                if state.next == len(nodes):
+                    break
             index = state.next
             node = nodes[index]
-            held = bool(state.missing) and not state.missing.isdisjoint(node.operands())
+            held = (bool(state.missing) and not state.missing.isdisjoint(node.operands())) or self._is_behind(
+                rank, node
+            )
             if held and is_blocking(node):
                 break
             state.next += 1
@@ -164,6 +178,16 @@ class _Run:
             woken |= self._meet(rank)
         return woken
 
+    def _run_on(self, rank: int) -> None:
+        """Everything up to the next collective, where nothing is waited for."""
+        state = self.ranks[rank]
+        stops = self.stops[rank]
+        while stops and stops[-1] < state.next:
+            stops.pop()
+        end = stops[-1] if stops else len(state.graph.nodes)
+        self.order.extend(zip(repeat(rank), range(state.next, end)))
+        state.next = end
+
     def _hold(self, rank: int, index: int) -> None:
         state = self.ranks[rank]
         node = state.graph.nodes[index]
@@ -172,6 +196,14 @@ class _Run:
             return
         state.held.append(index)
         state.missing.update(node.outs)
+
+    def _is_behind(self, rank: int, node: Node) -> bool:
+        """Messages of one rank to another do not overtake each other: whether an earlier one is held back."""
+        state = self.ranks[rank]
+        if node.op != "gg.send" or not state.held:
+            return False
+        earlier = (state.graph.nodes[index] for index in state.held)
+        return any(other.op == "gg.send" and other.args[1:] == node.args[1:] for other in earlier)
 
     def _execute(self, rank: int, index: int) -> set[int]:
         node = self.ranks[rank].graph.nodes[index]
@@ -184,7 +216,7 @@ class _Run:
 
     # -- point to point ------------------------------------------------------------------------------------------------
     def _send(self, rank: int, index: int, node: Node) -> set[int]:
-        key = (rank, _whole(node.args[1]), _whole(node.args[2]))
+        key = (rank, _whole(node.args[1]), _whole(node.args[2]), group_of(node))
         waiting = self.awaited.get(key)
         if not waiting:
             self.mail.setdefault(key, deque()).append(index)
@@ -197,7 +229,7 @@ class _Run:
         return self._release(key[1], receiver)
 
     def _receive(self, rank: int, index: int, node: Node) -> set[int]:
-        key = (_whole(node.args[0]), rank, _whole(node.args[1]))
+        key = (_whole(node.args[0]), rank, _whole(node.args[1]), group_of(node))
         sent = self.mail.get(key)
         if sent:
             sender = sent.popleft()
@@ -212,8 +244,8 @@ class _Run:
             self.ranks[rank].standing = index
         return set()
 
-    def _paired(self, key: tuple[int, int, int], sent: int, received: int) -> bool:
-        source, destination, _ = key
+    def _paired(self, key: _Channel, sent: int, received: int) -> bool:
+        source, destination, *_ = key
         sender, receiver = self.ranks[source].graph, self.ranks[destination].graph
         payload = sender.types[next(sender.nodes[sent].operands())]
         expected = receiver.types[receiver.nodes[received].outs[0]]
@@ -238,7 +270,7 @@ class _Run:
         held, state.held = state.held, []
         for position, index in enumerate(held):
             node = state.graph.nodes[index]
-            if not state.missing.isdisjoint(node.operands()):
+            if not state.missing.isdisjoint(node.operands()) or self._is_behind(rank, node):
                 state.held.append(index)
                 continue
             state.missing.difference_update(node.outs)
@@ -343,7 +375,7 @@ class _Run:
         for rank, state in enumerate(self.ranks):
             if state.standing is not None:
                 return self._explain_message(rank, state.standing)
-        for (_, rank, _), waiting in self.awaited.items():
+        for (_, rank, *_), waiting in self.awaited.items():
             if waiting:
                 return self._explain_message(rank, waiting[0])
         return None

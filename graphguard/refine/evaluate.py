@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from graphguard.ir import Capture, Graph, Leaf, Node, Sym, TensorType, Var
+from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.constants import elements
@@ -61,17 +61,21 @@ class Evaluator:
         """The values of a graph's inputs and literals."""
         values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
         for var, constant in graph.constants.items():
-            key = ("constant", constant.type, constant.digest)
-            found = self._calls.get(key)
-            if found is None:
-                try:
-                    found = (self.algebra.literal(elements(constant)),)
-                except Unsupported:
-                    kind = constant.type
-                    found = (self.algebra.leaf(f"literal:{constant.digest}", shape_of(kind), kind_of(kind.dtype)),)
-                self._calls[key] = found
-            values[var] = found[0]
+            values[var] = self.constant(constant)
         return values
+
+    def constant(self, constant: Constant) -> NormalValue:
+        """The value of a literal tensor; an unknown of its own where only its digest is known."""
+        key = ("constant", constant.type, constant.digest)
+        found = self._calls.get(key)
+        if found is None:
+            try:
+                found = (self.algebra.literal(elements(constant)),)
+            except Unsupported:
+                kind = constant.type
+                found = (self.algebra.leaf(f"literal:{constant.digest}", shape_of(kind), kind_of(kind.dtype)),)
+            self._calls[key] = found
+        return found[0]
 
     def node(self, where: Location, node: Node, graph: Graph, values: Values) -> None:
         """Evaluate one call that is no collective."""
@@ -94,6 +98,7 @@ class Evaluator:
             except Exception as error:  # noqa: BLE001  a defect of a rule costs this operator, not the verdict
                 self._give_up(where, node, graph, values, f"the rule failed: {type(error).__name__} {error}")
                 return
+            results = tuple(map(self.algebra.written_down, results))
             self._calls[key] = results
             self._keep += [values[var] for var in node.operands()]
             if notes:
@@ -123,13 +128,11 @@ class Evaluator:
         self.gaps[where] = Gap(where, node.op, reason)
         for out in node.outs:
             try:
-                shape = shape_of(graph.types[out])
+                shape, kind = shape_of(graph.types[out]), kind_of(graph.types[out].dtype)
             except Unsupported:
                 continue
             self._unknown += 1
-            values[out] = self.algebra.random(
-                ("unknown", self._unknown), node.op, (), shape, kind_of(graph.types[out].dtype)
-            )
+            values[out] = self.algebra.random(("unknown", self._unknown), node.op, (), shape, kind)
 
     def again(self, capture: Capture) -> Evaluator:
         """An evaluator of a capture that shares leaves and specification with this one's: what was evaluated stays evaluated."""
@@ -143,17 +146,21 @@ class Evaluator:
         key = ("combine", how, *map(id, values))
         found = self._calls.get(key)
         if found is None:
-            found = self._calls[key] = (combine(self.algebra, how, values),)
+            found = self._calls[key] = (self.algebra.written_down(combine(self.algebra, how, values)),)
             self._keep += values
         return found[0]
 
     # -- whole programs
 
-    def specification(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
-        """All values of the specification."""
+    def specification(
+        self, graph: Graph, leaves: Mapping[str, NormalValue], stale: Callable[[], bool] = lambda: False
+    ) -> Values:
+        """All values of the specification; those so far, once ``stale`` says that the leaves should have been others."""
         values = self.start(graph, leaves)
         for index, node in enumerate(graph.nodes):
             self.node(Location(SPECIFICATION, index), node, graph, values)
+            if stale():
+                break
         return values
 
     def ranks(
@@ -166,7 +173,7 @@ class Evaluator:
             if isinstance(step, JoinedCall):
                 first = next(iter(step.nodes.items()))
                 if wanted is None or wanted(graphs[first[0]].nodes[first[1]]):
-                    self._collective(step, values)
+                    self.collective(step, values)
                 continue
             rank, index = step
             node = graphs[rank].nodes[index]
@@ -174,7 +181,8 @@ class Evaluator:
                 self.node(Location(rank, index), node, graphs[rank], values[rank])
         return values
 
-    def _collective(self, call: JoinedCall, values: list[Values]) -> None:
+    def collective(self, call: JoinedCall, values: list[Values]) -> None:
+        """Evaluate one collective for all its members."""
         graphs = self.capture.ranks
         try:
             results = self._exchange(call, values)

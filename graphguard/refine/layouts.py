@@ -11,6 +11,7 @@ from graphguard.ir import Capture, Placement
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Number
 from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.points import equal_at_points
 from graphguard.relations.relation import Concat, Expression, Held, Same, Sum
 from graphguard.relations.values import NormalValue, equal, scaled_value
 from graphguard.rules import combine
@@ -36,9 +37,12 @@ class Layouts:
         self.places = [capture.coordinates(rank) for rank in range(max(1, len(capture.ranks)))]
 
     def rebuild(self, placements: Mapping[str, Placement], held: Mapping[int, NormalValue]) -> Rebuilt | None:
-        """Join shards, add summands, and collect copies; None where shapes do not fit."""
+        """Join shards, add summands, and collect copies; None where shapes do not fit.
+
+        The placements stand in the order in which the axes cut, so the last of them is undone first.
+        """
         copied = [axis for axis in self.capture.mesh if placements.get(axis, REPLICATE).kind == "replicate"]
-        joined = [axis for axis in self.capture.mesh if axis not in copied]
+        joined = [axis for axis in placements if axis not in copied]
         groups: dict[tuple[int, ...], dict[int, NormalValue]] = {}
         for rank, value in held.items():
             groups.setdefault(tuple(self.places[rank][axis] for axis in copied), {})[rank] = value
@@ -90,11 +94,14 @@ class Layouts:
         return rebuilt is not None and all(self.same(value, target) for value in dict.fromkeys(rebuilt.copies))
 
     def same(self, a: NormalValue, b: NormalValue) -> bool:
-        """Equality of normal forms; shapes included."""
+        """Equality of normal forms, shapes included; of their elements, where the universe expands."""
+        universe = self.algebra.universe
         try:
-            return a.shape == b.shape and equal(self.algebra.universe, a, b)
+            if a.shape == b.shape and equal(universe, a, b):
+                return True
         except Unsupported:
             return False
+        return universe.expand > 1 and equal_at_points(universe, a, b)
 
     def find(
         self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool = False

@@ -43,7 +43,14 @@ class GroupRelation:
 class Lookup:
     """Tables of one proof, filled when they are first asked."""
 
-    def __init__(self, capture: Capture, specification: Values, ranks: list[Values], layouts: Layouts) -> None:
+    def __init__(
+        self,
+        capture: Capture,
+        specification: Values,
+        ranks: list[Values],
+        layouts: Layouts,
+        names: dict[int, dict[Var, str]] | None = None,
+    ) -> None:
         assert capture.spec is not None
         self.capture = capture
         self.spec: Graph = capture.spec
@@ -55,7 +62,7 @@ class Lookup:
         self._held: dict[int, list[dict[Var, int]]] | None = None
         self._closed: dict[int, tuple[NormalValue, list[tuple[Number, Ref]] | None]] = {}
         self._described: dict[int, str | None] = {}
-        self._names: dict[int, dict[Var, str]] = {}
+        self._names: dict[int, dict[Var, str]] = {} if names is None else names
 
     # -- tables
 
@@ -133,6 +140,20 @@ class Lookup:
                 if expression is not None:
                     return Relation(name, expression)
         return partial
+
+    def holders(self, var: Var) -> list[tuple[dict[int, Var], dict[str, Placement]]]:
+        """The groups of the ranks' tensors that hold a tensor of the specification whole or in parts, with their placements."""
+        value = self.specification.get(var)
+        kernel = self.kernel(value) if value is not None else None
+        tables = self.held().get(kernel) if kernel is not None else None
+        if value is None or tables is None:
+            return []
+        groups: list[tuple[dict[int, Var], dict[str, Placement]]] = []
+        for group in self._groups(tables, self.names(-1).get(var, "")):
+            found = self.layouts.find(value, {rank: self.ranks[rank][mine] for rank, mine in group.items()})
+            if found is not None and len(group) == len(self.ranks) and group not in [known for known, _ in groups]:
+                groups.append((group, found[0]))
+        return groups
 
     def _outputs(self, name: str) -> dict[int, Var]:
         """The ranks' outputs of a name."""

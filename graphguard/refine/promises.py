@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.joining import Joined
 from graphguard.refine.covers import cover
+from graphguard.refine.cuts import labelled
 from graphguard.refine.evaluate import Evaluator, Values, leaf_values, shape_of
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.outcome import PromiseOutcome
@@ -17,7 +19,10 @@ from graphguard.relations.values import NormalValue
 
 
 class Checker:
-    """Checks the promises of one evaluation; ``assumed`` gathers what they rest on."""
+    """Checks the promises of one evaluation; ``assumed`` gathers what they rest on.
+
+    ``spoken`` is said for the name of every promised output in what was found, where the texts are to be told of other outputs as well.
+    """
 
     def __init__(
         self,
@@ -27,7 +32,9 @@ class Checker:
         specification: Values,
         ranks: list[Values],
         layouts: Layouts,
+        spoken: str | None = None,
     ) -> None:
+        self.spoken = spoken
         self.capture = capture
         self.evaluator = evaluator
         self.joined = joined
@@ -37,6 +44,7 @@ class Checker:
         self.algebra = layouts.algebra
         self.assumed: set[str] = set()
         self._replaced: dict[tuple[str, str], list[Values]] = {}
+        self._labelled = [labelled(graph) for graph in capture.ranks]
 
     def check(self, promise: Promise) -> PromiseOutcome:
         """Whether one promise holds, and what was found."""
@@ -45,7 +53,7 @@ class Checker:
             for rank, graph in enumerate(self.capture.ranks)
             if promise.name in graph.outputs and graph.outputs[promise.name] in self.ranks[rank]
         }
-        needed = self._needed(promise)
+        needed = needed_by(promise, self.capture)
         if not held:
             return PromiseOutcome(
                 promise.name, False, needed, reason=f"no rank has an output '{promise.name}' that could be followed"
@@ -67,15 +75,8 @@ class Checker:
             return self._placed(promise.name, promise.wanted, target, held, needed)
         return self._inferred(promise.name, target, held, needed)
 
-    def _needed(self, promise: Promise) -> str:
-        if isinstance(promise.wanted, Like):
-            return f"{promise.name}, laid out as {promise.wanted.leaf}"
-        if isinstance(promise.wanted, dict):
-            full = {axis: promise.wanted.get(axis, Placement("replicate")) for axis in self.capture.mesh}
-            return f"{promise.name}: {describe_placements(full)}"
-        return f"a clean relation for {promise.name}"
-
     def _text(self, name: str, target: NormalValue, held: Mapping[int, NormalValue]) -> tuple[str, object]:
+        name = self.spoken or name
         found = self.layouts.find(target, held, scaled=True)
         if found is None:
             return "", None
@@ -101,19 +102,18 @@ class Checker:
         text, factor = self._text(name, target, held)
         if text and factor is None:
             return PromiseOutcome(name, True, needed, text)
-        expression = cover(self.layouts, target, held, name)
+        said = self.spoken or name
+        expression = cover(self.layouts, target, held, said)
         if expression is not None:
-            return PromiseOutcome(name, True, needed, str(Relation(name, expression)))
+            return PromiseOutcome(name, True, needed, str(Relation(said, expression)))
         return PromiseOutcome(name, False, needed, text, factor)  # type: ignore[arg-type]
 
     def _like(self, name: str, leaf: str, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
-        before, _, after = name.rpartition(leaf)
-        layouts = self._replace_leaves(before, after)
         wrong: list[int] = []
         factors: set[Fraction | None] = set()
         for rank, value in held.items():
-            var = next((v for v, label in self._labels(rank).items() if label == leaf), None)
-            target = layouts[rank].get(var) if var is not None else None
+            var = self._labelled[rank].get(leaf)
+            target = self._laid_out(rank, var, name, leaf) if var is not None else None
             if target is None:
                 return PromiseOutcome(
                     name, False, needed, reason=f"rank {rank} does not hold '{leaf}', whose layout was promised"
@@ -128,18 +128,15 @@ class Checker:
         target = self.specification.get(self.capture.spec.outputs.get(name, Var(-1)))
         text = self._text(name, target, held)[0] if target is not None else ""
         if not wrong:
-            return PromiseOutcome(name, True, needed, text or f"{name} laid out as {leaf}")
+            return PromiseOutcome(name, True, needed, text)
         if factor is not None:
             text = f"{factor} * what is needed"
         return PromiseOutcome(name, False, needed, text, factor)
 
-    def _labels(self, rank: int) -> dict[Var, str]:
-        graph = self.capture.ranks[rank]
-        return (
-            {**graph.inputs, **graph.labels}
-            if not graph.labels
-            else {**graph.labels, **{v: n for v, n in graph.inputs.items() if n not in graph.labels.values()}}
-        )
+    def _laid_out(self, rank: int, var: Var, name: str, leaf: str) -> NormalValue | None:
+        """What the rank's tensor ``var`` is when the specification's outputs stand in place of the leaves, as ``name`` does of ``leaf``."""
+        before, _, after = name.rpartition(leaf)
+        return self._replace_leaves(before, after)[rank].get(var)
 
     def _replace_leaves(self, before: str, after: str) -> list[Values]:
         """The ranks' preludes, run on the specification's outputs ``before + leaf + after`` in place of the leaves."""
@@ -159,3 +156,21 @@ class Checker:
 
     def _zeros(self, shape: tuple[int, ...]) -> NormalValue:
         return self.algebra.full(shape, Fraction(0), "float")
+
+
+def needed_by(promise: Promise, capture: Capture) -> str:
+    """What a promise asks for, as text."""
+    if isinstance(promise.wanted, Like):
+        return f"{promise.name}, laid out as {promise.wanted.leaf}"
+    if isinstance(promise.wanted, dict):
+        rest = {axis: Placement("replicate") for axis in capture.mesh if axis not in promise.wanted}
+        full = {**promise.wanted, **rest}
+        return f"{promise.name}: {describe_placements(full)}"
+    return f"a clean relation for {promise.name}"
+
+
+def told(outcome: PromiseOutcome, promise: Promise) -> PromiseOutcome:
+    """The outcome with a text for a layout that no placement describes."""
+    if outcome.holds and not outcome.found and isinstance(promise.wanted, Like):
+        return replace(outcome, found=f"{promise.name} laid out as {promise.wanted.leaf}")
+    return outcome

@@ -7,18 +7,25 @@ whether it is, a run on numbers decides.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
-from graphguard.ir import Capture, Var
+from graphguard.ir import Capture, Placement, Var
 from graphguard.ir.joining import Joined, join
+from graphguard.refine.cuts import divided
 from graphguard.refine.evaluate import Evaluator, Values, leaf_values
 from graphguard.refine.frontiers import cautions_of, implementation_frontier, relevant_gaps, specification_frontier
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.lookup import GroupRelation, Lookup
+from graphguard.refine.memo import Memo
+from graphguard.refine.naming import names_of
 from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
-from graphguard.refine.promises import Checker
+from graphguard.refine.promises import Checker, told
+from graphguard.refine.regions import Failed
+from graphguard.refine.segments import Answers, Segments, Work
+from graphguard.refine.spelling import Facts, Unspelt
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Exhausted, Universe
 from graphguard.relations.normal_form import NormalForm
@@ -34,13 +41,6 @@ _EXPANDED_SECONDS: Final = 5.0
 _QUESTION_SECONDS: Final = 10.0
 
 __all__ = ["GroupRelation", "Memo", "Proof", "prove"]
-
-
-@dataclass(slots=True)
-class Memo:
-    """What one proof hands to the next: facts about indices."""
-
-    facts: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +70,46 @@ class _State:
 
 
 class Proof:
-    """A proof attempt and everything that can be asked about it afterwards."""
+    """A proof attempt and everything that can be asked about it afterwards.
 
-    def __init__(self, capture: Capture, outcome: Outcome, state: _State | None = None) -> None:
+    ``evaluated`` counts the calls that had to be evaluated for it: fewer than ``calls``, all that both programs have, where a memo knew the others.
+    """
+
+    def __init__(
+        self, capture: Capture, outcome: Outcome, state: _State | None = None, segments: Segments | None = None
+    ) -> None:
         self.capture = capture
         self.outcome = outcome
-        self._state = state
+        self.calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
+        self.evaluated = self.calls if segments is None else segments.evaluated
+        self._known = state
+        self._answers = None if segments is None else Answers(segments)
         self._relations: dict[Var, Relation | None] = {}
-        self.memo = Memo({} if state is None else dict(state.algebra.universe.facts))
+
+    @property
+    def _state(self) -> _State | None:
+        """The evaluation of the whole program, made when it is first needed where the proof went without."""
+        if self._known is None and self._answers is not None:
+            self._known = prove(self.capture)._known  # noqa: SLF001 - of the same class
+        return self._known
+
+    @property
+    def facts(self) -> Facts:
+        """Ranges of index leaves, by name, that the specification's look-ups state."""
+        if self._answers is not None:
+            return dict(self._answers.segments.facts)
+        return {} if self._known is None else dict(self._known.algebra.universe.facts)
 
     def relation(self, var: Var) -> Relation | None:
         """How a tensor of the specification is rebuilt from the ranks' tensors; None where no clean relation is known."""
         if var not in self._relations:
-            self._relations[var] = self._ask(lambda state: state.lookup.relation(var))
+            self._relations[var] = self._ask(0, var, lambda lookup: lookup.relation(var))
         return self._relations[var]
 
     def relations(self) -> dict[str, Relation]:
         """The relation of every tensor of the specification that has one, by name."""
-        if self._state is None:
-            return {}
         found = {}
-        for var, name in self._state.lookup.specification_names().items():
+        for var, name in self.names().items():
             relation = self.relation(var)
             if relation is not None:
                 found[name] = relation
@@ -98,15 +117,35 @@ class Proof:
 
     def names(self) -> dict[Var, str]:
         """The names of the specification's tensors."""
-        return {} if self._state is None else dict(self._state.lookup.specification_names())
+        if self._known is None and self._answers is None:
+            return {}
+        assert self.capture.spec is not None
+        return names_of(self.capture.spec)
 
     def describe(self, rank: int, var: Var) -> str | None:
         """A rank's tensor in terms of the specification's; None where it is no window of any."""
-        return self._ask(lambda state: state.lookup.describe(rank, var))
+        return self._ask(rank + 1, var, lambda lookup: lookup.describe(rank, var))
 
     def group(self, variables: Mapping[int, Var]) -> GroupRelation | None:
         """How one tensor a rank rebuild some tensor of the specification together; None where they do not cleanly."""
-        return self._ask(lambda state: state.lookup.group(variables))
+        if self._state is None:
+            return None
+        return _answer(self._state.lookup, lambda lookup: lookup.group(variables))
+
+    def on_relation(self, variables: Mapping[int, Var]) -> bool:
+        """Whether each rank's tensor is by itself a window of a tensor of the specification, no partial sum and unscaled."""
+
+        def question(lookup: Lookup) -> bool:
+            texts = (lookup.describe(rank, var) for rank, var in variables.items())
+            return all(lookup.on_relation(rank, var) for rank, var in variables.items()) and not any(
+                text is not None and "partial sum" in text for text in texts
+            )
+
+        return self._state is not None and bool(_answer(self._state.lookup, question))
+
+    def holders(self, var: Var) -> list[tuple[dict[int, Var], dict[str, Placement]]]:
+        """The ranks' tensors that hold a tensor of the specification, one a rank, whole or in parts, with their placements."""
+        return [] if self._state is None else _answer(self._state.lookup, lambda lookup: lookup.holders(var)) or []
 
     def value(self, graph: int, var: Var) -> NormalValue | None:
         """The normal form of a tensor of a rank, or of the specification for ``SPECIFICATION``."""
@@ -115,31 +154,48 @@ class Proof:
         values = self._state.specification if graph == SPECIFICATION else self._state.ranks[graph]
         return values.get(var)
 
-    def reprove(self, edited: Capture, seconds: float = SECONDS) -> Proof:
-        """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again."""
+    def reprove(self, edited: Capture, seconds: float = SECONDS, explain: bool = True) -> Proof:
+        """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again.
+
+        Without ``explain`` a failed proof has no frontiers: they cost more than the verdict.
+        """
         if self._state is None:
-            return prove(edited, self.memo, seconds)
+            return prove(edited, seconds=seconds)
         started = time.perf_counter()
         joined = join(edited.ranks)
         trouble = _trouble(edited, joined)
         if trouble:
             return Proof(edited, _failed(edited, trouble, started))
         self._state.algebra.universe.deadline = started + seconds
-        return _Judgement(edited, joined, started).on(self._state.ground)
+        return _Judgement(edited, joined, started, explain).on(self._state.ground)
 
-    def _ask(self, question: Callable[[_State], T | None]) -> T | None:
-        """An answer within a time limit of its own; None where there is none."""
-        if self._state is None:
+    def _ask(self, graph: int, var: Var, question: Callable[[Lookup], T | None]) -> T | None:
+        """An answer about a tensor of a graph (0 for the specification, then the ranks)."""
+        if self._known is not None:
+            return _answer(self._known.lookup, question)
+        if self._answers is None:
             return None
-        self._state.algebra.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
         try:
-            return question(self._state)
+            lookup = self._answers.lookup(graph, var, time.perf_counter() + _QUESTION_SECONDS)
         except (Unsupported, Exhausted):
             return None
+        return _answer(lookup, question)
+
+
+def _answer(lookup: Lookup, question: Callable[[Lookup], T | None]) -> T | None:
+    """An answer within a time limit of its own; None where there is none."""
+    lookup.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
+    try:
+        return question(lookup)
+    except (Unsupported, Exhausted):
+        return None
 
 
 def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) -> Proof:
-    """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds``."""
+    """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds``.
+
+    With a memo the program is first taken stage by stage, and what the memo knows is not proved again.
+    """
     started = time.perf_counter()
     try:
         traits = parse_traits(capture.traits)
@@ -149,14 +205,50 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) 
     trouble = _trouble(capture, joined)
     if trouble:
         return Proof(capture, _failed(capture, trouble, started))
-    facts = dict(memo.facts) if memo else {}
-    first = _Attempt(capture, traits, joined, facts, 1, seconds).run(started)
+    if memo is not None:
+        segments = _piecewise(capture, traits, joined, memo, started + seconds / 2)
+        if segments is not None:
+            outcome = _proved(capture, segments.promises, segments.facts, segments.assumed, started)
+            return Proof(capture, outcome, segments=segments)
+    first = _Attempt(capture, traits, joined, {}, 1, seconds).run(started)
     if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > seconds / 4:
         return first
-    second = _Attempt(capture, traits, joined, first.memo.facts, _EXPANDED, min(_EXPANDED_SECONDS, seconds)).run(
-        started
-    )
+    second = _Attempt(capture, traits, joined, first.facts, _EXPANDED, min(_EXPANDED_SECONDS, seconds)).run(started)
     return second if second.outcome.proved else first
+
+
+def _piecewise(
+    capture: Capture, traits: Mapping[str, Trait], joined: Joined, memo: Memo, deadline: float
+) -> Segments | None:
+    """A proof stage by stage; None where there is none."""
+    division = divided(capture, joined)
+    if division is None:
+        return None
+    try:
+        return Work(capture, joined, traits, memo, division).prove(deadline)
+    except (Failed, Unspelt, Unsupported, Exhausted):
+        return None
+
+
+def _proved(
+    capture: Capture,
+    promises: tuple[PromiseOutcome, ...],
+    facts: Facts,
+    texts: Iterable[str],
+    started: float,
+) -> Outcome:
+    """An outcome in which every promise holds; ``texts`` are what else was assumed on the way."""
+    assumed = [*capture.assumed]
+    for name, (low, high) in sorted(facts.items()):
+        assumed.append(f"{low} <= {name} < {high}, as the specification's own look-ups need")
+    assumed += sorted(texts)
+    return Outcome(
+        proved=True,
+        promises=promises,
+        assumed=tuple(dict.fromkeys(assumed)),
+        cautions=cautions_of(capture),
+        seconds=time.perf_counter() - started,
+    )
 
 
 def _trouble(capture: Capture, joined: Joined) -> str:
@@ -214,12 +306,18 @@ class _Attempt:
             algebra = NormalForm(universe)
             evaluator = Evaluator(algebra, capture, self.traits)
             leaves = leaf_values(algebra, capture.leaves)
-            specification = evaluator.specification(capture.spec, leaves)
-            if universe.facts == self.facts or not universe.late:
+            stale = partial(_stated_late, universe, self.facts)
+            specification = evaluator.specification(capture.spec, leaves, stale)
+            if not stale():
                 break
             self.facts = dict(universe.facts)  # what a look-up states of an index holds from the start
         universe.specifying = False
         return _Ground(algebra, evaluator, leaves, specification)
+
+
+def _stated_late(universe: Universe, facts: Facts) -> bool:
+    """Whether a range that was not known from the start was stated of an index that had been used."""
+    return universe.late and universe.facts != facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +327,7 @@ class _Judgement:
     capture: Capture
     joined: Joined
     started: float
+    explain: bool = True
 
     def on(self, ground: _Ground) -> Proof:
         capture = self.capture
@@ -248,20 +347,11 @@ class _Judgement:
     def _outcome(
         self, state: _State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float
     ) -> Outcome:
+        promises = tuple(told(outcome, p) for outcome, p in zip(promises, self.capture.promises, strict=True))
         failing = [promise.name for promise in promises if not promise.holds]
         universe = state.algebra.universe
-        assumed = [*self.capture.assumed, *sorted(checker.assumed)]
-        for name, (low, high) in sorted(universe.facts.items()):
-            assumed.append(f"{low} <= {name} < {high}, as the specification's own look-ups need")
-        assumed += sorted(text for text in universe.assumed if not any(name in text for name in universe.facts))
-        outcome = Outcome(
-            proved=not failing,
-            promises=promises,
-            assumed=tuple(dict.fromkeys(assumed)),
-            cautions=cautions_of(self.capture),
-            seconds=time.perf_counter() - started,
-        )
-        return self._explained(state, outcome, failing, started) if failing else outcome
+        outcome = _proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
+        return self._explained(state, outcome, failing, started) if failing and self.explain else outcome
 
     def _explained(self, state: _State, outcome: Outcome, failing: list[str], started: float) -> Outcome:
         capture = self.capture

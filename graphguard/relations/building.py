@@ -23,6 +23,7 @@ from graphguard.relations.kernels import (
     Universe,
     Window,
 )
+from graphguard.relations.orientation import orient, origin
 from graphguard.relations.unify import matched
 from graphguard.relations.windows import joined
 
@@ -47,6 +48,10 @@ class Part:
         """A part that can be changed alone."""
         return Part(self.kernel, self.payload, self.window, list(self.offsets), list(self.expressions))
 
+    def before(self) -> Part:
+        """The part as it is before construction, which replaces lists of expressions but never changes one."""
+        return Part(self.kernel, self.payload, self.window, self.offsets.copy(), self.expressions)
+
 
 class _Domain:
     """How far every digit reaches below and above the tensor's own indices."""
@@ -55,7 +60,7 @@ class _Domain:
 
     def __init__(self, parts: list[Part], sizes: list[int], core: dict[int, Hashable]) -> None:
         self.sizes = list(sizes)
-        self.flipped = _turn(parts, sizes)
+        self.flipped = orient(parts, sizes, core.keys())
         count = len(sizes)
         self.below: list[int] = [0] * count
         self.above: list[int] = [0] * count
@@ -88,34 +93,6 @@ class _Domain:
         for digit in core:
             self.full.setdefault(digit, sizes[digit])
         self.live = sorted(self.full)
-
-
-def _turn(parts: list[Part], sizes: list[int]) -> set[int]:
-    """Reverse digits that run backwards along every axis they touch."""
-    if not any(step[2] < 0 for part in parts for step in part.expressions):
-        return set()
-    signs: dict[int, tuple[bool, bool]] = {}
-    for part in parts:
-        for axis, digit, stride in part.expressions:
-            limited = part.kernel.shape[axis] != UNBOUNDED
-            if stride < 0:
-                old = signs.get(digit)
-                if old is None or (limited and not old[0]):
-                    signs[digit] = (limited, True)
-            elif digit not in signs or limited:
-                signs[digit] = (limited, False)
-    flipped = {digit for digit, (_, negative) in signs.items() if negative and sizes[digit] < UNBOUNDED // 2}
-    if flipped:
-        for part in parts:
-            turned = []
-            for axis, digit, stride in part.expressions:
-                if digit in flipped:
-                    part.offsets[axis] += stride * (sizes[digit] - 1)
-                    turned.append((axis, digit, -stride))
-                else:
-                    turned.append((axis, digit, stride))
-            part.expressions = turned
-    return flipped
 
 
 def _reach(
@@ -207,16 +184,8 @@ def _shift(part: Part, below: list[int], digits: set[int]) -> None:
 
 
 def _centre(parts: list[Part], digit: int) -> int:
-    """Where to put the origin of a digit that only unbounded axes carry: at offset 0 of the first of them."""
-    best: tuple[Any, int] | None = None
-    for part in parts:
-        for axis, other, stride in part.expressions:
-            if other == digit:
-                key = (abs(stride) != 1, part.kernel.id, len(part.expressions), axis)
-                if best is None or key < best[0]:
-                    best = (key, part.offsets[axis] // stride)
-    assert best is not None
-    amount = best[1]
+    """Move a digit that only unbounded axes carry to its origin; how far."""
+    amount = origin(parts, digit)
     if amount:
         for part in parts:
             for axis, other, stride in part.expressions:
@@ -241,7 +210,7 @@ def build(
     """
     universe.step()
     core = core or {}
-    original = None if universe.specifying else [part.copy() for part in parts]
+    original = None if universe.specifying else [part.before() for part in parts]
     domain = _Domain(parts, sizes, core)
     single = {digit for digit in domain.live if domain.full[digit] == 1 and digit not in core}
     if single:
@@ -264,6 +233,9 @@ def build(
             return found
     if kernel is None:
         kernel = _intern(universe, key, parts, (*free_labels, *bound_labels), shape, extents, dict(cores))
+    elif universe.specifying and not kernel.specified:  # an implementation's, met by a later stage of the specification
+        kernel.specified = True
+        universe.skeletons.setdefault(skeleton(kind, attributes, list(kernel.factors)), []).append(kernel)
     return _reference(kernel, domain, members, free_labels, bound_labels, dims, reduced, sizes)
 
 
@@ -322,8 +294,9 @@ def _merge(
     rows: dict[tuple[Any, ...], list[int]] = {}  # only digits that move along the same axes can be side by side
     for digit, places in touched.items():
         if digit not in core:
-            axes = tuple([(index, place[0]) if place is not None else None for index, place in places.items()])
-            rows.setdefault((digit in reduced, axes), []).append(digit)
+            for index, place in places.items():
+                rows.setdefault((digit in reduced, len(places), index, place and place[0]), []).append(digit)
+                break
     for digits in rows.values():
         if len(digits) > 1:
             _merge_row(digits, touched, domain, reduced, members)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Final
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.building import Part, build
@@ -11,6 +12,9 @@ from graphguard.relations.layout import expand, permute, reshape
 from graphguard.relations.linear import close
 from graphguard.relations.values import NormalValue, Piece, act_on, aligned, overlay, regrid, single
 from graphguard.relations.windows import refine
+
+#: Functions whose result is a place on the line that they see whole, the core dim A.
+_PLACES: Final = frozenset(("topk.indices", "argmax", "argmin"))
 
 
 def opaque(
@@ -84,6 +88,8 @@ def _closed(
         ref[0].name = name
         ref[0].type = kind
         ref[0].truth = kind == "bool"
+        if name in _PLACES and kind == "int" and "A" in sizes:
+            ref[0].range = (0, sizes["A"])
         return ((1, ref),)
 
     pieces: list[Piece] = []

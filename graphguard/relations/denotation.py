@@ -19,6 +19,9 @@ Array = np.ndarray[Any, Any]
 Closed = Callable[[str, tuple[Any, ...], Sequence[Array]], Array]
 
 _FULL: Final = 1 << 20
+_LARGEST: Final = (
+    1 << 25
+)  # elements of a factor or of a product before it is summed: more than these would take gigabytes
 _FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
     "exp": np.exp,
     "log": np.log,
@@ -153,6 +156,8 @@ class Denotation:
         ]
         axes = tuple(range(rank, rank + bound))
         full = np.broadcast_shapes(*(np.shape(label) for label in labels)) if labels else ()
+        if math.prod(full) > _LARGEST:
+            raise Unsupported("a sum of too many elements to write down")
         if kernel.kind == "product":
             return self._product(kernel, parts, full, axes)
         if kernel.kind == "sum":
@@ -226,6 +231,36 @@ def known_elements(value: NormalValue) -> Array | None:
     if value.kind == "bool":
         return np.asarray(elements != 0)
     return np.rint(elements).astype(np.int64) if value.kind == "int" else elements
+
+
+_EXACT: Final = frozenset(("gt0", "ge0", "eq0", "trunc", "floor", "ceil", "abs", "sign", "floor_divide"))
+_FINE: Final = 1 << 16  # coefficients are multiples of one part in so many, or fractions
+
+
+def exactly_known(value: NormalValue) -> bool:
+    """Whether a value depends on no unknown and its elements are computed without rounding: sums, products and truths of small integers."""
+    return all(
+        _is_fine(coefficient) and _exact(ref[0], set()) for _, terms in value.pieces for coefficient, ref in terms
+    )
+
+
+def _exact(kernel: Kernel, seen: set[int]) -> bool:
+    if kernel.kind in ("one", "iota") or kernel.id in seen:
+        return True
+    seen.add(kernel.id)
+    if kernel.kind not in ("product", "sum", "function", "onehot") or (
+        kernel.kind == "function" and kernel.name not in _EXACT
+    ):
+        return False
+    whole = kernel.kind == "product"
+    return all(
+        _is_fine(payload) and (not whole or (payload > 0 and payload == int(payload))) and _exact(part, seen)
+        for part, payload, *_ in kernel.factors
+    )
+
+
+def _is_fine(number: Any) -> bool:
+    return bool(abs(number) < _FINE and _FINE % number.denominator == 0)
 
 
 def _closed_form(kernel: Kernel, seen: set[int]) -> bool:

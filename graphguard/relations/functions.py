@@ -179,8 +179,21 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
         out += _log_number(universe, factor, extents)
         if ref[0].kind == "one":
             return normalise(universe, out, extents)
-    out.append((1, elementwise(universe, "log", (), 1, ref)))
+    power, ref = _without_power(ref)
+    out.append((power, elementwise(universe, "log", (), 1, ref)))
     return normalise(universe, out, extents)
+
+
+def _without_power(ref: Ref) -> tuple[Number, Ref]:
+    """Under a logarithm: the exponent and the base of an odd or broken power, whose base is as positive as the power is."""
+    kernel = ref[0]
+    if kernel.kind != "product" or kernel.reduced or len(kernel.factors) != 1:
+        return 1, ref
+    factor = kernel.factors[0]
+    base = through(ref, factor)
+    if base is None or Fraction(factor[1]).numerator % 2 == 0:
+        return 1, ref
+    return factor[1], base
 
 
 def _log_number(universe: Universe, value: Number, extents: tuple[int, ...]) -> Terms:

@@ -9,12 +9,13 @@ from typing import Literal
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import Part, build
 from graphguard.relations.functions import elementwise, known_number, truth
-from graphguard.relations.kernels import UNBOUNDED, Ref, Term, Terms, Universe
+from graphguard.relations.kernels import UNBOUNDED, Exhausted, Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, fold, normalise, times
 from graphguard.relations.masks import between, cases, hot, mask_range
 from graphguard.relations.windows import refine, repeat
 
 _HALF = UNBOUNDED // 2
+_STEPS = 32  # multiples of a divisor within a range that are told apart
 
 
 def affine(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[int, Ref | None, Ref]:
@@ -109,12 +110,15 @@ def check_range(universe: Universe, terms: Terms, extents: tuple[int, ...], size
             if low < 0 or high >= size:
                 raise Unsupported("an index outside the table")
             continue
+        if universe.specifying and base[0].id in universe.partial and base[0].range != (-low, size - high):
+            raise Exhausted("parts of one index are looked up in tables of different sizes")
         bounds = _bounds(guard, base)
         if bounds is not None:
             a, b = (bounds[0], bounds[1] - 1) if sign > 0 else (1 - bounds[1], -bounds[0])
             if a + low >= 0 and b + high < size:
                 continue
-        if universe.specifying and sign > 0 and len(guard) == 1 and guard[0][1][0].kind == "one":
+        # what a look-up needs at one place must not be stated of all: the index may differ from the unknown by the same number only
+        if universe.specifying and sign > 0 and low == high and len(guard) == 1 and guard[0][1][0].kind == "one":
             _state(universe, base, -low, size - high)
             continue
         raise Unsupported("an index that may lie outside the table")
@@ -133,17 +137,39 @@ def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:
 
 
 def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
-    universe.late = universe.late or ("onehot", base[0].id, ()) in universe.table
+    universe.late = universe.late or ("onehot", base[0].id, ()) in universe.table or _was_divided(universe, base[0])
     known = base[0].range
     if known is not None and base[0].kind == "leaf" and base[0].name in universe.declared:
         raise Unsupported("an index whose declared range reaches outside the table")
     fresh = (low, high) if known is None else (max(low, known[0]), min(high, known[1]))
+    if not _is_whole(base):
+        if known is not None:
+            raise Exhausted("a part of an index is looked up in a smaller table than the whole")
+        universe.partial.add(base[0].id)
     base[0].range = fresh
     if base[0].kind == "leaf":
         universe.facts[base[0].name] = fresh
-        universe.assumed.add(f"{fresh[0]} <= {base[0].name} < {fresh[1]} (the specification's own look-up)")
     else:
         universe.assumed.add("indices that the specification computes lie inside the tables it looks them up in")
+
+
+def _is_whole(ref: Ref) -> bool:
+    """Whether a reference looks at every element of its kernel."""
+    kernel, offsets, dims, _ = ref
+    counts = [1] * len(offsets)
+    for digits in dims:
+        for axis, _, size in digits:
+            if axis >= 0:
+                counts[axis] *= size
+    return not any(offsets) and tuple(counts) == kernel.shape
+
+
+def _was_divided(universe: Universe, base: Kernel) -> bool:
+    return any(
+        kernel.name == "floor_divide" and kernel.factors[0][0] is base
+        for kernel in universe.table.values()
+        if kernel.kind == "function"
+    )
 
 
 def compared(
@@ -231,15 +257,58 @@ def _compared_closed(universe: Universe, relation: str, distance: Terms, extents
     return normalise(universe, [*constant(universe, 1, extents), (-1, opposite)], extents)
 
 
+def larger_integer(universe: Universe, a: Terms, b: Terms, extents: tuple[int, ...]) -> Terms | None:
+    """The larger of two integers as a choice by a mask, where comparing them gives masks on one index; None where not."""
+    guard = compared(universe, "lt", a, b, extents, integral=True)
+    if not all(ref[0].kind == "one" or mask_range(ref) is not None for _, ref in guard):
+        return None
+    more = normalise(universe, [*b, *((-c, ref) for c, ref in a)], extents)
+    return normalise(universe, [*a, *times(universe, guard, more, extents)], extents)
+
+
 def divided(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, ...]) -> tuple[Terms, Terms] | None:
     """Floor and remainder of integer terms, where the radix or a known range gives them; None where not."""
-    sign, base, index = affine(universe, terms, extents)
-    if base is not None:
-        known = base[0].range
-        low, high = span(index)
-        if sign > 0 and known is not None and known[0] + low >= 0 and known[1] - 1 + high < divisor:
-            return (), terms
+    quotient: list[Term] = []
+    rest: list[Term] = []
+    for guard, value in cases(universe, terms, extents):
+        sign, base, index = affine(universe, value, extents)
+        parts = (
+            _divided_index(universe, index, divisor, extents)
+            if base is None
+            else _divided_range(universe, (guard, value), (sign, base, index), divisor, extents)
+        )
+        if parts is None:
+            return None
+        quotient += times(universe, guard, parts[0], extents)
+        rest += times(universe, guard, parts[1], extents)
+    return normalise(universe, quotient, extents), normalise(universe, rest, extents)
+
+
+def _divided_range(
+    universe: Universe, case: tuple[Terms, Terms], parts: tuple[int, Ref, Ref], divisor: int, extents: tuple[int, ...]
+) -> tuple[Terms, Terms] | None:
+    """Of an integer whose range is known: a step function, one mask for every multiple of the divisor within."""
+    (guard, value), (sign, base, index) = case, parts
+    known = _bounds(guard, base)
+    if known is None:
         return None
+    low, high = span(index)
+    least, most = (known[0], known[1] - 1) if sign > 0 else (1 - known[1], -known[0])
+    first, last = (least + low) // divisor, (most + high) // divisor
+    if first != last and (low != high or last - first > _STEPS):
+        return None
+    steps: list[Term] = list(constant(universe, first, extents))
+    for multiple in range((first + 1) * divisor, last * divisor + 1, divisor):  # [sign * base + low >= multiple]
+        bounds = (multiple - low, _HALF) if sign > 0 else (-_HALF, low - multiple + 1)
+        steps += between(universe, base, *bounds, extents)
+    quotient = normalise(universe, steps, extents)
+    return quotient, normalise(universe, [*value, *((-divisor * c, ref) for c, ref in quotient)], extents)
+
+
+def _divided_index(
+    universe: Universe, index: Ref, divisor: int, extents: tuple[int, ...]
+) -> tuple[Terms, Terms] | None:
+    """Of an affine index whose radix the divisor meets."""
     quotient, rest = [], []
     for digits in index[2]:
         mine, other = [], []

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from graphguard.relations.algebra import Kind, Unsupported
+from graphguard.relations.interruption import INTERRUPTION
 
 Number: TypeAlias = int | Fraction
 Digit: TypeAlias = tuple[int, int, int]  # (axis, or -1 for a repeat; stride along it; extent)
@@ -55,7 +56,8 @@ class Kernel:
 
     ``kind`` is one of one, leaf, iota, number, product, sum, function, onehot, max, maximum, apply, opaque.  ``factors`` are its parts, each
     ``(kernel, payload, window, offsets, expressions)`` where the coordinate of axis a of the part is ``offsets[a] + sum of
-    stride * label``; labels count the kernel's axes, then its reduced axes.  ``truth`` says that all values are 0 or 1.
+    stride * label``; labels count the kernel's axes, then its reduced axes.  ``truth`` says that all values are 0 or 1, ``placed`` that a part
+    of the kernel may have a simpler form.
     """
 
     __slots__ = (
@@ -68,6 +70,7 @@ class Kernel:
         "kind",
         "masks",
         "name",
+        "placed",
         "range",
         "reduced",
         "shape",
@@ -97,6 +100,7 @@ class Kernel:
         self.axes: list[list[list[tuple[int, int]]]] | None = None
         self.masks: list[tuple[int, tuple[int, int]]] | None = None
         self.infinite = kind == "infinity" or _may_be_infinite(kind, factors)
+        self.placed = _is_placed(kind, name, factors)
         self.truth = False
         self.type: Kind = "float"
         self.range: tuple[int, int] | None = None
@@ -104,6 +108,13 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"{self.kind}#{self.id}{self.name and ':' + self.name}{list(self.shape)}{list(self.reduced) or ''}"
+
+
+def _is_placed(kind: str, name: str, factors: tuple[Factor, ...]) -> bool:
+    """Whether where one looks decides something: a truth about positions, or the column of a one-hot."""
+    if kind == "function":
+        return name in ("eq0", "gt0") and factors[0][0].kind == "iota"
+    return kind == "product" and any(factor[0].placed or factor[0].kind == "onehot" for factor in factors)
 
 
 def _may_be_infinite(kind: str, factors: tuple[Factor, ...]) -> bool:
@@ -131,6 +142,7 @@ class Universe:
         self.assumed: set[str] = set()
         self.tables: list[tuple[Kernel, np.ndarray]] = []
         self.declared: set[str] = set()
+        self.partial: set[int] = set()  # kernels whose range was stated by a look-up of a part of them
         self.late = False  # a fact was stated after its index had been used: what was made before does not know it
         self.facts: dict[str, tuple[int, int]] = {}
         self.one = self.intern(("one",), "one", "1", (), ())
@@ -160,9 +172,9 @@ class Universe:
         return kernel
 
     def step(self) -> None:
-        """Count one construction; raises ``Exhausted`` when time is up."""
+        """Count one construction; raises ``Exhausted`` when time is up or nobody waits any more."""
         self.steps += 1
-        if not self.steps & 127 and perf_counter() > self.deadline:
+        if not self.steps & 127 and (perf_counter() > self.deadline or INTERRUPTION.wanted):
             raise Exhausted("the engine's time is up")
 
     def leaf(self, name: str, shape: tuple[int, ...], kind: Kind) -> Kernel:

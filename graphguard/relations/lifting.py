@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graphguard.relations.building import Part
-from graphguard.relations.kernels import Kernel, Number, Ref, Term, Universe
-from graphguard.relations.linear import mask_axes
-from graphguard.relations.products import Product
+from graphguard.relations.kernels import Kernel, Number, Ref, Term, Terms, Universe
+from graphguard.relations.linear import mask_axes, order
+from graphguard.relations.products import Product, multiply
 from graphguard.relations.windows import refine
 
 _MEMBERS: Final = 64
 _ROUNDS: Final = 6
+_LONGEST: Final = 16  # a window that a single slice is looked for in
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,59 @@ def lifted(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> l
             return items
         items = fresh
     return items
+
+
+def cancelled(universe: Universe, items: Terms, extents: tuple[int, ...]) -> Terms:
+    """The same sum after a slice met its opposite in a window: windows that were put together in another order need not agree."""
+    if len(items) < 2 or len(items) > _MEMBERS:
+        return items
+    left = {ref: coefficient for coefficient, ref in items}
+    while True:
+        found = _opposites(universe, left, extents)
+        if found is None:
+            return tuple((coefficient, ref) for ref, coefficient in left.items() if coefficient != 0)
+        single, window, axis, place = found
+        coefficient, (low, high) = left.pop(window), window[3][axis]
+        del left[single]
+        for start, stop in ((low, place), (place + 1, high)):
+            if start < stop:
+                factor, rest = _narrowed(universe, window, axis, start, stop, extents)
+                left[rest] = left.get(rest, 0) + coefficient * factor
+                if left[rest] == 0:
+                    del left[rest]
+
+
+def _opposites(
+    universe: Universe, left: dict[Ref, Number], extents: tuple[int, ...]
+) -> tuple[Ref, Ref, int, int] | None:
+    """A slice and a window that holds minus the slice, with the window's axis and the place on it."""
+    families: dict[Any, list[Ref]] = {}
+    for ref in left:
+        if ref[0].kind == "product":
+            families.setdefault(family(universe, ref[0]), []).append(ref)
+    for members in families.values():
+        members.sort(key=lambda ref: (len(ref[3]), order((1, ref))))
+        for window in members:
+            for axis, (low, high) in enumerate(window[3]):
+                if high - low > _LONGEST:
+                    continue
+                for place in range(low, high):
+                    factor, unit = _narrowed(universe, window, axis, place, place + 1, extents)
+                    if unit != window and unit in left and left[unit] == -left[window] * factor:
+                        return unit, window, axis, place
+    return None
+
+
+def _narrowed(
+    universe: Universe, ref: Ref, axis: int, low: int, high: int, extents: tuple[int, ...]
+) -> tuple[Number, Ref]:
+    """A term with one of its windows narrowed."""
+    part = (*ref[:3], (*ref[3][:axis], (low, high), *ref[3][axis + 1 :]))
+    key = ("narrowed", part, extents)
+    known: Any = universe.memo.get(key)
+    if known is None:
+        known = universe.memo[key] = multiply(universe, [(part, 1)], extents)
+    return known  # type: ignore[no-any-return]
 
 
 def family(universe: Universe, kernel: Kernel) -> Any:
@@ -89,6 +143,7 @@ def _shape(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> _Shape:
         product.include(ref[0].factors, len(ref[0].shape), 1, ref[3], list(ref[1]), used[0], raw=True)
     else:
         product.parts.append(Part(ref[0], 1, ref[3], list(ref[1]), used[0]))
+    product.parts.sort(key=_form)  # a kernel's factors are in the order of their offsets, which differ along a run
     rows = tuple((p.kernel.id, p.payload, p.window, tuple(sorted(p.expressions))) for p in product.parts)
     bound = tuple(range(outer, len(product.sizes)))
     shape = _Shape(
@@ -101,6 +156,10 @@ def _shape(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> _Shape:
     )
     universe.memo[key] = shape  # type: ignore[assignment]
     return shape
+
+
+def _form(part: Part) -> tuple[Any, ...]:
+    return (part.kernel.id, part.payload, part.window, sorted(part.expressions))
 
 
 def _run(universe: Universe, shaped: list[tuple[_Shape, Ref]]) -> tuple[set[Ref], tuple[Number, Ref]] | None:

@@ -7,6 +7,7 @@ so a sum over ranks of partial sums is the whole sum, whatever the order and the
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import islice, pairwise, product
 from math import floor, gcd
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from graphguard.relations.building import Part, build
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Budget,
+    Digits,
     Factor,
     Kernel,
     Number,
@@ -30,6 +32,7 @@ from graphguard.relations.products import multiply, number_power
 from graphguard.relations.windows import joined, refine, repeat, through
 
 _TERMS: Final = 512
+_CELLS: Final = 256  # boxes between windows that are looked at
 _SPREAD: Final = 64  # terms over which a mask or a look-up is distributed
 
 
@@ -79,6 +82,8 @@ def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]
         return items
     found: dict[Ref, Number] = {ref: coefficient for coefficient, ref in items}
     masked = _take_wholes(universe, found, extents)
+    if masked and len(found) > 1:
+        _take_neighbours(universe, found, extents)
     groups: dict[tuple[Any, ...], dict[Window, Number]] = {}
     for ref, coefficient in found.items():
         if ref[3] and ref[0].kind == "product":
@@ -86,6 +91,7 @@ def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]
     joined_terms: list[tuple[Ref, Number]] = []
     for (kernel, offsets, dims), windows in groups.items():
         if len(windows) > 1:
+            _fill_holes(universe, found, groups, (kernel, offsets, dims), extents)
             for window in windows:
                 del found[kernel, offsets, dims, window]
             for window, coefficient in _stepped(windows).items():
@@ -107,6 +113,35 @@ def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]
     return [(coefficient, ref) for ref, coefficient in found.items() if coefficient != 0]
 
 
+def _fill_holes(
+    universe: Universe,
+    found: dict[Ref, Number],
+    groups: dict[tuple[Any, ...], dict[Window, Number]],
+    place: tuple[Kernel, tuple[int, ...], tuple[Digits, ...]],
+    extents: tuple[int, ...],
+) -> None:
+    """See terms as the windows between others, over several axes, where that leaves fewer: one on the diagonal of two axes has lost both."""
+    windows = groups[place]
+    axes = [axis for axis in range(len(next(iter(windows)))) if len({window[axis] for window in windows}) > 1]
+    if len(axes) < 2:
+        return
+    cuts = [sorted({at for window in windows for at in window[axis]}) for axis in range(len(next(iter(windows))))]
+    cells = list(islice(product(*(list(pairwise(places)) for places in cuts)), _CELLS + 1))
+    if len(cells) > _CELLS:
+        return
+    holes: dict[Window, tuple[Ref, Number]] = {}
+    for cell in cells:
+        if not any(all(a <= low and high <= b for (low, high), (a, b) in zip(cell, w, strict=True)) for w in windows):
+            factor, plain = _whole_mask(universe, (*place, cell), 0, cell[0], extents)
+            if factor and plain in found and len(groups.get(plain[:3], ())) < 2:
+                holes[cell] = (plain, quotient(found[plain], factor))
+    filled = {**windows, **{cell: coefficient for cell, (_, coefficient) in holes.items()}}
+    if holes and len(_stepped(filled)) < len(_stepped(windows)) + len(holes):
+        for cell, (plain, coefficient) in holes.items():
+            del found[plain]
+            windows[cell] = found[(*place, cell)] = coefficient
+
+
 def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[int, ...]) -> bool:
     """See a term as the whole window of a mask where another term has a part of it; whether there are masks at all."""
     masked = False
@@ -118,6 +153,26 @@ def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[in
                 whole = (*ref[:3], (*ref[3][:axis], bounds, *ref[3][axis + 1 :]))
                 found[whole] = found.get(whole, 0) + Fraction(found.pop(plain)) / factor
     return masked
+
+
+def _take_neighbours(universe: Universe, found: dict[Ref, Number], extents: tuple[int, ...]) -> None:
+    """See a term as the column right before or after a mask's window where that is what it is: one column alone has lost its axis."""
+    from graphguard.relations.lifting import family
+
+    present: dict[Any, int] = {}
+    for ref in found:
+        name = family(universe, ref[0])
+        present[name] = present.get(name, 0) + 1
+    for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"]:
+        if ref not in found or present[family(universe, ref[0])] < 2:
+            continue
+        for axis, _ in mask_axes(ref[0]):
+            for low in (ref[3][axis][0] - 1, ref[3][axis][1]):
+                factor, plain = _whole_mask(universe, ref, axis, (low, low + 1), extents)
+                if factor and plain[0] is not ref[0] and found.get(plain) == found[ref] * factor:
+                    unit = (*ref[:3], (*ref[3][:axis], (low, low + 1), *ref[3][axis + 1 :]))
+                    del found[plain]
+                    found[unit] = found.get(unit, 0) + found[ref]
 
 
 def _whole_mask(
@@ -320,12 +375,16 @@ def _spreads(universe: Universe, one: Terms, other: Terms) -> bool:
         return False
     if selector(other) or all(indicator(ref) or ref[0].kind == "one" for _, ref in one):
         return True
-    if len(other) == 1 and any(_picks_column(universe, ref[0]) for _, ref in one):
+    if _sparse(universe, one) and (len(other) == 1 or not _sparse(universe, other)):
         return True
     if universe.expand > 1 and len(one) * len(other) <= universe.expand:
         return True
     first = one[0][1]
     return all(ref[0] is first[0] and ref[1] == first[1] and ref[2] == first[2] for _, ref in one)
+
+
+def _sparse(universe: Universe, terms: Terms) -> bool:
+    return any(_picks_column(universe, ref[0]) for _, ref in terms)
 
 
 def _picks_column(universe: Universe, kernel: Kernel) -> bool:
@@ -365,6 +424,24 @@ def _size(digits: tuple[tuple[int, int, int], ...]) -> int:
     for digit in digits:
         size *= digit[2]
     return size
+
+
+def settled(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
+    """The terms of a part of a tensor: truths about positions that hold nowhere or everywhere in it are gone."""
+    out: list[Term] = []
+    changed = False
+    for coefficient, ref in terms:
+        if not ref[0].placed:
+            out.append((coefficient, ref))
+            continue
+        key = ("settled", ref, extents)
+        known: Any = universe.memo.get(key)
+        if known is None:
+            known = universe.memo[key] = multiply(universe, [(ref, 1)], extents)
+        factor, plain = known
+        changed = changed or plain != ref or factor != 1
+        out += reopened(universe, times_number(coefficient, factor), plain)
+    return normalise(universe, out, extents) if changed else terms
 
 
 def summed_over(universe: Universe, terms: Terms, extents: tuple[int, ...], dims: tuple[int, ...]) -> Terms:
@@ -423,4 +500,15 @@ def exact(value: float | Fraction | int) -> Number:
     return fraction
 
 
-__all__ = ["UNBOUNDED", "close", "constant", "exact", "normalise", "powered", "scaled", "summed_over", "times"]
+__all__ = [
+    "UNBOUNDED",
+    "close",
+    "constant",
+    "exact",
+    "normalise",
+    "powered",
+    "scaled",
+    "settled",
+    "summed_over",
+    "times",
+]

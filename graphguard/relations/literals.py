@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from math import prod
 from typing import Final
 
 import numpy as np
 
-from graphguard.relations.algebra import Kind
+from graphguard.relations.algebra import Kind, Unsupported
+from graphguard.relations.denotation import Denotation, exactly_known
 from graphguard.relations.functions import elementwise, minus_infinity, truth
 from graphguard.relations.kernels import Digits, Ref, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise
@@ -15,6 +17,8 @@ from graphguard.relations.values import Box, NormalValue, Piece, box_of, extents
 from graphguard.relations.windows import joined, whole
 
 _RUNS: Final = 128  # constant runs that are written out as pieces
+_SMALL: Final = 1024  # elements of a worked-out value that is written down ...
+_WRITTEN: Final = 16  # ... in at most so many pieces
 
 
 def kind_of(elements: np.ndarray) -> Kind:
@@ -32,7 +36,7 @@ def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
         return single(shape, kind, ())
     data = elements.astype(np.float64)
     if not np.isnan(data).any() and not np.isposinf(data).any():
-        for read in (_uniform, _affine, _triangle):
+        for read in (_uniform, _affine, _triangle) if kind != "bool" else (_uniform, _triangle):
             terms = read(universe, data)
             if terms is not None:
                 return single(shape, kind, terms)
@@ -43,6 +47,28 @@ def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
         if pieces is not None:
             return NormalValue(shape, kind, pieces)
     return single(shape, kind, ((1, _table(universe, elements, kind)),))
+
+
+def written_down(universe: Universe, value: NormalValue) -> NormalValue:
+    """A small value without unknowns as the literal of its elements: counts and positions that two programs work out differently are one."""
+    if all(ref[0].kind in ("one", "iota") for _, terms in value.pieces for _, ref in terms):
+        return value
+    if prod(value.shape) > _SMALL or len(value.pieces) > _SMALL or not exactly_known(value):
+        return value
+    try:
+        data = Denotation({}).value(value)
+    except Unsupported:
+        return value
+    if not np.isfinite(data).all() or np.abs(data).max() > 1 << 40:
+        return value
+    for read in (_uniform, _affine) if value.kind != "bool" else (_uniform,):
+        terms = read(universe, data)
+        if terms is not None:
+            return single(value.shape, value.kind, terms)
+    if _triangle(universe, data) is not None:
+        return value
+    pieces = _pieces(universe, data, _WRITTEN)
+    return value if pieces is None else NormalValue(value.shape, value.kind, pieces)
 
 
 def _number(universe: Universe, value: float, extents: tuple[int, ...]) -> Terms:
@@ -116,17 +142,17 @@ def _either(universe: Universe, mask: Terms, yes: float, no: float, extents: tup
     return normalise(universe, rows, extents)
 
 
-def _pieces(universe: Universe, data: np.ndarray) -> list[Piece] | None:
-    """Boxes of equal elements."""
+def _pieces(universe: Universe, data: np.ndarray, limit: int = _RUNS) -> list[Piece] | None:
+    """Boxes of equal elements; None where there are more than ``limit``."""
     boxes: list[tuple[Box, float]] = []
 
     def walk(at: tuple[int, ...], part: np.ndarray) -> bool:
         if (part == part.flat[0]).all():
             boxes.append(((*((i, i + 1) for i in at), *box_of(part.shape)), float(part.flat[0])))
-            return len(boxes) <= _RUNS
+            return len(boxes) <= limit
         return all(walk((*at, index), part[index]) for index in range(part.shape[0]))
 
-    if data.ndim == 0 or data.shape[0] > 4 * _RUNS or not walk((), data):
+    if data.ndim == 0 or data.shape[0] > 4 * limit or not walk((), data):
         return None
     return merged([(box, _number(universe, value, extents_of(box))) for box, value in boxes])
 

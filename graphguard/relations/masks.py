@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Final
+
 from graphguard.relations.kernels import UNBOUNDED, Factor, Number, Ref, Term, Terms, Universe
 from graphguard.relations.linear import constant, indicator, normalise, times
 from graphguard.relations.products import Product
 from graphguard.relations.windows import refine, repeat, through
+
+_RANGES: Final = 64  # ranges of one index that are told apart
 
 
 def split_mask(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[Ref, Number, Ref] | None:
@@ -44,25 +49,61 @@ def cases(universe: Universe, terms: Terms, extents: tuple[int, ...], depth: int
         parts = split_mask(universe, ref, extents)
         if parts is None or depth == 0:
             continue
-        mask = parts[0]
-        holds, fails = [], []
-        for coefficient, other in terms:
-            own = split_mask(universe, other, extents)
-            if own is not None and own[0] == mask:
-                holds.append((coefficient * own[1], own[2]))
-            else:
-                holds.append((coefficient, other))
-                fails.append((coefficient, other))
-        yes: Terms = ((1, mask),)
-        no = normalise(universe, [*constant(universe, 1, extents), (-1, mask)], extents)
+        sides = _by_window(universe, terms, parts[0], extents) or _by_mask(universe, terms, parts[0], extents)
         out = []
-        for guard, side in ((yes, holds), (no, fails)):
+        for guard, side in sides:
             for inner, value in cases(universe, normalise(universe, side, extents), extents, depth - 1):
                 both = times(universe, guard, inner, extents)
                 if both:
                     out.append((both, value))
         return out
     return [(constant(universe, 1, extents), terms)]
+
+
+_Sides = list[tuple[Terms, list[Term]]]
+
+
+def _by_mask(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, ...]) -> _Sides:
+    """The terms where a mask holds, and where it does not."""
+    holds, fails = [], []
+    for coefficient, other in terms:
+        own = split_mask(universe, other, extents)
+        if own is not None and own[0] == mask:
+            holds.append((coefficient * own[1], own[2]))
+        else:
+            holds.append((coefficient, other))
+            fails.append((coefficient, other))
+    no = normalise(universe, [*constant(universe, 1, extents), (-1, mask)], extents)
+    return [(((1, mask),), holds), (no, fails)]
+
+
+def _by_window(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, ...]) -> _Sides | None:
+    """The terms in every range of one index between the bounds of its masks; None where the mask is not on one index, or there are too many ranges."""
+    found = mask_range(mask)
+    if found is None:
+        return None
+    index = found[0]
+    rows: list[tuple[int, int, Term]] = []
+    others: list[Term] = []
+    for coefficient, ref in terms:
+        own = split_mask(universe, ref, extents)
+        window = mask_range(own[0]) if own is not None else None
+        if own is not None and window is not None and window[0] == index:
+            rows.append((window[1], window[2], (coefficient * own[1], own[2])))
+        else:
+            others.append((coefficient, ref))
+    hot_kernel, offsets, dims, _ = index
+    base = hot_kernel.factors[0][0]
+    low, high = base.range or (-UNBOUNDED // 2, UNBOUNDED // 2)
+    cuts = sorted({low, high}.union(at for a, b, _ in rows for at in (a, b) if low < at < high))
+    if len(cuts) > _RANGES:
+        return None
+    unknown = (base, offsets[:-1], dims, hot_kernel.factors[0][2])
+    out = []
+    for start, stop in pairwise(cuts):
+        inside = [term for a, b, term in rows if a <= start and stop <= b]
+        out.append((between(universe, unknown, start, stop, extents), [*others, *inside]))
+    return out
 
 
 def mask_range(ref: Ref) -> tuple[Ref, int, int] | None:

@@ -15,11 +15,21 @@ from graphguard.relations import contraction, functions, layout
 from graphguard.relations.algebra import Kind, Scalar, Unsupported
 from graphguard.relations.closed import opaque
 from graphguard.relations.denotation import known_elements
-from graphguard.relations.integers import check_range, compared, divided, one_hot
+from graphguard.relations.integers import check_range, compared, divided, larger_integer, one_hot
 from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
-from graphguard.relations.literals import literal
-from graphguard.relations.values import NormalValue, Piece, act_on, aligned, merged, pointwise, scaled_value, single
+from graphguard.relations.literals import literal, written_down
+from graphguard.relations.values import (
+    NormalValue,
+    Piece,
+    act_on,
+    aligned,
+    merged,
+    pointwise,
+    scaled_value,
+    settled_value,
+    single,
+)
 from graphguard.relations.windows import joined, whole
 
 _KNOWN = 65536
@@ -72,6 +82,10 @@ class NormalForm:
             size *= dim
         return known_elements(v) if size <= _KNOWN else None
 
+    def written_down(self, v: NormalValue) -> NormalValue:
+        """The same value, in a form of its own where it is small and known."""
+        return written_down(self.universe, v)
+
     def random(
         self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind
     ) -> NormalValue:
@@ -91,7 +105,7 @@ class NormalForm:
 
     def slice(self, v: NormalValue, dim: int, start: int, stop: int, step: int = 1) -> NormalValue:
         """A range of one dim."""
-        return layout.slice_dim(v, dim, start, stop, step)
+        return settled_value(self.universe, layout.slice_dim(v, dim, start, stop, step))
 
     def flip(self, v: NormalValue, dim: int) -> NormalValue:
         """Reverse order along a dim."""
@@ -159,7 +173,13 @@ class NormalForm:
 
     def maximum(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """The elementwise larger one."""
-        return pointwise([a, b], _numeric([a, b]), lambda rows, sizes: functions.larger(self.universe, rows, sizes))
+        whole = a.kind != "float" and b.kind != "float"
+
+        def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
+            chosen = larger_integer(self.universe, rows[0], rows[1], sizes) if whole else None
+            return functions.larger(self.universe, rows, sizes) if chosen is None else chosen
+
+        return pointwise([a, b], _numeric([a, b]), act)
 
     def max_over(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
         """The largest over dims."""

@@ -17,7 +17,7 @@ from graphguard.relations.kernels import UNBOUNDED, Digit, Expression, Factor, K
 from graphguard.relations.selection import solve_selections
 from graphguard.relations.windows import joined, refine
 
-_INLINED: Final = 16  # a product of more factors stays one factor of the products it enters
+_INLINED: Final = 24  # a product of more factors stays one factor of the products it enters
 _POWERS: Final = 4  # whole powers of a reduced product up to this are written out
 
 
@@ -110,7 +110,7 @@ class Product:
             self._drop_units()
             self._gather()
             outcome = solve_selections(self)
-            if outcome == "zero":
+            if outcome == "zero" or self.coefficient == 0:
                 return 0, _nothing(self)
             if outcome == "changed":
                 continue
@@ -140,8 +140,10 @@ class Product:
     def _open_deferred(self) -> None:
         """Open the sums among the factors; beside quotients of sums they are first given the form in which a quotient cancels."""
         while self.deferred:
-            quotients = any(part.payload < 0 and part.kernel.kind == "product" for part in self.parts)
             waiting, self.deferred = self.deferred, []
+            quotients = any(part.payload < 0 and part.kernel.kind == "product" for part in self.parts) or (
+                len(waiting) > 1 and any(_divided(kernel) for kernel, *_ in waiting)
+            )
             for kernel, window, offsets, expressions in waiting:
                 if quotients:
                     self._push_reduced(kernel, 1, window, offsets, expressions)
@@ -176,6 +178,14 @@ class Product:
                 whole = part.payload.numerator // part.payload.denominator
                 self.coefficient *= Fraction(int(part.kernel.name)) ** whole
                 part.payload -= whole
+            elif (
+                part.kernel.kind == "iota"
+                and not part.expressions
+                and part.payload > 0
+                and part.payload.denominator == 1
+            ):
+                self.coefficient *= part.offsets[0] ** int(part.payload)  # an index at one place is a number
+                continue
             if part.payload != 0:
                 self.parts.append(part)
 
@@ -211,6 +221,11 @@ class Product:
             joined([(*where.get(digit, (-1, 0)), self.sizes[digit]) for digit in digits]) for digits in self.dims
         )
         return (part.kernel, tuple(part.offsets), dims, part.window)
+
+
+def _divided(kernel: Kernel) -> bool:
+    """Whether a product has a quotient by a sum."""
+    return any(factor[1] < 0 and factor[0].kind == "product" for factor in kernel.factors)
 
 
 def compose(

@@ -7,7 +7,7 @@ solved for it, exactly, whatever the windows are; where it is not, the factors s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from graphguard.relations.kernels import UNBOUNDED, Expression
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graphguard.relations.building import Part
     from graphguard.relations.products import Product
 
+_BLOCKS: Final = 64  # blocks that are looked at one by one
 Outcome = Literal["zero", "changed", "same"]
 _Affine = tuple[int, tuple[tuple[int, int], ...]]  # constant, (digit, coefficient)
 
@@ -70,10 +71,6 @@ def _equate(product: Product, first: Part, second: Part) -> Outcome:
             return "zero"
         product.parts.remove(second)
         return "changed"
-    low = a - b + sum(min(0, s * (product.sizes[d] - 1)) for d, s in difference)
-    high = a - b + sum(max(0, s * (product.sizes[d] - 1)) for d, s in difference)
-    if low > 0 or high < 0:
-        return "zero"
     outcome = _solve(product, second, (a - b, difference))
     if outcome == "same":
         outcome = _solve(product, first, (a - b, difference))
@@ -88,6 +85,8 @@ def _solve(product: Product, redundant: Part, equation: tuple[int, list[tuple[in
             return "zero"
         product.parts.remove(redundant)
         return "changed"
+    if not _may_vanish(product, constant, terms):
+        return "zero"
     later: tuple[int, _Affine] | None = None
     for digit, stride in terms:
         if digit not in product.reduced or abs(stride) != 1:
@@ -103,6 +102,10 @@ def _solve(product: Product, redundant: Part, equation: tuple[int, list[tuple[in
             return "changed"
         if len(rest) == 1 and abs(rest[0][1]) == 1 and rest[0][0] in product.reduced:
             later = (digit, solution)
+        elif len(rest) > 1:
+            outcome = _solve_blocks(product, redundant, digit, solution)
+            if outcome != "same":
+                return outcome
     if later is None:
         return "same"
     digit, (base, ((other, sign),)) = later
@@ -114,6 +117,37 @@ def _solve(product: Product, redundant: Part, equation: tuple[int, list[tuple[in
     _narrow(product, other, low, high)
     _substitute(product, redundant, digit, (base + sign * low, ((other, sign),)))
     return "changed"
+
+
+def _solve_blocks(product: Product, redundant: Part, digit: int, solution: _Affine) -> Outcome:
+    """Solve where the window of a digit is made of whole blocks of what it must equal: an outer digit is narrowed to those blocks."""
+    base, rest = solution
+    size = product.sizes[digit]
+    for outer, step in rest:
+        count = product.sizes[outer]
+        others = [(d, c) for d, c in rest if d != outer]
+        low = base + sum(min(0, c * (product.sizes[d] - 1)) for d, c in others)
+        high = base + sum(max(0, c * (product.sizes[d] - 1)) for d, c in others)
+        if outer not in product.reduced or count > _BLOCKS or high - low >= abs(step):
+            continue
+        inside = [k for k in range(count) if low + step * k >= 0 and high + step * k < size]
+        touching = [k for k in range(count) if high + step * k >= 0 and low + step * k < size]
+        if inside != touching:
+            continue
+        if not inside:
+            return "zero"
+        first = inside[0]
+        _narrow(product, outer, first, inside[-1] + 1)
+        _substitute(product, redundant, digit, (base + step * first, rest))
+        return "changed"
+    return "same"
+
+
+def _may_vanish(product: Product, constant: int, terms: list[tuple[int, int]]) -> bool:
+    """Whether ``constant + sum of stride * digit`` may be 0."""
+    low = constant + sum(min(0, stride * (product.sizes[digit] - 1)) for digit, stride in terms)
+    high = constant + sum(max(0, stride * (product.sizes[digit] - 1)) for digit, stride in terms)
+    return low <= 0 <= high
 
 
 def _narrow(product: Product, digit: int, low: int, high: int) -> None:

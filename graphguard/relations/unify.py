@@ -8,9 +8,12 @@ embedding of the shard's digits into the labels is solved for, factor by factor.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from graphguard.relations.kernels import UNBOUNDED, Digits, Kernel, Ref, Universe
+from graphguard.relations.orientation import is_delta
 from graphguard.relations.windows import joined
 
 if TYPE_CHECKING:
@@ -37,7 +40,81 @@ def matched(
         solution = search.run()
         if solution is None:
             continue
-        found = _reference(kernel, solution, sizes, dims, reduced, core)
+        found = _reference(kernel, _with_new_dims(kernel, solution, sizes, core), sizes, dims, reduced, core)
+        if found is not None:
+            return found
+    return None
+
+
+def _with_new_dims(kernel: Kernel, labels: _Solution, sizes: list[int], core: dict[int, Hashable]) -> _Solution:
+    """The dims that a closed function makes by itself: no factor moves along them, only their names say which is which."""
+    new = {label: name for label, name in kernel.core.items() if label not in labels}
+    if not new:
+        return labels
+    digits = {name: digit for digit, name in core.items()}
+    found = dict(labels)
+    for label, name in new.items():
+        digit = digits.get(name)
+        if digit is not None:
+            found[label] = (0, ((digit, 1),) if sizes[digit] > 1 else ())
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """An axis where labels overlap: labels times strides from one offset must be digits times strides from another; ``even``: or minus that."""
+
+    wanted: list[tuple[int, int]]
+    given: list[tuple[int, int]]
+    start: int
+    offset: int
+    even: bool
+
+    def turned(self) -> _Row:
+        """The same axis read backwards."""
+        return _Row(self.wanted, [(-step, digit) for step, digit in self.given], self.start, -self.offset, False)
+
+    def unknown(self, labels: _Solution) -> list[tuple[int, int]]:
+        """The labels that are not solved for yet."""
+        return [(stride, label) for stride, label in self.wanted if label not in labels]
+
+    def rest(self, labels: _Solution) -> tuple[int, dict[int, int]]:
+        """What the labels that are not solved for must add up to: a constant, and coefficients of digits."""
+        distance = self.offset - self.start
+        total: dict[int, int] = {}
+        for step, digit in self.given:
+            total[digit] = total.get(digit, 0) + step
+        for stride, label in self.wanted:
+            if label in labels:
+                constant, share = labels[label]
+                distance -= stride * constant
+                for digit, coefficient in share:
+                    total[digit] = total.get(digit, 0) - stride * coefficient
+        return distance, {digit: step for digit, step in total.items() if step}
+
+
+def _completed(labels: _Solution, pending: list[_Row]) -> _Solution | None:
+    """The labels with those that only occur along axes where several overlap, if every such axis agrees."""
+    if not pending:
+        return labels
+    row = min(pending, key=lambda row: len(row.unknown(labels)))
+    unknown = row.unknown(labels)
+    others = [other for other in pending if other is not row]
+    for reading in (row, row.turned()) if row.even else (row,):
+        distance, total = reading.rest(labels)
+        more = labels
+        if len(unknown) > 1:
+            return None
+        if unknown:
+            stride, label = unknown[0]
+            taken = {digit for _, share in labels.values() for digit, _ in share}
+            if distance % stride or any(step % stride or digit in taken for digit, step in total.items()):
+                continue
+            share = tuple(sorted((digit, step // stride) for digit, step in total.items()))
+            more = {**labels, label: (distance // stride, share)}
+        elif distance or total:
+            continue
+        found = _completed(more, others)
         if found is not None:
             return found
     return None
@@ -62,14 +139,14 @@ class _Search:
                 if sizes[digit] > 1:
                     axes[axis].append((stride, digit))
             self.given.append(axes)
-        self.pending: list[tuple[list[tuple[int, int]], list[tuple[int, int]], int]] = []
+        self.pending: list[_Row] = []
 
     def run(self) -> _Solution | None:
         return self._assign(0, {})
 
     def _assign(self, index: int, labels: _Solution) -> _Solution | None:
         if index == len(self.kernel.factors):
-            return labels if all(self._agrees(row, labels) for row in self.pending) else None
+            return _completed(labels, self.pending)
         factor = self.kernel.factors[index]
         for number, part in enumerate(self.parts):
             if (
@@ -99,29 +176,13 @@ class _Search:
         """Solve, axis by axis, for the labels at which the factor is the part."""
         factor, part = self.kernel.factors[index], self.parts[number]
         for axis, wanted in enumerate(self.wanted[index]):
-            distance = part.offsets[axis] - factor[3][axis]
             given = self.given[number][axis]
-            if len(wanted) > 1 and factor[0].shape[axis] == UNBOUNDED:
-                self.pending.append((wanted, given, distance))
-            elif not self._solve(wanted, given, distance, labels):
+            even = is_delta(factor[0])
+            if even or (len(wanted) > 1 and (factor[0].shape[axis] == UNBOUNDED or _overlap(wanted, self.extents))):
+                self.pending.append(_Row(wanted, given, factor[3][axis], part.offsets[axis], even))
+            elif not self._solve(wanted, given, part.offsets[axis] - factor[3][axis], labels):
                 return False
         return True
-
-    @staticmethod
-    def _agrees(row: tuple[list[tuple[int, int]], list[tuple[int, int]], int], labels: _Solution) -> bool:
-        """Whether several labels along one unbounded axis, solved for elsewhere, add up to what the part has there."""
-        wanted, given, distance = row
-        total: dict[int, int] = {}
-        for stride, label in wanted:
-            if label not in labels:
-                return False
-            constant, share = labels[label]
-            distance -= stride * constant
-            for digit, coefficient in share:
-                total[digit] = total.get(digit, 0) + stride * coefficient
-        for step, digit in given:
-            total[digit] = total.get(digit, 0) - step
-        return distance == 0 and not any(total.values())
 
     def _solve(
         self, wanted: list[tuple[int, int]], given: list[tuple[int, int]], distance: int, labels: _Solution
@@ -172,6 +233,12 @@ class _Search:
         return True
 
 
+def _overlap(wanted: list[tuple[int, int]], extents: tuple[int, ...]) -> bool:
+    """Whether several labels along one axis are no digits of it, as the place of a window and the place in a window are not."""
+    steps = sorted(wanted)
+    return any(stride * extents[label] > above for (stride, label), (above, _) in pairwise(steps))
+
+
 def _wanted(kernel: Kernel) -> list[list[list[tuple[int, int]]]]:
     """For every factor and axis, the labels that move along it with their strides."""
     known = kernel.axes
@@ -216,7 +283,7 @@ def _reference(
     if any(sizes[digit] > 1 and digit not in where for digit in reduced):
         return None
     window = _window(kernel, labels, sizes)
-    if window is None or not _core_fits(kernel, labels, sizes, window, core):
+    if window is None or not _core_fits(kernel, labels, sizes, core):
         return None
     out: list[Digits] = []
     for digits in dims:
@@ -231,15 +298,16 @@ def _window(kernel: Kernel, labels: _Solution, sizes: list[int]) -> tuple[tuple[
     for label in range(len(kernel.shape), len(kernel.shape) + len(kernel.reduced)):
         constant, share = labels[label]
         size = 1
-        for digit, coefficient in sorted(share, key=lambda pair: pair[1]):
-            if coefficient != size:
+        for digit, coefficient in sorted(share, key=lambda pair: abs(pair[1])):
+            if abs(coefficient) != size:
                 return None
+            constant += min(0, coefficient * (sizes[digit] - 1))
             size *= sizes[digit]
         out.append((constant, constant + size))
     return tuple(out)
 
 
-def _core_fits(kernel: Kernel, labels: _Solution, sizes: list[int], window: Any, core: dict[int, Hashable]) -> bool:
+def _core_fits(kernel: Kernel, labels: _Solution, sizes: list[int], core: dict[int, Hashable]) -> bool:
     """A digit that a closed function sees whole must be the whole of the label of the same name."""
     if len(kernel.core) != len(core):
         return False
@@ -249,9 +317,6 @@ def _core_fits(kernel: Kernel, labels: _Solution, sizes: list[int], window: Any,
         digit = by_name.get(name)
         if digit is None or sizes[digit] != extents[label]:
             return False
-        if label >= len(kernel.shape):
-            if window[label - len(kernel.shape)] != (0, extents[label]):
-                return False
-        elif labels[label] != (0, ((digit, 1),)) and extents[label] != 1:
+        if extents[label] != 1 and labels[label] != (0, ((digit, 1),)):
             return False
     return True

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.kernels import Budget, Number, Ref, Term, Terms, Universe
-from graphguard.relations.linear import normalise, scaled
+from graphguard.relations.linear import normalise, scaled, settled
 from graphguard.relations.windows import Misaligned, appended, extent, joined, repeat, sliced, split
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
@@ -475,13 +475,23 @@ def scaled_value(universe: Universe, value: NormalValue, factor: Number, kind: K
     return NormalValue(value.shape, kind, merged(pieces) if factor == 0 else pieces, value.grid)
 
 
+def settled_value(universe: Universe, value: NormalValue) -> NormalValue:
+    """The value of a part of a tensor in the form it would have had by itself."""
+    if not any(ref[0].placed for _, terms in value.pieces for _, ref in terms):
+        return value
+    pieces = [(box, settled(universe, terms, extents_of(box))) for box, terms in value.pieces]
+    return NormalValue(value.shape, value.kind, merged(pieces), value.grid)
+
+
 def difference(universe: Universe, a: NormalValue, b: NormalValue) -> NormalValue:
     """a - b; no terms anywhere exactly when the two are equal in normal form."""
+    from graphguard.relations.lifting import cancelled
 
     def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
         if rows[0] == rows[1]:
             return ()
-        return normalise(universe, [*rows[0], *((-c, ref) for c, ref in rows[1])], sizes)
+        terms = settled(universe, normalise(universe, [*rows[0], *((-c, ref) for c, ref in rows[1])], sizes), sizes)
+        return cancelled(universe, terms, sizes) if universe.expand > 1 else terms
 
     return pointwise([a, b], a.kind, act)
 

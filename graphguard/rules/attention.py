@@ -10,6 +10,7 @@ from typing import Generic
 
 from graphguard.relations.algebra import Algebra, Scalar, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, Number, broadcast_shape, chosen, expanded, minus, plus, scaled, times
+from graphguard.rules.casting import ABSENT
 from graphguard.rules.contraction import contracted
 from graphguard.rules.layout import repeat_interleave
 from graphguard.rules.patterns import triangle
@@ -153,7 +154,7 @@ def _with_logsumexp(
     is_causal: bool,
     scale: Number | None,
     call: Call,
-) -> list[V]:
+) -> list[V | None]:
     """Result and logsumexp; whatever else the kernel returns (random states, sequence offsets) is not a number of the model: zeros."""
     if dropout_p:
         raise Unsupported("an attention kernel with dropout")
@@ -162,7 +163,10 @@ def _with_logsumexp(
     total = a.sum(a.exp(scores.values), [len(query.shape) - 1])
     out = contracted(a, f"{scores.lead}xy,{scores.lead}yz->{scores.lead}xz", softmax_over(a, scores.values, -1), value)
     count = len(call.node.outs)
-    rest = [a.full(call.shape(index), Fraction(0), call.kind(index)) for index in range(2, count)]
+    rest = [
+        None if call.type(index).dtype == ABSENT else a.full(call.shape(index), Fraction(0), call.kind(index))
+        for index in range(2, count)
+    ]
     return [out, a.log(total), *rest][:count]
 
 
@@ -208,7 +212,7 @@ def flash_for_cpu(
     attn_mask: V | None = None,
     scale: Number | None = None,
     call: Call,
-) -> list[V]:
+) -> list[V | None]:
     """(softmax(s) value, log sum exp(s)), s = scale query key^T + mask"""
     return _with_logsumexp(a, query, key, value, attn_mask, dropout_p, is_causal, scale, call)
 
@@ -225,7 +229,7 @@ def flash(
     *,
     scale: Number | None = None,
     call: Call,
-) -> list[V]:
+) -> list[V | None]:
     """(softmax(s) value, log sum exp(s), ...), s = scale query key^T"""
     return _with_logsumexp(a, query, key, value, None, dropout_p, is_causal, scale, call)
 
@@ -247,7 +251,7 @@ def efficient(
     *,
     scale: Number | None = None,
     call: Call,
-) -> list[V]:
+) -> list[V | None]:
     """(softmax(s) value, log sum exp(s), ...), s = scale query key^T + attn_bias"""
     return _with_logsumexp(a, query, key, value, attn_bias, dropout_p, is_causal, scale, call)
 

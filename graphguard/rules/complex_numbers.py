@@ -45,7 +45,11 @@ Apply: TypeAlias = Callable[[Rule, Mapping[Var, V]], tuple[V, ...]]
 
 def has_complex(node: Node, graph: Graph) -> bool:
     """Whether the call reads or makes a complex tensor."""
-    return any(is_complex(graph.types[var].dtype) for var in (*node.operands(), *node.outs))
+    types = graph.types
+    for var in node.outs:
+        if is_complex(types[var].dtype):
+            return True
+    return any(is_complex(types[var].dtype) for var in node.operands())
 
 
 def parts(a: Algebra[V], v: V) -> tuple[V, V]:

@@ -22,7 +22,7 @@ numbers, and its value in the engine's normal form with those numbers (`tests/un
 - A rule that cannot follow a call (the side conditions stand in its code) leaves the call closed as a whole, and the report names the operator and the reason.
 - Float types are the reals: a wider type holds the same number; a narrower one is `cast(x)`, an unknown function of the number and of the type. Integers do not
   overflow. Number literals are read as the number they are the rounding of (`graphguard/rules/scalars.py`).
-- An operator without a rule stays closed as a whole. Operators of your own can be declared elementwise, batched or linear (`graphguard/rules/traits.py`).
+- An operator without a rule stays closed as a whole. Operators of your own can be assumed to be elementwise, batched or linear: `# graphguard: assume elementwise` on a statement that calls one.
 - Collectives: `gg.*` in [`graphguard/ir/graph.py`](../graphguard/ir/graph.py).
 """
 

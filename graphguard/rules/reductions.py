@@ -387,8 +387,15 @@ def cumsum(a: Algebra[V], self: V, dim: int, *, dtype: DType | None = None, call
 
 @rule("aten.cumprod.default")
 def cumprod(a: Algebra[V], self: V, dim: int, *, dtype: DType | None = None, call: Call) -> V:
-    """The running product along dim: closed, batched over the other dims"""
-    return scan(a, "cumprod", _in(a, self, dtype, call), dim, self.kind)
+    """The running product along dim: multiplied out up to 16 factors, else closed, batched over the other dims"""
+    v = _in(a, self, dtype, call)
+    if not v.shape or v.kind == "bool" or not 0 < v.shape[dim_of(dim, len(v.shape))] <= 16:
+        return scan(a, "cumprod", v, dim, v.kind)
+    dim = dim_of(dim, len(v.shape))
+    running = [a.slice(v, dim, 0, 1)]
+    for index in range(1, v.shape[dim]):
+        running.append(times(a, running[-1], a.slice(v, dim, index, index + 1)))
+    return a.concat(running, dim)
 
 
 def scan(a: Algebra[V], name: str, v: V, dim: int, kind: Kind, attributes: tuple[object, ...] = ()) -> V:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from graphguard.relations.algebra import Algebra, Kind, V
 from graphguard.rules.arithmetic import LETTERS, dim_of
 from graphguard.rules.reductions import along, scan
@@ -27,28 +29,42 @@ def topk(a: Algebra[V], self: V, k: int, dim: int = -1, largest: bool = True, so
     return values, _selected(a, "topk.indices", self, dim, k, "int", attributes)
 
 
+def _order(a: Algebra[V], v: V, dim: int, descending: bool, stable: bool) -> np.ndarray | None:
+    """Where the elements of every sorted line stood, of known integers; None where that depends on how ties are broken."""
+    known = a.known(v) if v.kind == "int" and v.shape else None
+    if known is None or not known.size:
+        return None
+    keys = -known if descending else known
+    order = np.argsort(keys, axis=dim, kind="stable")
+    ties = (np.diff(np.take_along_axis(keys, order, axis=dim), axis=dim) == 0).any()
+    return None if ties and not stable else order
+
+
 @rule("aten.sort.default")
-def sort(a: Algebra[V], self: V, dim: int = -1, descending: bool = False) -> tuple[V, V]:
-    """Every line along dim in order, and where its elements stood: closed, batched over the other dims"""
+def sort(a: Algebra[V], self: V, dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[V, V]:
+    """Every line along dim in order, and where its elements stood: closed, batched over the other dims; known integers are sorted"""
+    order, known = _order(a, self, dim, descending, stable), a.known(self)
+    if order is not None and known is not None:
+        return a.literal(np.take_along_axis(known, order, axis=dim)), a.literal(order)
     return scan(a, "sort", self, dim, self.kind, (descending,)), scan(a, "argsort", self, dim, "int", (descending,))
 
 
 @rule("aten.sort.stable")
 def sort_stable(a: Algebra[V], self: V, *, stable: bool | None, dim: int = -1, descending: bool = False) -> tuple[V, V]:
-    """Every line along dim in order, and where its elements stood: closed, batched over the other dims"""
-    return sort(a, self, dim, descending)
+    """Every line along dim in order, and where its elements stood: closed, batched over the other dims; known integers are sorted"""
+    return sort(a, self, dim, descending, bool(stable))
 
 
 @rule("aten.argsort.default")
 def argsort(a: Algebra[V], self: V, dim: int = -1, descending: bool = False) -> V:
     """Where the elements of the sorted line stood: closed, batched over the other dims"""
-    return scan(a, "argsort", self, dim, "int", (descending,))
+    return sort(a, self, dim, descending)[1]
 
 
 @rule("aten.argsort.stable")
 def argsort_stable(a: Algebra[V], self: V, *, stable: bool, dim: int = -1, descending: bool = False) -> V:
     """Where the elements of the sorted line stood: closed, batched over the other dims"""
-    return argsort(a, self, dim, descending)
+    return sort(a, self, dim, descending, stable)[1]
 
 
 @rule("aten.kthvalue.default")

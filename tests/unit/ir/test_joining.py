@@ -135,6 +135,21 @@ def test_a_chain_of_held_back_work_is_released_in_order() -> None:
     assert not joined(a, b).mismatches
 
 
+def test_messages_do_not_overtake() -> None:
+    """Rank 0's first message waits for what it receives; its second does not, and comes second all the same."""
+    a, b = two()
+    received = a.receive(1)
+    a.send(received, 1)
+    a.send(LEAF, 1)
+    first, second = b.receive(0), b.receive(0)
+    b.send(LEAF, 0)
+    result = joined(a, b)
+    assert not result.mismatches
+    from_first = [call.nodes for call in result.collectives if call.group == (0, 1)]
+    assert from_first == [{0: 1, 1: 0}, {0: 2, 1: 1}]
+    assert first != second
+
+
 @pytest.mark.parametrize("first", ["send", "receive"])
 def test_both_ranks_wait_for_the_other(first: str) -> None:
     a, b = two()

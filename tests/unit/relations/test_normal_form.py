@@ -243,3 +243,68 @@ def test_what_comes_of_infinity_is_not_multiplied_away(a: NormalForm) -> None:
     unknown = a.opaque("sub", (), [(a.leaf("x", (3,), "float"), "A"), (infinity, "B")], "C", (3,), "float")
     with pytest.raises(Unsupported, match="infinity"):
         a.multiply(a.full((3,), Fraction(0), "float"), unknown)
+
+
+def test_quotients_that_only_meet_in_a_product_cancel(a: NormalForm) -> None:
+    """Attention over two halves of the keys, merged by the sums of their exponentials."""
+    scores, v = a.leaf("s", (3, 4), "float"), a.leaf("v", (4, 2), "float")
+    whole = a.contract([(softmax(a, scores), "ij"), (v, "jd")], "id")
+    a.universe.specifying = False
+    halves = [(a.slice(scores, 1, at, at + 2), a.slice(v, 0, at, at + 2)) for at in (0, 2)]
+    sums = [a.sum(a.exp(part), [1]) for part, _ in halves]
+    inverse = a.power(a.add(sums), Fraction(-1))
+    parts = [
+        a.contract([(a.contract([(softmax(a, part), "ij"), (rows, "jd")], "id"), "id"), (weight, "i")], "id")
+        for (part, rows), weight in zip(halves, [a.multiply(one, inverse) for one in sums], strict=True)
+    ]
+    assert same(a, whole, a.add(parts))
+    assert not same(a, whole, a.add([parts[0], parts[0]]))
+
+
+def test_the_logarithm_of_a_quotient(a: NormalForm) -> None:
+    x = a.leaf("x", (3, 4), "float")
+    line = a.sum(a.exp(x), [1])
+    assert same(a, a.log(a.power(line, Fraction(-1))), a.scale(a.log(line), Fraction(-1)))
+    assert same(a, a.log(a.power(line, Fraction(1, 2))), a.scale(a.log(line), Fraction(1, 2)))
+    square = a.power(a.leaf("y", (3,), "float"), Fraction(2))  # of a number that may be negative
+    assert not same(a, a.log(square), a.scale(a.log(a.leaf("y", (3,), "float")), Fraction(2)))
+
+
+@pytest.mark.parametrize("elements", [[3, 1], [0, 1], [1, 1]])
+def test_known_counts_have_one_form(a: NormalForm, elements: list[int]) -> None:
+    index = a.literal(np.repeat([0, 1], elements))
+    counted = a.written_down(a.sum(a.number(a.one_hot(index, 2), "float"), [0]))
+    assert same(a, counted, a.literal(np.array(elements, float)))
+    assert not same(a, counted, a.literal(np.array([*elements[:-1], 7], float)))
+
+
+def test_numbers_that_were_rounded_are_not_written_down(a: NormalForm) -> None:
+    third = a.full((2,), Fraction(1, 3), "float")
+    for value in (a.exp(third), a.log(third), a.apply("sin", (), [third], "float")):
+        assert a.written_down(value) is value
+
+
+def test_what_a_look_up_needs_at_one_place_is_not_stated_of_all(a: NormalForm) -> None:
+    """Features with tables of their own in one: only the last feature's rows are few."""
+    ids, table = a.leaf("ids", (3,), "int"), a.leaf("t", (9, 2), "float")
+    with pytest.raises(Unsupported):
+        a.lookup(table, a.add([ids, a.literal(np.array([0, 3, 6]))]))
+    assert not a.universe.facts
+
+
+def test_parts_of_an_index_have_their_own_tables(a: NormalForm) -> None:
+    ids = a.leaf("ids", (2, 3), "int")
+    small, large = a.leaf("s", (4, 2), "float"), a.leaf("l", (9, 2), "float")
+    a.lookup(small, a.slice(ids, 0, 0, 1))
+    a.lookup(small, a.slice(ids, 0, 1, 2))
+    with pytest.raises(Exhausted):
+        a.lookup(large, a.slice(ids, 0, 1, 2))
+
+
+def test_a_smaller_table_for_the_whole_index_narrows_its_range(a: NormalForm) -> None:
+    ids = a.leaf("ids", (3,), "int")
+    for rows in (9, 4, 9):
+        a.lookup(a.leaf(f"t{rows}", (rows, 2), "float"), ids)
+    assert a.universe.facts == {"ids": (0, 4)}
+    with pytest.raises(Exhausted):
+        a.lookup(a.leaf("t2", (2, 2), "float"), a.slice(ids, 0, 0, 1))

@@ -1,0 +1,371 @@
+"""Where a program can be cut: tensors through which everything later passes, in the specification and in every rank alike.
+
+A *cut* is one tensor of each graph.  Between two cuts lies a *stage* of the whole job; stages that share other tensors (a layer's forward and
+backward share its saved activations) are one *region*.  Cuts are found by liveness alone and say nothing about values: whether the ranks' tensors of a
+cut are windows of the specification's is proved when the stage before it is.
+
+Tensors that follow from literals, index inputs or parameters alone (masks, rotary tables, shards, transposes) are *static*: every region that reads one
+computes it for itself, so that they tie no regions together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from graphguard.ir import Capture, Graph, Leaf, Node, Promise, TensorType, Var
+from graphguard.ir.capture import Like
+from graphguard.ir.graph import COLLECTIVES, Arg
+from graphguard.ir.joining import Joined, JoinedCall
+
+_SMALL: Final = 16  # calls on float inputs, or on parameters, that are rather made again than cut off
+_LARGE: Final = 200  # the same for calls on indices and literals
+_USUAL: Final = 3  # cuts of one type that are the stream of a stack of layers
+_FLOATS: Final = frozenset(("float64", "float32", "bfloat16", "float16"))
+
+Place = tuple[int, int]  # a node, after which only the tensor of this number is still to be read
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One tensor a graph (the specification's first, then the ranks'), read after ``stage`` and made in it or before."""
+
+    stage: int
+    tensors: tuple[Var, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Calls between two cuts: a range of nodes for every graph, the specification's first; and the promises that are settled after it."""
+
+    region: int
+    nodes: tuple[range, ...]
+    promises: tuple[Promise, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A capture in stages, in an order in which it can run.
+
+    By graph (the specification first) and number of a tensor, ``home`` is the stage that makes it, where it is not static, and ``made`` the node.
+    ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number.
+    """
+
+    stages: tuple[Stage, ...]
+    cuts: tuple[Cut, ...]
+    graphs: tuple[Graph, ...]
+    home: tuple[dict[int, int], ...]
+    made: tuple[dict[int, int], ...]
+    labelled: tuple[dict[str, Var], ...]
+    kinds: tuple[dict[int, TensorType], ...]
+
+    def steps(self, joined: Joined) -> list[list[tuple[int, int] | JoinedCall]]:
+        """The ranks' calls in lockstep, by stage."""
+        bounds = [[stage.nodes[rank + 1].stop for stage in self.stages] for rank in range(len(self.graphs) - 1)]
+        at = [0] * len(bounds)
+        out: list[list[tuple[int, int] | JoinedCall]] = [[] for _ in self.stages]
+        for step in joined.order:
+            rank, index = next(iter(step.nodes.items())) if isinstance(step, JoinedCall) else step
+            stage = at[rank]
+            while index >= bounds[rank][stage]:
+                stage += 1
+            at[rank] = stage
+            out[stage].append(step)
+        return out
+
+
+def divided(capture: Capture, joined: Joined) -> Division | None:
+    """The division of a capture; None where there is nothing to cut."""
+    assert capture.spec is not None
+    graphs = (capture.spec, *capture.ranks)
+    if any(graph.symbols for graph in graphs):
+        return None
+    bits = {leaf.name: 1 << index for index, leaf in enumerate(capture.leaves)}
+    inputs = sum(bits[leaf.name] for leaf in capture.leaves if leaf.kind != "parameter")
+    floats = sum(bits[leaf.name] for leaf in capture.leaves if leaf.type.dtype in _FLOATS)
+    flows = [_Flow(graph, bits, inputs, floats) for graph in graphs]
+    if not all(flow.whole for flow in flows) or len({flow.phases for flow in flows}) != 1:
+        return None
+    chosen = _chosen(flows)
+    if not chosen:
+        return None
+    chosen = _stream(graphs[0], chosen)
+    return _division(capture, graphs, flows, chosen, joined)
+
+
+class _Flow:
+    """What depends on what in one graph.
+
+    ``static`` has the leaves behind every static tensor, as bits.  ``moving`` are the other calls: node, results, the tensors it reads that are not static, and the leaves
+    behind those that are; ``runs`` are the first nodes of runs of one phase.
+    """
+
+    __slots__ = ("graph", "labelled", "made", "moving", "phases", "runs", "static", "whole")
+
+    def __init__(self, graph: Graph, bits: Mapping[str, int], inputs: int, floats: int) -> None:
+        self.graph = graph
+        self.labelled = labelled(graph)
+        self.whole = True
+        self.static: dict[int, int] = {var.id: bits[name] for var, name in graph.inputs.items()}
+        self.static.update({var.id: 0 for var in graph.constants})
+        self.made: dict[int, int] = {}
+        self.moving: list[tuple[int, tuple[Var, ...], list[int], int]] = []
+        self.runs: list[int] = []
+        phases: list[str] = []
+        sizes: dict[int, int] = {}
+        static, made, phase = self.static, self.made, ""
+        for index, node in enumerate(graph.nodes):
+            reads, mask, size = [], 0, 1
+            for var in operands(node):
+                known = static.get(var)
+                if known is None:
+                    reads.append(var)
+                    self.whole = self.whole and var in made
+                else:
+                    mask |= known
+                    size += sizes.get(var, 0)
+            still = not reads and node.op not in COLLECTIVES and node.draw is None and "empty" not in node.op
+            if node.phase == "prelude":
+                self.whole = self.whole and still
+                size = 0
+            elif still and mask:
+                mixed = mask & inputs and mask & ~inputs
+                still = not mixed and size <= (_SMALL if mask & floats else _LARGE)
+            for out in node.outs:
+                made[out.id] = index
+            if still:
+                for out in node.outs:
+                    static[out.id] = mask
+                    sizes[out.id] = size
+                continue
+            self.moving.append((index, node.outs, reads, mask))
+            if node.phase != phase:
+                phase = node.phase
+                phases.append(phase)
+                self.runs.append(index)
+        self.phases = tuple(phases)
+
+    def op(self, var: int) -> str:
+        """The operator that makes a tensor."""
+        return self.graph.nodes[self.made[var]].op
+
+    def cuts(self) -> list[dict[int, list[Place]]]:
+        """For every run, where only one tensor of the run is still to be read: leaves used so far in the run -> such places, the last first."""
+        return [self._cuts(start, end) for start, end in pairwise([*self.runs, len(self.graph.nodes)])]
+
+    def _cuts(self, start: int, end: int) -> dict[int, list[Place]]:
+        moving = [row for row in self.moving if start <= row[0] < end]
+        used, mask = [], 0
+        for _, _, _, leaves in moving:
+            mask |= leaves
+            used.append(mask)
+        found: dict[int, list[Place]] = {}
+        live: set[int] = set()
+        made = self.made
+        for (index, outs, reads, _), leaves in zip(reversed(moving), reversed(used), strict=True):
+            if len(live) == 1:
+                places, (var,) = found.setdefault(leaves, []), live
+                if (
+                    places and places[-1][1] == var
+                ):  # what stands between, such as gradients of weights, is of the next stage
+                    places.pop()
+                places.append((index, var))
+            for out in outs:
+                live.discard(out.id)
+            for var in reads:
+                if made[var] >= start:
+                    live.add(var)
+        return found
+
+
+def operands(node: Node) -> list[int]:
+    """The numbers of the tensors that a call reads, repeats included."""
+    out: list[int] = []
+    for arg in node.args:
+        if type(arg) is Var:
+            out.append(arg.id)
+        elif type(arg) is tuple:
+            _inside(arg, out)
+    if node.kwargs:
+        for arg in node.kwargs.values():
+            _inside((arg,), out)
+    return out
+
+
+def _inside(args: tuple[Arg, ...], out: list[int]) -> None:
+    for arg in args:
+        if type(arg) is Var:
+            out.append(arg.id)
+        elif type(arg) is tuple:
+            _inside(arg, out)
+
+
+def _chosen(flows: list[_Flow]) -> list[tuple[Place, ...]]:
+    """Cuts that all graphs have, at the same leaves, in order: a place in every graph."""
+    spec, *ranks = [flow.cuts() for flow in flows]
+    out: list[tuple[Place, ...]] = []
+    for run, mine in enumerate(spec):
+        common = Counter(op for places in mine.values() for op in {flows[0].op(var) for _, var in places})
+        for mask, places in sorted(mine.items(), key=lambda item: item[1][0]):
+            others = [rows[run].get(mask, []) for rows in ranks]
+            found = _alike(flows, places, others, common) if all(others) else None
+            if found is None:
+                continue
+            rising = not out or all(a > b and v != w for (a, v), (b, w) in zip(found, out[-1], strict=True))
+            if rising and all(_is_float(flow, var) for flow, (_, var) in zip(flows, found, strict=True)):
+                out.append(found)
+    return out
+
+
+def _stream(spec: Graph, chosen: list[tuple[Place, ...]]) -> list[tuple[Place, ...]]:
+    """Without the cuts of odd types among those of the type that most have: so the first layer of a stack is cut as the others are."""
+    types = [(spec.types[Var(places[0][1])].shape, spec.types[Var(places[0][1])].dtype) for places in chosen]
+    usual = max(types, key=types.count)
+    if types.count(usual) < _USUAL:
+        return chosen
+    last = len(types) - 1 - types[::-1].index(usual)
+    return [
+        places for index, (places, kind) in enumerate(zip(chosen, types, strict=True)) if kind == usual or index > last
+    ]
+
+
+def _is_float(flow: _Flow, var: int) -> bool:
+    return flow.graph.types[Var(var)].dtype in _FLOATS
+
+
+def _alike(
+    flows: list[_Flow], places: list[Place], others: list[list[Place]], common: Counter[str]
+) -> tuple[Place, ...] | None:
+    """The last places of the specification and the ranks where one operator made the tensor, the most common one at cuts.
+
+    Where collectives made the last of all ranks these are the places: what they gather is seldom related before.
+    """
+    ops = [[flow.op(var) for _, var in rows] for flow, rows in zip(flows[1:], others, strict=True)]
+    if all(row[0] in COLLECTIVES for row in ops):
+        return (places[0], *(rows[0] for rows in others))
+    for node, var in sorted(places, key=lambda place: -common[flows[0].op(place[1])]):
+        op = flows[0].op(var)
+        if all(op in row for row in ops):
+            return ((node, var), *(rows[row.index(op)] for rows, row in zip(others, ops, strict=True)))
+    return None
+
+
+def _division(
+    capture: Capture,
+    graphs: tuple[Graph, ...],
+    flows: list[_Flow],
+    chosen: list[tuple[Place, ...]],
+    joined: Joined,
+) -> Division | None:
+    cuts = tuple(Cut(stage, tuple(Var(tensor) for _, tensor in places)) for stage, places in enumerate(chosen))
+    regions = Regions(len(cuts) + 1)
+    ranges, home = [], []
+    for number, flow in enumerate(flows):
+        ends = [places[number][0] + 1 for places in chosen] + [len(flow.graph.nodes)]
+        mine = [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        ranges.append(mine)
+        home.append(_homes(flow, mine, {places[number][1] for places in chosen}, regions))
+    for call in joined.collectives:
+        stages = {_stage_of(ranges[rank + 1], index) for rank, index in call.nodes.items()}
+        if len(stages) != 1:
+            return None
+    promises = _settled(capture, flows, home, regions)
+    stages_ = tuple(
+        Stage(regions.root(index), tuple(mine[index] for mine in ranges), tuple(promises.get(index, ())))
+        for index in range(len(cuts) + 1)
+    )
+    made = tuple(flow.made for flow in flows)
+    kinds = tuple({var.id: kind for var, kind in graph.types.items()} for graph in graphs)
+    return Division(stages_, cuts, graphs, tuple(home), made, tuple(flow.labelled for flow in flows[1:]), kinds)
+
+
+def _stage_of(ranges: list[range], index: int) -> int:
+    low, high = 0, len(ranges) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if index < ranges[middle].stop:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+class Regions:
+    """Stages joined by what they share."""
+
+    def __init__(self, count: int) -> None:
+        self.parents = list(range(count))
+
+    def root(self, stage: int) -> int:
+        """The stage that a region goes by."""
+        while self.parents[stage] != stage:
+            stage = self.parents[stage]
+        return stage
+
+    def join(self, a: int, b: int) -> None:
+        """Make one region of two."""
+        a, b = sorted((self.root(a), self.root(b)))
+        self.parents[b] = a
+
+
+def _homes(flow: _Flow, ranges: list[range], cut: set[int], regions: Regions) -> dict[int, int]:
+    """The stage of every tensor that is not static; stages that read such a tensor, other than a cut, are one region with it."""
+    home: dict[int, int] = {}
+    stage, stop = 0, ranges[0].stop
+    for index, outs, reads, _ in flow.moving:
+        while index >= stop:
+            stage += 1
+            stop = ranges[stage].stop
+        for var in reads:
+            if home[var] != stage and var not in cut:
+                regions.join(home[var], stage)
+        for out in outs:
+            home[out.id] = stage
+    return home
+
+
+def _settled(
+    capture: Capture, flows: list[_Flow], home: list[dict[int, int]], regions: Regions
+) -> dict[int, list[Promise]]:
+    """The promises by the stage after which all that they speak of is there, which is all in one region."""
+    names = capture.leaves
+    out: dict[int, list[Promise]] = {}
+    for promise in capture.promises:
+        stages = {home[number][var] for number, var in _concerned(promise, flows, names) if var in home[number]}
+        last = max(stages, default=0)
+        for stage in stages:
+            regions.join(stage, last)
+        out.setdefault(last, []).append(promise)
+    return out
+
+
+def _concerned(promise: Promise, flows: list[_Flow], leaves: tuple[Leaf, ...]) -> Iterator[tuple[int, int]]:
+    """The tensors that a promise speaks of, by graph and number."""
+    for number, flow in enumerate(flows):
+        var = flow.graph.outputs.get(promise.name)
+        if var is not None:
+            yield number, var.id
+    if isinstance(promise.wanted, Like):
+        before, _, after = promise.name.rpartition(promise.wanted.leaf)
+        mask = 0
+        for flow in flows[1:]:
+            own = flow.labelled.get(promise.wanted.leaf)
+            mask |= flow.static.get(own.id, 0) if own is not None else 0
+        outputs = flows[0].graph.outputs
+        while mask:
+            lowest = mask & -mask
+            mask -= lowest
+            var = outputs.get(before + leaves[lowest.bit_length() - 1].name + after)
+            if var is not None:
+                yield 0, var.id
+
+
+def labelled(graph: Graph) -> dict[str, Var]:
+    """A rank's own parameters and buffers by name; its inputs where it has no such name."""
+    out: dict[str, Var] = {}
+    for var, name in (*graph.labels.items(), *graph.inputs.items()):
+        out.setdefault(name, var)
+    return out

@@ -1,0 +1,112 @@
+"""Which way digits run: signs and origins that do not depend on how an expression was written.
+
+A digit that moves along an axis of finite extent runs with it.  One that only moves along axes over all integers (positions under a mask, the places that a
+convolution meets) could run either way from any origin, and ``[e == 0]`` is ``[-e == 0]``: here both are chosen by what the digit and its
+neighbours touch, which is the same for every spelling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphguard.relations.kernels import UNBOUNDED, Kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from graphguard.relations.building import Part
+
+_Colour = tuple[tuple[int, Any, int, int], ...]
+
+
+def is_delta(kernel: Kernel) -> bool:
+    """Whether a kernel says that an affine index is 0."""
+    return kernel.kind == "function" and kernel.name == "eq0" and kernel.factors[0][0].kind == "iota"
+
+
+def orient(parts: list[Part], sizes: list[int], core: Set[int]) -> set[int]:
+    """Turn digits and equations in place; the digits that were turned.  ``core`` digits stay: a closed function sees their order."""
+    if not any(step[2] < 0 for part in parts for step in part.expressions):
+        return set()
+    deltas = [part for part in parts if is_delta(part.kernel)]
+    limited = {digit for part in parts for axis, digit, _ in part.expressions if part.kernel.shape[axis] != UNBOUNDED}
+    turned = _turn(parts, sizes, limited - core, limited)
+    colours = _colours(parts, limited) if deltas else {}
+    for part in deltas:
+        _turn_equation(part, colours)
+    free = {digit for part in parts for _, digit, _ in part.expressions} - limited - core
+    if free:
+        turned |= _turn(parts, sizes, free, limited)
+    return turned
+
+
+def _turn(parts: list[Part], sizes: list[int], wanted: set[int], limited: set[int]) -> set[int]:
+    """Reverse the digits, of those wanted, that run backwards where their direction is read."""
+    colours = _colours(parts, limited)
+    read: dict[int, tuple[Any, bool]] = {}
+    for part in parts:
+        for axis, digit, stride in part.expressions:
+            if digit not in wanted:
+                continue
+            if digit in limited:
+                if part.kernel.shape[axis] == UNBOUNDED:
+                    continue
+                key: tuple[Any, ...] = (part.kernel.id, axis, abs(stride))
+            else:
+                key = (is_delta(part.kernel), signature(part, colours), axis, abs(stride))
+            old = read.get(digit)
+            if old is None or key < old[0]:
+                read[digit] = (key, stride < 0)
+    turned = {digit for digit, (_, negative) in read.items() if negative and sizes[digit] < UNBOUNDED // 2}
+    if turned:
+        for part in parts:
+            fresh = []
+            for axis, digit, stride in part.expressions:
+                if digit in turned:
+                    part.offsets[axis] += stride * (sizes[digit] - 1)
+                    stride = -stride
+                fresh.append((axis, digit, stride))
+            part.expressions = fresh
+    return turned
+
+
+def _turn_equation(part: Part, colours: dict[int, _Colour]) -> None:
+    """Write ``e == 0`` so that the digit of the smallest colour counts upwards."""
+    held = [(colours[digit], abs(stride), stride) for _, digit, stride in part.expressions if digit in colours]
+    steps = held or [((), abs(stride), stride) for _, _, stride in part.expressions]
+    if steps and min(steps, key=lambda step: step[:2])[2] < 0:
+        part.offsets[0] = -part.offsets[0]
+        part.expressions = [(axis, digit, -stride) for axis, digit, stride in part.expressions]
+
+
+def _colours(parts: list[Part], limited: set[int]) -> dict[int, _Colour]:
+    """What each digit with a finite axis touches, apart from equations."""
+    seen: dict[int, list[tuple[int, Any, int, int]]] = {}
+    for part in parts:
+        for axis, digit, stride in part.expressions:
+            if digit in limited and part.kernel.shape[axis] != UNBOUNDED:
+                seen.setdefault(digit, []).append((part.kernel.id, part.payload, axis, abs(stride)))
+    return {digit: tuple(sorted(places)) for digit, places in seen.items()}
+
+
+def signature(part: Part, colours: dict[int, _Colour]) -> tuple[Any, ...]:
+    """A name of a factor for comparisons: its kernel, and what the digits that move it touch."""
+    return (part.kernel.id, tuple(sorted(colours.get(digit, ()) for _, digit, _ in part.expressions)))
+
+
+def origin(parts: list[Part], digit: int) -> int:
+    """Where to put the origin of a digit that only axes over all integers carry: at offset 0 of the first of them, equations last."""
+    limited = {d for part in parts for axis, d, _ in part.expressions if part.kernel.shape[axis] != UNBOUNDED}
+    colours: dict[int, _Colour] | None = None
+    best: tuple[Any, int] | None = None
+    for part in parts:
+        for axis, other, stride in part.expressions:
+            if other != digit:
+                continue
+            if colours is None:
+                colours = _colours(parts, limited)
+            key = (is_delta(part.kernel), abs(stride) != 1, signature(part, colours), len(part.expressions), axis)
+            if best is None or key < best[0]:
+                best = (key, part.offsets[axis] // stride)
+    assert best is not None
+    return best[1]

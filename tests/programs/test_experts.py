@@ -1,0 +1,131 @@
+"""Mixtures of experts with experts on several ranks, one on each at the most: routing, capacity, expert choice; with gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor import Replicate, Shard
+
+import graphguard as gg
+
+from .collectives import Copy, Reduce
+
+TOKENS, WIDTH, HIDDEN, EXPERTS, CHOSEN, CAPACITY = 6, 4, 8, 4, 2, 3
+Layer = Callable[["Experts", torch.Tensor], torch.Tensor]
+
+
+class Experts(nn.Module):
+    """Some of the experts and the whole router; without a group, all of them."""
+
+    def __init__(self, layer: Layer, mesh: Any = None) -> None:
+        super().__init__()
+        self.layer = layer
+        self.group = None if mesh is None else mesh.get_group("ep")
+        count = EXPERTS if mesh is None else EXPERTS // mesh.size()
+        first = 0 if mesh is None else mesh.get_local_rank("ep") * count
+        self.mine = slice(first, first + count)
+        self.router = nn.Parameter(torch.empty(EXPERTS, WIDTH))
+        self.up = nn.Parameter(torch.empty(count, WIDTH, HIDDEN))
+        self.down = nn.Parameter(torch.empty(count, HIDDEN, WIDTH))
+
+    def scores(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.router if self.group is None else Copy.apply(self.router, self.group))
+
+    def each(self, x: torch.Tensor) -> torch.Tensor:
+        """Every expert on its own rows: (experts, rows, width)."""
+        return torch.bmm(F.silu(torch.bmm(x, self.up)), self.down)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.group is None:
+            return self.layer(self, x)
+        return Reduce.apply(self.layer(self, Copy.apply(x, self.group)), self.group)
+
+
+def every_token(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    weights, chosen = torch.topk(F.softmax(m.scores(x), -1), CHOSEN, -1)
+    gates = torch.zeros(TOKENS, EXPERTS).scatter(1, chosen, weights / weights.sum(-1, keepdim=True))
+    rows = m.each(x.expand(m.up.shape[0], TOKENS, WIDTH))
+    return torch.einsum("te,etd->td", gates[:, m.mine], rows)
+
+
+def sigmoid_gates(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    scores = torch.sigmoid(m.scores(x))
+    chosen = torch.topk(scores, CHOSEN, -1).indices
+    weights = scores.gather(1, chosen)
+    weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * 2.5
+    gates = torch.zeros_like(scores).scatter(1, chosen, weights)
+    rows = m.each(x.expand(m.up.shape[0], TOKENS, WIDTH))
+    return torch.einsum("te,etd->td", gates[:, m.mine], rows)
+
+
+def with_capacity(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    weights, chosen = torch.topk(F.softmax(m.scores(x), -1), CHOSEN, -1)
+    hot = F.one_hot(chosen, EXPERTS)
+    flat = hot.transpose(0, 1).reshape(CHOSEN * TOKENS, EXPERTS)
+    place = (flat.cumsum(0) - 1) * flat
+    kept = ((place < CAPACITY) & (flat > 0)).reshape(CHOSEN, TOKENS, EXPERTS).transpose(0, 1)
+    place = place.reshape(CHOSEN, TOKENS, EXPERTS).transpose(0, 1)
+    slots = (F.one_hot(place, CHOSEN * TOKENS)[..., :CAPACITY] * kept[..., None]).to(x.dtype)
+    rows = m.each(torch.einsum("tec,td->ecd", slots.sum(1)[:, m.mine], x))
+    return torch.einsum("tec,ecd->td", (slots * weights[..., None, None]).sum(1)[:, m.mine], rows)
+
+
+def chosen_by_experts(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    weights, tokens = torch.topk(F.softmax(m.scores(x), -1)[:, m.mine].t(), CAPACITY, -1)
+    rows = m.each(x[tokens]) * weights[..., None]
+    return torch.zeros_like(x).index_add(0, tokens.reshape(-1), rows.reshape(-1, WIDTH))
+
+
+def softmax_over_own_experts(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    weights, tokens = torch.topk(F.softmax(m.scores(x)[:, m.mine], -1).t(), CAPACITY, -1)
+    rows = m.each(x[tokens]) * weights[..., None]
+    return torch.zeros_like(x).index_add(0, tokens.reshape(-1), rows.reshape(-1, WIDTH))
+
+
+def verdict(spec: Layer, layer: Layer, ranks: int) -> gg.Verdict | None:
+    return gg.verify(
+        Experts(spec),
+        lambda mesh: Experts(layer, mesh),
+        (gg.tensor(TOKENS, WIDTH),),
+        mesh={"ep": ranks},
+        out_relations="replicate",
+    ).verdict
+
+
+@pytest.mark.parametrize("layer", [every_token, sigmoid_gates, with_capacity, chosen_by_experts])
+@pytest.mark.parametrize("ranks", [2, EXPERTS])
+def test_layers(layer: Layer, ranks: int) -> None:
+    assert verdict(layer, layer, ranks) is gg.Verdict.REFINES
+
+
+def test_softmax_over_part_of_the_experts() -> None:
+    assert verdict(chosen_by_experts, softmax_over_own_experts, 2) is gg.Verdict.BROKEN
+
+
+def balance(x: torch.Tensor, router: torch.Tensor, mesh: Any, early: bool) -> torch.Tensor:
+    """The load-balancing loss: the share of tokens of an expert times its mean probability, over all tokens."""
+    probabilities = F.softmax(x @ router, -1)
+    chosen = torch.topk(probabilities, CHOSEN, -1).indices
+    share = F.one_hot(chosen, EXPERTS).to(x.dtype).sum(1).mean(0)
+    mean = probabilities.mean(0)
+    if mesh is None:
+        return EXPERTS * (share * mean).sum() / CHOSEN
+    group, ranks = mesh.get_group("dp"), mesh.size()
+    if early:
+        return Reduce.apply(EXPERTS * (share * mean).sum() / CHOSEN, group) / ranks
+    return EXPERTS * (Reduce.apply(share, group) / ranks * (Reduce.apply(mean, group) / ranks)).sum() / CHOSEN
+
+
+@pytest.mark.parametrize(("early", "wanted"), [(False, gg.Verdict.REFINES), (True, gg.Verdict.BROKEN)])
+def test_balance(early: bool, wanted: gg.Verdict) -> None:
+    report = gg.verify(
+        lambda x, router: balance(x, router, None, False),
+        lambda mesh: lambda x, router: balance(x, router, mesh, early),
+        (gg.tensor(8, WIDTH), gg.tensor(WIDTH, EXPERTS)),
+        mesh={"dp": 4},
+        in_relations=({"dp": Shard(0)}, {"dp": Replicate()}),
+    )
+    assert report.verdict is wanted

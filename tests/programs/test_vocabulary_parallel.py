@@ -1,0 +1,157 @@
+"""Vocabulary-parallel embedding and cross entropy in the spellings that people use, forward and backward."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+import graphguard as gg
+
+from .collectives import Copy, Reduce
+
+VOCABULARY, WIDTH, TOKENS = 12, 4, 5
+
+
+class Embedding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(VOCABULARY, WIDTH))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return F.embedding(ids, self.weight)
+
+
+class ParallelEmbedding(nn.Module):
+    def __init__(self, mesh: Any, look_up: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.group, self.look_up = mesh.get_group("tp"), look_up
+        self.count = VOCABULARY // mesh.size()
+        self.low = mesh.get_local_rank("tp") * self.count
+        self.high = self.low + self.count
+        self.weight = nn.Parameter(torch.empty(self.count, WIDTH))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return Reduce.apply(self.look_up(self, ids), self.group)
+
+
+def clamp_and_multiply(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    inside = (ids >= m.low) & (ids < m.high)
+    return F.embedding((ids - m.low).clamp(0, m.count - 1), m.weight) * inside.unsqueeze(-1)
+
+
+def clamp_and_compare(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    local = ids - m.low
+    place = local.clamp(0, m.count - 1)
+    return F.embedding(place, m.weight) * (local == place)[..., None]
+
+
+def clamp_ids(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    inside = (ids >= m.low) & (ids < m.high)
+    return torch.where(inside[..., None], m.weight[ids.clamp(m.low, m.high - 1) - m.low], 0.0)
+
+
+def minimum_and_fill(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    outside = (ids < m.low) | (ids >= m.high)
+    place = torch.minimum(torch.maximum(ids - m.low, torch.zeros_like(ids)), torch.full_like(ids, m.count - 1))
+    return m.weight.index_select(0, place.flatten()).view(*ids.shape, WIDTH).masked_fill(outside[..., None], 0.0)
+
+
+def remainder(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    return F.embedding(ids % m.count, m.weight) * (ids // m.count == m.low // m.count)[..., None]
+
+
+def row_of_zeros(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    table = torch.cat([m.weight, torch.zeros(1, WIDTH)])
+    inside = (ids >= m.low) & (ids < m.high)
+    return F.embedding(torch.where(inside, ids - m.low, m.count), table)
+
+
+def assigned_by_mask(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    outside = (ids < m.low) | (ids >= m.high)
+    place = ids - m.low
+    place[outside] = 0
+    rows = F.embedding(place, m.weight)
+    rows[outside] = 0.0
+    return rows
+
+
+def upper_bound_included(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    inside = (ids >= m.low) & (ids <= m.high)
+    return F.embedding((ids - m.low).clamp(0, m.count - 1), m.weight) * inside.unsqueeze(-1)
+
+
+def offset_by_one(m: Any, ids: torch.Tensor) -> torch.Tensor:
+    inside = (ids >= m.low) & (ids < m.high)
+    return F.embedding((ids - m.low - 1).clamp(0, m.count - 1), m.weight) * inside.unsqueeze(-1)
+
+
+RIGHT = (
+    clamp_and_multiply,
+    clamp_and_compare,
+    clamp_ids,
+    minimum_and_fill,
+    remainder,
+    row_of_zeros,
+    assigned_by_mask,
+)
+
+
+def embedded(look_up: Callable[..., torch.Tensor]) -> gg.Verdict | None:
+    ids = gg.tensor(2, TOKENS, dtype=torch.long, low=0, high=VOCABULARY)
+    return gg.verify(
+        Embedding(), lambda mesh: ParallelEmbedding(mesh, look_up), (ids,), mesh={"tp": 3}, out_relations="replicate"
+    ).verdict
+
+
+@pytest.mark.parametrize("look_up", RIGHT)
+def test_look_ups(look_up: Callable[..., torch.Tensor]) -> None:
+    assert embedded(look_up) is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize("look_up", [upper_bound_included, offset_by_one])
+def test_wrong_look_ups(look_up: Callable[..., torch.Tensor]) -> None:
+    assert embedded(look_up) is gg.Verdict.BROKEN
+
+
+class Loss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        logits = self.head(x)
+        return F.cross_entropy(logits, target, label_smoothing=0.1) + 1e-4 * torch.logsumexp(logits, -1).pow(2).mean()
+
+
+class ParallelLoss(nn.Module):
+    """Label smoothing and the z-loss on logits that are split over the vocabulary."""
+
+    def __init__(self, mesh: Any, z_without_maximum: bool) -> None:
+        super().__init__()
+        self.group, self.count = mesh.get_group("tp"), VOCABULARY // mesh.size()
+        self.low = mesh.get_local_rank("tp") * self.count
+        self.head = nn.Linear(WIDTH, self.count, bias=False)
+        self.z_without_maximum = z_without_maximum
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        logits = self.head(Copy.apply(x, self.group))
+        largest = logits.detach().amax(-1)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self.group)
+        lse = largest + Reduce.apply((logits - largest[:, None]).exp().sum(-1), self.group).log()
+        place = (target - self.low).clamp(0, self.count - 1)
+        inside = (target >= self.low) & (target < self.low + self.count)
+        hit = Reduce.apply(logits.gather(1, place[:, None])[:, 0] * inside, self.group)
+        mean = Reduce.apply(logits.sum(-1), self.group) / VOCABULARY
+        z = lse - largest if self.z_without_maximum else lse
+        return (lse - 0.9 * hit - 0.1 * mean).mean() + 1e-4 * z.pow(2).mean()
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(False, gg.Verdict.REFINES), (True, gg.Verdict.BROKEN)])
+def test_smoothed_loss(wrong: bool, verdict: gg.Verdict) -> None:
+    inputs = (gg.tensor(TOKENS, WIDTH), gg.tensor(TOKENS, dtype=torch.long, low=0, high=VOCABULARY))
+    report = gg.verify(Loss(), lambda mesh: ParallelLoss(mesh, wrong), inputs, mesh={"tp": 2})
+    assert report.verdict is verdict

@@ -1,0 +1,167 @@
+"""Proof stage by stage: the same answers as proof in one piece, and no stage proved twice."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.trust.mutants import mutants
+from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
+from graphguard.refine.memo import Memo
+from graphguard.refine.outcome import Outcome
+from graphguard.refine.prove import prove
+from tests.unit.refine.stacks import Spoil, instead, stack
+
+SPOILED: dict[str, Spoil] = {
+    "no all_reduce": instead("aten.clone.default", None),
+    "a mean for a sum": instead("gg.all_reduce", None, "avg", (0, 1)),
+    "a maximum for a sum": instead("gg.all_reduce", None, "max", (0, 1)),
+    "summed twice": instead("aten.mul.Tensor", None, 2.0),
+}
+
+
+def timeless(outcome: Outcome) -> Outcome:
+    return replace(outcome, seconds=0.0)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("ways", [2, 4])
+def test_layers_that_are_alike_are_proved_once(ways: int, backward: bool) -> None:
+    memo = Memo()
+    first = prove(stack(4, ways, backward=backward), memo)
+    assert first.outcome.proved
+    deep = prove(stack(12, ways, backward=backward), memo)
+    assert deep.outcome.proved
+    assert deep.evaluated == 0  # all its layers are like the first, the last or one between
+    assert timeless(deep.outcome) == timeless(prove(stack(12, ways, backward=backward)).outcome)
+
+
+def test_the_same_program_again_costs_nothing() -> None:
+    memo = Memo()
+    cold = prove(stack(4), memo)
+    assert cold.evaluated < cold.calls
+    warm = prove(stack(4), memo)
+    assert warm.evaluated == 0
+    assert timeless(warm.outcome) == timeless(cold.outcome)
+
+
+def test_one_edited_layer_costs_one_layer() -> None:
+    memo = Memo()
+    prove(stack(32), memo)
+    edited = replaced(stack(32), 17, "aten.relu.default", "aten.sigmoid.default")
+    again = prove(edited, memo)
+    assert again.evaluated * 20 < again.calls
+    assert timeless(again.outcome) == timeless(prove(edited).outcome)
+
+
+@pytest.mark.parametrize("layer", [0, 5])
+@pytest.mark.parametrize("how", SPOILED)
+def test_one_spoiled_layer_of_eight_is_found_where_it_is(layer: int, how: str) -> None:
+    memo = Memo()
+    assert prove(stack(8), memo).outcome.proved
+    capture = stack(8, spoil={layer: SPOILED[how]})
+    found, alone = prove(capture, memo), prove(capture)
+    assert not found.outcome.proved
+    assert timeless(found.outcome) == timeless(alone.outcome)
+    assert prove(stack(8), memo).evaluated == 0
+
+
+def test_relations_are_those_of_the_program_at_hand() -> None:
+    memo = Memo()
+    prove(stack(3), memo)
+    capture = stack(5)
+    with_memo, without = prove(capture, memo), prove(capture)
+    assert with_memo.evaluated < with_memo.calls / 2
+    assert {name: str(r) for name, r in with_memo.relations().items()} == {
+        name: str(r) for name, r in without.relations().items()
+    }
+    assert {str(promise.found) for promise in with_memo.outcome.promises} >= {"out@0 = out@1"}
+    for rank, graph in enumerate(capture.ranks):
+        for var in graph.types:
+            assert with_memo.describe(rank, var) == without.describe(rank, var)
+
+
+def test_what_a_stage_depends_on_is_not_confused() -> None:
+    """Programs that differ in one thing each, proved with one memo: none takes another's answer."""
+    memo = Memo()
+    assert prove(stack(3), memo).outcome.proved
+    for different in (
+        replaced(stack(3), 1, "aten.relu.default", "aten.tanh.default", spec=False),
+        typed(stack(3), "bfloat16"),
+        stack(3, spoil={1: instead("gg.all_reduce", None, "sum", (1, 0))}),
+    ):
+        assert timeless(prove(different, memo).outcome) == timeless(prove(different).outcome)
+
+
+def test_an_element_type_is_part_of_what_a_stage_depends_on() -> None:
+    """A cut tensor that is the specification's own, but held in another type by the ranks: rounding it again is not the same call."""
+    memo = Memo()
+    assert prove(rounded("bfloat16"), memo).outcome.proved
+    wide = rounded("float32")
+    assert not prove(wide).outcome.proved
+    assert not prove(wide, memo).outcome.proved
+
+
+def rounded(dtype: str) -> Capture:
+    """A stack in bfloat16 whose ranks keep the stream in ``dtype`` and round it before every layer, as the specification does."""
+    capture = stack(4, backward=False)
+    assert capture.spec is not None
+    leaves = tuple(replace(leaf, type=TensorType(leaf.type.shape, "bfloat16")) for leaf in capture.leaves)
+    return replace(
+        capture,
+        leaves=leaves,
+        spec=in_type(capture.spec, "bfloat16"),
+        ranks=tuple(in_type(graph, dtype) for graph in capture.ranks),
+    )
+
+
+def in_type(graph: Graph, stream: str) -> Graph:
+    """The graph in bfloat16, its sums in another type and rounded where they are read by a product."""
+    types = {var: TensorType(kind.shape, "bfloat16") for var, kind in graph.types.items()}
+    nodes, known = [], {}
+    for node in graph.nodes:
+        if node.op == "aten.mm.default" and node.args[0] in known:
+            narrow = Var(len(types))
+            types[narrow] = TensorType(types[node.args[0]].shape, "bfloat16")
+            nodes.append(Node("aten._to_copy.default", (node.args[0],), {"dtype": DType("bfloat16")}, (narrow,)))
+            node = replace(node, args=(narrow, node.args[1]))
+        if node.op == "aten.add.Tensor":
+            known[node.outs[0]] = True
+            types[node.outs[0]] = TensorType(types[node.outs[0]].shape, stream)
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), types=types)
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_mutants_get_the_verdict_that_they_get_alone(seed: int) -> None:
+    memo = Memo()
+    capture = stack(5)
+    prove(capture, memo)
+    for mutant in mutants(capture, random.Random(seed), 10):
+        assert timeless(prove(mutant.capture, memo).outcome) == timeless(prove(mutant.capture).outcome)
+
+
+def replaced(capture: Capture, layer: int, op: str, by: str, spec: bool = True) -> Capture:
+    """Another operator in one layer of the ranks, and of the specification."""
+
+    def of(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        places = [index for index, node in enumerate(nodes) if node.op == op]
+        return tuple(replace(n, op=by) if index == places[layer] else n for index, n in enumerate(nodes))
+
+    assert capture.spec is not None
+    graphs = [replace(graph, nodes=of(graph.nodes)) for graph in capture.ranks]
+    return replace(
+        capture,
+        spec=replace(capture.spec, nodes=of(capture.spec.nodes)) if spec else capture.spec,
+        ranks=tuple(graphs),
+    )
+
+
+def typed(capture: Capture, dtype: str) -> Capture:
+    """One rank's last layer in another element type: its sums are rounded."""
+    rank = capture.ranks[1]
+    last = max(node.outs[0].id for node in rank.nodes if node.op == "aten.mm.default" and node.phase == "forward")
+    types = {var: TensorType(kind.shape, dtype) if var.id == last else kind for var, kind in rank.types.items()}
+    return replace(capture, ranks=(capture.ranks[0], replace(rank, types=types)))

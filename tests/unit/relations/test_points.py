@@ -1,0 +1,74 @@
+"""Element by element: what is cut apart differently is equal, and nothing else is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from graphguard.relations.kernels import Universe
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.points import equal_at_points
+from graphguard.relations.values import NormalValue, equal
+
+
+@pytest.fixture
+def a() -> NormalForm:
+    return NormalForm(Universe(expand=16))
+
+
+def rows(a: NormalForm, x: NormalValue, w: NormalValue, chosen: list[int]) -> NormalValue:
+    """Chosen rows of a product, one after the other."""
+    return a.concat([a.contract([(a.slice(x, 0, i, i + 1), "ij"), (w, "jk")], "ik") for i in chosen], 0)
+
+
+def test_rows_put_together_are_the_rows_of_the_whole(a: NormalForm) -> None:
+    x, w = a.leaf("x", (4, 3), "float"), a.leaf("w", (3, 2), "float")
+    whole = a.apply("gelu", (), [rows(a, x, w, [0, 2, 1, 3])], "float")
+    a.universe.specifying = False
+    part = a.apply("gelu", (), [a.contract([(x, "ij"), (w, "jk")], "ik")], "float")
+    order = a.concat([a.slice(part, 0, i, i + 1) for i in (0, 2, 1, 3)], 0)
+    assert equal_at_points(a.universe, whole, order)
+    assert not equal_at_points(a.universe, whole, part)
+
+
+def test_sums_over_kept_positions_in_any_order(a: NormalForm) -> None:
+    """Seven of eight squares, summed by rows in one program and by columns in the other."""
+    x = a.leaf("x", (2, 4), "float")
+    square = a.multiply(x, x)
+    kept = a.literal(np.array([[1.0, 1, 0, 1], [1, 1, 1, 1]]))
+    by_rows = a.sum(a.multiply(square, kept), [0, 1])
+    columns = [a.multiply(a.slice(square, 1, i, i + 1), a.slice(kept, 1, i, i + 1)) for i in range(4)]
+    by_columns = a.add([a.sum(column, [0, 1]) for column in columns])
+    all_of_them = a.sum(square, [0, 1])
+    assert equal_at_points(a.universe, by_rows, by_columns)
+    assert not equal_at_points(a.universe, by_rows, all_of_them)
+
+
+def test_a_recurrence_in_two_parts(a: NormalForm) -> None:
+    x, decay = a.leaf("x", (4,), "float"), a.leaf("a", (4,), "float")
+
+    def scanned(first: int, last: int, state: NormalValue) -> NormalValue:
+        for i in range(first, last):
+            state = a.add([a.multiply(a.slice(decay, 0, i, i + 1), state), a.slice(x, 0, i, i + 1)])
+        return state
+
+    nothing = a.full((1,), Fraction(0), "float")
+    whole = scanned(0, 4, nothing)
+    carried = a.multiply(a.slice(decay, 0, 2, 3), a.slice(decay, 0, 3, 4))
+    late = a.add([scanned(2, 4, nothing), a.multiply(carried, scanned(0, 2, nothing))])
+    assert equal(a.universe, whole, late) or equal_at_points(a.universe, whole, late)
+    assert not equal_at_points(a.universe, whole, scanned(2, 4, nothing))
+
+
+def test_a_difference_that_is_small_is_no_equality(a: NormalForm) -> None:
+    """Numbers are only asked first: what they take for rounding must still vanish."""
+    x = a.leaf("x", (3,), "float")
+    near = a.scale(x, Fraction(10**12 + 1, 10**12))
+    assert not equal_at_points(a.universe, x, near)
+
+
+def test_large_values_are_left_alone(a: NormalForm) -> None:
+    x = a.leaf("x", (300,), "float")
+    assert not equal_at_points(a.universe, x, x)

@@ -93,6 +93,9 @@ def tensor(*shape: Any, dtype: Any = None, low: int | None = None, high: int | N
     for size in shape:
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise ValueError(f"gg.tensor takes the sizes of the dims, as in gg.tensor(2, 8, 64); found {size!r}")
+    for name, bound in (("low", low), ("high", high)):
+        if bound is not None and type(bound) is not int:
+            raise ValueError(f"gg.tensor({name}={bound!r}): bounds are integers, for tensors of integers")
     if low is not None and high is not None and low >= high:
         raise ValueError(f"gg.tensor(low={low}, high={high}) holds no value: high is excluded")
     return TensorSpec(shape, dtype, low, high)

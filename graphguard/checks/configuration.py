@@ -19,7 +19,13 @@ _UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "G
 
 
 class ConfigurationError(ValueError):
-    """The configuration is not valid; the message names file and line."""
+    """The configuration is not valid; the message names file and line (0 where it is about the whole file), ``reason`` alone does not."""
+
+    def __init__(self, file: Path, line: int, reason: str) -> None:
+        super().__init__(f"{file}:{line}: {reason}" if line else f"{file}: {reason}")
+        self.file = file
+        self.line = line
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,10 @@ def _read(file: Path) -> Configuration:
         text = file.read_text(encoding="utf-8")
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: {error}") from error
+        place = re.search(r"at line (\d+)", str(error))
+        raise ConfigurationError(file, int(place[1]) if place is not None else 0, str(error)) from error
     except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
+        raise ConfigurationError(file, 0, f"cannot be read: {error.strerror}") from error
     table = document.get("tool", {}).get("graphguard", {})
     return _Reader(file, text).configuration(table)
 
@@ -97,7 +104,7 @@ class _Reader:
         pattern = re.compile(rf"^\s*\[?[\w.\"-]*{re.escape(key)}\b")
         begin = next((i for i, line in enumerate(self._lines) if line.lstrip().startswith("[tool.graphguard")), 0)
         line = next((i for i in range(begin, len(self._lines)) if pattern.match(self._lines[i])), begin)
-        return ConfigurationError(f"{self._file}:{line + 1}: {message}")
+        return ConfigurationError(self._file, line + 1, message)
 
     def _texts(self, key: str, value: Any) -> tuple[str, ...]:
         rows = [value] if isinstance(value, str) else value

@@ -99,11 +99,11 @@ def identifier(path: str, name: str, root: str) -> str:
     return f"{shown}::{name}" if name else shown
 
 
-def checks_in(path: str, text: str, root: str) -> list[FoundCheck]:
-    """The checks that a file's text declares; raises ``SyntaxError``."""
+def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -> list[FoundCheck]:
+    """The checks that a file's text declares; raises ``SyntaxError``, unless its ``tree`` is known."""
     if "graphguard" not in text:
         return []
-    tree = ast.parse(text, path)
+    tree = tree or ast.parse(text, path)
     names = _Names(tree)
     lines = text.splitlines()
     found = []
@@ -126,13 +126,23 @@ def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
             yield from _functions(getattr(statement, "orelse", []))
 
 
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every statement, nested ones included; expressions, which are many, are not looked into."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting.extend(getattr(node, field, ()))
+
+
 class _Names:
     """What a file calls GraphGuard and its ``check``."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._modules: set[str] = set()
         self._functions: set[str] = set()
-        for node in ast.walk(tree):
+        for node in _statements(tree):
             if isinstance(node, ast.Import):
                 self._modules.update(one.asname or one.name for one in node.names if one.name == "graphguard")
             elif isinstance(node, ast.ImportFrom) and node.module in ("graphguard", "graphguard.checks.api"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.discovery import FoundCheck
@@ -27,6 +28,15 @@ class Caller(Protocol):
 
     def call(self, method: str, params: dict[str, Any]) -> Any:
         """The answer to one step."""
+        ...
+
+
+@runtime_checkable
+class Background(Protocol):
+    """A process that works on a step while others are answered."""
+
+    def start_call(self, method: str, params: dict[str, Any]) -> Future[Any]:
+        """Begin a step; the future gives its answer."""
         ...
 
 
@@ -68,25 +78,25 @@ def run_checks(
     configuration: Configuration,
     options: Options | None = None,
     listener: Listener | None = None,
-    worker: WorkerClient | None = None,
+    worker: Caller | None = None,
+    prover: Caller | None = None,
 ) -> list[Report]:
     """The reports of all checks on all their meshes, in order.
 
     A worker that is given is left running; one of its own is ended in any case, so that no user code runs on after an interrupt.
+    A prover that is given keeps its proofs from run to run; it serves runs of one job only.
     """
+    if worker is None:
+        with closing(WorkerClient(configuration)) as own:
+            return run_checks(found, configuration, options, listener, own, prover)
     options, listener = options or Options(), listener or Listener()
-    client = worker or WorkerClient(configuration)
-    try:
-        units = tuple(_units(found, configuration, options, client))
-        listener.planned(units)
-        reports = []
-        for report in _reports(units, configuration, options, client, listener):
-            listener.finished(report)
-            reports.append(report)
-        return reports
-    finally:
-        if worker is None:
-            client.close()
+    units = tuple(_units(found, configuration, options, worker))
+    listener.planned(units)
+    reports = []
+    for report in _reports(units, configuration, options, worker, prover, listener):
+        listener.finished(report)
+        reports.append(report)
+    return reports
 
 
 def _reports(
@@ -94,6 +104,7 @@ def _reports(
     configuration: Configuration,
     options: Options,
     client: Caller,
+    prover: Caller | None,
     listener: Listener,
 ) -> Iterator[Report]:
     def run(unit: Unit, prover: Caller) -> Report:
@@ -101,9 +112,9 @@ def _reports(
         return run_unit(unit, configuration, options, client, prover)
 
     if options.jobs <= 1 or len(units) <= 1:
-        prover = Prover()
+        one = prover or Prover()
         for unit in units:
-            yield run(unit, prover)
+            yield run(unit, one)
         return
     executor = ThreadPoolExecutor(min(options.jobs, len(units)))
     try:
@@ -144,11 +155,28 @@ def drive(steps: Steps, worker: Caller, prover: Caller) -> Report:
         except StopIteration as stop:
             report: Report = stop.value
             return report
-        if isinstance(step, Step):
+        if isinstance(step, Report):
+            answer = None
+        elif isinstance(step, tuple):
+            answer = _together(step, {"worker": worker, "prover": prover})
+        else:
             process = worker if step.process == "worker" else prover
             answer = process.call(step.method, step.params)
-        else:
-            answer = None
+
+
+def _together(steps: Sequence[Step], processes: Mapping[str, Caller]) -> tuple[Any, ...]:
+    """The answers of several steps: a process that works in the background is at it while others are called."""
+    begun: dict[int, Future[Any]] = {}
+    for index, step in enumerate(steps):
+        process = processes[step.process]
+        if isinstance(process, Background):
+            begun[index] = process.start_call(step.method, step.params)
+    called = {
+        index: processes[step.process].call(step.method, step.params)
+        for index, step in enumerate(steps)
+        if index not in begun
+    }
+    return tuple(called[index] if index in called else begun[index].result() for index in range(len(steps)))
 
 
 def _units(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from graphguard.checks.parameters import plain_name
 from graphguard.checks.placements import Layout, Mesh, as_layout, layouts_between
 from graphguard.ir import Placement
 from graphguard.trace.errors import TracingError
@@ -42,10 +43,15 @@ def named_outputs(value: Any, name: str = "out") -> Iterator[tuple[str, Any]]:
 
 
 def matched_names(names: list[str], specification: list[str]) -> dict[str, str]:
-    """The implementation's output names as the specification's; two programs with one output each mean the same one."""
+    """The implementation's output names as the specification's; two programs with one output each mean the same one.
+
+    A name may hold a parameter's, as a dict of gradients does: what wrappers put into that does not count.
+    """
     if len(names) == 1 and len(specification) == 1:
         return {names[0]: specification[0]}
-    return {name: name for name in names}
+    plain = {plain_name(name): name for name in specification}
+    found = {name: name if name in specification else plain.get(plain_name(name), name) for name in names}
+    return found if len(set(found.values())) == len(found) else {name: name for name in names}
 
 
 def promised_layouts(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> dict[str, Layout]:
@@ -87,8 +93,8 @@ def _rows(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> list[tup
 
 
 def complete(layout: Layout, mesh: Mesh) -> Layout:
-    """A promise names every axis; DTensor's default is replication."""
-    return {axis: layout.get(axis, Placement("replicate")) for axis in mesh.sizes}
+    """A promise names every axis, those it speaks of in the order in which they cut; DTensor's default is replication."""
+    return {**layout, **{axis: Placement("replicate") for axis in mesh.sizes if axis not in layout}}
 
 
 def cotangent_layout(

@@ -6,8 +6,9 @@ Whatever the source, the result is the same: ordinary torch operations in the pr
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -26,18 +27,22 @@ from graphguard.trace.errors import TracingError
 
 RULE = "ambiguous-parameter"
 # What wrappers put into the qualified names of the modules they wrap.
-_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
+_WRAPPERS = re.compile(r"(?:^|(?<=[.\"]))(?:module|_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A parameter or persistent buffer of a module: its qualified name, further names of the same tensor, and the module that owns it."""
+    """A parameter or persistent buffer of a module: its qualified name, further names of the same tensor, and the module that owns it.
+
+    ``bare`` are its names within its own module, where that is one of several.
+    """
 
     name: str
     kind: Literal["parameter", "buffer"]
     tensor: Any
     owners: tuple[Any, ...]
     aliases: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
 
 
 def states_of(module: torch.nn.Module) -> list[State]:
@@ -99,7 +104,17 @@ def relate(spec: Iterable[State], impl: Iterable[State], mesh: Mesh) -> list[Rel
     that would have to be two of the specification's at once (``conflicting-relations``).
     """
     whole = {plain_name(name): state for state in spec for name in (state.name, *state.aliases)}
-    return [_related(state, whole, mesh) for state in impl]
+    listed = list(impl)
+    bare = Counter(plain_name(name) for state in listed for name in state.bare)
+    return [_related(_named(state, whole, bare), whole, mesh) for state in listed]
+
+
+def _named(state: State, whole: Mapping[str, State], bare: Mapping[str, int]) -> State:
+    """Parts of a model that are modules of their own, as pipeline stages are, may name their parameters as the whole does."""
+    if any(plain_name(name) in whole for name in (state.name, *state.aliases)):
+        return state
+    names = [name for name in state.bare if plain_name(name) in whole and bare[plain_name(name)] == 1]
+    return replace(state, name=names[0], aliases=(state.name, *state.aliases)) if names else state
 
 
 def _related(state: State, whole: Mapping[str, State], mesh: Mesh) -> Related:

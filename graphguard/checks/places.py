@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Frame, Node, Span
+from graphguard.ir.graph import Var
 from graphguard.refine.prove import Proof
 
 SHOWN_FRAMES = 4
@@ -18,6 +19,7 @@ class Place:
 
     ``side`` is ``specification`` or ``implementation``; ``text`` holds one line: for the specification's tensors their relation to
     the ranks, for a rank's tensors what they are of the specification; ranks that agree share one place (``ranks``).
+    ``operands`` says the same of what it was made of, where that is known.
     ``counterpart`` is where the other program computes the same tensor, where that is known; ``depth`` counts frames from the innermost one.
     """
 
@@ -30,6 +32,7 @@ class Place:
     phase: str = "forward"
     counterpart: Span | None = None
     depth: int = 0
+    operands: tuple[str, ...] = ()
 
 
 def places(capture: Capture, proof: Proof) -> tuple[Place, ...]:
@@ -91,26 +94,44 @@ def _specification_places(capture: Capture, proof: Proof) -> list[Place]:
             continue
         relation = proof.relation(node.outs[0])
         text = str(relation) if relation is not None else "no clean relation to the ranks' tensors"
+        related = [proof.relation(operand) for operand in node.operands()]
+        place = Place(
+            capture.check.span,
+            "specification",
+            node.op,
+            _shape(node, capture, -1),
+            text,
+            phase=node.phase,
+            operands=tuple(str(each) for each in related if each is not None),
+        )
         found.extend(
-            Place(frame.span, "specification", node.op, _shape(node, capture, -1), text, phase=node.phase, depth=depth)
+            replace(place, span=frame.span, depth=depth)
             for depth, frame in enumerate(_frames(spec.stack_of(node.stack)))
         )
     return found
 
 
 def _implementation_places(capture: Capture, proof: Proof) -> list[Place]:
-    merged: dict[tuple[Span, str, tuple[int, ...], str, str, int], list[int]] = {}
+    merged: dict[Place, list[int]] = {}
+    known: dict[tuple[int, Var], str | None] = {}
+
+    def describe(rank: int, var: Var) -> str | None:
+        if (rank, var) not in known:
+            known[(rank, var)] = proof.describe(rank, var)
+        return known[(rank, var)]
+
     for rank, node in _in_step(capture):
-        text = proof.describe(rank, node.outs[0]) or "not on the relation to the specification"
+        text = describe(rank, node.outs[0]) or "not on the relation to the specification"
+        operands = tuple(found for operand in node.operands() if (found := describe(rank, operand)) is not None)
+        shape = _shape(node, capture, rank)
         for depth, frame in enumerate(_frames(capture.ranks[rank].stack_of(node.stack))):
-            key = (frame.span, node.op, _shape(node, capture, rank), text, node.phase, depth)
-            ranks = merged.setdefault(key, [])
+            place = Place(
+                frame.span, "implementation", node.op, shape, text, phase=node.phase, depth=depth, operands=operands
+            )
+            ranks = merged.setdefault(place, [])
             if rank not in ranks:
                 ranks.append(rank)
-    return [
-        Place(span, "implementation", op, shape, text, tuple(ranks), phase, depth=depth)
-        for (span, op, shape, text, phase, depth), ranks in merged.items()
-    ]
+    return [replace(place, ranks=tuple(ranks)) for place, ranks in merged.items()]
 
 
 def _in_step(capture: Capture) -> list[tuple[int, Node]]:

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import os
+import queue
 import sys
+import threading
 import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from graphguard.checks.explorer import picture
 from graphguard.checks.places import places
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, capture_from_json
 from graphguard.ir.plain import from_plain, to_plain
+from graphguard.refine.memo import Memo
 from graphguard.refine.prove import Proof, prove
+from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.repair.candidates import candidates
 from graphguard.repair.diagnosis import Diagnosis, diagnose
 from graphguard.repair.frames import reader
 from graphguard.trace import wire
+from graphguard.trace.parentage import die_with_starter
 
 KEPT_PROOFS = 64
+# What may be given up underway: everything else is short, or leaves something behind that is asked again.
+_INTERRUPTIBLE = ("prove", "diagnose")
+_CANCELLED: dict[str, Any] = {"error": {"code": "cancelled", "message": "the request was cancelled"}}
 
 
 @dataclass(slots=True)
@@ -42,6 +50,7 @@ class Prover:
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._memo = Memo()
         self._methods: dict[str, Callable[..., Any]] = {
             "prove": self.prove,
             "relations": self.relations,
@@ -58,19 +67,31 @@ class Prover:
         return self._methods[method](**params)
 
     def prove(self, capture: bytes) -> dict[str, Any]:
-        """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds"}``."""
+        """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated"}``.
+
+        ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.
+        """
         started = time.perf_counter()
         key = hashlib.sha256(capture).hexdigest()[:32]
         entry = self._entries.get(key)
         cached = entry is not None
         if entry is None:
             decoded = capture_from_json(capture)
-            entry = self._entries[key] = _Entry(decoded, prove(decoded))
+            proof = prove(decoded, self._memo)
+            INTERRUPTION.check()
+            entry = self._entries[key] = _Entry(decoded, proof)
             while len(self._entries) > KEPT_PROOFS:
                 self._entries.popitem(last=False)
         self._entries.move_to_end(key)
         seconds = time.perf_counter() - started
-        return {"proof": key, "outcome": to_plain(entry.proof.outcome), "seconds": seconds, "cached": cached}
+        return {
+            "proof": key,
+            "outcome": to_plain(entry.proof.outcome),
+            "seconds": seconds,
+            "cached": cached,
+            "calls": entry.proof.calls,
+            "evaluated": 0 if cached else entry.proof.evaluated,
+        }
 
     def relations(self, proof: str) -> dict[str, str]:
         """The relation of every tensor of the specification that has one, as text."""
@@ -82,7 +103,11 @@ class Prover:
         """The findings that explain a failed proof, given what numbers said; ``sources`` are unsaved texts by path."""
         entry = self._entries[proof]
         numbers = None if confirmation is None else from_plain(Confirmation, confirmation)
-        entry.diagnosis = diagnose(entry.capture, entry.proof, numbers, reader(sources))
+        diagnosis = diagnose(entry.capture, entry.proof, numbers, reader(sources))
+        if INTERRUPTION.wanted:
+            del self._entries[proof]  # what it had begun to look up may be cut short as well
+        INTERRUPTION.check()
+        entry.diagnosis = diagnosis
         return [to_plain(finding) for finding in entry.diagnosis.findings]
 
     def candidates(self, proof: str, finding: int, sources: dict[str, str]) -> list[dict[str, Any]]:
@@ -109,21 +134,72 @@ class Prover:
     def clear(self) -> None:
         """Forget every proof."""
         self._entries.clear()
+        self._memo.clear()
+
+
+class Service:
+    """Answers framed calls one after the other; a thread reads ahead, so that a proof nobody waits for any more ends at once."""
+
+    def __init__(self, prover: Prover, source: BinaryIO, sink: BinaryIO) -> None:
+        self._prover = prover
+        self._source = source
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._cancelled: set[Any] = set()
+        self._running: dict[str, Any] = {}
+        self._parent = os.getppid()
+
+    def serve(self) -> None:
+        """Answer until the input ends."""
+        threading.Thread(target=self._read, daemon=True).start()
+        while (message := self._waiting.get()) is not None:
+            with self._lock:
+                self._running, INTERRUPTION.wanted = message, False
+                dropped = message["id"] in self._cancelled
+                self._cancelled.discard(message["id"])
+            answer = _CANCELLED if dropped else _answer(self._prover, message)
+            with self._lock:
+                self._running, INTERRUPTION.wanted = {}, False
+            self._write({"id": message["id"], **answer})
+
+    def _read(self) -> None:
+        while (message := wire.read(self._source)) is not None:
+            if message.get("method") == "cancel":
+                self._cancel(message["params"]["id"])
+            elif message.get("method") == "ping":
+                self._write({"id": message["id"], "result": "pong"})
+            elif "id" in message:
+                self._waiting.put(message)
+        if os.getppid() != self._parent:
+            os._exit(1)  # nobody is left to answer to, however busy this process is
+        self._waiting.put(None)
+
+    def _cancel(self, number: Any) -> None:
+        with self._lock:
+            if self._running.get("id") != number:
+                self._cancelled.add(number)
+            elif self._running.get("method") in _INTERRUPTIBLE:
+                INTERRUPTION.wanted = True
+
+    def _write(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            wire.write(self._sink, message)
 
 
 def main() -> None:
     """Answer framed calls on standard input and output until the input ends; stray prints go to standard error."""
+    die_with_starter()
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    prover = Prover()
-    while (message := wire.read(sys.stdin.buffer)) is not None:
-        if "id" in message:
-            wire.write(stream, {"id": message["id"], **_answer(prover, message)})
+    Service(Prover(), sys.stdin.buffer, stream).serve()
 
 
 def _answer(prover: Prover, message: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"result": prover.call(message["method"], message.get("params", {}))}
+    except InterruptedProofError:
+        return _CANCELLED
     except Exception as error:  # noqa: BLE001  a defect of ours must reach the log of whoever asked, and end nothing else
         return {"error": {"code": type(error).__name__, "message": f"{error}\n{traceback.format_exc()}"}}
 

@@ -1,8 +1,8 @@
 """The way from a check to its report, without input or output of its own.
 
 :func:`check_steps` is a generator: it yields what it needs from a process (:class:`Step`) and is sent the answer.  The command
-line drives it in a loop, the language server from its event loop; both get the same reports from the same code.  It
-also yields a :class:`Report` whenever there is something worth showing before the end (a verdict whose fixes are still being proved).
+line drives it in a loop, the language server from its event loop; both get the same reports from the same code.  Steps that do not wait for
+each other are yielded as a tuple, whose answers are a tuple as well.  It also yields a :class:`Report` whenever there is something worth showing before the end (a verdict whose fixes are still being proved).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CheckRequest:
     timeout: float = 60.0
 
 
-Steps: TypeAlias = Generator[Step | Report, Any, Report]
+Steps: TypeAlias = Generator[Step | tuple[Step, ...] | Report, Any, Report]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,13 @@ def check_steps(request: CheckRequest) -> Steps:
 
 
 def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
-    answer = yield Step("prover", "prove", {"capture": captured.data})
+    proving = Step("prover", "prove", {"capture": captured.data})
+    numbers: Confirmation | None = None
+    if request.cross_check:
+        answer, row = yield proving, _confirming(captured, CROSS_CHECK_SECONDS)
+        numbers = from_plain(Confirmation, row)
+    else:
+        answer = yield proving
     outcome, proof = from_plain(Outcome, answer["outcome"]), answer["proof"]
     relations = {}
     if request.relations:
@@ -107,12 +113,14 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
         assumed=_merged(report.assumed, outcome.assumed),
         cautions=_merged(outcome.cautions, _partial_sums(outcome)),
         seconds={**report.seconds, "infer": answer["seconds"]},
+        operators={**report.operators, "evaluated": answer.get("evaluated", sum(report.operators.values()))},
     )
     if outcome.proved:
         report = replace(report, assumed=_merged((REAL_ARITHMETIC,), report.assumed))
-    if outcome.proved and not request.cross_check:
+    if outcome.proved and numbers is None:
         return replace(report, verdict=Verdict.REFINES)
-    numbers = yield from _confirm(captured, CROSS_CHECK_SECONDS if outcome.proved else CONFIRM_SECONDS)
+    if numbers is None or not (outcome.proved or _at_leisure(numbers)):
+        numbers = from_plain(Confirmation, (yield _confirming(captured, CONFIRM_SECONDS)))
     report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds})
     if outcome.proved:
         return _cross_checked(report, numbers, request)
@@ -160,9 +168,13 @@ def _capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, 
     )
 
 
-def _confirm(captured: _Captured, seconds: float) -> Generator[Step, Any, Confirmation]:
-    answer = yield Step("worker", "confirm", {"capture": captured.data, "promises": None, "seconds": seconds})
-    return from_plain(Confirmation, answer)
+def _confirming(captured: _Captured, seconds: float) -> Step:
+    return Step("worker", "confirm", {"capture": captured.data, "promises": None, "seconds": seconds})
+
+
+def _at_leisure(numbers: Confirmation) -> bool:
+    """Whether more time would not have told more than the short run beside the proof did."""
+    return numbers.status != "not-run" and not numbers.reason and numbers.seconds < CROSS_CHECK_SECONDS
 
 
 def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckRequest) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,7 +44,7 @@ def unit_of(value: Any) -> Unit:
 
 def _closed_over(function: Callable[..., Any]) -> Iterator[State]:
     held = list(_held(function))
-    modules = [(name, value) for name, value in held if isinstance(value, torch.nn.Module)]
+    modules = _outermost([(name, value) for name, value in held if isinstance(value, torch.nn.Module)])
     seen: set[int] = set()
     for name, module in modules:
         for state in states_of(module):
@@ -56,25 +57,51 @@ def _closed_over(function: Callable[..., Any]) -> Iterator[State]:
             yield State(name, "parameter", value, ())
 
 
+def _outermost(modules: list[tuple[str, torch.nn.Module]]) -> list[tuple[str, torch.nn.Module]]:
+    """Without the modules that are parts of others among them."""
+    parts = {id(part) for _, module in modules for part in module.modules() if part is not module}
+    return [(name, module) for name, module in modules if id(module) not in parts]
+
+
 def _prefixed(state: State, name: str) -> State:
     aliases = tuple(f"{name}.{alias}" for alias in state.aliases)
-    return replace(state, name=f"{name}.{state.name}", aliases=aliases)
+    return replace(state, name=f"{name}.{state.name}", aliases=aliases, bare=(state.name, *state.aliases))
 
 
-def _held(function: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Modules and tensors that a callable holds, by variable, each once; functions it calls are followed a few levels."""
+def _held(function: Any) -> Iterator[tuple[str, Any]]:
+    """Modules and tensors that a callable holds, by variable, each once; functions it calls and objects it uses are followed a few levels."""
     seen: set[int] = set()
     for name, value in _variables(function):
-        values = value if isinstance(value, tuple | list) else (value,)
-        for index, item in enumerate(values):
-            if id(item) in seen:
-                continue
-            seen.add(id(item))
-            label = name if values is not value else f"{name}[{index}]"
-            if isinstance(item, torch.nn.Module | torch.Tensor):
-                yield label, item
-            elif depth < 3 and (inspect.isfunction(item) or isinstance(item, functools.partial)):
-                yield from _held(item, depth + 1)
+        yield from _reached(name, value, seen, 0)
+
+
+def _reached(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.nn.Module | torch.Tensor):
+        yield name, value
+    elif depth < _DEEPEST and isinstance(value, tuple | list | dict):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _reached(f"{name}[{key!r}]" if isinstance(key, str) else f"{name}[{key}]", item, seen, depth + 1)
+    elif depth < _DEEPEST and (
+        inspect.isfunction(value) or inspect.ismethod(value) or isinstance(value, functools.partial)
+    ):
+        for inner, item in _variables(value):
+            yield from _reached(inner, item, seen, depth + 1)
+    elif depth < _DEEPEST and _is_plain_object(value):
+        # only modules: a tensor that an object keeps is the program's own affair
+        for inner, item in vars(value).items():
+            if not isinstance(item, torch.Tensor):
+                found = _reached(f"{name}.{inner}", item, seen, depth + 1)
+                yield from ((path, part) for path, part in found if isinstance(part, torch.nn.Module))
+
+
+_DEEPEST = 3
+
+
+def _is_plain_object(value: Any) -> bool:
+    return hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType | torch.dtype)
 
 
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:

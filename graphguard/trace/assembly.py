@@ -11,6 +11,7 @@ from graphguard.ir.capture import Wanted
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.joining import join, prune_alone, prune_prelude, span_of
 from graphguard.trace.job import Job, Recorded, title
+from graphguard.trace.unwritten import unwritten
 
 
 def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Capture:
@@ -36,7 +37,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         troubles=(
             *missing,
             *_collectives_in(spec),
-            *_not_loaded(job, graphs, [program.claims for program in ranks]),
+            *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
             *join(graphs).mismatches,
         ),
         assumed=tuple(dict.fromkeys(assumed)),
@@ -117,11 +118,18 @@ def _promises(
         wanted.update(claims.wanted)
     held = {name for claims in recorded for name in claims.results}
     absent = [one.name for one in specification.outputs if one.name not in held]
-    troubles = tuple(_absent(job, name, sorted(held)) for name in absent)
+    troubles = (_absent(job, absent, sorted(held)),) if absent else ()
     return tuple(Promise(name, relation) for name, relation in wanted.items() if name not in absent), troubles
 
 
-def _absent(job: Job, name: str, held: list[str]) -> Trouble:
-    returned = ", ".join(held) or "nothing"
-    message = f"the specification returns '{name}' and no rank of the implementation does; the ranks return {returned}"
+def _absent(job: Job, names: list[str], held: list[str]) -> Trouble:
+    message = (
+        f"the specification returns {_listed(names)} and no rank of the implementation does; "
+        f"the ranks return {_listed(held)}"
+    )
     return Trouble("trace-error", message, job.check.span)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:4]) or "nothing"
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"

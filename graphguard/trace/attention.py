@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-from graphguard.trace.errors import TracingError
-
 _LIBRARY = torch.library.Library("gg", "DEF")
 _LIBRARY.define(
     "sdpa(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa) -> Tensor",
@@ -39,8 +37,6 @@ class _Attention(torch.autograd.Function):
             out = torch.ops.gg.sdpa.default(query, key, value, mask, *rest)
         ctx.save_for_backward(query, key, value, mask, out)
         ctx.rest = rest
-        if mask is not None and mask.requires_grad:
-            raise TracingError("unsupported-operator", "a gradient of attn_mask is asked for, which is not traced")
         return out
 
     @staticmethod
@@ -75,12 +71,35 @@ def scaled_dot_product_attention(
     """What programs call while they are traced, in place of PyTorch's function of this name."""
     operands = (query, key, value, attn_mask)
     if any(type(t) not in (torch.Tensor, torch.nn.Parameter) and _is_wrapper(t) for t in operands):
+        if query.dim() == 4 and attn_mask is None and not dropout_p:
+            return _flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
         return _torch_sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     if query.dim() < 4 and enable_gqa:
         return _torch_sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if attn_mask is not None and is_causal:
+        raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+    if torch.is_tensor(attn_mask) and attn_mask.requires_grad and torch.is_grad_enabled():
+        return _in_steps(query, key, value, attn_mask, dropout_p, scale, enable_gqa)
     return torch.ops.gg.sdpa.default(
         query, key, value, attn_mask, float(dropout_p), is_causal, None if scale is None else float(scale), enable_gqa
     )
+
+
+def _in_steps(
+    query: Any, key: Any, value: Any, bias: Any, dropout_p: float, scale: float | None, enable_gqa: bool
+) -> Any:
+    """Attention with a bias that is trained, operator by operator as PyTorch documents it: the one operator has no gradient for it."""
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    weights = torch.softmax(query @ key.transpose(-2, -1) * factor + bias, -1)
+    return torch.nn.functional.dropout(weights, dropout_p) @ value
+
+
+def _flash(*args: Any, **kwargs: Any) -> Any:
+    """The GPU's kernel: what DTensor and context parallelism know how to distribute, which they do not of the CPU's."""
+    return torch.ops.aten._scaled_dot_product_flash_attention.default(*args, **kwargs)  # noqa: SLF001
 
 
 def _is_wrapper(tensor: Any) -> bool:

@@ -25,11 +25,15 @@ class Builder:
         self.labels: dict[Var, str] = {}
         self.symbols: dict[str, Var] = {}
         self.at: Event = _NOWHERE
+        self._kinds: dict[tuple[tuple[Size, ...], str], TensorType] = {}
 
     def new(self, shape: tuple[Size, ...], dtype: str) -> Var:
         """A variable of this type."""
         var = Var(len(self.types))
-        self.types[var] = TensorType(shape, dtype)
+        kind = self._kinds.get((shape, dtype))
+        if kind is None:
+            kind = self._kinds[shape, dtype] = TensorType(shape, dtype)
+        self.types[var] = kind
         return var
 
     def emit(

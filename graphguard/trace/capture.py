@@ -15,15 +15,18 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.capture import Trouble
+from graphguard.ir.collection import without_collection
 from graphguard.ir.graph import Graph, Size
 from graphguard.ir.spans import Frame
 from graphguard.trace import cuda, state
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
 from graphguard.trace.functional import functionalise
 from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
+from graphguard.trace.operators import Notes, new_fake_mode
 from graphguard.trace.provenance import frame_at, is_shown
+from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
-from graphguard.trace.recorder import Recorder, new_fake_mode, without_collection
+from graphguard.trace.recorder import Recorder
 from graphguard.trace.works import forget_works
 from graphguard.trace.world import World
 
@@ -56,6 +59,7 @@ class Recording:
         self.world = world
         self.ledger = Ledger(world.rank, answers)
         self._mode = new_fake_mode()
+        self._notes = Notes(self._mode)
         self._recorder = Recorder(self._mode, self.ledger, sys._getframe(1))  # noqa: SLF001  # frames beyond are the caller's
         self._stack = ExitStack()
         self._troubles: list[Trouble] = []
@@ -99,6 +103,11 @@ class Recording:
         if self._recorder.phase == "prelude" and phase == "forward":
             restart_unseeded()
         self._recorder.phase = phase
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The operator calls whose result no earlier recording of this process or its ancestors had worked out."""
+        return tuple(self._notes.calls)
 
     def leaf(
         self,
@@ -175,15 +184,19 @@ class Recording:
         recorder = self._recorder
         published = tuple(self.ledger.offers)
         assumed = tuple(sorted(recorder.assumed))
+        races = Races(recorder.stacks, in_order=not self.world.chose_gloo)
         if self._waiting:
             return RankTrace(None, tuple(self._troubles), assumed, published, waiting=True)
         if self._wants_cuda:
             return RankTrace(None, tuple(self._troubles), assumed, published, wants_cuda=True)
         try:
-            graph = functionalise(recorder.events, recorder.stacks, recorder.symbols, self.world.rank)
+            with without_collection():
+                graph = functionalise(recorder.events, recorder.stacks, recorder.symbols, self.world.rank, races)
         except TracingError as error:
             self.trouble(error, error.rule)
             graph = None
+        if races.relies_on_order:
+            assumed = tuple(sorted((*assumed, IN_ORDER)))
         return RankTrace(graph, tuple(self._troubles), assumed, published)
 
 
@@ -191,7 +204,8 @@ def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error"
     """An exception as a diagnostic at the innermost line that is the program's own."""
     stack = tuple(reversed(list(_user_frames(error))))
     if isinstance(error, TracingError):
-        return Trouble(error.rule, error.message, error.span or (stack[0].span if stack else None), rank, stack)
+        span = error.span or (stack[0].span if stack else None)
+        return Trouble(error.rule, error.message, span, rank, stack, error.related)
     message = DATA_DEPENDENT if is_data_dependence(error) else f"{type(error).__name__}: {error}".strip()
     return Trouble(rule, message, stack[0].span if stack else None, rank, stack)
 
@@ -209,7 +223,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor that a rank holds of a wrapper such as DTensor."""
     local = getattr(tensor, "_local_tensor", tensor)
     if not isinstance(local, FakeTensor) and hasattr(local, "elem"):
-        return local.elem  # an AsyncCollectiveTensor
+        return local.trigger_wait()  # an AsyncCollectiveTensor waits whenever it is used
     return local
 
 

@@ -22,7 +22,8 @@ from typing import Any, Literal
 
 from graphguard.ir import Span
 from graphguard.trace import wire
-from graphguard.trace.limits import Limits, adopt_orphans, confine, die_with_parent, end_orphans
+from graphguard.trace.limits import Limits, adopt_orphans, confine, end_orphans, fork_child
+from graphguard.trace.parentage import die_with
 
 _CHUNK = 1 << 18
 _STACK_SIGNAL = signal.SIGUSR2
@@ -120,7 +121,7 @@ class Family:
         output, write_end = os.pipe()
         stack_file = os.memfd_create("graphguard-stack") if hasattr(os, "memfd_create") else _unnamed_file()
         parent = os.getpid()
-        pid = os.fork()
+        pid = fork_child()
         if pid == 0:
             ours.close()
             os.close(output)
@@ -226,7 +227,7 @@ def _live(
     """The life of a child: bounded, with its printing in a pipe, and never back into the code that forked it."""
     status = _INTERNAL
     try:
-        die_with_parent(parent)
+        die_with(parent)
         if leader:
             os.setpgid(0, 0)
             adopt_orphans()

@@ -36,7 +36,15 @@ class Communication:
             call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
         if call.reduce and call.reduce not in _REDUCTIONS:
             raise TracingError("unsupported-operator", f"the reduction {call.reduce} is not traced")
+        if len(call.group) == 1 and call.kind not in ("send", "recv"):
+            self._alone(call)
+            return
         _CALLS[call.kind](self, call)
+
+    def _alone(self, call: Call) -> None:
+        """In a group of one, a rank keeps what it gives."""
+        for value, target in zip(self._all(call.reads), call.writes, strict=True):
+            self.memory.write(target, self.builder.shaped(value, *type_of(target)))
 
     def _premultiplied(self, call: Call, factor: float) -> Call:
         """A sum whose operands are scaled first: the scaled operands in memory of their own."""

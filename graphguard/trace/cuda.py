@@ -88,7 +88,9 @@ def watch() -> None:
 
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         world = state.current_world()
-        if world is not None and world.device == "cpu" and device_type == "cuda" and kwargs.get("enabled", True):
+        if _installed == ["rewrite"] and device_type == "cuda":
+            device_type = "cpu"
+        elif world is not None and world.device == "cpu" and device_type == "cuda" and kwargs.get("enabled", True):
             raise NeedsCuda  # PyTorch would only warn, and not cast
         original_autocast(self, device_type, *args, **kwargs)
 
@@ -245,6 +247,13 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
+def _synchronize(*_: Any, **__: Any) -> None:
+    """The program waits for the device, and so for every collective."""
+    recorder = state.current_recorder()
+    if recorder is not None:
+        recorder.synchronized()
+
+
 def _replace_device_functions() -> None:
     FakeTensorMode.avoid_device_init = property(lambda _: True)
     torch.autograd.set_multithreading_enabled(False)
@@ -290,7 +299,7 @@ def _facts() -> dict[str, Any]:
         "mem_get_info": _always((80 << 30, 80 << 30)),
         "memory_stats": _always({}),
         "set_device": _always(None),
-        "synchronize": _always(None),
+        "synchronize": _synchronize,
         "empty_cache": _always(None),
         "ipc_collect": _always(None),
         "init": _always(None),
@@ -421,6 +430,8 @@ class _AsCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
+        if func is torch.device:
+            return _on_cpu(func(*args, **(kwargs or {})))  # not the CPU with a number
         plain = {key: _on_cpu(value) for key, value in (kwargs or {}).items()}
         return func(*(_on_cpu(arg) for arg in args), **plain)
 

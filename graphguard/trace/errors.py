@@ -6,13 +6,16 @@ from graphguard.ir import Span
 
 
 class TracingError(Exception):
-    """Why a program cannot be captured: a rule of the registry, a message for the user, and the place where that is known."""
+    """Why a program cannot be captured: a rule of the registry, a message for the user, the place where that is known, and further places."""
 
-    def __init__(self, rule: str, message: str, span: Span | None = None) -> None:
+    def __init__(
+        self, rule: str, message: str, span: Span | None = None, related: tuple[tuple[Span, str], ...] = ()
+    ) -> None:
         super().__init__(message)
         self.rule = rule
         self.message = message
         self.span = span
+        self.related = related
 
 
 DATA_DEPENDENT = (

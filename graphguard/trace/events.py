@@ -38,9 +38,10 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A process group: its global ranks in group order."""
+    """A process group: its global ranks in group order, and the name that tells it from others of the same ranks."""
 
     ranks: tuple[int, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,11 @@ class Opaque:
 
 @dataclass(slots=True)
 class Event:
-    """One call.  ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``label``."""
+    """One call.
+
+    ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``label``, or ``wait`` for the collectives that
+    ``args`` holds the events of: all, where it is empty.  ``waited``: the program waits for this collective at once.
+    """
 
     op: Any
     args: tuple[Any, ...]
@@ -64,3 +69,4 @@ class Event:
     phase: str
     draw: tuple[str, int] | None = None
     forward: int = -1
+    waited: bool = False

@@ -21,6 +21,7 @@ from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
+from graphguard.trace.races import Races
 from graphguard.trace.twins import functional_of, result_dtypes, written_positions
 from graphguard.trace.views import dtype_of, recipes, type_of, whole
 
@@ -56,12 +57,14 @@ _FACTORIES = frozenset(
 )  # fmt: skip
 
 
-def functionalise(events: Iterable[Event], stacks: Stacks, symbols: dict[str, Ref], rank: int) -> Graph:
-    """The graph of a recording; raises ``TracingError`` for memory that values cannot express."""
+def functionalise(events: Iterable[Event], stacks: Stacks, symbols: dict[str, Ref], rank: int, races: Races) -> Graph:
+    """The graph of a recording; raises ``TracingError`` for memory that values cannot express, and for races."""
     translation = _Translation(rank)
     for event in events:
         try:
-            translation.step(event)
+            races.step(event)
+            if event.op != "wait":
+                translation.step(event)
         except TracingError as error:
             error.span = error.span or _place(stacks, event)
             raise
@@ -75,10 +78,9 @@ def functionalise(events: Iterable[Event], stacks: Stacks, symbols: dict[str, Re
 
 
 def _place(stacks: Stacks, event: Event) -> Span | None:
-    frames, resolved = stacks.resolve()
     for index in (event.stack, event.forward):
         if index >= 0:
-            return frames[resolved[index][0]].span
+            return stacks.innermost(index).span
     return None
 
 

@@ -22,6 +22,7 @@ class Job:
     """One check on one mesh: ``build(device mesh)`` gives the refinement; ``root`` is the project's folder.
 
     ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
+    ``learn`` is told which operator calls were new (see :mod:`graphguard.trace.operators`).
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -33,6 +34,7 @@ class Job:
     started: float
     watch: Watch | None = None
     device: str = "cpu"
+    learn: Callable[[tuple[str, ...]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Recorded:
     claims: Claims | None
     troubles: tuple[Trouble, ...]
     footprint: Footprint = field(default_factory=Footprint)
+    unseen: tuple[str, ...] = ()
 
     @property
     def published(self) -> tuple[Offer, ...]:

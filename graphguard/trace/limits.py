@@ -12,7 +12,6 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Copies that a child of ours may make of itself: enough for a DataLoader, too few for a fork bomb.
 MAX_FORKS = 64
@@ -39,13 +38,6 @@ class Limits:
 def default_memory() -> int:
     """Half of the machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when ``parent`` ends; end at once where it already did."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def adopt_orphans() -> None:
@@ -102,19 +94,34 @@ def _data_size() -> int:
     return int(sizes["VmData"].split()[0]) * 1024
 
 
+class _Forks:
+    """How many processes the code of a check may still start; None where nothing bounds it."""
+
+    left: int | None = None
+
+
+_fork = os.fork
+
+
+def fork_child() -> int:
+    """Fork a process of ours, which does not count; under a check it may start none itself."""
+    pid = _fork()
+    if pid == 0 and _Forks.left is not None:
+        _Forks.left = 0
+    return pid
+
+
 def _limit_forks() -> None:
-    fork = os.fork
-    left = MAX_FORKS
+    if _Forks.left is not None:
+        return  # what bounds a check bounds its ranks
+    _Forks.left = MAX_FORKS
 
     def limited_fork() -> int:
-        nonlocal left
-        if left <= 0:
+        assert _Forks.left is not None
+        if _Forks.left <= 0:
             raise BlockingIOError(f"a check may start at most {MAX_FORKS} processes, and those none")
-        left -= 1
-        pid = fork()
-        if pid == 0:
-            left = 0
-        return pid
+        _Forks.left -= 1
+        return fork_child()
 
     patched: Any = limited_fork
     os.fork = patched

@@ -12,12 +12,7 @@ from graphguard.ir.graph import DType, Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Geometry, Ref
-from graphguard.trace.views import Recipe, count, dtype_of, row_major, whole
-
-_BYTES = {
-    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
-    "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex32": 4, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
+from graphguard.trace.views import BYTES, Recipe, count, dtype_of, itemsize, row_major, whole
 
 
 @dataclass(slots=True)
@@ -114,7 +109,7 @@ class Memory:
         if geometry in storage.recipes or not all(isinstance(n, int) for n in (*geometry[1], *storage.root[1])):
             return False
         fresh = geometry[0] == storage.root[0] and row_major(geometry) is not None
-        return fresh and count(geometry) * _bytes(geometry) > count(storage.root) * _bytes(storage.root)
+        return fresh and count(geometry) * itemsize(geometry) > count(storage.root) * itemsize(storage.root)
 
     # -- by strides ----------------------------------------------------------------------------------------------------
     def _flat(self, storage: _Storage) -> Var:
@@ -177,7 +172,7 @@ class Memory:
         """Where the root begins, in elements of the geometry's type."""
         offset = storage.root[0]
         assert isinstance(offset, int)
-        return offset * _bytes(storage.root) // _bytes(geometry)
+        return offset * itemsize(storage.root) // itemsize(geometry)
 
     def _typed(self, flat: Var, geometry: Geometry) -> Var:
         """A flat value as elements of another type, bit by bit."""
@@ -187,7 +182,7 @@ class Memory:
             return flat
         (length,) = kind.shape
         assert isinstance(length, int)
-        size = length * _BYTES[kind.dtype] // _BYTES[dtype]
+        size = length * BYTES[kind.dtype] // BYTES[dtype]
         return self._builder.one("aten.view.dtype", (flat, DType(dtype)), (size,), dtype)
 
     def _viewed(self, value: Var, shape: tuple[object, ...]) -> Var:
@@ -204,10 +199,6 @@ class Memory:
         return self._builder.one(
             "aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype
         )
-
-
-def _bytes(geometry: Geometry) -> int:
-    return _BYTES[dtype_of(geometry)]
 
 
 def _dense_sizes(geometry: Geometry) -> bool:

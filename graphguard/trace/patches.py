@@ -20,10 +20,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace import attention, cuda, objects, state
-from graphguard.trace.works import done
+from graphguard.trace.works import as_batch, done, finished
 
 _NOT_WRAPPED = frozenset(("__enter__", "__exit__", "__eq__", "__hash__", "__repr__"))
 _installed: list[bool] = []
+_libraries: list[torch.library.Library] = []
 
 
 def install() -> None:
@@ -33,9 +34,11 @@ def install() -> None:
     _installed.append(True)
     _process_groups()
     objects.install()
+    _coalescing()
     _data_parallel()
     _data_dependent()
     _scaling()
+    _broadcasts()
     _factors()
     _device_meshes()
     _sharding_propagation()
@@ -77,10 +80,48 @@ def _process_groups() -> None:
 
         return get_backend
 
-    for name, make in (("init_process_group", init), ("new_group", new), ("get_backend", backend)):
+    def batch(original: Any) -> Any:
+        def batch_isend_irecv(p2p_op_list: Any) -> Any:
+            works = original(p2p_op_list)
+            world = state.current_world()
+            return works if world is None or world.chose_gloo else as_batch(works)
+
+        return batch_isend_irecv
+
+    made = (
+        ("init_process_group", init), ("new_group", new), ("get_backend", backend), ("batch_isend_irecv", batch)
+    )  # fmt: skip
+    for name, make in made:
         wrapped = functools.wraps(getattr(c10d, name))(make(getattr(c10d, name)))
         setattr(c10d, name, wrapped)
         setattr(dist, name, wrapped)
+
+
+def _coalescing() -> None:
+    """What is put off until a block of collectives ends has one handle, which stands for all of them."""
+    began: dict[Any, int] = {}
+    group_type = dist.ProcessGroup
+
+    def start(original: Any) -> Any:
+        def start_coalescing(self: Any, *args: Any) -> Any:
+            recorder = state.current_recorder()
+            began[self] = 0 if recorder is None else len(recorder.events)
+            return original(self, *args)
+
+        return start_coalescing
+
+    def end(original: Any) -> Any:
+        def end_coalescing(self: Any, *args: Any) -> Any:
+            recorder, first = state.current_recorder(), began.pop(self, 0)
+            if recorder is None:
+                return original(self, *args)
+            within = [event for event in recorder.events[first:] if getattr(event.op, "namespace", "") == "c10d"]
+            return finished([], lambda: recorder.synchronized(*within) if within else None)
+
+        return end_coalescing
+
+    replace(group_type, "_start_coalescing", start)
+    replace(group_type, "_end_coalescing", end)
 
 
 def _data_parallel() -> None:
@@ -111,7 +152,8 @@ def _data_dependent() -> None:
             return original_exchange(output, input, output_split_sizes, input_split_sizes, group, async_op)
         name = (group or dist.group.WORLD).group_name
         operator = torch.ops._c10d_functional.all_to_all_single  # noqa: SLF001
-        output.copy_(operator(input, output_split_sizes, input_split_sizes, name))
+        received = operator(input, output_split_sizes, input_split_sizes, name)
+        output.copy_(torch.ops._c10d_functional.wait_tensor(received))  # noqa: SLF001
         return done() if async_op else None
 
     def numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -124,6 +166,20 @@ def _data_dependent() -> None:
     wrapped = functools.wraps(original_exchange)(all_to_all_single)
     c10d.all_to_all_single = dist.all_to_all_single = wrapped
     torch.Tensor.numpy = functools.wraps(original_numpy)(numpy)
+
+
+def _broadcasts() -> None:
+    """A functional broadcast copies its operand and broadcasts into the copy.
+
+    PyTorch's kernel does so in C++, where autograd sees the copy (the gradient goes through unchanged), and a recording would not.
+    """
+    library = torch.library.Library("_c10d_functional", "IMPL")
+    _libraries.append(library)
+
+    def broadcast(operand: torch.Tensor, source: int, group: str) -> torch.Tensor:
+        return torch.ops._c10d_functional.broadcast_.default(operand.clone(), source, group)  # noqa: SLF001
+
+    library.impl("broadcast", broadcast, "Autograd")
 
 
 def _factors() -> None:

@@ -66,6 +66,10 @@ class Stacks:
             self._raw.append(raw)
         return index
 
+    def innermost(self, index: int) -> Frame:
+        """The innermost frame of a stack."""
+        return frame_at(*self._raw[index][0])
+
     def resolve(self) -> tuple[tuple[Frame, ...], tuple[tuple[int, ...], ...]]:
         """All frames, and every stack as indices into them."""
         frames: dict[tuple[CodeType, int], int] = {}

@@ -17,6 +17,7 @@ from graphguard.checks.outputs import OutputType
 from graphguard.checks.placements import Mesh
 from graphguard.checks.program import Claims, as_refinement, record_rank, record_specification
 from graphguard.ir import Capture, Trouble
+from graphguard.ir.collection import without_collection
 from graphguard.trace.assembly import assembled
 from graphguard.trace.capture import Recording
 from graphguard.trace.children import Child, Ending, Family, Link
@@ -38,6 +39,7 @@ def settle() -> None:
     torch.set_num_threads(1)
 
 
+@without_collection()
 def record(job: Job, log: Callable[[str], None]) -> tuple[Capture, Footprint]:
     """Record the specification and every rank of a check, and what they read; what goes wrong is among the capture's troubles."""
     started = time.perf_counter()
@@ -50,6 +52,9 @@ def record(job: Job, log: Callable[[str], None]) -> tuple[Capture, Footprint]:
     footprint = Footprint()
     for program in (programs.specification, *ranks):
         footprint.merge(program.footprint)
+    unseen = tuple(dict.fromkeys(call for program in (programs.specification, *ranks) for call in program.unseen))
+    if job.learn is not None and unseen:
+        job.learn(unseen)
     return replace(capture, sources=footprint.digests(), seconds={"trace": time.perf_counter() - started}), footprint
 
 
@@ -127,6 +132,7 @@ class _NoSpecificationError(Exception):
     """The specification failed, and its trouble says why: the ranks that wait for it have nothing to add."""
 
 
+@without_collection()
 def _record_in_child(job: Job, program: int, answers: Answers, link: Link) -> bytes:
     recorded = _record(job, program, answers, link)
     if job.watch is not None:
@@ -162,7 +168,7 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
         trace = recording.finish()
     except TracingError as error:
         return Recorded(None, None, (_trouble(error, job, program, recording.phase),))
-    return Recorded(trace, claims, trace.troubles)
+    return Recorded(trace, claims, trace.troubles, unseen=recording.unseen if job.learn is not None else ())
 
 
 def _claims(

@@ -6,9 +6,9 @@ autograd engine's calls included.  Collectives are written down and never run.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache, lru_cache
 from types import FrameType
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import DType, Size, Sym
@@ -28,10 +27,12 @@ from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Geometry, Members, Opaque, Ref
 from graphguard.trace.exchange import communicate
 from graphguard.trace.fused import steps_of
+from graphguard.trace.kernels import Kernels
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.randomness import Draws
+from graphguard.trace.twins import written_positions
 from graphguard.trace.works import finished_work
 
 _aten = torch.ops.aten
@@ -57,9 +58,15 @@ class Recorder(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: nothing is compiled while a program is recorded, and the guard against it costs more than many a call."""
+        return False
+
     def __init__(self, fake_mode: FakeTensorMode, ledger: Ledger, stop: FrameType | None = None) -> None:
         super().__init__()
         self.fake_mode = fake_mode
+        self.kernels = Kernels(fake_mode)
         self.ledger = ledger
         self.events: list[Event] = []
         self.stacks = Stacks()
@@ -129,7 +136,7 @@ class Recorder(TorchDispatchMode):
             if kind is not FakeTensor and kind is not torch.Tensor and not issubclass(kind, FakeTensor):
                 return NotImplemented  # wrapper subclasses (DTensor, AsyncCollectiveTensor) take themselves apart first
         if func is _DEVICE_OF and isinstance(args[0], FakeTensor):
-            return args[0].fake_device
+            return args[0]._fake_device  # noqa: SLF001  # two thirds of all calls are this one, by the autograd engine
         kwargs = kwargs or {}
         if "device" in kwargs:
             refuse_cuda(kwargs["device"])
@@ -137,25 +144,32 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if isinstance(func, torch._ops.HigherOrderOperator):  # noqa: SLF001
             return self._higher_order(func, args, kwargs)
-        if self._is_foreign(args):
-            return func(*args, **kwargs)
+        operands = list(tensors_in(args))
+        if any(isinstance(tensor, FakeTensor) and tensor.fake_mode is not self.fake_mode for tensor in operands):
+            return func(*args, **kwargs)  # of another fake mode, such as DTensor's sharding propagation
         if func is _LIFT and not isinstance(args[0], FakeTensor):
             return self._lift(args[0])
-        args, kwargs = self._faked(args), self._faked(kwargs)
+        if not all(isinstance(tensor, FakeTensor) for tensor in operands):
+            args = self._faked(args)
+            operands = list(tensors_in(args))
+        if kwargs:
+            kwargs = self._faked(kwargs)
+            operands.extend(tensors_in(kwargs))
         if func.namespace == "c10d":
             return self._communicate(func, args, kwargs)
-        unfused = steps_of(func)
+        unfused = steps_of(func) or (func.decompose if _is_composite(func) else None)
         if unfused is not None:
             with self, torch.no_grad():
                 return unfused(*args, **kwargs)
         if func in _INDEXED:
             args = self._by_positions(args)
-        return self._operate(func, args, kwargs)
+            operands = list(tensors_in((args, kwargs)))
+        return self._operate(func, args, kwargs, operands)
 
-    def _operate(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _operate(self, func: Any, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
         random = torch.Tag.nondeterministic_seeded in func.tags
         draw = self._draw(func, args, kwargs) if random else None
-        knowledge = "unknown" if random else self._knowledge(func, args, kwargs)
+        knowledge = "unknown" if random else self._knowledge(func, args, operands)
         if knowledge == "known" and _needs_values(func):
             out = self._from_values(func, args, kwargs)
             if not isinstance(out, FakeTensor | list | tuple):
@@ -164,11 +178,11 @@ class Recorder(TorchDispatchMode):
             self.ledger.need()
         else:
             before = [storage_of(tensor) for tensor in tensors_in(args)] if knowledge != "unknown" else []
-            out = func(*args, **kwargs)
+            out = self.kernels.run(func, args, kwargs)
             self._learn(func, args, kwargs, out, knowledge, before)
         if isinstance(out, torch.dtype | torch.device | bool) or (out is None and not func._schema.is_mutable):  # noqa: SLF001
             return out
-        if not any(True for _ in tensors_in((args, kwargs, out))):
+        if not operands and not any(True for _ in tensors_in(out)):
             return out
         if func.namespace in _FUNCTIONAL and func._schema.name not in _WAITS:  # noqa: SLF001
             args = self._grouped(func, args)
@@ -183,7 +197,7 @@ class Recorder(TorchDispatchMode):
         if position >= len(args) or not isinstance(args[position], str):
             return args
         group = c10d._resolve_process_group(args[position])  # noqa: SLF001  # what the operator itself calls
-        return (*args[:position], Members(tuple(dist.get_process_group_ranks(group))), *args[position + 1 :])
+        return (*args[:position], _members(group), *args[position + 1 :])
 
     def _event(self, func: Any, args: Any, kwargs: Any, out: Any) -> Event:
         node = _current_node()
@@ -229,16 +243,6 @@ class Recorder(TorchDispatchMode):
             return {key: self._faked(item) for key, item in value.items()}
         return value
 
-    def _is_foreign(self, value: Any) -> bool:
-        """Whether the call belongs to another fake mode, such as DTensor's sharding propagation."""
-        for item in value:
-            if isinstance(item, FakeTensor):
-                if item.fake_mode is not self.fake_mode:
-                    return True
-            elif isinstance(item, list | tuple) and self._is_foreign(item):
-                return True
-        return False
-
     def convert(self, value: Any) -> Any:
         """An argument as an event holds it."""
         kind = type(value)
@@ -275,8 +279,16 @@ class Recorder(TorchDispatchMode):
 
     def _waited(self, event: Event) -> None:
         """The program waits for a call; at once, if nothing has happened since."""
-        if self.events[-1] is event and event.op._schema.name in _MESSAGES:  # noqa: SLF001
+        if self.events[-1] is not event:
+            self.synchronized(event)
+            return
+        event.waited = True
+        if event.op._schema.name in _MESSAGES:  # noqa: SLF001
             event.kwargs["blocking"] = True
+
+    def synchronized(self, *events: Event) -> None:
+        """The program waits for these collectives; for all of them, where none is named."""
+        self.events.append(Event("wait", events, {}, None, -1, None, "", self.phase))
 
     def _follow(self, func: Any, args: Any, out: Any) -> None:
         """Carry known values through a collective, as far as all ranks know them."""
@@ -285,14 +297,16 @@ class Recorder(TorchDispatchMode):
             communicate(self.ledger, call, self.constants)
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def _knowledge(self, func: Any, args: Any, kwargs: Any) -> str:
-        if func.namespace in _FUNCTIONAL or _has_symbol(args):
+    def _knowledge(self, func: Any, args: Any, operands: list[torch.Tensor]) -> str:
+        knowledge = self.constants.knowledge(operands)
+        if knowledge != "unknown" and (func.namespace in _FUNCTIONAL or _has_symbol(args)):
             return "unknown"
-        return self.constants.knowledge(tensors_in((args, kwargs)))
+        return knowledge
 
     def _learn(self, func: Any, args: Any, kwargs: Any, out: Any, knowledge: str, before: list[int]) -> None:
         """Carry what is known from the operands to the results."""
-        schema = func._schema  # noqa: SLF001
+        if knowledge == "unknown" and not func._schema.is_mutable and func.namespace not in _FUNCTIONAL:  # noqa: SLF001
+            return
         if func.namespace in _FUNCTIONAL:
             if func._schema.name not in _WAITS:  # noqa: SLF001
                 self._follow(func, self._grouped(func, args), out)
@@ -304,8 +318,8 @@ class Recorder(TorchDispatchMode):
                 return
             knowledge = "unknown"
         fresh = [tensor for tensor in tensors_in(out) if knowledge == "pending" and storage_of(tensor) not in before]
-        if schema.is_mutable:
-            self.constants.forget(_written(schema, args, kwargs), pending=knowledge == "pending")
+        if func._schema.is_mutable:  # noqa: SLF001
+            self.constants.forget(_written(func, args, kwargs), pending=knowledge == "pending")
         if fresh:
             self.constants.forget(fresh, pending=True)
 
@@ -321,7 +335,7 @@ class Recorder(TorchDispatchMode):
                 values = func(*self.constants.substitute(tuple(args)), **self.constants.substitute(kwargs))
         except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
             # a kernel that this build lacks for real tensors: the value is not known, the program goes on
-            self.constants.forget((*tensors_in(out), *_written(func._schema, args, kwargs)))  # noqa: SLF001
+            self.constants.forget((*tensors_in(out), *_written(func, args, kwargs)))
             return
         for fake, value in zip(tensors_in(out), tensors_in(values), strict=False):
             if storage_of(fake) not in before:
@@ -383,7 +397,7 @@ class Recorder(TorchDispatchMode):
                 self.symbols[size.expr] = self.ref(args[0])
 
     def _draw(self, func: Any, args: Any, kwargs: Any) -> tuple[str, int] | None:
-        if func._schema.name == "gg::sdpa" and not args[4]:  # noqa: SLF001
+        if _drops_nothing(func._schema, args, kwargs):  # noqa: SLF001
             return None
         generator = kwargs.get("generator")
         generator = next((arg for arg in args if isinstance(arg, torch.Generator)), generator)
@@ -399,23 +413,6 @@ class Recorder(TorchDispatchMode):
         return out
 
 
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """No garbage collection inside: with millions of live objects it costs more than the tracing."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
-def new_fake_mode() -> FakeTensorMode:
-    """A fake mode in which sizes are concrete unless the data decides them."""
-    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
-
-
 def size_of(size: Any) -> Size:
     """An extent as a number, or as an expression over symbols."""
     if type(size) is int:
@@ -428,27 +425,47 @@ def size_of(size: Any) -> Size:
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
     """Which elements of its storage a tensor shows."""
-    shape, strides, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
-    name = dtype_name(tensor.dtype)
-    if tensor.is_conj() or tensor.is_neg():
-        name += "*" if tensor.is_conj() else "-"
+    dtype, shape, strides, offset = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
     if not tensor._has_symbolic_sizes_strides:  # noqa: SLF001  # PyTorch offers no public way to ask
-        if 1 in shape:
-            strides = tuple(0 if n == 1 else step for n, step in zip(shape, strides, strict=True))
-        return (offset, tuple(shape), strides, name)
+        if tensor.is_conj() or tensor.is_neg():
+            return _geometry(dtype_name(dtype) + ("*" if tensor.is_conj() else "-"), shape, strides, offset)
+        return _plain_geometry(dtype, shape, strides, offset)
     sizes = tuple(size_of(size) for size in shape)
     steps = tuple(0 if n == 1 else size_of(step) for n, step in zip(sizes, strides, strict=True))
-    return (size_of(offset), sizes, steps, name)
+    marks = "*" if tensor.is_conj() else "-" if tensor.is_neg() else ""
+    return (size_of(offset), sizes, steps, dtype_name(dtype) + marks)
+
+
+@lru_cache(maxsize=1 << 14)
+def _plain_geometry(dtype: torch.dtype, shape: Any, strides: Any, offset: int) -> Geometry:
+    return _geometry(dtype_name(dtype), shape, strides, offset)
+
+
+def _geometry(name: str, shape: Any, strides: Any, offset: int) -> Geometry:
+    steps = tuple(0 if n == 1 else step for n, step in zip(shape, strides, strict=True)) if 1 in shape else strides
+    return (offset, tuple(shape), steps, name)
+
+
+def _drops_nothing(schema: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an attention kernel is called without dropout: it is random only with it."""
+    position = next((i for i, argument in enumerate(schema.arguments) if argument.name == "dropout_p"), None)
+    if position is None:
+        return False
+    return not (args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))
 
 
 def _script_object(value: Any) -> Members | Opaque:
     name = value._type().qualified_name() if hasattr(value, "_type") else type(value).__qualname__  # noqa: SLF001
     if name.endswith(".ProcessGroup"):
-        return Members(tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(value))))
+        return _members(dist.ProcessGroup.unbox(value))
     if name.endswith(".ReduceOp"):
         number = int(value.op())
         return Opaque(f"premul_sum:{_factor()}" if number == PREMULTIPLIED else REDUCE_OPS[number])
     return Opaque(name)
+
+
+def _members(group: Any) -> Members:
+    return Members(tuple(dist.get_process_group_ranks(group)), group.group_name)
 
 
 def _with_group(value: Any) -> Any:
@@ -462,6 +479,14 @@ def _factor() -> float:
     if len(factors) != 1:
         raise TracingError("unsupported-operator", "sums with several different pre-multiplied factors are not traced")
     return next(iter(factors))
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    """Whether PyTorch only ever makes an operator out of others, as autograd has it done before anything is recorded; where autograd is off it is seen whole."""
+    kernels, keys = torch._C._dispatch_has_kernel_for_dispatch_key, torch._C.DispatchKey  # noqa: SLF001
+    name = func.name()
+    return func.namespace == "aten" and kernels(name, keys.CompositeImplicitAutograd) and not kernels(name, keys.CPU)
 
 
 def _needs_values(func: Any) -> bool:
@@ -482,13 +507,9 @@ def _has_symbol(value: Any) -> bool:
     return False
 
 
-def _written(schema: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            found.extend(tensors_in(value))
-    return found
+def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    values = (args[at] if at < len(args) else kwargs.get(name) for at, name in written_positions(func))
+    return list(tensors_in(tuple(values)))
 
 
 def _whole_storage(real: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span, Trouble, capture_from_json
 from graphguard.ir.codec import span_to_plain, trouble_to_plain
 from graphguard.ir.plain import to_plain
+from graphguard.trace.assumptions import assuming
 from graphguard.trace.children import Ending, Link
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
@@ -79,7 +81,7 @@ def capture_check(
     from graphguard.trace.job import Job
     from graphguard.trace.ranks import record
 
-    began = time.monotonic()
+    began, loaded = time.monotonic(), len(sys.modules)
     files = ProjectFiles(target.overlay)
     watch = Watch(files)
     fallback = reference(target, name)
@@ -96,10 +98,20 @@ def capture_check(
     if watch.rank_dependent and not each_rank_imports:
         raise RankDependentImportError
     imported = time.monotonic() - began
-    link.tell({"loaded": preloadable(sys.modules)})
+    link.tell({"loaded": preloadable(sys.modules, len(sys.modules) - loaded)})
     link.tell({"progress": {"stage": "trace"}})
-    job = Job(found.function, found.mesh, found.check, target.root, limits, began, watch)
+    job = Job(
+        found.function,
+        found.mesh,
+        found.check,
+        target.root,
+        limits,
+        began,
+        watch,
+        learn=lambda calls: link.tell({"unseen": list(calls)}),
+    )
     capture, footprint = record(job, _print)
+    capture = assuming(capture, footprint.sources)
     return replace(capture, seconds={"import": imported, **capture.seconds}), footprint
 
 
@@ -131,13 +143,18 @@ def _in_every_rank(target: Target, files: ProjectFiles, name: str, mesh: dict[st
     return Found(function, chosen, known.ref)
 
 
-def preloadable(modules: Mapping[str, ModuleType]) -> list[str]:
-    """Those of the imported modules that the worker itself may import, once, for all checks to come: installed ones, not the user's own copies."""
-    return [
+def preloadable(modules: dict[str, ModuleType], count: int) -> list[str]:
+    """Those of the ``count`` modules imported last that the worker itself may import, once, for all checks to come: installed ones, not the user's own copies.
+
+    The thousands imported before the fork are not looked at: each look would copy a page of memory.
+    """
+    last = itertools.islice(reversed(modules), count)
+    known = [
         name
-        for name, module in modules.items()
-        if name.partition(".")[0] in _LIBRARIES and is_installed(getattr(module, "__file__", None) or "")
+        for name in last
+        if name.partition(".")[0] in _LIBRARIES and is_installed(getattr(modules[name], "__file__", None) or "")
     ]
+    return known[::-1]
 
 
 def list_checks(target: Target) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from graphguard.trace import standins
+from graphguard.trace.assumptions import assumptions
+
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
 _OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -52,9 +55,11 @@ def in_project(path: str, root: str) -> bool:
 
 
 def meaning_digest(text: bytes) -> str:
-    """A digest that comments, formatting and moved lines leave alone; text that does not parse is digested as it is."""
+    """A digest that comments, formatting and moved lines leave alone, but not what comments assume; text that does not parse is digested as it is."""
     try:
         tree = ast.dump(ast.parse(text), include_attributes=False).encode()
+        if b"graphguard:" in text:
+            tree += repr([(number, trait) for number, _, _, trait in assumptions(text)]).encode()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = b"text:" + text
     return hashlib.sha256(tree).hexdigest()[:32]
@@ -112,6 +117,7 @@ def import_file(path: str, root: str, files: ProjectFiles) -> ModuleType:
 
     Raises whatever the file raises while it is imported.
     """
+    standins.install()
     name, top = _module_name(path)
     # as `python FILE` in the project's root would see them; a file in a package is found from above the package
     for folder in (os.path.join(root, "src"), root, top):
@@ -122,7 +128,7 @@ def import_file(path: str, root: str, files: ProjectFiles) -> ModuleType:
     if name in sys.modules or name in sys.stdlib_module_names:
         name = f"graphguard_check_{name}"
     loader = importlib.machinery.SourceFileLoader(name, path)
-    spec = importlib.util.spec_from_loader(name, loader, origin=path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

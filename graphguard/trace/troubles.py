@@ -74,7 +74,8 @@ def _message(error: BaseException) -> str:
         return DATA_DEPENDENT
     if isinstance(error, MemoryError):
         return "the check ran out of memory; [tool.graphguard] memory sets the limit"
-    lines = str(error).strip().splitlines()[:_SHOWN_LINES] or [_source_line(error)]
+    # a tensor is fake only to us
+    lines = str(error).replace("'FakeTensor'", "'Tensor'").strip().splitlines()[:_SHOWN_LINES] or [_source_line(error)]
     headline = f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
     return "\n".join((headline, *lines[1:]))
 

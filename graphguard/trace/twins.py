@@ -56,6 +56,7 @@ def overload(name: str) -> Any:
 
 
 @cache
+@cache
 def written_positions(func: Any) -> tuple[tuple[int, str], ...]:
     """Position and name of the arguments that an operator writes."""
     return tuple((i, arg.name) for i, arg in enumerate(func._schema.arguments) if _is_written(arg))  # noqa: SLF001

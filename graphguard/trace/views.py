@@ -10,6 +10,11 @@ from graphguard.ir.graph import DType, Size, Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.events import Event, Geometry, Ref
 
+BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
+    "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex32": 4, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -73,6 +78,11 @@ def type_of(ref: Ref) -> tuple[tuple[Size, ...], str]:
 def dtype_of(geometry: Geometry) -> str:
     """The element type, without the marks of lazy conjugation and negation."""
     return geometry[3].rstrip("*-")
+
+
+def itemsize(geometry: Geometry) -> int:
+    """Bytes of an element."""
+    return BYTES[dtype_of(geometry)]
 
 
 def recipes(event: Event, name: str, base: Geometry, outs: list[Geometry]) -> list[Recipe | None]:

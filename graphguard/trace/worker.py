@@ -12,6 +12,7 @@ import os
 import platform
 import selectors
 import sys
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from graphguard.trace.cache import load, request_key, store
 from graphguard.trace.children import Child, Ending, Family, Link
 from graphguard.trace.health import describe
 from graphguard.trace.limits import Limits, adopt_orphans, default_memory
+from graphguard.trace.parentage import die_with_starter
 from graphguard.trace.session import (
     RankDependentImportError,
     Target,
@@ -40,6 +42,8 @@ from graphguard.trace.troubles import trouble_of_ending
 _CHUNK = 1 << 18
 # Between a check's own limit, at which its recording is stopped with a trouble, and the end of the process around it.
 _GRACE = 1.0
+# How long preparing for later children may keep a request waiting.
+_PREPARED_SECONDS = 0.005
 DEFAULT_SECONDS = 60.0
 
 
@@ -82,6 +86,7 @@ class Worker:
         self._arrived: deque[dict[str, Any]] = deque()
         self._warm = False
         self._wanted: deque[str] = deque()
+        self._unseen: deque[str] = deque()
         self._open = True
         self._direct: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hello": self._hello,
@@ -99,14 +104,14 @@ class Worker:
         """Answer requests until the input ends, then end every child."""
         while self._open:
             # Whatever has arrived already is looked at before the seconds that loading torch takes.
-            idle = self._warm and not (self._wanted and not self._running)
-            self._family.step(None if idle and not self._arrived else 0.0)
+            prepares = not self._running and bool(self._wanted or self._unseen)
+            self._family.step(None if self._warm and not prepares and not self._arrived else 0.0)
             if self._arrived:
                 self._handle(self._arrived.popleft())
             elif not self._warm:
                 self._warm_up()
-            elif self._wanted and not self._running:
-                self._preload(self._wanted.popleft())
+            elif prepares:
+                self._prepare()
             self._start_waiting()
         self._family.stop_all()
 
@@ -175,6 +180,19 @@ class Worker:
             warm()
             rehearse()
 
+    def _prepare(self) -> None:
+        """One step of what makes later children quicker, and of which none may take long: requests may arrive."""
+        if self._wanted:
+            self._preload(self._wanted.popleft())
+            return
+        from graphguard.trace import operators, rehearsal
+
+        until = time.monotonic() + _PREPARED_SECONDS
+        while self._unseen and time.monotonic() < until:
+            operators.rehearse_call(self._unseen.popleft())
+        if not self._unseen:
+            rehearsal.settle()
+
     def _preload(self, name: str) -> None:
         """Import a library that a check imported: the next one then starts with it loaded."""
         if name in sys.modules:
@@ -205,6 +223,9 @@ class Worker:
         def heard(_: Child, message: dict[str, Any]) -> None:
             if "loaded" in message:
                 self._wanted.extend(name for name in message["loaded"] if name not in sys.modules)
+                return
+            if "unseen" in message:
+                self._unseen.extend(message["unseen"])
                 return
             self._send({"method": "progress", "params": {"id": request, **message["progress"]}})
 
@@ -270,7 +291,9 @@ def _recording(
 
 
 def _captured(capture: Capture, *, cached: bool) -> dict[str, Any]:
-    return {"capture": capture_to_json(capture), "summary": capture_summary(capture), "cached": cached}
+    """The answer; the capture itself says nothing of how long it took, so that the same program is the same bytes."""
+    data = capture_to_json(replace(capture, seconds={}))
+    return {"capture": data, "summary": capture_summary(capture), "cached": cached}
 
 
 def _list_task(params: dict[str, Any]) -> Task:
@@ -303,6 +326,7 @@ def _trouble(ending: Ending, target: Target, limits: Limits) -> Trouble:
 
 def main() -> None:
     """Take over standard input and output, and serve."""
+    die_with_starter()
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,26 +11,33 @@ import torch.distributed as dist
 
 
 class _Finished(dist.Work):
-    """A work whose future holds the tensors the collective was called on, as NCCL's does."""
+    """A work whose future holds the tensors the collective was called on, as NCCL's does; whoever learns that it is done has waited for it."""
 
     def __init__(self, tensors: list[torch.Tensor], waited: Callable[[], None]) -> None:
         super().__init__()
         self._tensors = tensors
-        self._waited = waited
+        self.waited = waited
 
     def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002  # torch's signature
-        self._waited()
+        self.waited()
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """The current stream waits."""
+        self.waited()
+
+    def block_current_stream(self) -> None:
+        """The current stream waits."""
+        self.waited()
 
     def is_completed(self) -> bool:
-        """Always."""
+        """It is, and the program knows."""
+        self.waited()
         return True
 
     def is_success(self) -> bool:
-        """Always."""
+        """It is, and the program knows."""
+        self.waited()
         return True
 
     def result(self) -> list[torch.Tensor]:
@@ -38,9 +46,53 @@ class _Finished(dist.Work):
 
     def get_future(self) -> Any:
         """A completed future of the tensors."""
-        future: Any = torch.futures.Future()
+        if "get_future" not in sys._getframe(1).f_code.co_names:  # noqa: SLF001
+            self.waited()  # C++ asks, such as DDP's reducer, which waits out of our sight
+        future = _Future(self.waited)
         future.set_result(self._tensors)
         return future
+
+
+class _Future(torch.futures.Future):
+    """A future that tells when the program waits for it; a callback runs when it is done."""
+
+    def __init__(self, waited: Callable[[], None]) -> None:
+        super().__init__()
+        self._waited = waited
+
+    def wait(self) -> Any:
+        self._waited()
+        return super().wait()
+
+    def value(self) -> Any:
+        self._waited()
+        return super().value()
+
+    def done(self) -> bool:
+        self._waited()
+        return bool(super().done())
+
+    def then(self, callback: Any) -> Any:
+        self._waited()
+        return super().then(callback)
+
+    def add_done_callback(self, callback: Any) -> None:
+        self._waited()
+        super().add_done_callback(callback)
+
+
+def as_batch(works: list[Any]) -> list[Any]:
+    """Works of one batch of messages: NCCL has one handle for all of them."""
+    parts = [work for work in works if isinstance(work, _Finished)]
+    each = [work.waited for work in parts]
+
+    def waited() -> None:
+        for one in each:
+            one()
+
+    for work in parts:
+        work.waited = waited
+    return works
 
 
 _alive: list[_Finished] = []
@@ -48,10 +100,14 @@ _alive: list[_Finished] = []
 
 def finished_work(operand: Any, waited: Callable[[], None]) -> Any:
     """A boxed work, done, as c10d operators return it; ``waited`` is called when the program waits for it."""
-    tensors = _flat(operand)
+    return finished(_flat(operand), waited).boxed()
+
+
+def finished(tensors: list[torch.Tensor], waited: Callable[[], None]) -> dist.Work:
+    """A work, done, on these tensors; ``waited`` is called when the program waits for it."""
     work = _Finished(tensors, waited)
-    _alive.append(work)  # the boxed object holds the C++ half only
-    return work.boxed()
+    _alive.append(work)  # a boxed object holds the C++ half only
+    return work
 
 
 def done() -> dist.Work:

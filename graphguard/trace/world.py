@@ -46,6 +46,7 @@ class World:
         self.device = device
         self.backend = "nccl" if device == "cuda" else "gloo"
         self.mesh: Any = None
+        self.chose_gloo = False
         self.asked_for_cuda = False
         self._stack = ExitStack()
         self._joined = False
@@ -85,6 +86,7 @@ class World:
             raise ValueError("trying to initialize the default process group twice!")
         if isinstance(backend, str):
             self.backend = backend.rpartition(":")[2]
+            self.chose_gloo = self.backend == "gloo"
         if not dist.is_initialized():
             self._begin()
         self._joined = True

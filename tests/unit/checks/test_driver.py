@@ -1,5 +1,6 @@
 """The driver of checks with processes that are stand-ins."""
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,32 @@ def test_each_step_goes_to_its_process_and_interim_reports_to_nobody():
 
     assert drive(steps(), Process("worker"), Process("prover")) is report
     assert answers == [("worker", "capture", {"x": 1}), None, ("prover", "prove", {})]
+
+
+def test_steps_that_do_not_wait_for_each_other_run_beside_each_other():
+    order = []
+
+    class Behind(Process):
+        """Answers when it is asked for the answer."""
+
+        def start_call(self, method, params):
+            order.append("started")
+            future = Future()
+            future.result = lambda: order.append("awaited") or self.call(method, params)
+            return future
+
+    class Here(Process):
+        def call(self, method, params):
+            order.append("called")
+            return super().call(method, params)
+
+    def steps():
+        answers = yield (Step("worker", "confirm"), Step("prover", "prove"))
+        assert answers == (("worker", "confirm", {}), ("prover", "prove", {}))
+        return Report(reference("a"), {}, Verdict.REFINES)
+
+    drive(steps(), Behind("worker"), Here("prover"))
+    assert order == ["started", "called", "awaited"]
 
 
 class Worker:

@@ -446,8 +446,8 @@ def test_one_output_each_is_the_same_whatever_its_name(judge):
 def test_missing_output(record):
     build = lambda mesh: gg.Refinement(lambda x: (x, x + 1), lambda x: {"a": x, "b": x}, X)
     troubles = record(build, TP2).troubles
-    assert "returns 'out[0]' and no rank" in troubles[0].message
-    assert 'out["a"], out["b"]' in troubles[0].message
+    assert "returns 'out[0]', 'out[1]' and no rank" in troubles[0].message
+    assert """'out["a"]', 'out["b"]'""" in troubles[0].message
 
 
 def test_constants(judge, record):
@@ -482,6 +482,47 @@ def test_modules_in_closures_are_leaves(record, judge):
         "x",
     }
     assert judge(build, TP2).status == "equal"
+
+
+class Holder:
+    def __init__(self, *parts):
+        self.parts = {"all": list(parts)}
+
+
+def test_modules_in_objects_and_containers_are_leaves(judge):
+    """Stages of a pipeline that a rank holds in an object: parameters are named as in the whole model."""
+
+    def build(mesh):
+        first, second = nn.ModuleDict({"0": nn.Linear(8, 8)}), nn.ModuleDict({"1": nn.Linear(8, 8)})
+        holder = Holder(first, second)
+
+        def run(x):
+            early, late = holder.parts["all"]
+            return late["1"](early["0"](x))
+
+        return gg.Refinement(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), run, X)
+
+    assert judge(build, TP2).status == "equal"
+
+
+class Closed:
+    __slots__ = ("model",)
+
+    def __init__(self, model):
+        self.model = model
+
+
+def test_a_parameter_that_is_not_reached(record):
+    """What nobody gave a value is no input of the claim: said, with the line that made it."""
+
+    def build(mesh):
+        closed = Closed(nn.Linear(8, 8))
+        return gg.Refinement(nn.Linear(8, 8), lambda x: closed.model(x), X)
+
+    (trouble,) = record(build, TP2).troubles
+    assert trouble.rule == "ambiguous-parameter"
+    assert "no parameter that is reached from impl" in trouble.message
+    assert trouble.related[0][1] == "it is made here"
 
 
 def test_tensors_in_closures_are_leaves(judge):

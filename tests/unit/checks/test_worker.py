@@ -14,7 +14,9 @@ import pytest
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.worker_client import WorkerClient, WorkerError, worker_command
 from graphguard.ir import Capture, capture_from_json
+from graphguard.refine.prove import prove
 from graphguard.trace import wire
+from graphguard.trace.sources import meaning_digest
 
 MODEL = """
 import torch
@@ -97,6 +99,25 @@ def test_list(running):
 def test_mesh_of_the_request(running):
     assert len(running.capture("checks.py", CHECK, mesh={"dp": 2, "tp": 2}).ranks) == 4
     assert len(running.capture("checks.py", CHECK).ranks) == 2
+
+
+def test_a_file_knows_where_it_lies(running):
+    """As for an import: people read what lies beside a file by ``__file__``."""
+    (running.root / "width.txt").write_text("7")
+    lines = CHECK.replace("(2, 4)", "(2, WIDTH)").splitlines(keepends=True)
+    text = "".join(
+        [
+            *lines[:3],
+            "from pathlib import Path\n",
+            "WIDTH = int(Path(__file__).with_name('width.txt').read_text())\n",
+            *lines[3:],
+        ]
+    )
+    capture = running.capture(
+        "beside.py", text.replace("Model()", "torch.tanh").replace("from model import Model", "import torch")
+    )
+    assert not capture.troubles
+    assert next(leaf for leaf in capture.leaves if leaf.kind == "input").type.shape == (2, 7)
 
 
 def test_unsaved_text_counts(running):
@@ -201,6 +222,39 @@ def test_orphans_end_with_their_check(project):
         f"while not os.path.exists({str(flag)!r}) or not os.path.getsize({str(flag)!r}): time.sleep(0.01)\n"
     )
     assert _gone(int(flag.read_text()))
+
+
+def test_a_thread_without_end_ends_with_its_check(project):
+    flag = project.root / "thread"
+    capture = project.check(
+        f"""
+        import threading
+        def run():
+            open({str(flag)!r}, "w").write(str(os.getpid()))
+            while True:
+                time.sleep(0.01)
+        threading.Thread(target=run).start()
+        while not os.path.exists({str(flag)!r}) or not os.path.getsize({str(flag)!r}):
+            time.sleep(0.01)
+        return gg.Refinement(Model(), Model(), (gg.tensor(2, 4),))
+        """
+    )
+    assert not capture.troubles
+    assert _gone(int(flag.read_text()))
+
+
+def test_a_thread_that_raises_does_not_end_its_check(project):
+    capture = project.check(
+        """
+        import threading
+        thread = threading.Thread(target=lambda: 1 / 0)
+        thread.start()
+        thread.join()
+        return gg.Refinement(Model(), Model(), (gg.tensor(2, 4),))
+        """
+    )
+    assert not capture.troubles
+    assert "ZeroDivisionError" in "".join(project.logs)
 
 
 def test_collective_mismatch(project):
@@ -376,3 +430,67 @@ def test_a_mesh_larger_than_the_dimensions_allow(project):
     (trouble,) = project.capture("heads.py", HEADS, name="asserts").troubles
     assert trouble.message.startswith("AssertionError: assert n_heads % mesh.size() == 0")
     assert "n_heads = 3 is not divisible by tp=4" in trouble.message
+
+
+OPERATOR = """
+import torch
+import torch.distributed as dist
+import graphguard as gg
+
+@torch.library.custom_op("mine::squash", mutates_args=())
+def squash(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+@squash.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+def spec(x):
+    return squash(x)
+
+def part(x, rank):
+    return torch.cat([
+        squash(x[:2]), squash(x[2:])
+    ])
+
+@gg.check(mesh={"tp": 2})
+def check(mesh):
+    return gg.Refinement(spec, lambda x: part(x, 0), (gg.tensor(4, 3),), out_relations="replicate")
+"""
+
+
+def test_what_a_comment_assumes_of_an_operator_is_assumed_and_listed(project):
+    def judged(text):
+        capture = project.capture("own.py", text)
+        assert not capture.troubles
+        return capture, prove(capture).outcome
+
+    capture, outcome = judged(OPERATOR)
+    assert capture.traits == {}
+    assert not outcome.proved
+    said = OPERATOR.replace("return squash(x)\n", "return squash(x)  # graphguard: assume elementwise\n")
+    capture, outcome = judged(said)
+    assert capture.traits == {"mine.squash.default": "elementwise"}
+    assert outcome.proved
+    assert "mine.squash.default is elementwise, as a comment says" in {*capture.assumed, *outcome.assumed}
+    below = OPERATOR.replace("    ])\n", "    ])  # graphguard: assume batched(bs -> bs)\n")
+    assert judged(below)[0].traits == {"mine.squash.default": "batched(bs -> bs)"}
+
+
+def test_what_comments_assume_is_part_of_a_files_meaning():
+    text = b"y = f(x)  # a comment\nz = g(y)\n"
+    said = b"y = f(x)  # graphguard: assume elementwise\nz = g(y)\n"
+    assert meaning_digest(text) == meaning_digest(text.replace(b"a comment", b"another"))
+    assert meaning_digest(said) != meaning_digest(text)
+    assert meaning_digest(said) != meaning_digest(said.replace(b"elementwise", b"linear(0; b -> b)"))
+    assert meaning_digest(said) == meaning_digest(b"\n# moved\n" + said)
+    moved = b"y = f(x)\nz = g(y)  # graphguard: assume elementwise\n"
+    assert meaning_digest(said) != meaning_digest(moved)
+
+
+def test_two_words_for_one_operator_are_a_trouble(project):
+    said = OPERATOR.replace("return squash(x)\n", "return squash(x)  # graphguard: assume elementwise\n")
+    said = said.replace("    ])\n", "    ])  # graphguard: assume batched(bs -> bs)\n")
+    capture = project.capture("own.py", said)
+    assert [trouble.rule for trouble in capture.troubles] == ["trace-error"]
+    assert "say one of them" in capture.troubles[0].message

@@ -260,6 +260,17 @@ def functional_broadcast(x):
 
 
 @snippet
+def functional_over_a_dim_of_a_mesh(x):
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    return fc.all_reduce(x * 2, "sum", (mesh, 1)) + 1
+
+
+@snippet
+def functional_broadcast_with_gradient(x):
+    return fc.broadcast(x * 2, 1, dist.group.WORLD) + 1
+
+
+@snippet
 def subgroups(x):
     y = x * 2
     mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))

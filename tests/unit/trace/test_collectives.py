@@ -21,7 +21,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     processes = [subprocess.Popen([*command, str(rank), str(folder)], cwd=HERE) for rank in range(W)]
     try:
         for process in processes:
-            assert process.wait(timeout=60) == 0
+            assert process.wait(timeout=300) == 0
     finally:
         for process in processes:
             process.kill()

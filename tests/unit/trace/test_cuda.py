@@ -13,6 +13,7 @@ from programs import record
 
 from graphguard.ir import Graph
 from graphguard.ir.codec import graph_to_plain
+from graphguard.trace import cuda
 
 
 def shown(graph: Graph) -> str:
@@ -29,9 +30,14 @@ def graph_on(device: str, name: str) -> str:
     return shown(graph)
 
 
-def in_a_child(results: Any) -> None:
-    """Believing in CUDA is for good, so it happens here: every snippet's graph, or what went wrong."""
+def in_a_child(results: Any, rewriting: bool) -> None:
+    """Believing in CUDA is for good, so it happens here: every snippet's graph, or what went wrong.
+
+    ``rewriting``: as where PyTorch's own device guard cannot be had, so that everything on ``cuda`` is recorded on ``cpu``.
+    """
     found: dict[str, str] = {}
+    if rewriting:
+        cuda._install_guard = unknown_platform
     for name in SNIPPETS:
         try:
             found[name] = graph_on("cuda", name)
@@ -44,21 +50,35 @@ def in_a_child(results: Any) -> None:
             found[name] = "ok" if answers[0] else f"answered {answers[0]!r}"
         except BaseException:  # noqa: BLE001  # told to the parent
             found[name] = traceback.format_exc()
+    found["how"] = cuda.install()
     results.put(found)
+
+
+def unknown_platform() -> None:
+    raise OSError("layouts are known for Linux on x86-64 only")
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.fixture(scope="module")
-def with_cuda() -> dict[str, str]:
+def recorded_in_a_child(rewriting: bool) -> dict[str, str]:
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    child = context.Process(target=in_a_child, args=(results,))
+    child = context.Process(target=in_a_child, args=(results, rewriting))
     child.start()
-    found = results.get(timeout=120)
+    found: dict[str, str] = results.get(timeout=300)
     child.join()
     return found
+
+
+@pytest.fixture(scope="module")
+def with_cuda() -> dict[str, str]:
+    return recorded_in_a_child(rewriting=False)
+
+
+@pytest.fixture(scope="module")
+def with_rewriting() -> dict[str, str]:
+    return recorded_in_a_child(rewriting=True)
 
 
 @pytest.mark.parametrize("name", list(SNIPPETS))
@@ -69,6 +89,26 @@ def test_same_graph_as_on_the_cpu(name: str, with_cuda: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", list(ONLY_CUDA))
 def test_runs(name: str, with_cuda: dict[str, str]) -> None:
     assert with_cuda[name] == "ok"
+
+
+def test_how_cuda_is_had(with_cuda: dict[str, str], with_rewriting: dict[str, str]) -> None:
+    assert with_cuda["how"] != "rewrite"
+    assert with_rewriting["how"] == "rewrite"
+
+
+@pytest.mark.parametrize("name", list(SNIPPETS))
+def test_rewriting_gives_the_graph_of_the_cpu(name: str, with_rewriting: dict[str, str]) -> None:
+    assert with_rewriting[name] == graph_on("cpu", name)
+
+
+# What rewriting cannot do, as its documentation says: the tensors lie on the CPU, and autocast casts what it casts there.
+@pytest.mark.parametrize("name", [name for name in ONLY_CUDA if name != "is_cuda"])
+def test_rewriting_runs(name: str, with_rewriting: dict[str, str]) -> None:
+    assert with_rewriting[name] == "ok"
+
+
+def test_rewriting_is_seen_by_who_asks_for_the_device(with_rewriting: dict[str, str]) -> None:
+    assert with_rewriting["is_cuda"] == "answered False"
 
 
 @pytest.mark.parametrize("name", ["method_cuda", "current_device", "streams_and_events", "module_cuda", "backward"])

@@ -228,6 +228,31 @@ def test_attention_with_dropout_and_its_backward_share_the_draw() -> None:
     assert backward.args[4] == forward.outs[0]
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_attention_trains_its_bias(grouped: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, heads, 4, 8, generator=generator) for heads in (4, 2 if grouped else 4))
+    bias = torch.randn(4, 4, generator=generator)
+
+    def program(q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, k + 1, bias, scale=0.3, enable_gqa=grouped)
+
+    graph = graph_of(program, q, k, bias, backward=True)
+    assert "gg.sdpa" not in ops_of(graph)
+    found = run(graph, {"in0": q, "in1": k, "in2": bias})
+    leaves = [t.clone().requires_grad_() for t in (q, k, bias)]
+    out = program(*leaves)
+    for index, grad in enumerate(torch.autograd.grad(out.sum(), leaves)):
+        assert torch.allclose(found[f"grad[{index}]"], grad, atol=1e-5), index
+    assert torch.allclose(found["out[0]"], out, atol=1e-6)
+
+
+def test_attention_is_masked_in_one_way_only() -> None:
+    q = torch.randn(1, 2, 4, 8)
+    with pytest.raises(RuntimeError, match="attn_mask"):
+        record(lambda q: F.scaled_dot_product_attention(q, q, q, torch.zeros(4, 4), is_causal=True), [q])
+
+
 # -- kept as what they are ---------------------------------------------------------------------------------------------
 @torch.library.custom_op("gg_tests::swiglu", mutates_args=())
 def swiglu(x: torch.Tensor) -> torch.Tensor:

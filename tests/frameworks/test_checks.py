@@ -1,0 +1,87 @@
+"""The checks in `checks/`, run as a user runs them: frameworks unmodified, forward and backward, proved; their mistakes found at the line that makes them.
+
+Where a check is not proved, the ranks' results on numbers must equal the specification's.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphguard.checks.configuration import Configuration
+from graphguard.checks.worker_client import WorkerClient
+from graphguard.confirm.check import confirm
+from graphguard.ir import capture_from_json
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.timeout(900)]
+CHECKS = Path(__file__).parent / "checks"
+# The package that a file of checks needs beside PyTorch.
+NEEDS = {
+    "megatron_gpt": "megatron",
+    "fairscale_layers": "fairscale",
+    "fairscale_bugs": "fairscale",
+    "titan_llama": "torchtitan",
+}
+#: Not proved yet: equal on numbers.
+OPEN = {
+    "context_parallel::gathered_keys",
+    "context_parallel::keys_in_a_ring",
+    "megatron_gpt::tensor_parallel",
+    "megatron_gpt::sequence_parallel",
+}
+FILES = sorted(path.stem for path in CHECKS.glob("*.py"))
+
+
+@cache
+def reports(file: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "graphguard.cli", "check", "--output-format", "json", f"{file}.py"]
+    done = subprocess.run(command, cwd=CHECKS, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)["checks"]
+
+
+def present(file: str) -> list[dict[str, Any]]:
+    package = NEEDS.get(file)
+    if package is not None and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: make frameworks")
+    return reports(file)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.endswith("_bugs")])
+def test_as_they_are(file: str) -> None:
+    for report in present(file):
+        name = report["id"].rpartition("::")[2]
+        if name == "mixed_precision":
+            assert {one["code"] for one in report["diagnostics"]} == {"lower-precision"}, report
+        elif f"{file}::{name}" in OPEN:
+            assert report["verdict"] == "unknown", f"{report['id']} is proved: take it out of OPEN"
+            assert equal_on_numbers(file, name)
+        else:
+            assert report["verdict"] == "refines", (report["id"], report["mesh"], report["diagnostics"])
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.endswith("_bugs")])
+def test_mistakes_are_found_where_they_are_made(file: str) -> None:
+    marked = {
+        number
+        for number, line in enumerate((CHECKS / f"{file}.py").read_text().splitlines(), start=1)
+        if line.endswith("# the mistake")
+    }
+    found = set()
+    for report in present(file):
+        assert report["verdict"] == "broken", (report["id"], report["diagnostics"])
+        found |= {one["range"]["start"]["line"] for one in report["diagnostics"]}
+    assert found == marked
+
+
+def equal_on_numbers(file: str, name: str) -> bool:
+    path = CHECKS / f"{file}.py"
+    with WorkerClient(Configuration(CHECKS, timeout=300)) as client:
+        params = {"file": str(path), "root": str(CHECKS), "name": name, "mesh": None}
+        capture = capture_from_json(client.call("capture", params)["capture"])
+    return confirm(capture, seconds=60).status == "equal"

@@ -1,0 +1,25 @@
+"""What the author of a check may write, and what is said where it makes no sense."""
+
+import pytest
+
+import graphguard as gg
+
+
+@pytest.mark.parametrize(
+    ("shape", "bounds", "said"),
+    [
+        ((6,), {"low": 0.5}, r"gg\.tensor\(low=0\.5\): bounds are integers"),
+        ((6,), {"high": True}, r"gg\.tensor\(high=True\): bounds are integers"),
+        ((6,), {"low": 4, "high": 4}, "holds no value"),
+        ((6.0,), {}, "takes the sizes of the dims"),
+        ((-1,), {}, "takes the sizes of the dims"),
+    ],
+)
+def test_a_tensor_that_cannot_be_is_refused(shape, bounds, said):
+    with pytest.raises(ValueError, match=said):
+        gg.tensor(*shape, **bounds)
+
+
+def test_bounds_are_kept():
+    spec = gg.tensor(2, 3, low=0, high=7)
+    assert (spec.low, spec.high) == (0, 7)

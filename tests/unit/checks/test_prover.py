@@ -1,0 +1,124 @@
+"""The prover as a process: what it answers while it works, and what it gives up."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from graphguard.checks import prover as module
+from graphguard.checks.prover import Prover
+from graphguard.ir import Capture, CheckRef, Span, capture_to_json
+from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
+from graphguard.trace import wire
+
+EMPTY = capture_to_json(Capture(CheckRef("c.py::a", "a", Span("c.py", 1)), {"tp": 2}, (), None, (), (), ()))
+
+
+@pytest.fixture(autouse=True)
+def uninterrupted() -> Iterator[None]:
+    yield
+    INTERRUPTION.wanted = False
+
+
+class Pipe:
+    """A prover's service in this process, with an engine that works until it is interrupted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began = threading.Event()
+        self.proofs = 0
+        monkeypatch.setattr(module, "prove", self.prove)
+        self.child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.back = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.child.stdout
+        assert self.back.stdin
+        service = module.Service(Prover(), self.child.stdout, self.back.stdin)
+        threading.Thread(target=service.serve, daemon=True).start()
+
+    def prove(self, capture: Capture, memo: object) -> object:
+        self.proofs += 1
+        self.began.set()
+        end = time.monotonic() + 20
+        while not INTERRUPTION.wanted and time.monotonic() < end:
+            time.sleep(0.01)
+        return None
+
+    def send(self, **message: object) -> None:
+        assert self.child.stdin
+        wire.write(self.child.stdin, message)
+
+    def receive(self) -> dict:
+        assert self.back.stdout
+        message = wire.read(self.back.stdout)
+        assert message is not None
+        return message
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    made = Pipe(monkeypatch)
+    yield made
+    for process in (made.child, made.back):
+        process.kill()
+        process.communicate()
+
+
+def test_a_cancelled_proof_ends_at_once_and_leaves_nothing_behind(pipe: Pipe) -> None:
+    pipe.send(id=1, method="prove", params={"capture": EMPTY})
+    assert pipe.began.wait(10)
+    pipe.send(id=2, method="ping", params={})
+    assert pipe.receive() == {"id": 2, "result": "pong"}
+    pipe.send(method="cancel", params={"id": 1})
+    assert pipe.receive()["error"]["code"] == "cancelled"
+    pipe.began.clear()
+    pipe.send(id=3, method="prove", params={"capture": EMPTY})
+    assert pipe.began.wait(10), "the interrupted proof was not kept"
+    pipe.send(method="cancel", params={"id": 3})
+    assert pipe.receive()["id"] == 3
+
+
+def test_what_waits_may_be_cancelled_too(pipe: Pipe) -> None:
+    pipe.send(id=1, method="prove", params={"capture": EMPTY})
+    assert pipe.began.wait(10)
+    pipe.send(id=2, method="prove", params={"capture": EMPTY})
+    pipe.send(method="cancel", params={"id": 2})
+    pipe.send(method="cancel", params={"id": 1})
+    answers = [pipe.receive(), pipe.receive()]
+    assert [(each["id"], each["error"]["code"]) for each in answers] == [(1, "cancelled"), (2, "cancelled")]
+    assert pipe.proofs == 1
+
+
+def test_a_proof_that_is_not_interrupted_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    prover = Prover()
+    first = prover.prove(EMPTY)
+    monkeypatch.setattr(module, "prove", lambda *_: pytest.fail("it is known"))
+    assert prover.prove(EMPTY)["proof"] == first["proof"]
+
+
+def test_an_interrupted_engine_stops_within_its_steps() -> None:
+    from graphguard.relations.kernels import Exhausted, Universe
+
+    universe = Universe()
+    INTERRUPTION.wanted = True
+    universe.steps = 127
+    with pytest.raises(Exhausted):
+        universe.step()
+    with pytest.raises(InterruptedProofError):
+        INTERRUPTION.check()
+
+
+def test_the_process_ends_with_its_input() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "graphguard.checks.prover"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin
+    assert process.stdout
+    wire.write(process.stdin, {"id": 1, "method": "prove", "params": {"capture": EMPTY}})
+    wire.write(process.stdin, {"id": 2, "method": "nonsense", "params": {}})
+    process.stdin.close()
+    assert wire.read(process.stdout)["id"] == 1
+    assert wire.read(process.stdout)["error"]["code"] == "KeyError"
+    process.stdout.close()
+    assert process.wait(10) == 0

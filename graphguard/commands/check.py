@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
 from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover
 from graphguard.checks.driver import Listener, Options, Unit, run_checks
+from graphguard.checks.prover import Prover
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
 from graphguard.commands.formats import WHOLE
@@ -19,6 +22,7 @@ from graphguard.commands.watch import watch
 from graphguard.report import text
 from graphguard.report.baseline import Baseline, BaselineError, baseline_of, read_baseline
 from graphguard.report.diagnostics import Diagnostic, Report, Verdict
+from graphguard.report.folding import mesh_text
 from graphguard.report.layout import Page, page_for
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers, with_unused
@@ -34,11 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     if not arguments.watch:
         return Session(arguments, configuration).once()
-    worker = WorkerClient(configuration)  # kept from run to run: it is warm
-    try:
-        return watch(Session(arguments, configuration, worker).once, configuration.root)
-    finally:
-        worker.close()
+    with closing(
+        WorkerClient(configuration)
+    ) as worker:  # kept from run to run: it is warm, and the prover knows its proofs
+        return watch(Session(arguments, configuration, worker, Prover()).once, configuration.root)
 
 
 def _start(paths: Sequence[str]) -> Path:
@@ -77,27 +80,39 @@ class Display(Listener):
     waivers: Waivers
     baseline: Baseline | None
     reports: list[Report] = field(default_factory=list)
+    told: set[Hashable] = field(default_factory=set)
+    _left: Counter[str] = field(default_factory=Counter)
+    _waiting: list[Report] = field(default_factory=list)
     progress: Progress = field(default_factory=lambda: Progress(sys.stderr, page_for(sys.stderr).width))
 
     def planned(self, units: Sequence[Unit]) -> None:
         """Progress counts checks on meshes."""
         self.progress.total = len(units)
+        self._left = Counter(unit.check.id for unit in units)
 
     def started(self, unit: Unit) -> None:
         """Say what runs."""
-        self.progress.show(f"{unit.check.id} {text.mesh_text(unit.mesh or {})}")
+        self.progress.show(f"{unit.check.id} {mesh_text(unit.mesh or {})}")
 
     def finished(self, report: Report) -> None:
-        """Keep the report; in the text format its findings are shown at once."""
+        """Keep the report; in the text format findings are shown as soon as all meshes of their check are done."""
         silenced = self.waivers.apply(report)
         if self.baseline is not None:
             silenced = self.baseline.apply(silenced, self.sources)
         self.reports.append(silenced)
         self.progress.done += 1
-        if self.immediate:
+        self._waiting.append(silenced)
+        self._left[report.check.id] -= 1
+        if self._left[report.check.id] <= 0:
+            self.show()
+
+    def show(self) -> None:
+        """Show what is found and not yet shown."""
+        if self.immediate and self._waiting:
             self.progress.clear()
-            sys.stdout.write(text.findings(silenced, self.sources, self.page))
+            sys.stdout.write(text.findings(self._waiting, self.sources, self.page, self.told))
             sys.stdout.flush()
+        self._waiting.clear()
 
 
 @dataclass(slots=True)
@@ -107,6 +122,7 @@ class Session:
     arguments: argparse.Namespace
     configuration: Configuration
     worker: WorkerClient | None = None
+    prover: Prover | None = None
     sources: Sources = field(init=False)
     page: Page = field(init=False)
 
@@ -128,10 +144,10 @@ class Session:
         reports = self._reports(found, waivers, baseline)
         unused = self._unused(found, reports, waivers)
         if unused and self.arguments.output_format == "text":
-            sys.stdout.write(text.findings(replace(reports[0], diagnostics=tuple(unused)), self.sources, self.page))
+            sys.stdout.write(text.findings([replace(reports[0], diagnostics=tuple(unused))], self.sources, self.page))
         reports = with_unused(reports, unused)
         self._finish(reports)
-        self._store(reports, baseline)
+        self._store(found, reports, baseline)
         return exit_code(reports)
 
     def _reports(self, found: Sequence[FoundCheck], waivers: Waivers, baseline: Baseline | None) -> list[Report]:
@@ -140,7 +156,7 @@ class Session:
         display = Display(self.arguments.output_format == "text", self.page, self.sources, waivers, baseline)
         display.progress.show("starting the tracing worker")
         try:
-            run_checks(found, self.configuration, options, display, self.worker)
+            run_checks(found, self.configuration, options, display, self.worker, self.prover)
         finally:
             display.progress.clear()
         return display.reports
@@ -175,12 +191,27 @@ class Session:
             sys.stdout.write(WHOLE[self.arguments.output_format](reports, self.sources))
         sys.stdout.flush()
 
-    def _store(self, reports: Sequence[Report], baseline: Baseline | None) -> None:
+    def _store(self, found: Sequence[FoundCheck], reports: Sequence[Report], baseline: Baseline | None) -> None:
+        """Write the baseline, or what is left of it; a run on other meshes than the declared ones says nothing of what is gone."""
         if self.arguments.write_baseline:
             path = Path(self.arguments.baseline or "graphguard-baseline.json")
             written = baseline_of(reports, self.sources)
-            path.write_text(written.text(), encoding="utf-8")
-            sys.stderr.write(f"wrote {path}: {written.total()} findings\n")
-        elif baseline is not None and (gone := baseline.shrunk()):
-            Path(self.arguments.baseline).write_text(baseline.text(), encoding="utf-8")
-            sys.stderr.write(f"{self.arguments.baseline}: {gone} findings are gone and were taken out\n")
+            _write(path, written)
+            sys.stderr.write(f"wrote {path}: {_findings(written.total())}\n")
+        elif baseline is not None and not self.arguments.mesh:
+            there = None if self.arguments.paths else {check.ref.id for check in found}
+            if gone := baseline.shrunk(there):
+                _write(Path(self.arguments.baseline), baseline)
+                were = "is gone and was" if gone == 1 else "are gone and were"
+                sys.stderr.write(f"{self.arguments.baseline}: {_findings(gone)} {were} taken out\n")
+
+
+def _findings(count: int) -> str:
+    return f"{count} finding{'' if count == 1 else 's'}"
+
+
+def _write(path: Path, baseline: Baseline) -> None:
+    try:
+        path.write_text(baseline.text(), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{path}: the baseline cannot be written: {error.strerror or error}") from error

@@ -27,7 +27,18 @@ class Counterexample:
     def __str__(self) -> str:
         place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
         owner = "" if self.rank is None else f"rank {self.rank}, "
-        return f"{owner}{self.promise}{place}: {self.found:.6g}, specification {self.expected:.6g}"
+        found, expected = apart(self.found, self.expected)
+        return f"{owner}{self.promise}{place}: {found}, specification {expected}"
+
+
+def apart(found: float, expected: float) -> tuple[str, str]:
+    """Two numbers in six digits, or in as many as it takes to tell them apart."""
+    texts = ("", "")
+    for digits in (6, 9, 12, 17):
+        texts = (f"{found:.{digits}g}", f"{expected:.{digits}g}")
+        if texts[0] != texts[1]:
+            break
+    return texts
 
 
 @dataclass(frozen=True, slots=True)

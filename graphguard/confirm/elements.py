@@ -18,6 +18,9 @@ DTYPES: Final[dict[str, torch.dtype]] = {
     for dtype in (
         torch.bool,
         torch.uint8,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
         torch.int8,
         torch.int16,
         torch.int32,

@@ -15,6 +15,16 @@ import torch
 Kernel = Callable[..., Any]
 
 
+def _scores(
+    query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, is_causal: bool, scale: float | None
+) -> torch.Tensor:
+    scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~visible, -math.inf)
+    return scores if bias is None else scores + bias
+
+
 def sdpa(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -32,10 +42,7 @@ def sdpa(
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
-    scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
-        scores = scores.masked_fill(~visible, -math.inf)
+    scores = _scores(query, key, None, is_causal, scale)
     if attn_mask is not None:
         scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
     weights = torch.softmax(scores, -1)
@@ -71,4 +78,115 @@ def sharded_dropout(x: torch.Tensor, p: float) -> torch.Tensor:
 
 OURS: Final[dict[str, Kernel]] = {"gg.sdpa": sdpa, "gg.sdpa_backward": sdpa_backward}
 
-REFERENCE: Final[dict[str, Kernel]] = {"peer.dropout": sharded_dropout}
+
+def _per_query_head(query: torch.Tensor, *shared: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Keys and values once for every query head that uses them."""
+    return tuple(one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in shared)
+
+
+def _attended(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[torch.Tensor, ...]:
+    """Result and logsumexp; the seeds and offsets that GPU kernels return beside them are numbers of no model."""
+    key, value = _per_query_head(query, key, value)
+    scores = _scores(query, key, bias, is_causal, scale)
+    zero = torch.zeros((), dtype=torch.int64)
+    return torch.softmax(scores, -1) @ value, torch.logsumexp(scores, -1), zero, zero
+
+
+def flash_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """``aten._scaled_dot_product_flash_attention`` without dropout: result, logsumexp, and five that are no numbers of the model."""
+    _refuse(dropout_p)
+    out, logsumexp, seed, offset = _attended(query, key, value, None, is_causal, scale)
+    _ = return_debug_mask
+    return out, logsumexp, seed, seed, seed.expand(2), offset, torch.empty(0)
+
+
+def efficient_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | None,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """``aten._scaled_dot_product_efficient_attention`` without dropout: result, logsumexp, seed, offset."""
+    _refuse(dropout_p)
+    _ = compute_log_sumexp
+    return _attended(query, key, value, attn_bias, is_causal, scale)
+
+
+def _refuse(dropout_p: float) -> None:
+    if dropout_p:
+        raise NotImplementedError("an attention kernel with dropout")
+
+
+def flash_attention_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    *rest: Any,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """Gradients from the weights exp(scores - logsumexp), of which a ring holds only some columns (FlashAttention-2, section 3.1.2)."""
+    _, _, _, _, dropout_p, is_causal, *_ = rest
+    _refuse(dropout_p)
+    return _gradients(grad, query, key, value, out, logsumexp, None, is_causal, scale)[:3]
+
+
+def _gradients(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    bias: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[torch.Tensor, ...]:
+    keys, values = _per_query_head(query, key, value)
+    weights = torch.exp(_scores(query, keys, bias, is_causal, scale) - logsumexp[..., : query.shape[-2], None])
+    slope = weights * (grad @ values.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    return (
+        slope @ keys * factor,
+        _summed_like(slope.transpose(-2, -1) @ query * factor, key),
+        _summed_like(weights.transpose(-2, -1) @ grad, value),
+        slope,
+    )
+
+
+def _summed_like(gradient: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+    """The gradient of what several query heads share."""
+    heads = shared.shape[-3]
+    return gradient.unflatten(-3, (heads, gradient.shape[-3] // heads)).sum(-3)
+
+
+_FLASH: Final = "aten._scaled_dot_product_flash_attention"
+REFERENCE: Final[dict[str, Kernel]] = {
+    "peer.dropout": sharded_dropout,
+    f"{_FLASH}.default": flash_attention,
+    f"{_FLASH}_backward.default": flash_attention_backward,
+    "aten._scaled_dot_product_efficient_attention.default": efficient_attention,
+}

@@ -16,6 +16,7 @@ from graphguard.confirm.randomness import KERNELS as DRAWN
 from graphguard.confirm.randomness import generator_of
 from graphguard.ir import DType, Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
+from graphguard.rules.casting import ABSENT
 
 # Torch's own operators that do more than compute: a capture is data and may come from anywhere.
 _REFUSED: Final = frozenset({"from_file", "_print", "set_data", "save", "load"})
@@ -105,10 +106,27 @@ def call(
     if node.op.startswith("aten.view.dtype"):
         raise UnrunnableError("a reinterpretation of bits is not a function of numbers")
     try:
-        produced = _run(graph, function, node, args, kwargs)
+        try:
+            produced = _run(graph, function, node, args, kwargs)
+        except RuntimeError:
+            dense = [_contiguous(arg) for arg in args]
+            if all(new is old for new, old in zip(dense, args, strict=True)):
+                raise
+            produced = _run(
+                graph, function, node, dense, kwargs
+            )  # some kernels take dense operands only, and a graph has no strides
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
         raise UnrunnableError(f"'{node.op}' failed on numbers: {first_line(error)}") from error
     return _settled(graph, node, produced, sharp)
+
+
+def _contiguous(arg: Any) -> Any:
+    """An argument with its tensors dense; itself where they are."""
+    if isinstance(arg, torch.Tensor):
+        return arg.contiguous()
+    if isinstance(arg, list) and any(isinstance(item, torch.Tensor) and not item.is_contiguous() for item in arg):
+        return [_contiguous(item) for item in arg]
+    return arg
 
 
 def first_line(error: Exception) -> str:
@@ -199,8 +217,12 @@ def _settled(graph: Graph, node: Node, produced: tuple[Any, ...], sharp: frozens
     return tuple(_settle(graph, node, out, value, sharp) for out, value in zip(node.outs, produced, strict=False))
 
 
-def _settle(graph: Graph, node: Node, out: Var, value: torch.Tensor, sharp: frozenset[str]) -> torch.Tensor:
+def _settle(graph: Graph, node: Node, out: Var, value: torch.Tensor | None, sharp: frozenset[str]) -> torch.Tensor:
     declared = graph.types[out]
+    if declared.dtype == ABSENT:
+        return torch.empty(0, dtype=torch.float64)
+    if value is None:
+        raise UnrunnableError(f"'{node.op}' left out a result that the graph has")
     dtype = stored(declared.dtype) if declared.dtype in DTYPES else _unknown_type(declared.dtype)
     if value.dtype != dtype:
         if (value.dtype == torch.bool) != (dtype == torch.bool) and dtype == torch.bool:

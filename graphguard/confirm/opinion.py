@@ -123,7 +123,12 @@ class _Run:
         return values
 
     def _node(self, node: Node, graph: Graph, values: dict[Var, Residues]) -> None:
-        results = evaluate_node(self.fields, node, graph, values, traits=self.traits)
+        try:
+            results = evaluate_node(self.fields, node, graph, values, traits=self.traits)
+        except Unsupported:
+            raise
+        except Exception as error:  # a defect of a rule costs this opinion, not the verdict
+            raise Unsupported(f"the rule of {node.op} failed: {type(error).__name__} {error}") from error
         values.update(zip(node.outs, results, strict=True))
 
     def specification(self, graph: Graph) -> Values:

@@ -143,7 +143,7 @@ def _placed(
     capture: Capture, wanted: Mapping[str, Placement], expected: torch.Tensor, held: Mapping[int, torch.Tensor]
 ) -> Iterator[Comparison]:
     copied = [axis for axis in capture.mesh if wanted.get(axis, Placement("replicate")).kind == "replicate"]
-    joined = [axis for axis in capture.mesh if axis not in copied]
+    joined = [axis for axis in wanted if axis not in copied]
     for place in itertools.product(*(range(capture.mesh[axis]) for axis in copied)):
         fixed = dict(zip(copied, place, strict=True))
         ranks = [rank for rank in held if all(capture.coordinates(rank)[axis] == at for axis, at in fixed.items())]

@@ -19,6 +19,8 @@ from graphguard.ir import Constant, Graph, Node, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 
 Values = dict[Var, torch.Tensor]
+_WHOLE: Final = 1 << 31  # numbers below this that are multiples of one part in ...
+_FRACTION: Final = 1 << 10  # ... have at most 41 bits
 
 
 class OutOfTimeError(UnrunnableError):
@@ -45,7 +47,8 @@ class Arithmetic:
     """How a run computes.
 
     ``sharp`` are float types in which all arithmetic is rounded, not only casts.  ``jitter`` disturbs every float result by one part in 10^14 at
-    random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).
+    random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).  What was not rounded is
+    not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.
     """
 
     sharp: frozenset[str] = frozenset()
@@ -55,7 +58,10 @@ class Arithmetic:
         """A result, moved if this run disturbs."""
         if self.jitter is None or value.dtype != torch.float64:
             return value
-        return value * (1 + 1e-14 * torch.randn(value.shape, generator=self.jitter, dtype=torch.float64))
+        noise = 1e-14 * torch.randn(value.shape, generator=self.jitter, dtype=torch.float64)
+        scaled = value * _FRACTION
+        exact = (scaled == scaled.round()) & (value.abs() < _WHOLE)
+        return torch.where(exact, value, value * (1 + noise))
 
 
 class _Rank:

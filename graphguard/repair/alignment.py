@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from graphguard.ir import Capture, Frame, Var
 
+FAMILIES = {"aten.addmm.default": "aten.mm.default", "aten.baddbmm.default": "aten.bmm.default"}
+"""Operators that one source line becomes on some ranks only: a product with a bias that other ranks leave out."""
 Position = dict[int, int]
 """A node index for every rank that has one."""
 
@@ -36,7 +38,12 @@ def align(capture: Capture) -> Alignment:
         stacks = [graph.stack_of(index) for index in range(len(graph.stacks))]
         seen: Counter[tuple[object, ...]] = Counter()
         for index, node in enumerate(graph.nodes):
-            place = (node.op, node.phase, _stack(stacks, node.stack), _stack(stacks, node.forward))
+            place = (
+                FAMILIES.get(node.op, node.op),
+                node.phase,
+                _stack(stacks, node.stack),
+                _stack(stacks, node.forward),
+            )
             key = (*place, seen[place])
             seen[place] += 1
             if key not in numbers:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Node, Span
-from graphguard.repair import gradients, source
+from graphguard.repair import gradients, idioms, plans, source
 from graphguard.repair.alignment import Position
 from graphguard.repair.dead import dead_reduction, use_result
 from graphguard.repair.diagnosis import Diagnosis
@@ -16,20 +16,25 @@ from graphguard.repair.edits import (
     AddAfterReduction,
     BiasAfterReduction,
     Bypass,
+    ChangeCall,
+    InsertCall,
     InsertReduction,
     MoveReduction,
     MoveSlice,
     OtherPart,
+    ReduceToAll,
     Scale,
     SetArgument,
     Shift,
+    SwapTensors,
     Tensors,
 )
 from graphguard.repair.frames import Read, Sources
+from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
-from graphguard.repair.program import Program
+from graphguard.repair.program import Program, is_number
 from graphguard.repair.source import Draft
-from graphguard.repair.vocabulary import group_expressions
+from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
 
 ELEMENT_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}
@@ -55,7 +60,8 @@ def candidates(capture: Capture, diagnosis: Diagnosis, index: int, read: Read) -
             texts = _applied(draft, sources)
             if texts is not None and draft.edits not in found:
                 moved = _bytes(capture, guess)
-                fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=moved, place=draft.place or place)
+                told = (draft.place or place) if guess is repair.hypothesis else None
+                fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=moved, place=told)
                 found[draft.edits] = Candidate(fix, texts)
     return list(found.values())
 
@@ -71,7 +77,8 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
             program = sources.program(span.file)
             if program is not None:
                 yield from ((unused, draft) for draft in use_result(program, span))
-    for span in _places(capture, rank, guess.site.node, sources):
+    numbers = sources.numbers(graph, guess.site.node) if isinstance(guess.edit, Scale | MoveSlice | Bypass) else []
+    for span in [*(numbers if guess.others else ()), *_places(capture, rank, guess.site.node, sources), *numbers]:
         program = sources.program(span.file)
         if program is not None:
             for draft in _at(capture, guess, rank, program, span, sources):
@@ -82,19 +89,23 @@ def _places(capture: Capture, rank: int, node: Node, sources: Sources) -> list[S
     graph = capture.ranks[rank]
     first = sources.place(graph, node)
     spans = [] if first is None else [first]
-    return list(dict.fromkeys([*spans, *(frame.span for frame in sources.frames(graph, node))]))
+    forward = graph.stack_of(node.forward) if node.phase == "backward" else ()
+    frames = (*sources.frames(graph, node), *(each for each in forward if sources.in_project(each.span.file)))
+    return list(dict.fromkeys([*spans, *(frame.span for frame in frames)]))
 
 
 def _at(
     capture: Capture, guess: Hypothesis, rank: int, program: Program, span: Span, sources: Sources
 ) -> Iterator[Draft]:
     edit = guess.edit
-    if isinstance(edit, InsertReduction) and guess.site.node.phase == "backward":
-        yield from _gradient(capture, program, span, edit.axis)
+    if is_guided(guess):
+        yield from guided_drafts(capture, edit, rank, program, span, sources)  # type: ignore[arg-type]
+    elif isinstance(edit, InsertReduction) and guess.site.node.phase == "backward":
+        yield from _gradient(capture, program, span, edit.axis, guess.site.node.module)
     elif isinstance(edit, InsertReduction):
         operand = _born(capture, edit.tensors, rank, sources) if guess.rule == "nonlinear-on-partial" else span
         if operand is not None and operand.file == span.file:
-            yield from source.insert_reduction(program, operand, edit, capture)
+            yield from _reduced(capture, guess, program, operand, edit, sources)
     elif isinstance(edit, Bypass):
         yield from (
             source.remove_call(program, span)
@@ -103,9 +114,17 @@ def _at(
         )
     elif isinstance(edit, Scale):
         yield from source.divide_after(program, span, edit.factor)
-        yield from source.scale(program, span, edit.factor)
+        value = program.expression(span)
+        number = value is not None and is_number(program, value)
+        sizes = size_expressions(program, value, edit.factor, capture) if value is not None else []
+        for factor in (edit.factor, 1 / edit.factor) if number else (edit.factor,):
+            yield from source.scale(program, span, factor, sizes)
     elif isinstance(edit, SetArgument) and edit.what == "reduce":
-        yield from source.change_reduce(program, span, str(edit.values[rank]))
+        call = program.expression(span)
+        if isinstance(call, ast.Call) and idioms.functional_call(program, call):
+            yield from idioms.change_functional(program, call, str(edit.values[rank]))
+        else:
+            yield from source.change_reduce(program, span, str(edit.values[rank]))
     elif isinstance(edit, SetArgument) and edit.what in {"dim", "order"}:
         yield from source.change_concatenation(program, span, edit.what, edit.values[rank])
     elif isinstance(edit, SetArgument):
@@ -115,6 +134,30 @@ def _at(
             yield from source.add_after_reduction(program, span, reduction)
     else:
         yield from _moved(capture, edit, rank, program, span, sources)
+
+
+def _reduced(
+    capture: Capture, guess: Hypothesis, program: Program, span: Span, edit: InsertReduction, sources: Sources
+) -> Iterator[Draft]:
+    """A reduction in the idioms of the project: a flag, a plan, a helper, else the plain collective."""
+    value = program.expression(span)
+    others = [other for file in sources.project() if (other := sources.program(file)) is not None]
+    yield from idioms.flip_flags(program, span, others)
+    for other in others:
+        yield from plans.output_layouts(other, guess.site.node.module)
+    if value is not None:
+        yield from idioms.reduced_by_helper(program, value, edit.axis, group_expressions(program, value, edit.axis))
+    yield from source.insert_reduction(program, span, edit, capture)
+
+
+def is_guided(guess: Hypothesis) -> bool:
+    """Whether the specification suggested an edit."""
+    match guess.edit:
+        case InsertCall() | ChangeCall() | SwapTensors() | SetArgument(what="operand"):
+            return True
+        case Bypass():
+            return guess.rule == "wrong-relation"
+    return False
 
 
 def _moved(
@@ -135,6 +178,8 @@ def _moved(
     elif isinstance(edit, Shift):
         length = max(edit.offsets.values()) // max(1, capture.mesh[edit.axis] - 1)
         yield from source.shift(program, span, edit.axis, length)
+    elif isinstance(edit, ReduceToAll):
+        yield from source.reduce_to_all(program, span)
     elif isinstance(edit, OtherPart):
         yield from source.other_part(program, span, edit.axis)
 
@@ -156,14 +201,17 @@ def _in_function(
             yield place
 
 
-def _gradient(capture: Capture, program: Program, span: Span, axis: str) -> Iterator[Draft]:
+def _gradient(capture: Capture, program: Program, span: Span, axis: str, module: str) -> Iterator[Draft]:
     call = program.expression(span)
     if call is None:
         return
     groups = group_expressions(program, call, axis)
     if capture.mesh[axis] == capture.world_size:
         groups.append("")
+    yield from gradients.after_backward(program, span, axis, groups)
+    yield from gradients.reduced_results(program, span, axis, groups)
     yield from gradients.in_backward(program, span, axis)
+    yield from plans.sequence_parallel(program, module)
     yield from gradients.reduced_operand(program, span, axis, groups)
 
 

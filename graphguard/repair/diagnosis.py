@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from graphguard.confirm.confirmation import Confirmation
-from graphguard.ir import Capture, Graph, Node, Span
+from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location, Outcome
 from graphguard.refine.prove import Proof
 from graphguard.repair.dead import dead_reduction
-from graphguard.repair.edits import InsertReduction
+from graphguard.repair.edits import Bypass, InsertReduction
 from graphguard.repair.frames import Read, Sources
-from graphguard.repair.messages import headline, summed, whole
+from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.messages import (
+    Named,
+    factor_text,
+    headline,
+    needed_and_found,
+    operation,
+    spoiled_text,
+)
 from graphguard.repair.search import Repair, Search, search
 from graphguard.repair.suspects import suspect
+from graphguard.report.wording import UNKNOWN_OPERATOR
 
 FORWARD = "the forward call whose gradient this is"
-UNEXPLAINED = {
-    "wrong-relation": "has no clean relation to the specification",
-    "lower-precision": "is narrowed, which the specification does not do at this value",
-    "nonlinear-on-partial": "is computed from a partial sum, but it is not linear",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     if outcome.conflicts:
         return Diagnosis((_conflict(capture, outcome),), (None,))
     if numbers is None or numbers.status != "differs":
-        left_open = tuple(_open(capture, outcome, sources))
+        left_open = tuple(_open(capture, outcome, numbers, sources))
         return Diagnosis(left_open, (None,) * len(left_open))
     unproved = tuple(promise.name for promise in outcome.promises if not promise.holds)
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
@@ -65,18 +70,19 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     rank = min(site.position)
     graph = capture.ranks[rank]
     span = sources.place(graph, site.node)
-    name = _name(graph, site.node, span, sources, repair.mends)
-    partial = isinstance(guess.edit, InsertReduction)
+    name = _name(graph, site.node, sources.name_place(graph, site.node), sources, repair.mends)
+    if (factor := _forward_factor(graph, guess, sources)) is not None:
+        span, name = factor, sources.tensor_at(factor) or name
     if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(graph, site.node)) is not None:
         return _dropped(capture, repair, sources, dead, guess.edit.axis, name)
-    value = f"grad({name})" if guess.rule == "gradient-not-reduced" else name
+    needed, found = _relations(capture, repair, name, sources)
     return Finding(
         rule=guess.rule,
-        headline=headline(guess.rule, guess.edit, name, site, capture),
+        headline=headline(guess.rule, guess.edit, name, site, capture, _naming(capture, sources)),
         span=span,
         where=Location(rank, site.position[rank]),
-        needed=whole(value, site.tensors) if partial else "",
-        found=summed(value, site.tensors) if partial else "",
+        needed=needed,
+        found=found,
         tensor=name,
         axes=(guess.edit.axis,) if isinstance(guess.edit, InsertReduction) else (),
         promises=repair.mends,
@@ -93,14 +99,14 @@ def _dropped(capture: Capture, repair: Repair, sources: Sources, dead: Node, axi
     related = _related(capture, graph, dead, span, sources, repair)
     if (born := sources.place(graph, site.node)) is not None:
         related.insert(0, Related(born, f"a partial sum over axis '{axis}'"))
-    operation = dead.op.removeprefix("gg.")
+    needed, found = needed_and_found(name, site, axis, capture)
     return Finding(
         rule="dead-collective",
-        headline=f"the result of this {operation} is never used: '{name}' stays a partial sum over axis '{axis}'",
+        headline=f"the result of this {operation(dead.op)} is never used: '{name}' stays a partial sum over axis '{axis}'",
         span=span,
         where=Location(rank, graph.nodes.index(dead)),
-        needed=whole(name, site.tensors),
-        found=summed(name, site.tensors),
+        needed=needed,
+        found=found,
         tensor=name,
         axes=(axis,),
         promises=repair.mends,
@@ -108,21 +114,70 @@ def _dropped(capture: Capture, repair: Repair, sources: Sources, dead: Node, axi
     )
 
 
+def _forward_factor(graph: Graph, guess: Hypothesis, sources: Sources) -> Span | None:
+    """Where the forward pass multiplies by a factor that a gradient is found to have too many."""
+    node = guess.site.node
+    if guess.rule != "wrong-scale" or not isinstance(guess.edit, Bypass) or node.phase != "backward":
+        return None
+    frames = (frame.span for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file))
+    return next(frames, None)
+
+
+def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) -> tuple[str, str]:
+    """The relation that a missing reduction would give, and the one that is there; empty where the defect is another one."""
+    guess = repair.hypothesis
+    edit = guess.edit
+    if not isinstance(edit, InsertReduction):
+        return "", ""
+    site = guess.site
+    if guess.rule == "nonlinear-on-partial":  # the site computes from the partial sum
+        partial = next((each for each in repair.sites.values() if each.tensors == edit.tensors), None)
+        if partial is None:
+            return "", ""
+        rank = min(partial.position)
+        site, name = partial, _naming(capture, sources)(rank, partial.tensors[rank])
+    value = f"grad({name})" if guess.rule == "gradient-not-reduced" else name
+    return needed_and_found(value, site, edit.axis, capture)
+
+
+def _naming(capture: Capture, sources: Sources) -> Named:
+    """The author's name for any tensor of a rank: that of its expression, else of the input or parameter that it is."""
+
+    def named(rank: int, var: Var) -> str:
+        graph = capture.ranks[rank]
+        producers = graph.producers()
+        while var in producers and (node := graph.nodes[producers[var]]).stack < 0:
+            operand = next(node.operands(), None)  # how an input is cut for this rank
+            if operand is None:
+                break
+            var = operand
+        if var in producers:
+            return sources.tensor_at(sources.place(graph, graph.nodes[producers[var]])) or graph.labels.get(var, "")
+        return graph.labels.get(var, "") or graph.inputs.get(var, "")
+
+    return named
+
+
 def _name(graph: Graph, node: Node, span: Span | None, sources: Sources, mends: tuple[str, ...]) -> str:
     """The author's name for a node's tensor; for a gradient, of the tensor whose gradient it is."""
     if node.phase != "backward":
         return sources.tensor_at(span) or graph.labels.get(node.outs[0], "") or node.op
     gradients = [name.removeprefix("grad(").removesuffix(")") for name in mends if name.startswith("grad(")]
-    if len(gradients) == 1 and graph.outputs.get(mends[0]) in node.outs:
-        return gradients[0]
-    return sources.operand_at(span) or (gradients[0] if gradients else node.op)
+    own = [name for name in gradients if graph.outputs.get(f"grad({name})") in node.outs]
+    if own and own == gradients:
+        return ", ".join(own)
+    if operand := sources.operand_at(span):
+        return operand
+    forward = next(iter(graph.stack_of(node.forward)), None)
+    call = sources.name_at(forward.span) if forward is not None else ""
+    return gradients[0] if gradients else f"an operand of {call}" if call else operation(node.op)
 
 
 def _related(
     capture: Capture, graph: Graph, node: Node, span: Span | None, sources: Sources, repair: Repair
 ) -> list[Related]:
-    outer = (frame for frame in sources.frames(graph, node) if frame.span != span)
-    found = [Related(frame.span, f"called in {frame.function}") for frame in outer]
+    outer = (frame for frame in sources.frames(graph, node) if span is None or frame.span.line != span.line)
+    found = [Related(frame.span, f"called in {frame.function.rpartition('<locals>.')[2]}") for frame in outer]
     if node.phase == "backward" and node.stack >= 0 and node.forward >= 0:
         forward = [frame for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file)]
         found.extend(Related(frame.span, FORWARD) for frame in forward[:1])
@@ -142,17 +197,14 @@ def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Con
         span = sources.place(graph, graph.nodes[where.node])
     ratio = (numbers.ratios or {}).get(promise.name)
     what = sources.tensor_at(span) or promise.name
-    spoiled = ", ".join(found.left[:4])
-    if rule == "dead-collective" and where is not None:
-        operation = found.capture.ranks[where.graph].nodes[where.node].op.removeprefix("gg.")
-        text = f"the result of this {operation} is not used: it spoils {spoiled}"
-    elif rule == "wrong-relation" and ratio is not None:
+    if rule == "wrong-relation" and ratio is not None:
         rule = "wrong-scale"
-        text = f"'{promise.name}' is {ratio:.6g} times what the specification computes"
+        factor = Fraction(ratio).limit_denominator(1 << 10)
+        text = f"'{promise.name}' is {factor_text(factor, capture)} times what the specification computes"
     else:
-        text = f"'{what}' {UNEXPLAINED[rule]}: it spoils {spoiled}"
+        text = f"{_unexplained_text(rule, what, found, where)}: {spoiled_text(found.left)}"
     related = [
-        Related(place, "the specification's operator that has no counterpart")
+        Related(place, "the specification computes this, and the ranks do not")
         for location in outcome.specification_frontier[:2]
         if (place := _specification_place(capture, location, sources)) is not None
     ]
@@ -170,6 +222,24 @@ def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Con
     )
 
 
+def _unexplained_text(rule: str, what: str, found: Search, where: Location | None) -> str:
+    if where is None:
+        return f"'{what}' is not what the specification computes"
+    graph = _graph(found.capture, where)
+    node = graph.nodes[where.node]
+    does = operation(node.op)
+    if rule == "dead-collective":
+        return f"the result of this {does} is never used"
+    if rule == "lower-precision":
+        before, after = graph.types[next(node.operands())].dtype, graph.types[node.outs[0]].dtype
+        return f"'{what}' is rounded to {after}; the specification keeps {before} here"
+    if rule == "nonlinear-on-partial":
+        return f"'{what}' is {does} of a partial sum, and {does} is not linear"
+    if rule == "wrong-shard":
+        return f"'{what}' joins the parts of the ranks in another way than the specification has them"
+    return f"'{what}' has no counterpart in the specification"
+
+
 def _specification_place(capture: Capture, location: Location, sources: Sources) -> Span | None:
     graph = _graph(capture, location)
     return sources.place(graph, graph.nodes[location.node])
@@ -184,13 +254,13 @@ def _conflict(capture: Capture, outcome: Outcome) -> Finding:
     )
 
 
-def _open(capture: Capture, outcome: Outcome, sources: Sources) -> list[Finding]:
+def _open(capture: Capture, outcome: Outcome, numbers: Confirmation | None, sources: Sources) -> list[Finding]:
     """Neither proved nor refuted: the operators that stayed closed, else the promises that stayed open."""
     gaps: dict[str, Gap] = {}
     for gap in sorted(outcome.gaps, key=lambda gap: gap.where.graph == SPECIFICATION):
         gaps.setdefault(gap.op, gap)  # once for each operator, at the implementation's call where there is one
     if gaps:
-        return [_gap(capture, gap, sources) for gap in list(gaps.values())[:3]]
+        return [_gap(capture, gap, outcome, sources) for gap in list(gaps.values())[:3]]
     open_promises = [promise for promise in outcome.promises if not promise.holds]
     names = ", ".join(promise.name for promise in open_promises[:4])
     reasons = "; ".join(dict.fromkeys(promise.reason for promise in open_promises if promise.reason))
@@ -208,18 +278,35 @@ def _open(capture: Capture, outcome: Outcome, sources: Sources) -> list[Finding]
             span=span or capture.check.span,
             where=where,
             needed=needed,
-            found=reasons,
+            found="; ".join(text for text in (reasons, _on_numbers(numbers)) if text),
             related=related,
         )
     ]
 
 
-def _gap(capture: Capture, gap: Gap, sources: Sources) -> Finding:
+def _gap(capture: Capture, gap: Gap, outcome: Outcome, sources: Sources) -> Finding:
     graph = _graph(capture, gap.where)
     span = sources.place(graph, graph.nodes[gap.where.node]) if gap.where.node >= 0 else None
+    names = [promise.name for promise in outcome.promises if not promise.holds]
+    resting = f"{', '.join(names[:4])} {'rests' if len(names) == 1 else 'rest'}"
     return Finding(
         rule="unsupported-operator",
-        headline=f"{gap.op} is not understood, and a promise rests on it: {gap.reason}",
+        headline=f"{operation(gap.op)} {_why_closed(gap)}, and {resting} on it",
         span=span or capture.check.span,
         where=gap.where,
     )
+
+
+def _on_numbers(numbers: Confirmation | None) -> str:
+    """What running both programs said, where it decided nothing."""
+    if numbers is None:
+        return ""
+    if numbers.status == "equal":
+        return f"no difference in {numbers.draws} runs on random numbers"
+    return f"no run on numbers: {numbers.reason}" if numbers.reason else ""
+
+
+def _why_closed(gap: Gap) -> str:
+    if gap.reason == f"no rule for {gap.op}":
+        return UNKNOWN_OPERATOR
+    return f"is not understood here ({gap.reason})"

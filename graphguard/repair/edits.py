@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from graphguard.ir import Capture, Graph, Node, TensorType, Var
+from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.repair.alignment import Position
 
@@ -45,9 +45,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """Take a node out: everything reads its first tensor operand instead."""
+    """Take a node out: everything reads one of its tensor operands instead, the first unless said otherwise."""
 
     position: Position
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,49 @@ class Shift:
     axis: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReduceToAll:
+    """Give the result of a reduction to one rank to every rank of its group."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class InsertCall:
+    """Apply an operator to a tensor as soon as all its operands exist; what comes after reads the result."""
+
+    tensors: Tensors
+    op: str
+    args: Mapping[int, tuple[Arg, ...]]
+    kwargs: Mapping[str, Arg]
+    expression: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCall:
+    """Let a node compute something else of the same operands."""
+
+    position: Position
+    op: str
+    args: Mapping[int, tuple[Arg, ...]]
+    kwargs: Mapping[str, Arg]
+    expression: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SwapTensors:
+    """Two tensors change places for everything that comes after both."""
+
+    tensors: Tensors
+    others: Tensors
+
+
 Edit = (
-    Shift
+    InsertCall
+    | ChangeCall
+    | SwapTensors
+    | Shift
+    | ReduceToAll
     | InsertReduction
     | InsertGather
     | Scale
@@ -151,9 +193,13 @@ def _ranks(edit: Edit) -> tuple[int, ...]:
             return tuple(tensors)
         case MoveReduction(tensors=tensors) | Shift(tensors=tensors):
             return tuple(tensors)
+        case InsertCall(tensors=tensors) | SwapTensors(tensors=tensors):
+            return tuple(tensors)
+        case ChangeCall(position=position):
+            return tuple(position)
         case Bypass(position=position) | SetArgument(position=position):
             return tuple(position)
-        case MoveSlice(position=position) | OtherPart(position=position):
+        case MoveSlice(position=position) | OtherPart(position=position) | ReduceToAll(position=position):
             return tuple(position)
         case AddAfterReduction(addition=position) | BiasAfterReduction(product=position):
             return tuple(position)
@@ -173,8 +219,14 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             kind = graph.types[tensors[rank]]
             number: Arg = int(factor) if factor.denominator == 1 else factor.numerator / factor.denominator
             return _insert(graph, tensors[rank], "aten.mul.Scalar", (tensors[rank], number), kind)
-        case Bypass(position):
-            return _bypass(graph, position[rank])
+        case Bypass(position, kept):
+            return _bypass(graph, position[rank], kept, rank)
+        case InsertCall() | ChangeCall() | SwapTensors():
+            return _apply_guided(edit, graph, rank)
+        case ReduceToAll(position):
+            node = graph.nodes[position[rank]]
+            args = (node.args[0], *node.args[2:])
+            return _with_nodes(graph, {position[rank]: (replace(node, op="gg.all_reduce", args=args),)})
         case SetArgument(position, index, values, _):
             node = graph.nodes[position[rank]]
             args = (*node.args[:index], values[rank], *node.args[index + 1 :])
@@ -184,7 +236,7 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case BiasAfterReduction(product, reduction):
             return _split_bias(graph, product[rank], reduction[rank])
         case MoveReduction(tensors, axis, reduction):
-            var, reduced = tensors[rank], _bypass(graph, reduction[rank])
+            var, reduced = tensors[rank], _bypass(graph, reduction[rank], 0, rank)
             return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
         case MoveSlice(position, starts, _):
             return _with_nodes(graph, {position[rank]: (_moved(graph, graph.nodes[position[rank]], starts[rank]),)})
@@ -193,6 +245,17 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             return _insert(graph, var, "aten.add.Tensor", (var, offsets[rank]), graph.types[var])
         case OtherPart(position, axis):
             return _other_part(graph, position[rank], capture.coordinates(rank)[axis])
+
+
+def _apply_guided(edit: InsertCall | ChangeCall | SwapTensors, graph: Graph, rank: int) -> Graph:
+    match edit:
+        case InsertCall(tensors, op, calls, kwargs):
+            return _insert_call(graph, tensors[rank], op, calls[rank], dict(kwargs))
+        case ChangeCall(position, op, calls, kwargs):
+            node = replace(graph.nodes[position[rank]], op=op, args=calls[rank], kwargs=dict(kwargs))
+            return _with_nodes(graph, {position[rank]: (node,)})
+        case SwapTensors(tensors, others):
+            return _swapped(graph, tensors[rank], others[rank])
 
 
 def _fresh(graph: Graph) -> int:
@@ -229,6 +292,23 @@ def _insert(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: Tensor
     return _spliced(graph, var, (Node(op, args, {}, (new,)),), {new: kind}, new)
 
 
+def _insert_call(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kwargs: dict[str, Arg]) -> Graph:
+    """Call an operator where its last operand is defined; later readers of ``var`` and outputs see the result."""
+    new, producers = Var(_fresh(graph)), graph.producers()
+    node = Node(op, args, kwargs, (new,))
+    last = max(node.operands(), key=lambda operand: producers.get(operand, -1))
+    return _spliced(graph, var, (node,), {new: graph.types[var]}, new, producers.get(last, -1))
+
+
+def _swapped(graph: Graph, first: Var, second: Var) -> Graph:
+    producers = graph.producers()
+    start = max(producers.get(first, -1), producers.get(second, -1)) + 1
+    names = {first: second, second: first}
+    nodes = (*graph.nodes[:start], *(renamed(node, names) for node in graph.nodes[start:]))
+    outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
+    return replace(graph, nodes=nodes, outputs=outputs)
+
+
 def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> Graph:
     first, kind = _fresh(graph), graph.types[var]
     parts = tuple(Var(first + offset) for offset in range(len(group)))
@@ -240,8 +320,11 @@ def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> 
     return _spliced(graph, var, nodes, {**dict.fromkeys(parts, kind), whole: replace(kind, shape=shape)}, whole)
 
 
-def _spliced(graph: Graph, var: Var, new: tuple[Node, ...], types: dict[Var, TensorType], result: Var) -> Graph:
-    at = graph.producers().get(var, -1)
+def _spliced(
+    graph: Graph, var: Var, new: tuple[Node, ...], types: dict[Var, TensorType], result: Var, at: int | None = None
+) -> Graph:
+    """New nodes behind node ``at``, else behind the one that gives ``var``; what follows reads ``result`` in its place."""
+    at = graph.producers().get(var, -1) if at is None else at
     template = graph.nodes[at] if at >= 0 else None
     if template is not None:
         new = tuple(
@@ -254,9 +337,17 @@ def _spliced(graph: Graph, var: Var, new: tuple[Node, ...], types: dict[Var, Ten
     return replace(graph, nodes=(*before, *new, *after), types={**graph.types, **types}, outputs=outputs)
 
 
-def _bypass(graph: Graph, index: int) -> Graph:
+def _bypass(graph: Graph, index: int, kept: int, rank: int) -> Graph:
+    """Take a node out; of a reduce-scatter the rank keeps its own part."""
     node = graph.nodes[index]
-    operand = next(node.operands())
+    operand = tuple(node.operands())[kept]
+    if node.op == "gg.reduce_scatter":
+        parts, group = node.args[0], node.args[2]
+        assert isinstance(parts, tuple)
+        assert isinstance(group, tuple)
+        own = parts[group.index(rank)]
+        assert isinstance(own, Var)
+        operand = own
     names = dict.fromkeys(node.outs, operand)
     nodes = tuple(renamed(other, names) for position, other in enumerate(graph.nodes) if position != index)
     outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
@@ -289,6 +380,8 @@ def _other_part(graph: Graph, index: int, place: int) -> Graph:
 def _split_bias(graph: Graph, product: int, reduction: int) -> Graph:
     """``all_reduce(view(addmm(b, x, w)))`` becomes ``all_reduce(view(mm(x, w))) + b``."""
     fused, reduce = graph.nodes[product], graph.nodes[reduction]
+    if fused.op != "aten.addmm.default":
+        raise IndexError("this rank adds no bias")
     bias, first, second = fused.args[:3]
     partial = Var(_fresh(graph))
     kind = graph.types[reduce.outs[0]]
@@ -300,11 +393,26 @@ def _split_bias(graph: Graph, product: int, reduction: int) -> Graph:
 
 def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> Graph:
     """``all_reduce(a + b)`` becomes ``all_reduce(a) + b``; ``moved`` is the argument of the addition that goes behind."""
-    add, reduce = graph.nodes[addition], graph.nodes[reduction]
+    add, reduced = graph.nodes[addition], graph.nodes[reduction].outs[0]
+    whole = Var(_fresh(graph))
+    behind = replace(
+        graph.nodes[reduction],
+        op=add.op,
+        args=tuple(reduced if place == 1 - moved else arg for place, arg in enumerate(add.args)),
+        kwargs=add.kwargs,
+        outs=(whole,),
+    )
     kept = add.args[1 - moved]
-    partial = Var(_fresh(graph))
-    first = replace(reduce, args=(kept, *reduce.args[1:]), outs=(partial,))
-    args = tuple(partial if place == 1 - moved else arg for place, arg in enumerate(add.args))
-    second = replace(add, args=args, outs=reduce.outs)
-    kind = graph.types[reduce.outs[0]]
-    return _with_nodes(graph, {reduction: (first, second)}, {partial: kind})
+    assert isinstance(kept, Var)
+    nodes: list[Node] = []
+    names = {add.outs[0]: kept}
+    for index, node in enumerate(graph.nodes):
+        if index == addition:
+            continue
+        nodes.append(renamed(node, names))
+        if index == reduction:
+            nodes.append(behind)
+            names = {**names, reduced: whole}
+    outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
+    types = {**graph.types, whole: graph.types[reduced]}
+    return replace(graph, nodes=tuple(nodes), types=types, outputs=outputs)

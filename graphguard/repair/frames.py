@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from graphguard.ir import Capture, Frame, Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.repair.program import Program, first_operand, parse
+from graphguard.repair.program import Program, first_operand, numbers_behind, parse
 
 COPYING = frozenset({"clone", "contiguous", "detach", "view_as"})
 Read = Callable[[str], str | None]
@@ -25,6 +25,7 @@ class Sources:
     capture: Capture
     read: Read
     _programs: dict[str, Program | None]
+    _specified: set[tuple[str, int] | None] | None = None
 
     @classmethod
     def of(cls, capture: Capture, read: Read) -> Sources:
@@ -52,6 +53,21 @@ class Sources:
             return program.source(operand) if operand is not None else program.name_at(program.span(call))
         return self.name_at(span)
 
+    def is_named(self, span: Span | None) -> bool:
+        """Whether the author gives the value of an expression a name, returns it, or works in place."""
+        program = self.program(span.file) if span is not None else None
+        node = program.expression(span) if program is not None and span is not None else None
+        if program is None or node is None:
+            return True
+        statement = program.statement(node)
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Tuple)
+            and node in statement.value.elts
+        ):
+            return True
+        return isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) and statement.value is node
+
     def operand_at(self, span: Span | None) -> str:
         """What the author calls the first operand of the call at a span."""
         program = self.program(span.file) if span is not None else None
@@ -67,16 +83,51 @@ class Sources:
                 return frames
         return ()
 
+    def numbers(self, graph: Graph, node: Node) -> list[Span]:
+        """Where the numbers get their values that the innermost call of a node reads by name."""
+        for frame in self.frames(graph, node)[:1]:
+            program = self.program(frame.span.file)
+            call = program.expression(frame.span) if program is not None else None
+            if program is not None and call is not None:
+                return [program.span(value) for value in numbers_behind(program, call)]
+        return []
+
+    def project(self) -> list[str]:
+        """The files of the checked project, that of the check first."""
+        return list(dict.fromkeys([self.capture.check.span.file, *self.capture.sources]))
+
     def in_project(self, file: str) -> bool:
         """Whether a file belongs to the checked project: it was imported from it, or only linecache knows it."""
         return file in self.capture.sources or file == self.capture.check.span.file or file.startswith("<")
 
     def place(self, graph: Graph, node: Node) -> Span | None:
-        """The primary range of a node."""
+        """The primary range of a node: not in a function that the specification runs as well, which is right by definition."""
+        return self._placed(graph, node, shared=graph is self.capture.spec)
+
+    def name_place(self, graph: Graph, node: Node) -> Span | None:
+        """Where a node's tensor gets the name that its author knows it by: also in a function that the specification runs as well."""
+        return self._placed(graph, node, shared=True)
+
+    def _placed(self, graph: Graph, node: Node, shared: bool) -> Span | None:
         frames = self.frames(graph, node)
+        if not shared:
+            frames = tuple(frame for frame in frames if not self._is_shared(frame)) or frames
         wrapped = node.op in COLLECTIVES
         chosen = next((frame for frame in frames[:-1] if not (wrapped and self._is_wrapper(frame))), None)
         return (chosen or frames[-1]).span if frames else None
+
+    def _is_shared(self, frame: Frame) -> bool:
+        """Whether the specification ran a frame's function."""
+        if self._specified is None:
+            spec = self.capture.spec
+            self._specified = {self._function(each) for each in (spec.frames if spec is not None else ())} - {None}
+        return self._function(frame) in self._specified
+
+    def _function(self, frame: Frame) -> tuple[str, int] | None:
+        """A frame's function: its file and first line."""
+        program = self.program(frame.span.file) if self.in_project(frame.span.file) else None
+        function = program.enclosing_function(frame.span) if program is not None else None
+        return None if function is None else (frame.span.file, function.lineno)
 
     def _is_wrapper(self, frame: Frame) -> bool:
         """Whether a frame's function hands one of its own parameters to the call that stands there."""

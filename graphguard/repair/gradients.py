@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Span
-from graphguard.repair.program import Function, Program, first_operand
+from graphguard.repair.program import Function, Program, assigned_name, first_operand
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import distributed_name, import_line
 from graphguard.report.diagnostics import TextEdit
@@ -29,6 +29,48 @@ CLASS = '''class ReduceGradient(torch.autograd.Function):
 '''
 
 
+def after_backward(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
+    """Reduce gradients behind the call that computes them: ``loss.backward()``, or ``(grad,) = torch.autograd.grad(...)``."""
+    call = program.expression(span)
+    statement = program.statement(call) if call is not None else None
+    function = program.function(call) if call is not None else None
+    dist = distributed_name(program)
+    if not isinstance(call, ast.Call) or statement is None or function is None or dist is None:
+        return
+    for names in _gradients_of(program, call, statement, function):
+        for group in groups:
+            argument = f", group={group}" if group else ""
+            indent = program.indent(statement)
+            lines = "".join(f"{indent}{dist}.all_reduce({name}{argument})\n" for name in names)
+            end = statement.end_lineno or statement.lineno
+            place = Span(program.file, end + 1, 1, end + 1, 1)
+            yield Draft(f"all_reduce({', '.join(names)}) over '{axis}'", (TextEdit(place, lines),))
+
+
+def _gradients_of(
+    program: Program, call: ast.Call, statement: ast.stmt, function: Function
+) -> Iterator[tuple[str, ...]]:
+    """The expressions that hold gradients after a call of autograd: all of them together first, then each alone."""
+    match call.func:
+        case ast.Attribute(attr="backward") if isinstance(statement, ast.Expr):
+            found = [
+                program.source(node)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.value, ast.Name)
+            ]
+        case ast.Attribute(attr="grad") if isinstance(statement, ast.Assign):
+            targets = statement.targets[0]
+            elements = targets.elts if isinstance(targets, ast.Tuple | ast.List) else [targets]
+            found = [each.id for each in elements if isinstance(each, ast.Name)]
+        case _:
+            return
+    names = tuple(dict.fromkeys(found))
+    if names:
+        yield names
+    if len(names) > 1:
+        yield from ((name,) for name in names)
+
+
 def in_backward(program: Program, span: Span, axis: str) -> Iterator[Draft]:
     """Reduce in the backward of a custom function of this file through which the operand came, and which forgets it."""
     call = program.expression(span)
@@ -41,6 +83,22 @@ def in_backward(program: Program, span: Span, axis: str) -> Iterator[Draft]:
         if backward is None or _calls(backward, "all_reduce"):
             continue
         yield from _reduced_returns(program, klass, backward, axis)
+
+
+def reduced_results(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
+    """Reduce all gradients of a tuple where a call has just given it to a name."""
+    call = program.expression(span)
+    statement = program.statement(call) if call is not None else None
+    dist, name = distributed_name(program), assigned_name(statement, call) if call is not None else ""
+    if dist is None or statement is None or not name:
+        return
+    indent = program.indent(statement)
+    end = statement.end_lineno or statement.lineno
+    at = Span(program.file, end + 1, 1, end + 1, 1)
+    for group in groups:
+        more = f", group={group}" if group else ""
+        loop = f"{indent}for gradient in {name}:\n{indent}    {dist}.all_reduce(gradient{more})\n"
+        yield Draft(f"all_reduce each of {name} over '{axis}'", (TextEdit(at, loop),))
 
 
 def reduced_operand(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:

@@ -21,17 +21,19 @@ from graphguard.repair.edits import (
     MoveReduction,
     MoveSlice,
     OtherPart,
+    ReduceToAll,
     Scale,
     SetArgument,
     Shift,
     group_of,
 )
-from graphguard.repair.slices import LAYOUT, REARRANGING, SLICES, SPLITS, Site
+from graphguard.repair.slices import LAYOUT, SLICES, SPLITS, Site, exposed
 
 Guess = tuple[str, Edit, Site, int]
 """A rule, an edit that would be a repair, the site where it applies, and its cost."""
 
 REDUCING = frozenset({"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
+SUMMING = frozenset({"gg.all_reduce", "gg.reduce_scatter"})
 SCALING = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"})
 CONTRACTING = frozenset(
     {
@@ -48,6 +50,7 @@ CONTRACTING = frozenset(
 LINEAR = LAYOUT | CONTRACTING | {"aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Scalar", "aten.div.Scalar"}
 NEAR = 3  # operators between a non-linear one and the reduction that should have come before it
 CASTS = frozenset({"aten._to_copy.default"})
+_BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Neighbours:
     capture: Capture
     sites: Mapping[int, Site]
     readers: Mapping[int, tuple[int, ...]]
+    exposed: frozenset[int]
 
     @classmethod
     def of(cls, capture: Capture, sites: Mapping[int, Site]) -> Neighbours:
@@ -65,37 +69,50 @@ class Neighbours:
         for number, site in sites.items():
             for operand in site.operands:
                 readers.setdefault(operand, []).append(number)
-        return cls(capture, sites, {number: tuple(found) for number, found in readers.items()})
+        found = {number: tuple(reading) for number, reading in readers.items()}
+        return cls(capture, sites, found, exposed(sites, found))
+
+    def at_frontier(self, site: Site) -> bool:
+        """Whether a site is off the relation though all that it reads is on it, and no tensor on the relation hides it from the outputs."""
+        if site.state != "off" or site.number not in self.exposed:
+            return False
+        return all(operand.state != "off" for operand in self.operands(site))
 
     def operands(self, site: Site) -> list[Site]:
         """The sites that a site reads."""
         return [self.sites[number] for number in site.operands if number in self.sites]
 
     def reductions_behind(self, site: Site, hops: int = 6) -> list[Site]:
-        """The all-reduces that a tensor's value goes into within a few operators, the nearest first."""
+        """The sums over ranks that a tensor's value goes into within a few operators, the nearest first."""
         found: list[Site] = []
         edge, seen = [site.number], {site.number}
         for _ in range(hops):
             edge = [reader for number in edge for reader in self.readers.get(number, ()) if reader not in seen]
             seen.update(edge)
-            found.extend(
-                self.sites[number] for number in dict.fromkeys(edge) if self.sites[number].node.op == "gg.all_reduce"
-            )
+            found.extend(self.sites[number] for number in dict.fromkeys(edge) if self.sites[number].node.op in SUMMING)
         return found
+
+    def summed_behind(self, site: Site, axis: str) -> bool:
+        """Whether an all-reduce over an axis comes soon behind a site."""
+        rank = min(site.position)
+        group = group_of(self.capture, rank, axis)
+        return any(later.node.args[2] == group for later in self.reductions_behind(site, NEAR))
 
     def reduced_after(self, site: Site, axis: str) -> bool:
         """Whether all that becomes of a tensor, over layout changes only, is a reduction over an axis."""
-        seen = site
-        while True:
-            readers = [self.sites[number] for number in self.readers.get(seen.number, ())]
-            if len(readers) != 1:
+        edge, reduced = {site.number}, False
+        while edge:
+            readers = [self.sites[number] for seen in edge for number in self.readers.get(seen, ())]
+            if not readers or any(reader.node.op not in LAYOUT | SUMMING for reader in readers):
                 return False
-            (seen,) = readers
-            if seen.node.op == "gg.all_reduce":
-                rank = min(seen.position)
-                return seen.node.args[2] == group_of(self.capture, rank, axis)
-            if seen.node.op not in REARRANGING:
-                return False
+            for reader in readers:
+                if reader.node.op in SUMMING:
+                    rank = min(reader.position)
+                    if reader.node.args[2] != group_of(self.capture, rank, axis):
+                        return False
+                    reduced = True
+            edge = {reader.number for reader in readers if reader.node.op not in SUMMING}
+        return reduced
 
 
 def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
@@ -103,12 +120,18 @@ def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
     operands = around.operands(site)
     if site.state == "partial":
         yield from _partial(site, around)
+    if site.node.op == "gg.all_gather":
+        yield from _other_groups(site, 1, around.capture)
     if site.node.op in REDUCING:
         yield from _at_reduction(site, around)
-    if site.state == "off" and all(operand.state != "off" for operand in operands):
+    if around.at_frontier(site):
         yield from _at_frontier(site, around)
+    if site.state == "off" and _factor(site) != 1 and site.number in around.exposed:
+        yield "wrong-scale", Scale(site.tensors, 1 / _factor(site)), site, 3
     if site.node.op in SCALING:
         yield from _at_scaling(site, operands, around.capture)
+    if site.state == "off" and narrows(site, around.capture):
+        yield "lower-precision", Bypass(site.position), site, 3
     if site.node.op in SLICES | SPLITS:
         yield from _at_slices(site, around.capture)
     if site.node.op == "aten.cat.default":
@@ -122,16 +145,19 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
     readers = [around.sites[number] for number in around.readers.get(site.number, ())]
     born = all(operand.state != "partial" for operand in around.operands(site)) and site.node.op in CONTRACTING
     last = not readers or any(reader.state != "partial" for reader in readers)
-    early = [reader for reader in readers if _is_nonlinear(reader) and around.reductions_behind(reader, NEAR)]
     for axis in site.partial_axes:
+        early = [reader for reader in readers if is_nonlinear(reader) and around.summed_behind(reader, axis)]
         insert = InsertReduction(site.tensors, axis)
         for reader in early:
             yield "nonlinear-on-partial", insert, reader, 0
-        cost = (0 if born else 1 if last else 3) + (2 if early or around.reduced_after(site, axis) else 0)
+        cost = (0 if born else 1 if last else 2) + (4 if around.reduced_after(site, axis) else 2 if early else 0)
         yield _reduction_rule(site), insert, site, cost
 
 
-def _is_nonlinear(site: Site) -> bool:
+def is_nonlinear(site: Site) -> bool:
+    """Whether a site computes what must not be computed of a partial sum."""
+    if site.node.op in SCALING and not isinstance(site.node.args[-1], Var):
+        return False  # times a number
     return site.node.op not in LINEAR and site.node.op not in COLLECTIVES and site.node.op not in CASTS
 
 
@@ -148,40 +174,67 @@ def _at_reduction(site: Site, around: Neighbours) -> Iterator[Guess]:
     capture = around.capture
     states = {operand.state for operand in around.operands(site)} or {"whole"}
     if site.node.op == "gg.all_reduce":
-        yield "extra-reduction", Bypass(site.position), site, 3 if "partial" in states else 1
+        yield "extra-reduction", Bypass(site.position), site, 3 if "partial" in states else 0
+    if site.node.op in SUMMING:
         yield from _biases(site, around)
+    if site.node.op == "gg.reduce":
+        yield "missing-reduction", ReduceToAll(site.position), site, 1
+        return
     for other in ("sum", "avg"):
         if other != site.node.args[1]:
             values = dict.fromkeys(site.position, other)
-            likely = "off" in states or ("partial" in states and site.node.args[1] == "avg")
-            cost = 1 if likely else 2 if states == {"whole"} else 3
+            seen = site.number in around.exposed and site.state != "whole"
+            cost = 3 if not seen else 1 if _scales(site, around) else 2 if states == {"whole"} else 3
             yield "wrong-scale", SetArgument(site.position, 1, values, "reduce"), site, cost
+    yield from _other_groups(site, 2, capture)
+
+
+def _other_groups(site: Site, argument: int, capture: Capture) -> Iterator[Guess]:
+    """A collective over the groups of another axis; a gather only over one of the same size, which has as many results."""
     rank = min(site.position)
     for axis in capture.mesh:
         groups = {member: group_of(capture, member, axis) for member in site.position}
-        if groups[rank] != site.node.args[2] and len(capture.mesh) > 1:
-            yield "wrong-group", SetArgument(site.position, 2, groups, axis), site, 1
+        fits = site.node.op != "gg.all_gather" or len(groups[rank]) == len(site.node.outs)
+        if groups[rank] != site.node.args[argument] and len(capture.mesh) > 1 and fits:
+            yield "wrong-group", SetArgument(site.position, argument, groups, axis), site, 1
+
+
+def _factor(site: Site) -> Fraction:
+    """How many times too large a tensor is, as far as it stands in a relation."""
+    return Fraction(1) if site.relation is None else site.relation.factor
+
+
+def _scales(reduction: Site, around: Neighbours) -> bool:
+    """Whether a reduction's own operation explains a factor: a mean of right summands, a sum of what is too large by its ranks."""
+    group = reduction.node.args[2]
+    size = len(group) if isinstance(group, tuple) else 1
+    summands = [operand for operand in around.operands(reduction) if operand.state == "partial"]
+    if reduction.node.args[1] == "avg":
+        return bool(summands) or reduction.node.op == "gg.reduce_scatter"  # which reads pieces of the summand
+    return any(_factor(operand) == size for operand in summands)
 
 
 def _biases(reduction: Site, around: Neighbours) -> Iterator[Guess]:
     """Additions that are made on every rank before the reduction."""
-    below = reduction
-    while operands := around.operands(below):
-        (below, *more) = operands
-        if more or below.node.op not in REARRANGING:
-            break
-    if below.node.op == "aten.add.Tensor" and len(below.node.args) == 2 and below in around.operands(reduction):
-        for moved in (1, 0):
-            yield "extra-reduction", AddAfterReduction(below.position, reduction.position, moved), below, 1
-    if below.node.op == "aten.addmm.default":
-        yield "extra-reduction", BiasAfterReduction(below.position, reduction.position), below, 1
+    edge = [reduction]
+    for _ in range(NEAR):
+        edge = [below for site in edge for below in around.operands(site)]
+        for below in edge:
+            if below.node.op == "aten.add.Tensor" and len(below.node.args) == 2:
+                terms = [place for place in (1, 0) if isinstance(below.node.args[1 - place], Var)]
+                for moved in terms:
+                    yield "extra-reduction", AddAfterReduction(below.position, reduction.position, moved), below, 1
+            if below.node.op == "aten.addmm.default" and reduction.node.op == "gg.all_reduce":
+                yield "extra-reduction", BiasAfterReduction(below.position, reduction.position), below, 1
+        edge = [below for below in edge if below.node.op in LAYOUT]
 
 
 def _at_frontier(site: Site, around: Neighbours) -> Iterator[Guess]:
     capture = around.capture
     for operand in around.operands(site):
         if operand.state == "partial":
-            yield from _reductions(operand, 1)
+            if site.node.op not in SUMMING:
+                yield from _reductions(operand, 1)
             yield from _early_reductions(site, operand, around)
         for axis, place in (operand.relation.placements or {}).items() if operand.relation else ():
             if place.kind == "shard":
@@ -209,7 +262,7 @@ def _at_scaling(site: Site, operands: list[Site], capture: Capture) -> Iterator[
     """A constant factor too many, or one that is off by the size of a mesh axis."""
     if len(site.node.args) < 2 or isinstance(site.node.args[1], Var | tuple | str) or site.node.args[1] is None:
         return
-    newly = site.state == "off" and all(operand.state != "off" for operand in operands)
+    newly = _factor(site) != 1 and all(_factor(operand) == 1 and operand.state != "off" for operand in operands)
     yield "wrong-scale", Bypass(site.position), site, 1 if newly else 2
     for factor in axis_factors(capture):
         yield "wrong-scale", Scale(site.tensors, factor), site, 2
@@ -226,6 +279,15 @@ def _at_slices(site: Site, capture: Capture) -> Iterator[Guess]:
         starts = _starts(site, capture, axis)
         if starts is not None:
             yield "wrong-shard", MoveSlice(site.position, starts, axis), site, 2
+
+
+def narrows(site: Site, capture: Capture) -> bool:
+    """Whether a site rounds its operand to a float type of fewer bits."""
+    if site.node.op not in CASTS:
+        return False
+    types = capture.ranks[min(site.position)].types
+    before, after = types[next(site.node.operands())].dtype, types[site.node.outs[0]].dtype
+    return before in _BITS and after in _BITS and _BITS[after] < _BITS[before]
 
 
 def _at_gathered(site: Site, around: Neighbours) -> Iterator[Guess]:

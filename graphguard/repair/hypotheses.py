@@ -10,13 +10,14 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 from graphguard.ir import Capture
-from graphguard.repair.alignment import Position, outputs_of
-from graphguard.repair.edits import Edit, InsertReduction, Scale
+from graphguard.refine.prove import Proof
+from graphguard.repair.edits import Edit, InsertReduction, Scale, Tensors
 from graphguard.repair.guesses import Guess, Neighbours, axis_factors, guesses_at
+from graphguard.repair.guided import guided
 from graphguard.repair.slices import Site
 
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
-_WHERE = frozenset({"tensors", "position", "addition", "reduction", "product"})
+_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product", "args"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +40,62 @@ class Hypothesis:
 
 
 def hypotheses(
-    capture: Capture,
+    proof: Proof,
     sites: Mapping[int, Site],
     ratios: Mapping[str, float],
     promises: tuple[str, ...],
     places: Callable[[Site], Iterable[Hashable]],
+    named: Callable[[Site], bool],
 ) -> list[Hypothesis]:
-    """Every guess about a slice, cheapest first; sites that share one of their ``places`` in the source are guessed about together first."""
+    """Every guess about a slice, cheapest first; sites that share one of their ``places`` in the source are guessed about together first.
+
+    A reduction is likelier of what the author gave a name (``named``) than of a part of an expression.
+    """
+    capture = proof.capture
     around = Neighbours.of(capture, sites)
     found = [guess for site in sites.values() for guess in guesses_at(site, around)]
+    found.extend(guided(proof, around))
     found.extend(_at_outputs(capture, sites, ratios, promises))
+    found = [
+        (rule, edit, site, cost + 1)
+        if isinstance(edit, InsertReduction) and 1 <= cost <= 3 and not named(site)
+        else (rule, edit, site, cost)
+        for rule, edit, site, cost in found
+    ]
     return sorted(_families(found, places), key=lambda guess: (guess.cost, guess.site.number))
 
 
 def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]) -> list[Hypothesis]:
-    """Guesses that one change of the source would make at once, joined; each of them alone comes later."""
-    families: dict[Hashable, dict[int, Hypothesis]] = {}
+    """Guesses that one change of the source would make at once, joined; each of them alone comes later, unless a place is its own."""
+    families: dict[Hashable, dict[Hashable, Hypothesis]] = {}
     for rule, edit, site, cost in guesses:
+        op = "" if isinstance(edit, InsertReduction) else site.node.op  # one call may give several tensors
         for place in places(site):
-            key = (rule, cost, place, site.node.op, _kind(edit))
-            families.setdefault(key, {}).setdefault(site.number, Hypothesis(rule, edit, site, cost))
+            key = (rule, cost, place, op, _kind(edit))
+            families.setdefault(key, {}).setdefault((site.number, _target(edit)), Hypothesis(rule, edit, site, cost))
     joined: dict[Hashable, Hypothesis] = {}
+
+    def offer(key: Hashable, guess: Hypothesis) -> None:
+        if key not in joined or guess.cost < joined[key].cost:
+            joined[key] = guess
+
     for family in families.values():
         first, *rest = family.values()
         whole = replace(first, others=tuple(guess.edit for guess in rest))
-        joined.setdefault((whole.rule, _kind(whole.edit), *family), whole)
+        offer((whole.rule, _kind(whole.edit), *family), whole)
         for number, guess in family.items():
             if rest:
-                joined.setdefault((guess.rule, _kind(guess.edit), number), replace(guess, cost=guess.cost + ALONE))
+                offer((guess.rule, _kind(guess.edit), number), replace(guess, cost=guess.cost + ALONE))
     return list(joined.values())
+
+
+def _result(edit: Edit, site: Site) -> Hashable:
+    """Which of the results of its site an edit is about: an operator may give several gradients at once."""
+    if not isinstance(edit, InsertReduction):
+        return None
+    rank = min(site.position)
+    var = edit.tensors.get(rank)
+    return site.node.outs.index(var) if var in site.node.outs else None
 
 
 def _kind(edit: Edit) -> Hashable:
@@ -76,30 +104,34 @@ def _kind(edit: Edit) -> Hashable:
     return (type(edit), *((name, str(value)) for name, value in what))
 
 
+def _target(edit: Edit) -> Hashable:
+    """The tensor of the first rank that an edit is about, where one operator gives several."""
+    tensors = getattr(edit, "tensors", None)
+    return tensors[min(tensors)] if tensors else None
+
+
 def _at_outputs(
     capture: Capture, sites: Mapping[int, Site], ratios: Mapping[str, float], promises: Iterable[str]
 ) -> Iterator[Guess]:
     for name in promises:
-        site = _producer(capture, sites, name)
+        tensors = {rank: graph.outputs[name] for rank, graph in enumerate(capture.ranks) if name in graph.outputs}
+        site = _producer(capture, sites, tensors)
         if site is None:
             continue
         factors = axis_factors(capture)
         if ratio := ratios.get(name):
             factors = list(dict.fromkeys([1 / Fraction(ratio).limit_denominator(1 << 20), *factors]))
         for factor in factors:
-            yield "wrong-scale", Scale(site.tensors, factor), site, 4
+            yield "wrong-scale", Scale(tensors, factor), site, 4
         for axis in capture.mesh:
             rule = "gradient-not-reduced" if name.startswith("grad(") else "missing-reduction"
-            yield rule, InsertReduction(site.tensors, axis), site, 3
+            yield rule, InsertReduction(tensors, axis), site, 3
 
 
-def _producer(capture: Capture, sites: Mapping[int, Site], name: str) -> Site | None:
+def _producer(capture: Capture, sites: Mapping[int, Site], tensors: Tensors) -> Site | None:
+    """The last site that gives one of some tensors."""
     for site in reversed(list(sites.values())):
-        for rank, graph in enumerate(capture.ranks):
-            if graph.outputs.get(name) in outputs_of(capture, _only(site.position, rank)).values():
+        for rank, index in site.position.items():
+            if tensors.get(rank) in capture.ranks[rank].nodes[index].outs:
                 return site
     return None
-
-
-def _only(position: Position, rank: int) -> Position:
-    return {rank: position[rank]} if rank in position else {}

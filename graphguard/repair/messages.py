@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from graphguard.ir import Capture
+from graphguard.ir import Capture, Placement, Var
+from graphguard.relations.relation import describe_placements
 from graphguard.repair.edits import (
     AddAfterReduction,
     BiasAfterReduction,
     Bypass,
+    ChangeCall,
     Edit,
+    InsertCall,
     InsertGather,
     InsertReduction,
     MoveReduction,
     MoveSlice,
     OtherPart,
+    ReduceToAll,
     Scale,
     SetArgument,
     Shift,
+    SwapTensors,
     Tensors,
     group_of,
 )
+from graphguard.repair.parts import Part, needed_parts, read_parts
 from graphguard.repair.slices import Site
 
+Named = Callable[[int, Var], str]
+"""What the author calls a tensor of a rank; empty where the source does not say."""
 
-def _bypassed(rule: str, site: Site, capture: Capture) -> str:
-    node = site.node
-    if rule == "lower-precision":
-        graph = capture.ranks[min(site.position)]
-        return f"is narrowed to {graph.types[node.outs[0]].dtype}, which the specification does not do at this value"
-    if rule == "wrong-scale":
-        number = node.args[1]
-        factor = Fraction(number).limit_denominator(1 << 20) if isinstance(number, int | float) else Fraction(1)
-        how = "divided" if ".div" in node.op else "multiplied"
-        return f"is {how} by {factor_text(factor, capture)}, which the specification does not do"
-    return f"is reduced over {_axis_of(node.args[2], capture)} although every rank already holds the whole value"
+SHORT = 24
+_VERBS = {"sum": "summed", "avg": "averaged"}
+_OPERATIONS = {"mul": "a product", "div": "a quotient", "pow": "a power", "bmm": "a product", "mm": "a product"}
 
 
-def _axis_of(group: object, capture: Capture) -> str:
-    """The mesh axis that a group runs along, in words."""
-    axis = axis_of_group(group, capture)
-    return f"axis '{axis}'" if axis else f"ranks {group}"
+def operation(op: str) -> str:
+    """An operator as a PyTorch user knows it: ``gelu``, ``all_reduce``, ``the gradient of softmax``, ``torch.ops.mylib.scan``."""
+    space, name = op.split(".")[:2]
+    if space not in ("aten", "gg"):
+        return f"torch.ops.{space}.{name}"
+    gradient = name.endswith(("_backward", "_backward_data"))
+    name = re.sub(r"(_backward|_backward_data)$", "", name).removeprefix("_").removeprefix("native_")
+    known = _OPERATIONS.get(name, name)
+    return f"the gradient of {known}" if gradient else known
 
 
 def axis_of_group(group: object, capture: Capture) -> str:
@@ -52,6 +58,18 @@ def axis_of_group(group: object, capture: Capture) -> str:
     return ""
 
 
+def _group_text(group: object, capture: Capture) -> str:
+    """A group of ranks in words: the axis that it runs along, all ranks, or the ranks themselves."""
+    if axis := axis_of_group(group, capture):
+        return f"axis '{axis}'"
+    ranks = group if isinstance(group, tuple) else ()
+    return "all ranks" if len(ranks) == capture.world_size else f"ranks {', '.join(map(str, ranks))}"
+
+
+def _size(group: object) -> Fraction:
+    return Fraction(len(group) if isinstance(group, tuple) else 1)
+
+
 def tensors_text(name: str, tensors: Tensors) -> list[str]:
     """``h@0``, ``h@1``, ... for the ranks that hold a tensor, shortened past four ranks."""
     ranks = sorted(tensors)
@@ -60,14 +78,21 @@ def tensors_text(name: str, tensors: Tensors) -> list[str]:
     return [f"{name}@{ranks[0]}", f"{name}@{ranks[1]}", "...", f"{name}@{ranks[-1]}"]
 
 
-def whole(name: str, tensors: Tensors) -> str:
-    """The relation of a tensor that every rank holds."""
-    return f"{name} = " + " = ".join(tensors_text(name, tensors))
+def needed_and_found(name: str, site: Site, axis: str, capture: Capture) -> tuple[str, str]:
+    """How a partial sum should stand to the specification's tensor, and how it does, as two relation texts.
 
-
-def summed(name: str, tensors: Tensors) -> str:
-    """The relation of a partial sum."""
-    return f"{name} = sum(" + ", ".join(tensors_text(name, tensors)) + ")"
+    Rank by rank where the mesh has one axis (``y = sum(y@0, y@1)``), else axis by axis (``y: partial(sum) over tp, shard(0) over dp``).
+    An expression that is too long to be repeated is not.
+    """
+    if not re.fullmatch(r"[\w.()]+", name) or len(name) > SHORT:
+        return f"the whole value on every rank of axis '{axis}'", f"one summand on every rank of axis '{axis}'"
+    if sum(size > 1 for size in capture.mesh.values()) == 1:
+        held = tensors_text(name, site.tensors)
+        return f"{name} = {' = '.join(held)}", f"{name} = sum({', '.join(held)})"
+    known = {} if site.relation is None else site.relation.placements or {}
+    others = {other: place for other, place in known.items() if other != axis and place.kind != "replicate"}
+    found = describe_placements({axis: Placement("partial"), **others})
+    return f"{name}: {describe_placements({axis: Placement('replicate'), **others})}", f"{name}: {found}"
 
 
 def factor_text(factor: Fraction, capture: Capture, axis: str = "") -> str:
@@ -86,71 +111,158 @@ def factor_text(factor: Fraction, capture: Capture, axis: str = "") -> str:
     return str(factor)
 
 
-def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture) -> str:
+def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, named: Named) -> str:
     """One line that stands alone: which value, what is wrong with it."""
     match edit:
         case InsertReduction(axis=axis) | MoveReduction(axis=axis) if rule == "nonlinear-on-partial":
-            return f"'{name}' is computed from a partial sum over axis '{axis}', but it is not linear: the reduction must come first"
+            does = operation(site.node.op)
+            return f"'{name}' is {does} of a partial sum over axis '{axis}', and {does} is not linear: the sum must come first"
         case InsertReduction(axis=axis) if rule == "gradient-not-reduced":
-            return f"the gradient of '{name}' is a partial sum over axis '{axis}': it is not reduced"
+            return _gradient(name, axis)
         case InsertReduction(axis=axis):
             return f"'{name}' is a partial sum over axis '{axis}' and is used as if it were whole"
-        case _:
-            return _other_headline(rule, edit, name, site, capture)
-
-
-def _other_headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture) -> str:
-    match edit:
-        case InsertGather(axis=axis, dim=dim):
-            return f"'{name}' is sharded on dim {dim} over axis '{axis}' and is used as if it were whole"
-        case Bypass():
-            return f"'{name}' {_bypassed(rule, site, capture)}"
-        case Shift(axis=axis, offsets=offsets):
-            rank, offset = max(offsets.items(), key=lambda item: item[1])
-            return f"'{name}' starts at 0 on every rank along axis '{axis}': rank {rank} needs {offset}.."
-        case Scale(factor=factor):
-            return f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes"
-        case SetArgument(what="reduce", values=values):
-            return _other_reduction(name, next(iter(values.values())), site, capture)
-        case SetArgument(what="order"):
-            return f"the gathered parts of '{name}' are not put together in rank order"
-        case SetArgument(what="dim", values=values):
-            return f"the gathered parts of '{name}' are put together along the wrong dim: dim {next(iter(values.values()))} is needed"
-        case SetArgument(what=what):
-            return f"'{name}' is reduced over the wrong group: axis '{what}' is needed"
         case MoveReduction(axis=axis) if rule == "lower-precision":
             dtype = capture.ranks[min(site.position)].types[site.node.outs[0]].dtype
-            return f"'{name}' narrows a partial sum over axis '{axis}' to {dtype}: the specification narrows the sum"
-        case MoveSlice(starts=starts):
-            return f"'{name}' is the wrong slice: {_ranges(starts, site, capture)}"
-        case OtherPart(axis=axis):
-            return f"'{name}' is the same part on every rank; each rank needs the part of its place along axis '{axis}'"
-        case AddAfterReduction(reduction=reduction) | BiasAfterReduction(reduction=reduction):
-            rank = min(reduction)
-            axis = _axis_of(capture.ranks[rank].nodes[reduction[rank]].args[2], capture)
-            return f"'{name}' adds a term on every rank before the reduction over {axis}, which counts it once per rank"
-        case InsertReduction(axis=axis) | MoveReduction(axis=axis):
+            return f"'{name}' is rounded to {dtype} before the sum over axis '{axis}'; the specification rounds the sum"
+        case MoveReduction(axis=axis):
             return f"'{name}' must be computed after the reduction over axis '{axis}'"
+        case InsertGather(axis=axis, dim=dim):
+            return f"'{name}' is sharded on dim {dim} over axis '{axis}' and is used as if it were whole"
+        case Scale(factor=factor):
+            return f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes"
+        case Bypass():
+            return _superfluous(rule, name, site, capture)
+        case AddAfterReduction() | BiasAfterReduction():
+            return _added_early(edit, capture, named)
+        case MoveSlice() | OtherPart() | Shift():
+            return _wrong_part(edit, name, site, capture, named)
+        case ReduceToAll():
+            node = site.node
+            return f"'{name}' is whole on rank {node.args[1]} only: {operation(node.op)} leaves every other rank its own summand"
+        case SetArgument(what="operand") | InsertCall() | ChangeCall() | SwapTensors():
+            return _guided(edit, name, site)
+        case SetArgument():
+            return _wrong_argument(edit, name, site, capture)
 
 
-def _other_reduction(name: str, wanted: object, site: Site, capture: Capture) -> str:
-    group = site.node.args[2]
-    size = Fraction(len(group) if isinstance(group, tuple) else 1)
-    axis = axis_of_group(group, capture)
+def _guided(edit: Edit, name: str, site: Site) -> str:
+    """A repair that the specification suggested."""
+    match edit:
+        case InsertCall(op=op):
+            return f"'{name}' lacks {operation(op)}, which the specification computes of it"
+        case ChangeCall(op=op) if op == site.node.op:
+            return f"'{name}' is {operation(op)} with another argument than in the specification"
+        case ChangeCall(op=op):
+            return f"'{name}' is {operation(site.node.op)} where the specification computes {operation(op)}"
+        case SwapTensors():
+            return f"'{name}' and another tensor of its kind are in each other's place"
+    return f"'{name}' is computed from another tensor than in the specification"
+
+
+def _gradient(name: str, axis: str) -> str:
+    if re.fullmatch(r"[\w.]+(, [\w.]+)+", name):
+        *others, last = name.split(", ")
+        names = f"{', '.join(map(repr, others))} and '{last}'"
+        return f"the gradients of {names} are partial sums over axis '{axis}': they are not reduced"
+    what = name if name.startswith("an operand of ") else f"'{name}'"
+    return f"the gradient of {what} is a partial sum over axis '{axis}': it is not reduced"
+
+
+def _superfluous(rule: str, name: str, site: Site, capture: Capture) -> str:
+    """A node that should not be there: a rounding, a factor, a reduction."""
+    node, rank = site.node, min(site.position)
+    if rule == "lower-precision":
+        types = capture.ranks[rank].types
+        return f"'{name}' is rounded to {types[node.outs[0]].dtype}; the specification keeps {types[next(node.operands())].dtype} here"
+    if rule == "wrong-relation":
+        return f"'{name}' is {operation(node.op)}, which the specification does not compute here"
+    if rule == "wrong-scale":
+        number = node.args[1]
+        factor = Fraction(number).limit_denominator(1 << 20) if isinstance(number, int | float) else Fraction(1)
+        how = "divided" if ".div" in node.op else "multiplied"
+        return f"'{name}' is {how} by {factor_text(factor, capture)}, which the specification does not do"
+    reduce, group = str(node.args[1]), node.args[2]
+    times = f": it becomes {factor_text(_size(group), capture)} times too large" if reduce == "sum" else ""
+    verb = _VERBS.get(reduce, "reduced")
+    return f"'{name}' is {verb} over {_group_text(group, capture)} although every rank already holds the whole value{times}"
+
+
+def _added_early(edit: AddAfterReduction | BiasAfterReduction, capture: Capture, named: Named) -> str:
+    rank = min(edit.reduction)
+    graph = capture.ranks[rank]
+    group = graph.nodes[edit.reduction[rank]].args[2]
+    if isinstance(edit, AddAfterReduction):
+        term = graph.nodes[edit.addition[rank]].args[edit.moved]
+    else:
+        term = graph.nodes[edit.product[rank]].args[0]
+    name = named(rank, term) if isinstance(term, Var) else str(term)
+    what = f"'{name}'" if name else "a term"
+    times = factor_text(_size(group), capture, axis_of_group(group, capture))
+    return f"{what} is added on every rank before the sum over {_group_text(group, capture)}, which counts it {times} times"
+
+
+def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) -> str:
+    """A collective, or the joining of what it gathered, with one argument that is wrong."""
+    wanted = next(iter(edit.values.values()))
+    if edit.what == "order":
+        return f"the gathered parts in '{name}' are not joined in rank order"
+    if edit.what == "dim":
+        now = site.node.args[1] if len(site.node.args) > 1 else 0
+        return f"the gathered parts in '{name}' are joined along dim {now}; dim {wanted} is needed"
+    group = site.node.args[1 if site.node.op == "gg.all_gather" else 2]
+    if edit.what != "reduce":
+        verb = "gathered" if site.node.op == "gg.all_gather" else "reduced"
+        return f"'{name}' is {verb} over {_group_text(group, capture)} instead of axis '{edit.what}'"
+    size, axis = _size(group), axis_of_group(group, capture)
     if wanted == "avg":
         return f"'{name}' is summed where the mean is needed: it is {factor_text(size, capture, axis)} times too large"
     return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture, axis)} of what it should be"
 
 
-def _ranges(starts: Mapping[int, int], site: Site, capture: Capture) -> str:
-    """The first rank that reads the wrong place: ``rank 1 reads rows 0..3, needs 4..7``."""
-    for rank, start in sorted(starts.items()):
-        graph = capture.ranks[rank]
-        node = graph.nodes[site.position[rank]]
-        dim = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else 0
-        now = node.args[2] if len(node.args) > 2 and isinstance(node.args[2], int) else 0
-        length = 1 if node.op == "aten.select.int" else graph.types[node.outs[0]].shape[dim]
-        if now != start and isinstance(length, int):
-            rows = "rows" if dim == 0 else f"dim {dim},"
-            return f"rank {rank} reads {rows} {now}..{now + length - 1}, needs {start}..{start + length - 1}"
-    return "another place is needed"
+def _wrong_part(edit: MoveSlice | OtherPart | Shift, name: str, site: Site, capture: Capture, named: Named) -> str:
+    """A rank works on another part than its own: which it reads, and which it needs."""
+    if isinstance(edit, Shift):
+        rank, offset = max(edit.offsets.items(), key=lambda item: item[1])
+        (*_, length) = capture.ranks[rank].types[site.tensors[rank]].shape
+        now, needed = _span_text(0, length), _span_text(offset, length)
+        return f"'{name}' starts at 0 on every rank: rank {rank} has {now}, needs {needed} along axis '{edit.axis}'"
+    now_by_rank = read_parts(site, capture)
+    needed_by_rank = needed_parts(edit, site, capture)
+    whole = next((text for rank in site.position if (text := _operand_name(site, rank, capture, named))), "")
+    what = f"'{name}' is the wrong part of '{whole}'" if whole and whole not in name else f"'{name}' is the wrong part"
+    for rank in sorted(now_by_rank):
+        read, wanted = now_by_rank[rank], needed_by_rank.get(rank)
+        if wanted is not None and read != wanted:
+            return f"{what}: rank {rank} reads {_part_text(read)}, needs {_part_text(wanted)} along axis '{edit.axis}'"
+    return f"{what}: each rank needs its own along axis '{edit.axis}'"
+
+
+def _operand_name(site: Site, rank: int, capture: Capture, named: Named) -> str:
+    var = next(capture.ranks[rank].nodes[site.position[rank]].operands(), None)
+    return "" if var is None else named(rank, var)
+
+
+def _part_text(part: Part) -> str:
+    """``rows 0..3``, ``row 3``, ``rows 1, 3, 5``, ``dim 1, 0..3``."""
+    if part.step > 1:
+        places = [str(part.start + part.step * each) for each in range(part.length)]
+        text = ", ".join(places if len(places) <= 4 else [*places[:3], "...", places[-1]])
+    else:
+        text = _span_text(part.start, part.length)
+    if part.dim:
+        return f"{text} of dim {part.dim}"
+    return f"{'row' if part.length == 1 else 'rows'} {text}"
+
+
+def _span_text(start: int, length: object) -> str:
+    """``4..7``, or ``4`` alone; ``4..`` where the length is not known."""
+    if not isinstance(length, int):
+        return f"{start}.."
+    return str(start) if length == 1 else f"{start}..{start + length - 1}"
+
+
+def spoiled_text(promises: Mapping[str, object] | tuple[str, ...], most: int = 4) -> str:
+    """The outputs that a defect spoils, with the verb: ``out is wrong``, ``out[0], out[1] are wrong``."""
+    names = list(promises)
+    shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return f"{shown} {'is' if len(names) == 1 else 'are'} wrong"

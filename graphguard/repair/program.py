@@ -10,6 +10,81 @@ from graphguard.ir import Span
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 SHOWN_LENGTH = 40
+MODULES = frozenset({"torch", "F", "dist", "nn", "funcol", "np"})
+METHODS = frozenset(
+    [
+        "chunk",
+        "split",
+        "split_with_sizes",
+        "tensor_split",
+        "unbind",
+        "view",
+        "view_as",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "transpose",
+        "permute",
+        "t",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "expand_as",
+        "repeat",
+        "contiguous",
+        "clone",
+        "detach",
+        "to",
+        "float",
+        "half",
+        "bfloat16",
+        "double",
+        "type",
+        "type_as",
+        "sum",
+        "mean",
+        "square",
+        "sqrt",
+        "rsqrt",
+        "pow",
+        "exp",
+        "log",
+        "abs",
+        "neg",
+        "narrow",
+        "select",
+        "index_select",
+        "gather",
+        "masked_fill",
+        "softmax",
+        "log_softmax",
+        "relu",
+        "sigmoid",
+        "tanh",
+        "silu",
+        "matmul",
+        "mm",
+        "bmm",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "norm",
+        "clamp",
+        "tril",
+        "triu",
+        "roll",
+        "flip",
+        "cumsum",
+        "var",
+        "std",
+        "max",
+        "min",
+        "amax",
+        "amin",
+    ]
+)
+"""Methods of tensors that modules and groups of functions have no attribute of the same name for."""
 
 
 @dataclass(slots=True)
@@ -59,6 +134,10 @@ class Program:
         """The innermost function around a node."""
         return next((outer for outer in self.ancestors(node) if isinstance(outer, Function)), None)
 
+    def functions(self, node: ast.AST) -> list[Function]:
+        """The functions around a node, innermost first: what their bodies and parameters name can be seen from it."""
+        return [outer for outer in self.ancestors(node) if isinstance(outer, Function)]
+
     def klass(self, node: ast.AST) -> ast.ClassDef | None:
         """The innermost class around a node."""
         return next((outer for outer in self.ancestors(node) if isinstance(outer, ast.ClassDef)), None)
@@ -87,7 +166,14 @@ class Program:
         if target:
             return target
         text = " ".join(self.source(node).split())
-        return text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 1] + "…"
+        return text if len(text) <= SHOWN_LENGTH else self._shortened(node)
+
+    def _shortened(self, node: ast.expr) -> str:
+        """A long expression without what it is called on, and at last cut: ``F.linear(...)``, ``total / count(...)``."""
+        text = " ".join(self.source(node).split())
+        if isinstance(node, ast.Call):
+            text = f"{' '.join(self.source(node.func).split())}(...)"
+        return text if len(text) <= SHOWN_LENGTH else f"{text[: SHOWN_LENGTH - 3]}..."
 
     def fresh(self, wanted: str, function: ast.AST | None) -> str:
         """A name that nothing in a function uses."""
@@ -119,9 +205,49 @@ def assigned_name(statement: ast.stmt | None, value: ast.expr) -> str:
     return ""
 
 
+def definitions(program: Program, name: ast.Name) -> list[ast.expr]:
+    """The values that the functions around a name assign to it in statements of their own."""
+    scopes = [outer for outer in program.ancestors(name) if isinstance(outer, Function)]
+    return [
+        statement.value
+        for scope in scopes
+        for statement in ast.walk(scope)
+        if isinstance(statement, ast.Assign) and assigned_name(statement, statement.value) == name.id
+    ]
+
+
+def is_number(program: Program, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether an expression is a number as far as its text tells: a literal, a size, a rank, or made of such and of names of such."""
+    match node:
+        case ast.Constant(value=int() | float()):
+            return True
+        case ast.Name(id=name) if name not in seen:
+            values = definitions(program, node)
+            return name.isupper() or (bool(values) and all(is_number(program, each, seen | {name}) for each in values))
+        case ast.BinOp(left=left, right=right):
+            return is_number(program, left, seen) and is_number(program, right, seen)
+        case ast.UnaryOp(operand=operand):
+            return is_number(program, operand, seen)
+        case ast.Call(func=ast.Attribute(attr="size" | "numel" | "get_world_size" | "get_rank" | "get_local_rank")):
+            return True
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+    return False
+
+
+def numbers_behind(program: Program, node: ast.expr) -> list[ast.expr]:
+    """The values of the names of numbers that an expression reads."""
+    names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)]
+    return [value for name in names for value in definitions(program, name) if is_number(program, value)]
+
+
 def first_operand(call: ast.expr | None) -> ast.expr | None:
-    """The tensor that a call or a matrix product reads first."""
+    """The tensor that a call or a matrix product reads first; of a tensor's own method, the tensor."""
     match call:
+        case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method in METHODS and not (
+            isinstance(receiver, ast.Name) and receiver.id in MODULES
+        ):
+            return receiver
         case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method.endswith("_") and not method.endswith(
             "__"
         ):

@@ -11,8 +11,9 @@ from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment, align
 from graphguard.repair.edits import apply
 from graphguard.repair.frames import Sources
+from graphguard.repair.guesses import SCALING
 from graphguard.repair.hypotheses import Hypothesis, hypotheses
-from graphguard.repair.slices import Site, backward_slice, reached
+from graphguard.repair.slices import SLICES, Site, backward_slice, reached
 
 SECONDS = 2.0  # of this thread's own time, so that a busy machine does not change the diagnosis
 ROUNDS = 4
@@ -65,8 +66,8 @@ def search(
         if repair is None:
             break
         repairs.append(repair)
-        capture, proof = repair.capture, repair.proof
         broken = tuple(name for name in broken if name not in repair.mends)
+        capture, proof = repair.capture, proof.reprove(repair.capture) if broken else repair.proof
     return Search(tuple(repairs), broken, capture, proof, align(capture))
 
 
@@ -94,9 +95,13 @@ def _best(
     def places(site: Site) -> list[Hashable]:
         graph = capture.ranks[min(site.position)]
         inner = sources.frames(graph, site.node)[:1]
-        return list(dict.fromkeys([*(frame.span for frame in inner), sources.place(graph, site.node)]))
+        numbers = sources.numbers(graph, site.node) if site.node.op in SCALING | SLICES else []
+        return list(dict.fromkeys([*(frame.span for frame in inner), sources.place(graph, site.node), *numbers]))
 
-    for guess in hypotheses(capture, sites, ratios, broken, places):
+    def named(site: Site) -> bool:
+        return sources.is_named(sources.place(capture.ranks[min(site.position)], site.node))
+
+    for guess in hypotheses(proof, sites, ratios, broken, places, named):
         settled = best is not None and set(best.mends) == set(broken) and guess.cost > best.hypothesis.cost
         if settled or time.thread_time() > deadline:
             break
@@ -123,7 +128,7 @@ def _try(
             edited = apply(edit, edited)
     except (KeyError, IndexError):
         return None  # a rank lacks the position: the edit does not exist there
-    again = proof.reprove(edited)
+    again = proof.reprove(edited, explain=False)
     failing = {promise.name for promise in again.outcome.promises if not promise.holds}
     before = {promise.name for promise in proof.outcome.promises if not promise.holds}
     if not failing <= before:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from graphguard.ir import Capture, Node, Var
+from graphguard.ir.joining import join
 from graphguard.refine.prove import GroupRelation, Proof
 from graphguard.repair.alignment import Alignment, Position, outputs_of
 from graphguard.repair.edits import Tensors
@@ -27,6 +29,7 @@ REARRANGING = frozenset(
 SLICES = frozenset({"aten.slice.Tensor", "aten.select.int", "aten.narrow.default"})
 SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int", "aten.chunk.default"})
 LAYOUT = REARRANGING | SLICES | SPLITS
+JOINING = frozenset({"aten.cat.default", "aten.stack.default"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,11 @@ def partial_axes(relation: GroupRelation) -> tuple[str, ...]:
 
 def state_of(relation: GroupRelation | None) -> State:
     """Whether tensors with this relation are whole or sharded, partial sums, or off the relation."""
-    if relation is None or relation.placements is None or relation.factor != 1:
+    if relation is None or relation.placements is None:
         return "off"
-    return "partial" if partial_axes(relation) else "whole"
+    if partial_axes(relation):
+        return "partial"
+    return "whole" if relation.factor == 1 else "off"
 
 
 def backward_slice(capture: Capture, proof: Proof, alignment: Alignment, promises: tuple[str, ...]) -> dict[int, Site]:
@@ -85,6 +90,7 @@ def reached(capture: Capture, alignment: Alignment, promises: tuple[str, ...]) -
             if name in graph.outputs:
                 visit(rank, graph.outputs[name])
     seen: dict[int, tuple[int, ...]] = {}
+    sent = _sent(capture)
     while wanted:
         number = wanted.pop()
         if number in seen:
@@ -93,15 +99,43 @@ def reached(capture: Capture, alignment: Alignment, promises: tuple[str, ...]) -
         for rank, index in alignment.positions[number].items():
             for operand in capture.ranks[rank].nodes[index].operands():
                 visit(rank, operand)
+            if (rank, index) in sent:
+                other, operand = sent[rank, index]
+                visit(other, operand)
         seen[number] = tuple(dict.fromkeys(wanted[start:]))
     return seen
 
 
+def exposed(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]]) -> frozenset[int]:
+    """The sites whose fault would show: from the outputs backward, not past a tensor that is what the specification computes."""
+    found: set[int] = set()
+    for number in sorted(sites, reverse=True):
+        reading = readers.get(number, ())
+        if not reading or any(reader in found and sites[reader].state != "whole" for reader in reading):
+            found.add(number)
+    return frozenset(found)
+
+
+def _sent(capture: Capture) -> dict[tuple[int, int], tuple[int, Var]]:
+    """For every receive, by rank and node, the rank and the tensor that it gets."""
+    if not any(node.op == "gg.recv" for graph in capture.ranks for node in graph.nodes):
+        return {}
+    found = {}
+    for call in join(capture.ranks).collectives:
+        if call.kind == "gg.send" and len(call.nodes) == 2:
+            source, target = call.group
+            tensor = next(capture.ranks[source].nodes[call.nodes[source]].operands())
+            found[target, call.nodes[target]] = (source, tensor)
+    return found
+
+
 def _in_context(site: Site, sites: dict[int, Site]) -> Site:
     """A part of a related tensor is related, though no tensor of the specification may be that part."""
+    states = {sites[number].state for number in site.operands if number in sites}
+    if site.state == "off" and site.node.op == "gg.all_gather" and states <= {"whole"}:
+        return replace(site, state="whole")
     if site.state != "off" or site.node.op not in LAYOUT:
         return site
-    states = {sites[number].state for number in site.operands if number in sites}
     return replace(site, state="off" if "off" in states else "whole")
 
 
@@ -116,4 +150,7 @@ def _site(capture: Capture, proof: Proof, alignment: Alignment, number: int, ope
     tensors = outputs_of(capture, position)
     relation = proof.group(tensors) if tensors else None
     node = capture.ranks[rank].nodes[position[rank]]
-    return Site(number, position, node, tensors, state_of(relation), relation, operands)
+    state = state_of(relation)
+    if relation is None and tensors and node.op not in JOINING | LAYOUT and proof.on_relation(tensors):
+        state = "whole"  # a micro-batch, a block, what only some ranks compute
+    return Site(number, position, node, tensors, state, relation, operands)

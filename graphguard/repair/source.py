@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Span
 from graphguard.repair import edits as graph_edits
-from graphguard.repair.program import Program, assigned_name
+from graphguard.repair.program import MODULES, Program, assigned_name, is_number
 from graphguard.repair.vocabulary import (
     distributed_name,
     functional_name,
@@ -23,8 +23,6 @@ from graphguard.repair.vocabulary import (
     rank_expressions,
 )
 from graphguard.report.diagnostics import TextEdit
-
-MODULES = frozenset({"torch", "F", "dist", "nn"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +45,16 @@ def insert_reduction(
         yield from _with_statement_after(program, value, _Reduce(program, group), edit.axis)
 
 
-def scale(program: Program, span: Span, factor: Fraction) -> Iterator[Draft]:
-    """Multiply the value of an expression by a constant."""
+def scale(program: Program, span: Span, factor: Fraction, sizes: list[str]) -> Iterator[Draft]:
+    """Multiply the value of an expression by a constant; ``sizes`` are names in sight for the constant or its reciprocal."""
     value = program.expression(span)
     if value is None:
         return
     text = program.source(value)
     whole = text if isinstance(value, ast.Call | ast.Name | ast.Attribute | ast.Subscript) else f"({text})"
+    for size in sizes:
+        sign, verb = ("/", "divide") if factor.numerator == 1 else ("*", "multiply")
+        yield Draft(f"{verb} by {size}", (TextEdit(program.span(value), f"{whole} {sign} {size}"),))
     if factor.numerator == 1:
         title, new = f"divide by {factor.denominator}", f"{whole} / {factor.denominator}"
     else:
@@ -84,8 +85,8 @@ def remove_factor(program: Program, span: Span) -> Iterator[Draft]:
     """Take a multiplication, a division or a cast out: what it was applied to stays."""
     value = program.expression(span)
     match value:
-        case ast.BinOp(left=left, op=ast.Mult() | ast.Div()):
-            kept = left
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as operator, right=right):
+            kept = right if isinstance(operator, ast.Mult) and is_number(program, left) else left
         case ast.Call(func=ast.Attribute(value=receiver)) if (
             not isinstance(receiver, ast.Name) or receiver.id not in MODULES
         ):
@@ -94,11 +95,16 @@ def remove_factor(program: Program, span: Span) -> Iterator[Draft]:
             return
     assert value is not None
     statement = program.statement(value)
-    title = f"remove {program.source(value)[len(program.source(kept)) :].strip() or program.source(value)}"
-    if isinstance(statement, ast.Expr) and isinstance(kept, ast.Name) and len(_siblings(program, statement)) > 1:
+    title = f"remove {program.source(value).replace(program.source(kept), '', 1).strip('() ') or program.source(value)}"
+    pointless = statement is not None and assigned_name(statement, value) == program.source(kept)
+    alone = isinstance(statement, ast.Expr) and isinstance(kept, ast.Name)
+    if statement is not None and (alone or pointless) and len(_siblings(program, statement)) > 1:
         yield Draft(title, (TextEdit(_whole_lines(program, statement), ""),))
         return
-    yield Draft(title, (TextEdit(program.span(value), program.source(kept)),))
+    outer = program.parents.get(value)
+    bare = isinstance(outer, ast.Attribute | ast.BinOp) and isinstance(kept, ast.BinOp)
+    text = f"({program.source(kept)})" if bare else program.source(kept)
+    yield Draft(title, (TextEdit(program.span(value), text),))
 
 
 def change_reduce(program: Program, span: Span, reduce: str) -> Iterator[Draft]:
@@ -117,9 +123,14 @@ def _other_operation(program: Program, call: ast.Call, reduce: str) -> Draft:
     for keyword in call.keywords:
         if keyword.arg == "op":
             return Draft(f"reduce with {reduce}", (TextEdit(program.span(keyword.value), wanted),))
-    end = program.span(call)
-    at = Span(end.file, end.end_line, end.end_column - 1, end.end_line, end.end_column - 1)
-    return Draft(f"reduce with {reduce}", (TextEdit(at, f", op={wanted}"),))
+    return Draft(f"reduce with {reduce}", (_last_argument(program, call, f"op={wanted}"),))
+
+
+def _last_argument(program: Program, call: ast.Call, argument: str) -> TextEdit:
+    """A further argument of a call that has some."""
+    given = program.span([*call.args, *(keyword.value for keyword in call.keywords)][-1])
+    at = Span(given.file, given.end_line, given.end_column, given.end_line, given.end_column)
+    return TextEdit(at, f", {argument}")
 
 
 def _divided(program: Program, call: ast.Call) -> Iterator[Draft]:
@@ -142,8 +153,13 @@ def change_group(program: Program, span: Span, axis: str, capture: Capture) -> I
         return
     present = next((keyword.value for keyword in call.keywords if keyword.arg == "group"), None)
     for group in _groups(program, call, axis, capture):
-        if present is not None and group and group != program.source(present):
-            yield Draft(f"use the group of axis '{axis}'", (TextEdit(program.span(present), group),))
+        if not group or (present is not None and group == program.source(present)):
+            continue
+        title = f"use the group of axis '{axis}'"
+        if present is not None:
+            yield Draft(title, (TextEdit(program.span(present), group),))
+        else:
+            yield Draft(title, (_last_argument(program, call, f"group={group}"),))
 
 
 def divide_after(program: Program, span: Span, factor: Fraction) -> Iterator[Draft]:
@@ -164,6 +180,12 @@ def add_after_reduction(program: Program, addition: Span, reduction: Span) -> It
     if total is None or not isinstance(reduce, ast.Call):
         return
     for kept, moved in _without_term(program, total):
+        if total in ast.walk(reduce):
+            start, place = program.source(reduce).find(program.source(total)), program.span(reduce)
+            text = program.source(reduce)
+            text = f"{text[:start]}{kept}{text[start + len(program.source(total)) :]} + {moved}"
+            yield Draft(f"add {moved} after the reduction", (TextEdit(place, text),))
+            continue
         behind = _added_behind(program, reduce, moved)
         if behind:
             yield Draft(f"add {moved} after the reduction", (TextEdit(program.span(total), kept), *behind))
@@ -216,7 +238,8 @@ def shift(program: Program, span: Span, axis: str, length: int) -> Iterator[Draf
         return
     for rank in rank_expressions(program, value, axis):
         offset = f"{rank} * {length}"
-        yield Draft(f"start at {offset}", (TextEdit(program.span(value), f"{program.source(value)} + {offset}"),))
+        title = f"start at this rank's offset along '{axis}'"
+        yield Draft(title, (TextEdit(program.span(value), f"{program.source(value)} + {offset}"),))
 
 
 def move_reduction(
@@ -226,7 +249,20 @@ def move_reduction(
     for removed in remove_call(program, reduction):
         inserted = graph_edits.InsertReduction(edit.tensors, edit.axis)
         for draft in insert_reduction(program, operand, inserted, capture):
-            yield Draft(f"{draft.title} before the non-linear operator", (*draft.edits, *removed.edits))
+            yield Draft(f"{draft.title} first", (*draft.edits, *removed.edits))
+
+
+def reduce_to_all(program: Program, span: Span) -> Iterator[Draft]:
+    """``dist.reduce(t, dst, ...)`` becomes ``dist.all_reduce(t, ...)``: every rank gets the sum."""
+    call = program.expression(span)
+    match call:
+        case ast.Call(func=ast.Attribute(value=module, attr="reduce"), args=[tensor, *rest], keywords=keywords):
+            kept = [program.source(tensor), *map(program.source, rest[1:])]
+            kept += [
+                f"{each.arg}={program.source(each.value)}" for each in keywords if each.arg not in ("dst", "group_dst")
+            ]
+            text = f"{program.source(module)}.all_reduce({', '.join(kept)})"
+            yield Draft("all_reduce instead of reduce", (TextEdit(program.span(call), text),))
 
 
 def move_slice(program: Program, span: Span, edit: graph_edits.MoveSlice, length: int, dim: int) -> Iterator[Draft]:
@@ -234,22 +270,41 @@ def move_slice(program: Program, span: Span, edit: graph_edits.MoveSlice, length
     value = program.expression(span)
     if value is None:
         return
+    starts = set(edit.starts.values())
+    if len(starts) == 1:  # the ranks that come here all need the same rows
+        yield from _constant_slice(program, value, starts.pop(), length, dim)
+    title = f"read this rank's part along '{edit.axis}'"
     for rank in rank_expressions(program, value, edit.axis):
+        if is_number(program, value):
+            yield Draft(f"start at {rank} * {length}", (TextEdit(span, f"{rank} * {length}"),))
+            continue
         match value:
             case ast.Subscript(slice=ast.Tuple(elts=elements)) if dim < len(elements):
                 place = elements[dim]
             case ast.Subscript(slice=ast.expr() as only) if dim == 0:
                 place = only
             case ast.Call(func=ast.Attribute(attr="narrow"), args=[*_, start, _]):
-                yield Draft(f"start at {rank} * {length}", (TextEdit(program.span(start), f"{rank} * {length}"),))
+                yield Draft(title, (TextEdit(program.span(start), f"{rank} * {length}"),))
                 continue
             case _:
                 return
         if isinstance(place, ast.Slice):
             text = f"{rank} * {length} : ({rank} + 1) * {length}"
-            yield Draft(f"read rows {text}", (TextEdit(program.span(place), text),))
+            yield Draft(title, (TextEdit(program.span(place), text),))
         else:
-            yield Draft(f"read row {rank}", (TextEdit(program.span(place), rank),))
+            yield Draft(title, (TextEdit(program.span(place), rank),))
+
+
+def _constant_slice(program: Program, value: ast.expr, start: int, length: int, dim: int) -> Iterator[Draft]:
+    match value:
+        case ast.Subscript(slice=ast.Tuple(elts=elements)) if dim < len(elements):
+            place = elements[dim]
+        case ast.Subscript(slice=ast.expr() as only) if dim == 0:
+            place = only
+        case _:
+            return
+    text = f"{start}:{start + length}" if isinstance(place, ast.Slice) else str(start)
+    yield Draft(f"read rows {text}", (TextEdit(program.span(place), text),))
 
 
 def other_part(program: Program, span: Span, axis: str) -> Iterator[Draft]:
@@ -260,7 +315,8 @@ def other_part(program: Program, span: Span, axis: str) -> Iterator[Draft]:
         return
     for rank in rank_expressions(program, outer, axis):
         place = program.span(outer)
-        yield Draft(f"read part {rank}", (TextEdit(program.span(outer.slice), rank),), place)
+        title = f"read this rank's part along '{axis}'"
+        yield Draft(title, (TextEdit(program.span(outer.slice), rank),), place)
 
 
 def _groups(program: Program, at: ast.AST, axis: str, capture: Capture) -> list[str]:

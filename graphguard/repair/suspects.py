@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphguard.refine.outcome import Location
 from graphguard.repair.dead import dead_collectives
-from graphguard.repair.guesses import CASTS, LINEAR
+from graphguard.repair.guesses import Neighbours, is_nonlinear, narrows
 from graphguard.repair.search import Search
-from graphguard.repair.slices import Site, backward_slice
+from graphguard.repair.slices import JOINING, LAYOUT, Site, backward_slice
 
 
 def suspect(found: Search, promise: str) -> tuple[str, Location | None]:
@@ -18,24 +20,29 @@ def suspect(found: Search, promise: str) -> tuple[str, Location | None]:
     for node in dead_collectives(capture.ranks[0]):
         return "dead-collective", Location(0, capture.ranks[0].nodes.index(node))
     sites = backward_slice(capture, found.proof, alignment, (promise,))
-    frontier = [site for site in sites.values() if site.state == "off" and not _off_operands(site, sites)]
+    around = Neighbours.of(capture, sites)
+    frontier = [site for site in sites.values() if around.at_frontier(site)]
     known = set(found.proof.outcome.implementation_frontier)
     frontier = [site for site in frontier if _location(site) in known] or frontier
     for site in frontier:
-        if site.node.op in CASTS:
+        if narrows(site, capture):
             return "lower-precision", _location(site)
     for site in frontier:
         operands = [sites[number] for number in site.operands if number in sites]
-        if site.node.op not in LINEAR and any(operand.state == "partial" for operand in operands):
+        if is_nonlinear(site) and any(operand.state == "partial" for operand in operands):
             return "nonlinear-on-partial", _location(site)
     if frontier:
-        return "wrong-relation", _location(frontier[0])
+        rule = "wrong-shard" if _only_rearranged(frontier[0], sites) else "wrong-relation"
+        return rule, _location(frontier[0])
     last = max(sites, default=None)
     return "wrong-relation", None if last is None else _location(sites[last])
 
 
-def _off_operands(site: Site, sites: dict[int, Site]) -> bool:
-    return any(sites[number].state == "off" for number in site.operands if number in sites)
+def _only_rearranged(site: Site, sites: Mapping[int, Site]) -> bool:
+    """Whether a site joins what was gathered, and all that happens from there on is rearrangement: then that is what is wrong."""
+    gathers = (sites[number].node.op == "gg.all_gather" for number in site.operands if number in sites)
+    later = (each for each in sites.values() if each.state == "off")
+    return site.node.op in JOINING and any(gathers) and all(each.node.op in LAYOUT | JOINING for each in later)
 
 
 def _location(site: Site) -> Location:

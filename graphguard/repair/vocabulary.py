@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from fractions import Fraction
 
-from graphguard.repair.program import Program
+from graphguard.ir import Capture
+from graphguard.repair.program import Function, Program
 
 COLLECTIVES = frozenset(
     {
@@ -75,11 +77,13 @@ def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
     """
     found: dict[str, None] = {}
     function, klass = program.function(at), program.klass(at)
-    for scope in (function, klass):
+    around = program.functions(at)
+    for scope in (*around[:1], klass, *around[1:]):
         if scope is not None:
             found.update(dict.fromkeys(_group_arguments(program, scope)))
+    for each in around:
+        found.update(dict.fromkeys(_group_parameters(each, axis)))
     if function is not None:
-        found.update(dict.fromkeys(_group_parameters(function, axis)))
         found.update(dict.fromkeys(_attributes(function, "ctx", axis)))
     if klass is not None:
         found.update(dict.fromkeys(_attributes(klass, "self", axis)))
@@ -91,24 +95,82 @@ def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
 def rank_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
     """Expressions that may denote this rank's place along a mesh axis, the likeliest first; guesses, like those for groups."""
     found: dict[str, None] = {}
-    function = program.function(at)
-    for node in ast.walk(function or program.tree):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _gives_rank(value):
-                found[name] = None
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
-                for target, given in zip(names, values, strict=False):
-                    if isinstance(target, ast.Name) and _gives_rank(given):
-                        found[target.id] = None
-            case ast.arg(arg=name) if name == "rank" or name.endswith("_rank"):
-                found[name] = None
-            case ast.Attribute(attr=name) if name == "rank" or name.endswith("_rank"):
-                found[program.source(node)] = None
+    scopes: list[ast.AST] = [outer for outer in program.ancestors(at) if isinstance(outer, Function)] or [program.tree]
+    for scope in scopes:
+        found.update(dict.fromkeys(_ranks_in(program, scope)))
+    for name in _meshes(program, at):
+        found[f'{name}.get_local_rank("{axis}")'] = None
+    for scope in scopes:
+        found.update(dict.fromkeys(_parts_of_meshes(scope)))
     dist = distributed_name(program)
     if dist is not None:
         found.update(dict.fromkeys(f"{dist}.get_rank({group})" for group in group_expressions(program, at, axis)))
         found[f"{dist}.get_rank()"] = None
     return list(found)
+
+
+def _meshes(program: Program, at: ast.AST) -> Iterator[str]:
+    """Device meshes that can be seen from a place."""
+    for function in program.functions(at):
+        arguments = function.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            if "mesh" in argument.arg:
+                yield argument.arg
+    klass = program.klass(at)
+    for node in ast.walk(klass) if klass is not None else ():
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name) if name.endswith("mesh"):
+                yield f"self.{name}"
+
+
+def size_expressions(program: Program, at: ast.AST, factor: Fraction, capture: Capture) -> list[str]:
+    """Expressions in sight for the number of ranks along the axis whose size is a factor or its reciprocal; guesses."""
+    if factor not in {Fraction(size) for size in capture.mesh.values()} | {
+        Fraction(1, size) for size in capture.mesh.values()
+    }:
+        return []
+    found: dict[str, None] = {}
+    for scope in (outer for outer in program.ancestors(at) if isinstance(outer, Function)):
+        for node in ast.walk(scope):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if _gives_size(value):
+                    found[name] = None
+                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                    for target, given in zip(names, values, strict=False):
+                        if isinstance(target, ast.Name) and _gives_size(given):
+                            found[target.id] = None
+    return list(found)[:1]
+
+
+def _gives_size(value: ast.AST) -> bool:
+    return isinstance(value, ast.Call) and _called(value) in {"get_world_size", "size"}
+
+
+def _ranks_in(program: Program, scope: ast.AST) -> Iterator[str]:
+    for node in ast.walk(scope):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _gives_rank(value):
+                yield name
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                for target, given in zip(names, values, strict=False):
+                    if isinstance(target, ast.Name) and _gives_rank(given):
+                        yield target.id
+            case ast.arg(arg=name) if name == "rank" or name.endswith("_rank"):
+                yield name
+            case ast.Attribute(attr=name) if name == "rank" or name.endswith("_rank"):
+                yield program.source(node)
+            case ast.Call() if _gives_rank(node):
+                yield program.source(node)
+
+
+def _parts_of_meshes(scope: ast.AST) -> Iterator[str]:
+    """Ranks along parts of meshes that have names."""
+    for node in ast.walk(scope):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript(value=ast.Name(id=mesh))) if (
+                "mesh" in mesh
+            ):
+                yield f"{name}.get_local_rank()"
 
 
 def _gives_rank(value: ast.AST) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,12 @@ class Baseline:
 
     known: dict[str, Counter[str]] = field(default_factory=dict)
     _seen: dict[str, Counter[str]] = field(default_factory=dict)
+    _failed: set[str] = field(default_factory=set)
 
     def apply(self, report: Report, sources: Sources) -> Report:
         """The report with known diagnostics moved to ``waived``."""
+        if report.verdict is None:
+            self._failed.add(report.check.id)
         names = [fingerprint(diagnostic, sources) for diagnostic in report.diagnostics]
         known = self.known.get(report.check.id, Counter())
         here: Counter[str] = Counter()
@@ -46,15 +49,20 @@ class Baseline:
         self._seen[report.check.id] = self._seen.get(report.check.id, Counter()) | here
         return replace(report, diagnostics=tuple(kept), waived=(*report.waived, *moved)) if moved else report
 
-    def shrunk(self) -> int:
-        """Forget what the checks seen no longer find; the number of findings forgotten.  Checks that did not run keep theirs."""
-        gone = 0
+    def shrunk(self, there: Collection[str] | None = None) -> int:
+        """Forget what the checks seen no longer find; the number of findings forgotten.
+
+        Checks that did not run, or could not be, keep theirs.  ``there`` are the checks that the whole project has: others are forgotten,
+        unless their file is one of those, because it does not parse.
+        """
+        before = self.total()
         for check, seen in self._seen.items():
-            known = self.known.get(check, Counter())
-            left = known & seen
-            gone += known.total() - left.total()
-            self.known[check] = left
-        return gone
+            if check not in self._failed:
+                self.known[check] = self.known.get(check, Counter()) & seen
+        if there is not None:
+            kept = {check for check in self.known if check in there or check.partition("::")[0] in there}
+            self.known = {check: counts for check, counts in self.known.items() if check in kept}
+        return before - self.total()
 
     def total(self) -> int:
         """How many findings it lists."""

@@ -67,6 +67,21 @@ _COMMUNICATION = (
         right=("y = funcol.all_reduce(y, 'sum', self.group)\nreturn y"),
     ),
     Rule(
+        name="missing-wait",
+        severity="error",
+        summary="The buffer of an asynchronous collective is used before the program waits for it.",
+        what=(
+            "Between the call of an asynchronous collective and `wait()` on its handle, a result is read or changed, or an operand is overwritten. "
+            "The message is at the use; the call is the related place. Collectives of one process group may follow each other without a wait: NCCL runs them in order "
+            "(not after `init_process_group('gloo')`)."
+        ),
+        why="It is a race: what is read depends on how far the collective has come. It mostly works on small tensors and fast links.",
+        wrong=(
+            "work = dist.all_reduce(y, group=self.group, async_op=True)\nz = y + self.bias                         # y may be half reduced\nwork.wait()"
+        ),
+        right=("work = dist.all_reduce(y, group=self.group, async_op=True)\nwork.wait()\nz = y + self.bias"),
+    ),
+    Rule(
         name="collective-mismatch",
         severity="error",
         summary="The ranks of a group do not issue the same collectives.",

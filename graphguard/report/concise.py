@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphguard.report.diagnostics import Diagnostic, Report
+from graphguard.report.diagnostics import Report
+from graphguard.report.folding import Folded, folded
 from graphguard.report.sources import Sources
 
 
 def render(reports: Sequence[Report], sources: Sources) -> str:
-    """Every diagnostic in one line; a finding that several meshes or checks share is printed once."""
-    lines = dict.fromkeys(_line(report, diagnostic, sources) for report in reports for diagnostic in report.diagnostics)
-    return "".join(f"{line}\n" for line in lines)
+    """Every finding in one line; one that several meshes or checks share is printed once."""
+    return "".join(f"{_line(finding, sources)}\n" for finding in folded(reports))
 
 
-def _line(report: Report, diagnostic: Diagnostic, sources: Sources) -> str:
+def _line(finding: Folded, sources: Sources) -> str:
+    diagnostic, report = finding.diagnostic, finding.reports[0]
     span = diagnostic.span
     place = report.check.id if span is None else f"{sources.shown(span.file)}:{span.line}:{span.column}"
     return f"{place}: {diagnostic.rule} {diagnostic.headline}"

@@ -78,7 +78,8 @@ class Report:
     """The result of one check on one mesh.
 
     ``verdict`` is None where the check could not be run at all (the diagnostics say why).  ``relations`` maps tensors of the specification
-    to relations, whose ``str`` is what people read.  ``seconds`` by step; ``operators`` of the specification and of all ranks.
+    to relations, whose ``str`` is what people read.  ``seconds`` by step; ``operators`` of the specification and of all ranks, and those of both
+    that were ``evaluated`` because no proof before this one answered for them.
     ``waived`` are diagnostics that a comment, a baseline or the configuration silences.
     ``proof`` names the proof that the prover keeps for follow-up questions; ``sources`` are the imported files with the digests of their meaning.
     """

@@ -122,10 +122,13 @@ def _shown_lines(marks: Sequence[Mark], lines: Sequence[str]) -> list[int]:
 def _marked_line(number: int, text: str, marks: Sequence[Mark], gutter: Gutter) -> Iterator[str]:
     """A line of source and one row of carets for every mark on it."""
     ranges = [mark.columns(number, text) for mark in marks]
-    columns = [(width(printable(text[:start])), width(printable(text[:end]))) for start, end in ranges]
+    encoding = gutter.page.encoding
+    columns = [
+        (width(printable(text[:start], encoding)), width(printable(text[:end], encoding))) for start, end in ranges
+    ]
     first = min((start for start, _ in columns), default=0)
     room = gutter.page.width - gutter.digits - 3
-    line, left = _window(printable(text), first, room)
+    line, left = _window(printable(text, encoding), first, room)
     yield gutter.row(number, line)
     for mark, (start, end) in zip(marks, columns, strict=True):
         start, end = max(start - left, 0), min(end - left, room)
@@ -163,6 +166,6 @@ def change(hunks: Sequence[Sequence[ChangedLine]], gutter: Gutter) -> list[str]:
             rows.append(gutter.more())
         for line in hunk:
             sign, colour = signs[line.kind]
-            text = printable(line.text)
+            text = printable(line.text, gutter.page.encoding)
             rows.append(gutter.row(line.number, gutter.page.paint(colour, text) if colour else text, sign))
     return rows

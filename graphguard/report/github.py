@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphguard.report.diagnostics import Diagnostic, Report
+from graphguard.report.diagnostics import Report
+from graphguard.report.folding import Folded, folded, sharing
 from graphguard.report.sources import Sources
 
 _COMMANDS = {"error": "error", "warning": "warning", "information": "notice", "hint": "notice"}
@@ -12,14 +13,13 @@ _COMMANDS = {"error": "error", "warning": "warning", "information": "notice", "h
 
 def render(reports: Sequence[Report], sources: Sources) -> str:
     """One command for every distinct finding."""
-    lines = dict.fromkeys(
-        _command(report, diagnostic, sources) for report in reports for diagnostic in report.diagnostics
-    )
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{_command(finding, sources)}\n" for finding in folded(reports))
 
 
-def _command(report: Report, diagnostic: Diagnostic, sources: Sources) -> str:
+def _command(finding: Folded, sources: Sources) -> str:
+    diagnostic, report = finding.diagnostic, finding.reports[0]
     span = diagnostic.span or report.check.span
+    message = "\n".join(line for line in (diagnostic.message, sharing(finding)) if line)
     properties = {
         "title": f"graphguard ({diagnostic.rule})",
         "file": sources.shown(span.file),
@@ -29,7 +29,7 @@ def _command(report: Report, diagnostic: Diagnostic, sources: Sources) -> str:
     if span.end_line in (0, span.line):  # GitHub takes columns only within one line
         properties |= {"col": str(span.column), "endColumn": str(span.end_column or span.column)}
     listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{_COMMANDS[diagnostic.severity]} {listed}::{_data(diagnostic.message)}"
+    return f"::{_COMMANDS[diagnostic.severity]} {listed}::{_data(message)}"
 
 
 def _data(text: str) -> str:

@@ -30,10 +30,11 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What text is laid out for: a width in columns, and whether colours are understood."""
+    """What text is laid out for: a width in columns, whether colours are understood, and the characters that can be written."""
 
     width: int = 100
     colour: bool = False
+    encoding: str = "utf-8"
 
     def paint(self, kind: str, text: str) -> str:
         """Text in the colour of its kind."""
@@ -42,7 +43,8 @@ class Page:
 
 def page_for(stream: TextIO, colour: str = "auto", environment: Mapping[str, str] = os.environ) -> Page:
     """The page of an output stream; ``colour`` is ``auto``, ``always`` or ``never``."""
-    return Page(_columns(stream, environment), _wants_colour(stream, colour, environment))
+    encoding = stream.encoding or "utf-8"
+    return Page(_columns(stream, environment), _wants_colour(stream, colour, environment), encoding)
 
 
 def _wants_colour(stream: TextIO, colour: str, environment: Mapping[str, str]) -> bool:
@@ -80,20 +82,27 @@ def _character_width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
-def printable(text: str) -> str:
-    """Source text as it is shown: tabs as spaces, control characters as their pictures, so that no escape sequence gets through."""
+def printable(text: str, encoding: str = "utf-8") -> str:
+    """Source text as it is shown: tabs as spaces, control characters as their pictures, so that no escape sequence gets through.
+
+    What the encoding lacks is escaped here and not by the stream, so that marks stand below what they mark.
+    """
     shown = []
     column = 0
     for character in text:
         if character == "\t":
             piece = " " * (TAB - column % TAB)
         elif ord(character) < 32 or 127 <= ord(character) < 160:
-            piece = chr(0x2400 + ord(character)) if ord(character) < 32 else "\ufffd"
+            piece = _written(chr(0x2400 + ord(character)) if ord(character) < 32 else "\ufffd", encoding)
         else:
-            piece = character
+            piece = character if character.isascii() else _written(character, encoding)
         shown.append(piece)
         column += width(piece)
     return "".join(shown)
+
+
+def _written(character: str, encoding: str) -> str:
+    return character.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def wrapped(text: str, first: str, rest: str, columns: int) -> list[str]:

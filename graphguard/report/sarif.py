@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from urllib.parse import quote
 from graphguard.ir.codec import dumps
 from graphguard.ir.spans import Span
 from graphguard.report.catalogue import RULES
-from graphguard.report.diagnostics import Diagnostic, Fix, Report, TextEdit
+from graphguard.report.diagnostics import Fix, Report, TextEdit
 from graphguard.report.fingerprint import fingerprint
+from graphguard.report.folding import Folded, folded
 from graphguard.report.rule import Rule
 from graphguard.report.sources import Sources
 
@@ -29,8 +31,9 @@ def render(reports: Sequence[Report], sources: Sources) -> str:
 
 def log(reports: Sequence[Report], sources: Sources) -> dict[str, Any]:
     """One run with a result for every finding; waived ones are kept as suppressed results."""
-    results = [_result(report, each, sources, waived=False) for report in reports for each in report.diagnostics]
-    results += [_result(report, each, sources, waived=True) for report in reports for each in report.waived]
+    results = [_result(finding, sources, waived=False) for finding in folded(reports)]
+    silenced = [replace(report, diagnostics=report.waived) for report in reports]
+    results += [_result(finding, sources, waived=True) for finding in folded(silenced)]
     driver = {
         "name": "GraphGuard",
         "version": version("graphguard"),
@@ -56,7 +59,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(report: Report, diagnostic: Diagnostic, sources: Sources, *, waived: bool) -> dict[str, Any]:
+def _result(finding: Folded, sources: Sources, *, waived: bool) -> dict[str, Any]:
+    diagnostic, report = finding.diagnostic, finding.reports[0]
     result: dict[str, Any] = {
         "ruleId": diagnostic.rule,
         "ruleIndex": _INDEX[diagnostic.rule],
@@ -64,7 +68,7 @@ def _result(report: Report, diagnostic: Diagnostic, sources: Sources, *, waived:
         "message": {"text": diagnostic.message},
         "locations": [_location(diagnostic.span or report.check.span, sources)],
         "partialFingerprints": {"graphguard/v1": fingerprint(diagnostic, sources)},
-        "properties": {"check": report.check.id, "mesh": dict(report.mesh)},
+        "properties": {"check": report.check.id, "mesh": dict(report.mesh), "found": _found(finding)},
     }
     if diagnostic.related:
         result["relatedLocations"] = [
@@ -75,6 +79,11 @@ def _result(report: Report, diagnostic: Diagnostic, sources: Sources, *, waived:
     if waived:
         result["suppressions"] = [{"kind": "inSource"}]
     return result
+
+
+def _found(finding: Folded) -> list[dict[str, Any]]:
+    """Every check and mesh that has the finding."""
+    return [{"check": report.check.id, "mesh": dict(report.mesh)} for report in finding.reports]
 
 
 def _location(span: Span, sources: Sources) -> dict[str, Any]:

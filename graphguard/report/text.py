@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from graphguard.confirm.confirmation import Counterexample
 from graphguard.report.diagnostics import REAL_ARITHMETIC, Diagnostic, Fix, Report, Verdict
 from graphguard.report.edits import EditError, changed_files, changed_lines
 from graphguard.report.excerpt import Gutter, Mark, change, excerpt
+from graphguard.report.folding import Folded, folded, mesh_text, sharing
 from graphguard.report.layout import Page, width, wrapped
 from graphguard.report.sources import Sources
 
@@ -22,25 +23,32 @@ def render(
 ) -> str:
     """Findings of all reports, then their summary."""
     sources, page = sources or Sources(), page or Page()
-    blocks = [findings(report, sources, page) for report in reports]
-    return "".join(blocks) + summary(reports, page, verbose=verbose)
+    return findings(reports, sources, page) + summary(reports, page, verbose=verbose)
 
 
-def findings(report: Report, sources: Sources, page: Page) -> str:
-    """Every diagnostic of a report, each followed by an empty line; the counterexample stands with the first error."""
-    evidence = report.counterexample
+def findings(reports: Sequence[Report], sources: Sources, page: Page, told: set[Hashable] | None = None) -> str:
+    """Every distinct diagnostic of reports, each followed by an empty line; the counterexample stands with the first error.
+
+    ``told`` are the keys of findings that were shown before and are not shown again; those shown now are added.
+    """
+    told = set() if told is None else told
+    proved_wrong: set[int] = set()
     blocks = []
-    for diagnostic in report.diagnostics:
-        shown = evidence if diagnostic.severity == "error" else None
-        blocks.append("\n".join(_diagnostic(diagnostic, shown, report, sources, page)) + "\n\n")
-        if shown is not None:
-            evidence = None
+    for finding in folded(reports):
+        if finding.key in told:
+            continue
+        told.add(finding.key)
+        evidence = None
+        first = finding.reports[0]
+        if finding.diagnostic.severity == "error" and id(first) not in proved_wrong:
+            evidence = first.counterexample
+            proved_wrong.add(id(first))
+        blocks.append("\n".join(_finding(finding, evidence, sources, page)) + "\n\n")
     return "".join(blocks)
 
 
-def _diagnostic(
-    diagnostic: Diagnostic, evidence: Counterexample | None, report: Report, sources: Sources, page: Page
-) -> Iterator[str]:
+def _finding(finding: Folded, evidence: Counterexample | None, sources: Sources, page: Page) -> Iterator[str]:
+    diagnostic, report = finding.diagnostic, finding.reports[0]
     marks = _marks(diagnostic)
     last = max((mark.end_line for mark in marks), default=0)
     gutter = Gutter(len(str(last + 3)), page)
@@ -56,6 +64,9 @@ def _diagnostic(
     if evidence is not None:
         yield from _note(gutter, "counterexample", str(evidence))
         yield from _note(gutter, "inputs", _inputs(evidence))
+    if shared := sharing(finding):
+        kind, _, text = shared.partition(": ")
+        yield from _note(gutter, kind, text)
     for fix in diagnostic.fixes[:1]:
         yield from _fix(fix, diagnostic, sources, gutter)
     for title in dict.fromkeys(map(fix_title, diagnostic.fixes)):
@@ -136,10 +147,13 @@ def summary(reports: Sequence[Report], page: Page, *, verbose: bool = False) -> 
     mesh_width = max(map(width, meshes))
     counts = Counter(line for report in reports for line in report.particular_assumptions)
     rows: list[str] = []
+    elsewhere = _told_elsewhere(reports)
     for report, name, mesh in zip(reports, names, meshes, strict=True):
         word = page.paint(_COLOURS[report.verdict], _WORDS[report.verdict])
         padding = " " * (name_width - width(name))
         waived = f"  ({len(report.waived)} waived)" if report.waived else ""
+        if first := elsewhere.get(id(report)):
+            waived += f"  (the finding of {first})"
         rows.append(f"{name}{padding}  {mesh:<{mesh_width}}  {word}  {page.paint('faint', took(report))}{waived}")
         own = [line for line in report.particular_assumptions if counts[line] == 1]
         rows += _below(report, own, page, verbose=verbose)
@@ -150,6 +164,15 @@ def summary(reports: Sequence[Report], page: Page, *, verbose: bool = False) -> 
     if any(REAL_ARITHMETIC in report.assumed for report in reports):
         rows += [page.paint("faint", row) for row in wrapped(REAL_ARITHMETIC, "assumed: ", "    ", page.width)]
     return "\n".join(rows) + "\n"
+
+
+def _told_elsewhere(reports: Sequence[Report]) -> dict[int, str]:
+    """For reports that share a finding with an earlier check, by identity: that check."""
+    shared: dict[int, str] = {}
+    for finding in folded(reports):
+        first = finding.reports[0].check.id
+        shared |= {id(report): first for report in finding.reports if report.check.id != first}
+    return shared
 
 
 def _below(report: Report, assumed: Sequence[str], page: Page, *, verbose: bool) -> Iterator[str]:
@@ -176,11 +199,6 @@ def took(report: Report) -> str:
     seconds = sum(report.seconds.values())
     duration = f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
     return f"{duration}, cached" if report.cached else duration
-
-
-def mesh_text(mesh: dict[str, int]) -> str:
-    """A mesh as the command line takes it: ``tp=4,dp=2``."""
-    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
 def bytes_text(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import re
 import tokenize
@@ -74,7 +75,7 @@ class Waivers:
             return True
         if diagnostic.span is None:
             return False
-        lines = {diagnostic.span.line, diagnostic.span.end_line or diagnostic.span.line}
+        lines = range(diagnostic.span.line, max(diagnostic.span.line, diagnostic.span.end_line) + 1)
         matching = {
             waiver
             for waiver in self._of(diagnostic.span.file)
@@ -102,7 +103,9 @@ def _why(waiver: Waiver) -> str:
     if not waiver.rule:
         return "the waiver names no rule: write '# graphguard: ignore[rule]'"
     if waiver.rule not in RULES:
-        return f"the waiver names '{waiver.rule}', which is no rule (graphguard explain lists them)"
+        similar = difflib.get_close_matches(waiver.rule, RULES, n=1)
+        hint = f"; did you mean '{similar[0]}'?" if similar else " (graphguard explain lists them)"
+        return f"the waiver names '{waiver.rule}', which is no rule{hint}"
     return f"unused waiver: no '{waiver.rule}' is found on this line"
 
 

@@ -106,3 +106,27 @@ def test_a_relation_of_an_intermediate_tensor_stays_an_assumption_where_its_orig
     converted = convert(task_of(row))
     assert "intermediate tensor 'h'" in converted.capture.assumed[0]
     assert {leaf.name for leaf in converted.capture.leaves} == {"h", "v"}
+
+
+def _unknown_tensor(task: dict) -> None:
+    task["expectation"] = [
+        {"inputs": [], "classes": [[{"g": "seq", "rank": 0, "n": "nothing"}, {"g": "dist", "rank": 0, "n": "z"}]]}
+    ]
+
+
+def _wrong_argument(task: dict) -> None:
+    task["dist"][0]["nodes"][3]["args"][1] = "max"
+
+
+def _too_few_graphs(task: dict) -> None:
+    task["world_size"] = 3
+
+
+@pytest.mark.parametrize("damage", [_unknown_tensor, _wrong_argument, _too_few_graphs])
+def test_a_document_that_contradicts_itself_is_unknown(damage, tmp_path):
+    task = document("mlp")
+    damage(task)
+    path = tmp_path / "damaged.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(task).encode()))
+    row = verify(path)
+    assert (row.verdict, bool(row.reason)) == ("unknown", True)

@@ -84,7 +84,7 @@ def test_cases_of_a_file():
     assert first.files["layers.py"] == "# file: layers.py\ndef layer(x):\n    return x\n"
     assert first.expected == (literate.Expected("check.py", 4, "error", "missing-reduction", "partial sum"),)
     assert second.expected == (literate.Expected("check.py", 3, "warning", "unproved", ""),)
-    assert (first.wanted_verdict, second.wanted_verdict) == ("broken", "refines")
+    assert (first.wanted_verdicts(2), second.wanted_verdicts(1)) == (["broken", "broken"], ["refines"])
     assert first.fix == ("-y = down(h)", "+y = all_reduce(down(h))")
 
 

@@ -242,3 +242,48 @@ def test_random_draws_are_functions_of_generator_and_call():
 
     assert confirm(capture(dropout(0), [dropout(0)] * 2, [leaf("x", 50)], REPLICATED)).status == "equal"
     assert confirm(capture(dropout(0), [dropout(1)] * 2, [leaf("x", 50)], REPLICATED)).status == "differs"
+
+
+def counted(total: int) -> Graph:
+    """The sign of what a count lacks to a number: a step in the middle of which the count stands."""
+    b = Builder()
+    x = b.input("x", (2,))
+    ones = b.call("aten.full.default", (4,), 1.0, out=((4,), F32))
+    count = b.call("aten.sum.default", ones, out=((), F32))
+    sign = b.call("aten.sign.default", b.call("aten.sub.Tensor", count, float(total), out=((), F32)), out=((), F32))
+    b.outputs["out"] = b.call("aten.add.Tensor", x, sign, out=((2,), F32))
+    return b.graph()
+
+
+def test_counts_are_compared_exactly():
+    said = confirm(capture(counted(3), [counted(4)] * 2, [leaf("x", 2)], REPLICATED))
+    assert said.status == "differs"
+
+
+def test_kernels_that_want_dense_operands_get_them():
+    def normed(order: tuple[int, ...]) -> Graph:
+        b = Builder()
+        x = b.call("aten.permute.default", b.input("x", (3, 2, 4)), order, out=((2, 4, 3), F32))
+        kinds = [((2, 4, 3), F32), ((2, 2), F32), ((2, 2), F32)]
+        b.outputs["out"] = b.call("aten.native_group_norm.default", x, None, None, 2, 4, 3, 2, 1e-5, out=kinds)
+        return b.graph()
+
+    graph = normed((1, 2, 0))
+    assert confirm(capture(graph, [graph] * 2, [leaf("x", 3, 2, 4)], REPLICATED)).status == "equal"
+
+
+def test_results_that_a_call_does_not_have_are_left_out():
+    def gradients(factor: float) -> Graph:
+        b = Builder()
+        x, d, w = b.input("x", (4, 3)), b.input("d", (4, 3)), b.input("w", (3,))
+        kinds = [((4, 3), F32), ((4, 1), F32), ((4, 1), F32)]
+        b.call("aten.native_layer_norm.default", x, (3,), w, None, 1e-5, out=kinds)
+        _, mean, rstd = b.nodes[-1].outs
+        asked, kinds = (False, True, False), [((), "none"), ((3,), F32), ((), "none")]
+        b.call("aten.native_layer_norm_backward.default", d, x, (3,), mean, rstd, w, None, asked, out=kinds)
+        b.outputs["out"] = b.call("aten.mul.Scalar", b.nodes[-1].outs[1], factor, out=((3,), F32))
+        return b.graph()
+
+    leaves = [leaf("x", 4, 3), leaf("d", 4, 3), leaf("w", 3)]
+    for factor, status in ((1.0, "equal"), (2.0, "differs")):
+        assert confirm(capture(gradients(1.0), [gradients(factor)] * 2, leaves, REPLICATED)).status == status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphguard.confirm.check import compare
+from graphguard.confirm.confirmation import apart
 from graphguard.confirm.shrink import shrunk
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
@@ -109,3 +110,9 @@ def test_an_offset_that_divides_nothing_keeps_the_dim():
     small = shrunk(capture(graph, [graph] * 2, [leaf("ids", 4000, dtype="int64"), leaf("table", 32000, 100)]))
     assert small is not None
     assert small.leaves[1].type.shape[0] == 32000
+
+
+def test_a_small_difference_is_shown_in_as_many_digits_as_it_takes():
+    assert apart(0.5, 1.0) == ("0.5", "1")
+    assert apart(5.773731, 5.773734) == ("5.773731", "5.773734")
+    assert apart(float("nan"), 1.0) == ("nan", "1")

@@ -4,7 +4,7 @@ import pytest
 
 from graphguard.report.baseline import Baseline, BaselineError, baseline_of, read_baseline
 
-from .reports import BROKEN, MISSING, REFINES, TEXT, UNKNOWN, moved_down, sources
+from .reports import BROKEN, MISSING, NOT_RUN, REFINES, TEXT, UNKNOWN, moved_down, sources
 
 
 def test_known_findings_are_waived_and_new_ones_are_not():
@@ -79,3 +79,25 @@ def test_a_missing_file(tmp_path):
 
 def test_an_empty_baseline_waives_nothing():
     assert Baseline().apply(BROKEN, sources()) == BROKEN
+
+
+def test_a_check_that_could_not_be_run_keeps_its_findings():
+    baseline = baseline_of([BROKEN], sources())
+    baseline.apply(NOT_RUN, sources())
+    assert NOT_RUN.check.id == BROKEN.check.id
+    assert baseline.shrunk() == 0
+
+
+def test_a_check_that_is_no_longer_there_is_forgotten_by_a_run_of_the_whole_project():
+    baseline = baseline_of([BROKEN], sources())
+    assert baseline.shrunk() == 0
+    assert baseline.shrunk({"examples/mlp.py"}) == 0  # the file does not parse, so its checks are not known
+    assert baseline.shrunk({"examples/other.py::other"}) == 1
+    assert baseline.total() == 0
+
+
+def test_one_mesh_that_still_has_the_finding_keeps_it():
+    baseline = baseline_of([BROKEN], sources())
+    baseline.apply(replace(REFINES, mesh={"tp": 4}), sources())
+    baseline.apply(BROKEN, sources())
+    assert baseline.shrunk() == 0

@@ -1,5 +1,8 @@
 import json
+import os
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -26,6 +29,15 @@ def test_concise_says_what_several_meshes_share_once():
     assert concise.render([BROKEN, replace(BROKEN, mesh={"tp": 4})], sources()).count("\n") == 1
 
 
+def test_each_format_tells_a_defect_once():
+    second = replace(BROKEN, mesh={"tp": 4}, diagnostics=(replace(MISSING, message="the same on 4 ranks"),))
+    reports = [BROKEN, second]
+    assert concise.render(reports, sources()).count("\n") == 1
+    assert github.render(reports, sources()).endswith("%0Ameshes: tp=2; tp=4\n")
+    (result,) = json.loads(sarif.render(reports, sources()))["runs"][0]["results"]
+    assert [each["mesh"] for each in result["properties"]["found"]] == [{"tp": 2}, {"tp": 4}]
+
+
 def test_json_has_the_documented_form():
     document = json.loads(json_document.render(ALL, sources()))
     assert document["version"] == 1
@@ -44,6 +56,22 @@ def test_json_has_the_documented_form():
     assert diagnostic["related"][0]["range"]["start"] == {"line": 5, "column": 16}
     assert diagnostic["fixes"][0]["edits"][0]["text"] == "y ="
     assert broken["counterexample"]["text"] == "rank 1, out[0, 2]: 3, specification 6"
+
+
+def test_every_member_of_the_json_document_is_documented():
+    document = json.loads(json_document.render([BROKEN], sources()))
+    (check,) = document["checks"]
+    (diagnostic,) = check["diagnostics"]
+    page = (Path(__file__).parents[3] / "docs" / "output.md").read_text()
+    tables = [
+        re.findall(r"^\| (.*?) \|", part, re.MULTILINE) for part in page.split("\n\n") if part.startswith("| member")
+    ]
+    members = [{name for row in table for name in re.findall(r"`(?:checks\[\])?\.?(\w+)`", row)} for table in tables]
+    assert members == [
+        {*document, *check},
+        set(diagnostic),
+        set(check["counterexample"]),
+    ]
 
 
 def test_json_of_a_number_that_json_cannot_say():
@@ -79,6 +107,14 @@ def test_sarif_has_the_standard_form():
     assert place["region"] == {"startLine": 10, "startColumn": 16, "endLine": 10, "endColumn": 28}
     assert waived["suppressions"] == [{"kind": "inSource"}]
     assert "suppressions" not in broken
+
+
+@pytest.mark.skipif("SARIF_SCHEMA" not in os.environ, reason="SARIF_SCHEMA names no copy of the standard's own schema")
+def test_sarif_against_the_schema_of_the_standard():
+    """The schema is OASIS': sarif-schema-2.1.0.json at the address of ``sarif.SCHEMA``; it is not ours to copy here."""
+    schema = json.loads(Path(os.environ["SARIF_SCHEMA"]).read_text())
+    log = json.loads(sarif.render([*ALL, replace(BROKEN, diagnostics=(), waived=(MISSING,))], sources()))
+    jsonschema.Draft4Validator(schema, format_checker=jsonschema.FormatChecker()).validate(log)
 
 
 def test_the_schema_of_the_test_can_fail():

@@ -52,3 +52,8 @@ def test_control_characters_are_pictures():
 def test_wrapped_keeps_words_whole():
     assert wrapped("aa " * 20, "* ", "  ", 40) == ["* " + " ".join(["aa"] * 13), "  " + " ".join(["aa"] * 7)]
     assert wrapped("x" * 70, "* ", "  ", 40) == ["* " + "x" * 70]
+
+
+def test_what_an_encoding_lacks_is_escaped_in_its_width():
+    assert printable("größe\t日", "ascii") == r"gr\xf6\xdfe \u65e5"
+    assert printable("größe", "latin-1") == "größe"

@@ -19,6 +19,7 @@ PROMISED = [
     "lower-precision",
     "dead-collective",
     "collective-mismatch",
+    "missing-wait",
     "wrong-relation",
     "conflicting-relations",
     "unproved",

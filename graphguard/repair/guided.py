@@ -1,0 +1,201 @@
+"""What could be wrong, told by the specification: its first operators without a relation say what should have been computed.
+
+An operator that the ranks forget, one that they add, a wrong constant, another operator on the same operands, two operands in each
+other's place, or a tensor that is read although another one, which nobody reads, was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from itertools import combinations, product
+
+from graphguard.ir import Capture, Node, Placement, Span, Var
+from graphguard.ir.graph import COLLECTIVES, Arg
+from graphguard.refine.outcome import SPECIFICATION
+from graphguard.refine.prove import Proof
+from graphguard.repair.edits import Bypass, ChangeCall, InsertCall, Scale, SetArgument, SwapTensors, Tensors
+from graphguard.repair.guesses import SCALING, Guess, Neighbours
+from graphguard.repair.slices import LAYOUT, Site
+
+RULE = "wrong-relation"
+LIKELY, POSSIBLE = 2, 3
+_FRONTIER = 4  # operators of the specification that are looked at
+_HOLDERS = 3  # tensors of the ranks that are tried for one operand
+_PAIRS = 12  # pairs of tensors that are tried in each other's place
+_DEPTH = 5  # rearrangements between an operator and the tensor that it reads by a wrong name
+
+Held = tuple[Tensors, Mapping[str, Placement]]
+
+
+def guided(proof: Proof, around: Neighbours) -> Iterator[Guess]:
+    """Every guess that the specification's frontier suggests."""
+    frontier = [site for site in around.sites.values() if around.at_frontier(site)]
+    missing = _missing(proof)
+    for site in frontier:
+        yield from _superfluous(site, around)
+        for node in missing:
+            yield from _another(site, node, proof, around)
+        yield from _misnamed(site, around)
+    for node in missing:
+        yield from _forgotten(node, proof, around)
+    yield from _exchanged(frontier, around)
+
+
+def _missing(proof: Proof) -> list[Node]:
+    spec = proof.capture.spec
+    if spec is None:
+        return []
+    places = [place for place in proof.outcome.specification_frontier if place.graph == SPECIFICATION]
+    return [spec.nodes[place.node] for place in places[:_FRONTIER] if len(spec.nodes[place.node].outs) == 1]
+
+
+def _superfluous(site: Site, around: Neighbours) -> Iterator[Guess]:
+    """An operator that the specification does not have: its operand would do."""
+    if site.node.op in COLLECTIVES or site.node.op in LAYOUT:
+        return
+    graph = around.capture.ranks[min(site.position)]
+    for kept, operand in enumerate(site.node.operands()):
+        if len(site.node.outs) == 1 and graph.types[operand] == graph.types[site.node.outs[0]]:
+            yield RULE, Bypass(site.position, kept), site, LIKELY
+
+
+def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
+    """The same operands, another constant or another operator."""
+    if wanted.op == site.node.op and site.node.op in SCALING:
+        yield from _factor(site, wanted)
+        return
+    operands, meant = list(site.node.operands()), list(wanted.operands())
+    if site.node.op in COLLECTIVES or len(operands) != len(meant) or len(site.node.outs) != 1:
+        return
+    args: dict[int, tuple[Arg, ...]] = {}
+    for rank, index in site.position.items():
+        names = dict(zip(meant, around.capture.ranks[rank].nodes[index].operands(), strict=False))
+        args[rank] = tuple(_renamed(arg, names) for arg in wanted.args)
+    if all(_holds(proof, var, operand, min(site.position)) for var, operand in zip(meant, operands, strict=True)):
+        same = all(tuple(site.node.args) == found for found in list(args.values())[:1]) and wanted.op == site.node.op
+        if not same:
+            span = _span(proof.capture, wanted)
+            yield RULE, ChangeCall(site.position, wanted.op, args, wanted.kwargs, span), site, LIKELY
+
+
+def _factor(site: Site, wanted: Node) -> Iterator[Guess]:
+    mine, other = site.node.args[1], wanted.args[1]
+    if not isinstance(mine, int | float) or not isinstance(other, int | float) or mine in (0, other) or other == 0:
+        return
+    ratio = Fraction(other).limit_denominator(1 << 20) / Fraction(mine).limit_denominator(1 << 20)
+    if ".div" in site.node.op:
+        ratio = 1 / ratio
+    if ratio:
+        yield "wrong-scale", Scale(site.tensors, ratio), site, 1
+
+
+def _holds(proof: Proof, meant: Var, operand: Var, rank: int) -> bool:
+    return any(group.get(rank) == operand for group, _ in proof.holders(meant))
+
+
+def _misnamed(site: Site, around: Neighbours) -> Iterator[Guess]:
+    """A tensor of the same type that nobody reads may have been meant where another is read."""
+    rank = min(site.position)
+    graph = around.capture.ranks[rank]
+    spare = _unread(around.capture)
+    edge = [site]
+    for _ in range(_DEPTH):
+        for reader in edge:
+            if reader.node.op in COLLECTIVES:
+                continue
+            for index, arg in enumerate(reader.node.args):
+                if not isinstance(arg, Var):
+                    continue
+                for tensors in spare:
+                    fits = rank in tensors and graph.types[tensors[rank]] == graph.types[arg]
+                    if fits and set(tensors) >= set(reader.position):
+                        yield RULE, SetArgument(reader.position, index, tensors, "operand"), site, LIKELY
+        edge = [below for reader in edge for below in around.operands(reader) if below.node.op in LAYOUT]
+
+
+def _unread(capture: Capture) -> list[Tensors]:
+    """Tensors of the programs that nothing reads, one a rank."""
+    dead = []
+    for graph in capture.ranks:
+        read = {operand for node in graph.nodes for operand in node.operands()} | set(graph.outputs.values())
+        made = [out for node in graph.nodes if node.phase == "forward" for out in node.outs if out not in read]
+        dead.append([*made, *(var for var in graph.labels if var not in read)])
+    return [dict(enumerate(row)) for row in zip(*dead, strict=False)]
+
+
+def _forgotten(node: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
+    """The specification's operator, applied to the ranks' tensors that hold its operands."""
+    spec, capture = proof.capture.spec, proof.capture
+    operands = list(dict.fromkeys(node.operands()))
+    if spec is None or node.op in LAYOUT or not 1 <= len(operands) <= 2:
+        return
+    shape = spec.types[node.outs[0]].shape
+    choices = [proof.holders(operand)[:_HOLDERS] for operand in operands]
+    sites = {site.tensors[min(site.tensors)]: site for site in around.sites.values() if site.tensors}
+    for groups in product(*choices):
+        for place, operand in enumerate(operands):
+            tensors, _ = groups[place]
+            site = sites.get(tensors[min(tensors)])
+            if spec.types[operand].shape != shape or site is None or set(site.tensors) != set(tensors):
+                continue
+            if site.node.phase == "prelude" or not _fit(groups):
+                continue
+            args = _calls(node, operands, groups, capture)
+            span = _span(capture, node)
+            rule = "wrong-scale" if node.op in SCALING and len(operands) == 1 else RULE
+            cost = LIKELY if place == 0 and rule == RULE else POSSIBLE
+            yield rule, InsertCall(tensors, node.op, args, node.kwargs, span), site, cost
+            break
+
+
+def _fit(groups: tuple[Held, ...]) -> bool:
+    """Whether the operands lie alike on the ranks, or one of them is the same on all."""
+    first, *others = (
+        {axis: place for axis, place in places.items() if place.kind != "replicate"} for _, places in groups
+    )
+    return all(other == first or not other or not first for other in others)
+
+
+def _calls(node: Node, operands: list[Var], groups: tuple[Held, ...], capture: Capture) -> dict[int, tuple[Arg, ...]]:
+    calls = {}
+    for rank in range(len(capture.ranks)):
+        names = {operand: tensors[rank] for operand, (tensors, _) in zip(operands, groups, strict=True)}
+        calls[rank] = tuple(_renamed(arg, names) for arg in node.args)
+    return calls
+
+
+def _exchanged(frontier: list[Site], around: Neighbours) -> Iterator[Guess]:
+    """Two tensors of one kind in each other's place."""
+    wanted = {number for reader in frontier for number in (reader.number, *around.readers.get(reader.number, ()))}
+    near: dict[int, Site] = {}
+    for _ in range(_DEPTH):
+        below = [site for number in wanted for site in around.operands(around.sites[number])]
+        near.update({site.number: site for site in below if site.state != "off" and site.node.op not in COLLECTIVES})
+        wanted = {site.number for site in below}
+    graphs, pairs = around.capture.ranks, 0
+    for first, second in combinations(sorted(near.values(), key=lambda site: site.number), 2):
+        rank = min(first.position)
+        alike = first.node.op == second.node.op and set(first.tensors) == set(second.tensors)
+        if not alike or not first.tensors or first.number in second.operands or first.node.phase != "forward":
+            continue
+        if graphs[rank].types[first.tensors[rank]] == graphs[rank].types[second.tensors[rank]]:
+            pairs += 1
+            yield RULE, SwapTensors(first.tensors, second.tensors), second, LIKELY
+        if pairs >= _PAIRS:
+            return
+
+
+def _renamed(arg: Arg, names: Mapping[Var, Var]) -> Arg:
+    if isinstance(arg, Var):
+        return names.get(arg, arg)
+    if isinstance(arg, tuple):
+        return tuple(_renamed(item, names) for item in arg)
+    return arg
+
+
+def _span(capture: Capture, node: Node) -> Span | None:
+    """Where the specification's operator stands in the source."""
+    assert capture.spec is not None
+    frames = capture.spec.stack_of(node.stack) if node.stack >= 0 else ()
+    return frames[0].span if frames else None

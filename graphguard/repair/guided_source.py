@@ -1,0 +1,222 @@
+"""Repairs that the specification suggests, as text: what it says at the operator in question, in the names of the implementation."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from graphguard.ir import Capture, Span, Var
+from graphguard.repair.edits import Bypass, ChangeCall, InsertCall, SetArgument, SwapTensors
+from graphguard.repair.frames import Sources
+from graphguard.repair.program import MODULES, Program, assigned_name
+from graphguard.repair.source import Draft
+from graphguard.report.diagnostics import TextEdit
+
+Guided = InsertCall | ChangeCall | SwapTensors | SetArgument | Bypass
+_SIMPLE = ast.Call | ast.Name | ast.Attribute | ast.Subscript
+
+
+def guided_drafts(
+    capture: Capture, edit: Guided, rank: int, program: Program, span: Span, sources: Sources
+) -> Iterator[Draft]:
+    """Text edits at one place for an edit that the specification suggested."""
+    value = program.expression(span)
+    if value is None:
+        return
+    match edit:
+        case InsertCall(tensors, _, args, _, where):
+            meant = _specified(where, sources)
+            others = [arg for arg in args[rank] if isinstance(arg, Var) and arg != tensors[rank]]
+            first = next((arg for arg in args[rank] if isinstance(arg, Var)), None) == tensors[rank]
+            names = [name for other in others for name in _names(capture, rank, other, program, sources)]
+            for text in _applied(program, value, meant, names, bool(others), first) if meant is not None else ():
+                yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
+        case ChangeCall(expression=where):
+            meant = _specified(where, sources)
+            for text in _like(program, value, meant) if meant is not None else ():
+                yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
+        case Bypass():
+            yield from _operands(program, value)
+        case SwapTensors(tensors, others):
+            yield from _exchanged(program, value, _spans(capture, rank, (tensors[rank], others[rank]), sources))
+        case SetArgument(values=values):
+            operand = values[rank]
+            if isinstance(operand, Var):
+                for name in _names(capture, rank, operand, program, sources):
+                    yield from _read_instead(program, value, name)
+
+
+def _specified(where: Span | None, sources: Sources) -> tuple[Program, ast.expr] | None:
+    program = sources.program(where.file) if where is not None else None
+    expression = program.expression(where) if program is not None and where is not None else None
+    return None if program is None or expression is None else (program, expression)
+
+
+def _bare(program: Program, node: ast.expr) -> str:
+    """The text of an expression, in brackets where another operator would take it apart."""
+    text = program.source(node)
+    return text if isinstance(node, _SIMPLE | ast.Constant) else f"({text})"
+
+
+def _applied(
+    program: Program, value: ast.expr, meant: tuple[Program, ast.expr], names: list[str], binary: bool, first: bool
+) -> Iterator[str]:
+    """The specification's expression with the implementation's operand in place of its own."""
+    spec, expression = meant
+    text, bare = program.source(value), _bare(program, value)
+    match expression:
+        case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if not _is_module(receiver):
+            rest = [*(spec.source(arg) for arg in expression.args), *_words(spec, expression)]
+            yield f"{bare}.{method}({', '.join(rest)})"
+        case ast.Call(func=function, args=[_, *more]):
+            rest = [*(spec.source(arg) for arg in more), *_words(spec, expression)]
+            yield f"{spec.source(function)}({', '.join((text, *rest))})"
+        case ast.BinOp(left=left, op=operator, right=right):
+            symbol = _symbol(spec, left, right)
+            sides = [*names, spec.source(right if first else left)]
+            if not binary:
+                yield f"{bare} {symbol} {_bare(spec, right)}"
+                yield f"{_bare(spec, left)} {symbol} {bare}"
+            for side in dict.fromkeys(sides if binary else ()):
+                commutes = isinstance(operator, ast.Add | ast.Mult)
+                yield f"{bare} {symbol} {side}" if first or commutes else f"{side} {symbol} {bare}"
+
+
+def _words(program: Program, call: ast.Call) -> list[str]:
+    """The keyword arguments of a call as text."""
+    values = [program.source(word.value) for word in call.keywords]
+    return [f"{word.arg}={text}" if word.arg else f"**{text}" for word, text in zip(call.keywords, values, strict=True)]
+
+
+def _is_module(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Name) and node.id in MODULES) or (
+        isinstance(node, ast.Attribute) and _is_module(node.value)
+    )
+
+
+def _symbol(program: Program, left: ast.expr, right: ast.expr) -> str:
+    """The operator between two expressions, without the brackets around them."""
+    end, start = program.span(left), program.span(right)
+    if end.end_line != start.line:
+        return " "
+    return program.lines[end.end_line - 1][end.end_column - 1 : start.column - 1].strip(" ()")
+
+
+def _like(program: Program, value: ast.expr, meant: tuple[Program, ast.expr]) -> Iterator[str]:
+    """An expression with the operator, the function or the constant of the specification's."""
+    spec, expression = meant
+    match value, expression:
+        case ast.BinOp(left=left, right=right), ast.BinOp(left=other, right=another):
+            symbol = _symbol(spec, other, another)
+            yield f"{_bare(program, left)} {symbol} {_bare(program, right)}"
+            yield f"{_bare(program, left)} {symbol} {_bare(spec, another)}"
+            yield f"{_bare(spec, other)} {symbol} {_bare(program, right)}"
+            yield f"{_bare(program, right)} {symbol} {_bare(program, left)}"
+        case ast.Compare(left=left, comparators=[right]), ast.Compare(left=other, comparators=[another]):
+            yield f"{_bare(program, left)} {_symbol(spec, other, another)} {_bare(program, right)}"
+        case ast.Call(func=ast.Attribute(value=receiver)), ast.Call(func=ast.Attribute(value=own, attr=method)) if (
+            not _is_module(receiver) and not _is_module(own)
+        ):
+            rest = [*(spec.source(arg) for arg in expression.args), *_words(spec, expression)]
+            yield f"{_bare(program, receiver)}.{method}({', '.join(rest)})"
+        case ast.Call(args=[operand, *more]), ast.Call(func=function, args=[_, *others]):
+            words = _words(spec, expression)
+            rest = [program.source(arg) for arg in more]
+            yield f"{spec.source(function)}({', '.join((program.source(operand), *rest, *words))})"
+            rest = [spec.source(arg) for arg in others]
+            yield f"{spec.source(function)}({', '.join((program.source(operand), *rest, *words))})"
+
+
+def _operands(program: Program, value: ast.expr) -> Iterator[Draft]:
+    """An operator taken out: one of its operands is left."""
+    whole = program.source(value)
+    match value:
+        case ast.BinOp(left=left, right=right):
+            kept = [left, right]
+        case ast.Call(func=ast.Attribute(value=receiver)) if not _is_module(receiver):
+            kept = [receiver, *value.args[:1]]
+        case ast.Call(args=[operand, *_]):
+            kept = [operand]
+        case _:
+            return
+    for operand in kept:
+        text = program.source(operand)
+        yield Draft(f"{text} instead of {whole}", (TextEdit(program.span(value), text),))
+
+
+def _names(capture: Capture, rank: int, var: Var, program: Program, sources: Sources) -> list[str]:
+    """What the author calls a tensor in a file, as far as it has names."""
+    graph = capture.ranks[rank]
+    found = [graph.labels.get(var, ""), graph.inputs.get(var, "")]
+    for span in _frames(capture, rank, var, sources):
+        if span.file == program.file:
+            node = program.expression(span)
+            found.append(assigned_name(program.statement(node), node) if node is not None else "")
+            found.extend(_unpacked(program, node))
+    return [name for name in dict.fromkeys(found) if name]
+
+
+def _unpacked(program: Program, node: ast.expr | None) -> Iterator[str]:
+    """The names of a tuple that a statement assigns an expression to, or makes of it one by one."""
+    statement = program.statement(node) if node is not None else None
+    match statement:
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+            for name, value in zip(names, values, strict=True):
+                if isinstance(name, ast.Name) and any(inner is node for inner in ast.walk(value)):
+                    yield name.id
+        case ast.Assign(targets=[ast.Tuple(elts=names)]):
+            yield from (name.id for name in names if isinstance(name, ast.Name))
+
+
+def _frames(capture: Capture, rank: int, var: Var, sources: Sources) -> list[Span]:
+    graph = capture.ranks[rank]
+    index = graph.producers().get(var)
+    return [] if index is None else [frame.span for frame in sources.frames(graph, graph.nodes[index])]
+
+
+def _spans(capture: Capture, rank: int, pair: tuple[Var, Var], sources: Sources) -> list[tuple[Span, Span]]:
+    """Where two tensors are made, in the same function."""
+    first, second = (_frames(capture, rank, var, sources) for var in pair)
+    found = []
+    for one, other in zip(reversed(first), reversed(second), strict=False):
+        if one.file == other.file and one != other:
+            found.append((one, other))
+            break  # further in, the calls are no longer of one function
+    return found
+
+
+def _exchanged(program: Program, value: ast.expr, pairs: list[tuple[Span, Span]]) -> Iterator[Draft]:
+    """Two expressions of one statement, or two names in one statement, in each other's place."""
+    for one, other in pairs:
+        first, second = program.expression(one), program.expression(other)
+        if first is None or second is None:
+            continue
+        statement = program.statement(first)
+        texts = program.source(first), program.source(second)
+        if statement is program.statement(second):
+            title = f"exchange {texts[0]} and {texts[1]}"
+            yield Draft(title, (TextEdit(program.span(first), texts[1]), TextEdit(program.span(second), texts[0])), one)
+        names = assigned_name(statement, first), assigned_name(program.statement(second), second)
+        if all(names):
+            yield from _names_exchanged(program, program.statement(value), *names)
+
+
+def _names_exchanged(program: Program, statement: ast.stmt | None, first: str, second: str) -> Iterator[Draft]:
+    loads = [
+        node
+        for node in ast.walk(statement or program.tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in (first, second)
+    ]
+    if len({node.id for node in loads}) == 2:
+        edits = tuple(TextEdit(program.span(node), second if node.id == first else first) for node in loads)
+        yield Draft(f"exchange {first} and {second}", edits)
+
+
+def _read_instead(program: Program, value: ast.expr, name: str) -> Iterator[Draft]:
+    """Read a name in the place of another one in an expression."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id != name:
+            parent = program.parents.get(node)
+            if (isinstance(parent, ast.Call) and parent.func is node) or node.id in MODULES:
+                continue
+            yield Draft(f"read {name} instead of {node.id}", (TextEdit(program.span(node), name),))

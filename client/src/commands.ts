@@ -9,10 +9,11 @@ const DOCTOR_SECONDS = 120;
 
 export interface Channels {
   readonly log: vscode.LogOutputChannel;
+  readonly pages: Pages;
 }
 
 /** Registers every command that needs only the server. */
-export function registerCommands(context: vscode.ExtensionContext, server: Server, { log }: Channels): void {
+export function registerCommands(context: vscode.ExtensionContext, server: Server, { log, pages }: Channels): void {
   const commands: Record<string, (...args: never[]) => unknown> = {
     restartServer: () => server.restart("by command"),
     showLogs: () => log.show(),
@@ -20,7 +21,7 @@ export function registerCommands(context: vscode.ExtensionContext, server: Serve
     checkAll: () => run(server, { force: true }),
     cancelChecks: () => server.request(METHODS.cancel, {}),
     clearCaches: () => clearCaches(server),
-    explainRule: (rule?: string) => explainRule(server, rule),
+    explainRule: (rule?: string) => explainRule(server, pages, rule),
     doctor: () => doctor(server),
     init: () => writeFirstCheck(server),
     copyDebugInformation: () => copyDebugInformation(context, server),
@@ -61,14 +62,14 @@ async function clearCaches(server: Server): Promise<void> {
 }
 
 /** Explains a rule; without one, the rules of the open file's findings are offered first. */
-export async function explainRule(server: Server, rule?: string): Promise<void> {
+export async function explainRule(server: Server, pages: Pages, rule?: string): Promise<void> {
   const chosen = rule ?? (await askForRule());
   if (chosen === undefined) {
     return;
   }
   const answer = await server.request<{ markdown: string }>(METHODS.explain, { rule: chosen });
   if (answer !== undefined) {
-    await showMarkdown(answer.markdown);
+    await pages.show(answer.markdown);
   }
 }
 
@@ -85,9 +86,22 @@ async function askForRule(): Promise<string | undefined> {
   return vscode.window.showQuickPick(found, { placeHolder: "Rule to explain" });
 }
 
-export async function showMarkdown(content: string): Promise<void> {
-  const document = await vscode.workspace.openTextDocument({ language: "markdown", content });
-  await vscode.commands.executeCommand("markdown.showPreviewToSide", document.uri);
+/** Pages to read, which are no files: nothing is to be saved when they are closed. */
+export class Pages implements vscode.TextDocumentContentProvider {
+  static readonly scheme = "graphguard";
+  private readonly texts = new Map<string, string>();
+
+  provideTextDocumentContent(uri: vscode.Uri): string {
+    return this.texts.get(uri.path) ?? "";
+  }
+
+  /** Shows a page, named by its heading, as Markdown beside the editor. */
+  async show(content: string): Promise<void> {
+    const title = /^#\s+(\S+)/.exec(content)?.[1] ?? "page";
+    const uri = vscode.Uri.from({ scheme: Pages.scheme, path: `/${title}.md` });
+    this.texts.set(uri.path, content);
+    await vscode.commands.executeCommand("markdown.showPreviewToSide", uri);
+  }
 }
 
 async function doctor(server: Server): Promise<void> {

@@ -1,6 +1,6 @@
 // Entry point: wires the server to what people see of it.
 import * as vscode from "vscode";
-import { offer, registerCommands, showMarkdown } from "./commands";
+import { offer, Pages, registerCommands } from "./commands";
 import { Explorer } from "./explorer";
 import { Gutter } from "./gutter";
 import { Matrix } from "./matrix";
@@ -16,11 +16,13 @@ let server: Server | undefined;
 export async function activate(context: vscode.ExtensionContext): Promise<void> {
   const log = vscode.window.createOutputChannel("GraphGuard", { log: true });
   const traceLog = vscode.window.createOutputChannel("GraphGuard Trace", { log: true });
-  server = new Server(context, log, traceLog, showAnswer);
+  const pages = new Pages();
+  server = new Server(context, log, traceLog, async (command, _args, next) => showAnswer(pages, command, next));
   const results = new Results(server);
   context.subscriptions.push(
     log,
     traceLog,
+    vscode.workspace.registerTextDocumentContentProvider(Pages.scheme, pages),
     server,
     results,
     new StatusItem(server),
@@ -32,7 +34,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     results.onChange(() => setContexts(results)),
     vscode.window.onDidChangeActiveTextEditor(() => setContexts(results)),
   );
-  registerCommands(context, server, { log });
+  registerCommands(context, server, { log, pages });
   // Not awaited: an editor's start must not wait for a Python.
   void server.restart("the extension was activated");
 }
@@ -41,15 +43,30 @@ export async function deactivate(): Promise<void> {
   await server?.stop();
 }
 
-/** Commands of the server whose answer is a text to read. */
-async function showAnswer(command: string, _args: unknown[], next: () => Promise<unknown>): Promise<unknown> {
+/** Commands of the server whose answer is something to look at. */
+async function showAnswer(pages: Pages, command: string, next: () => Promise<unknown>): Promise<unknown> {
+  if (command === "graphguard.awaitFix") {
+    return awaitFix(next);
+  }
   const answer = await next();
   const { markdown, text } = (answer ?? {}) as { markdown?: string; text?: string };
   if (command === "graphguard.explain" && markdown !== undefined) {
-    await showMarkdown(markdown);
+    await pages.show(markdown);
   }
   if (command === "graphguard.reproduce" && text !== undefined) {
     await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ language: "python", content: text }));
+  }
+  return answer;
+}
+
+/** Waits until no proved fix is looked for any more, and then opens the menu again, which has what was found. */
+async function awaitFix(next: () => Promise<unknown>): Promise<unknown> {
+  const title = "GraphGuard: looking for a proved fix";
+  const answer = await vscode.window.withProgress({ location: vscode.ProgressLocation.Window, title }, next);
+  if ((answer as { fixes?: number } | null)?.fixes === 0) {
+    void vscode.window.setStatusBarMessage("$(info) GraphGuard found no fix that it can prove", 5000);
+  } else {
+    await vscode.commands.executeCommand("editor.action.quickFix");
   }
   return answer;
 }

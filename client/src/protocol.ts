@@ -10,6 +10,7 @@ export const METHODS = {
   relations: "graphguard/relations",
   explain: "graphguard/explain",
   reproduce: "graphguard/reproduce",
+  awaitFix: "graphguard/awaitFix",
   clearCache: "graphguard/clearCache",
   debugInformation: "graphguard/debugInformation",
   trust: "graphguard/trust",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -20,6 +21,8 @@ def run(engine: Engine) -> NoReturn:
     logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("pygls").setLevel(logging.ERROR)  # at INFO it logs every body
     server = GraphGuardServer(engine)
+    gc.collect()
+    gc.freeze()  # what was imported stays: a collection while somebody types has less to look at
     writer = Writer(own_output)
     server.protocol.set_writer(writer)
     status = asyncio.run(serve(server.connection, own_input))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -33,6 +34,7 @@ class Run:
     """A check on one mesh: what is being done about it, and its last result with the texts it was computed from.
 
     ``snapshot`` maps every file of the check to the text that was checked.  ``failure`` says why there is no report.
+    ``search`` is there while fixes are being proved, and is set at the end of that.
     ``outdated`` results are stale whatever the texts say, for they are of another interpreter or configuration.
     """
 
@@ -47,6 +49,7 @@ class Run:
     places: tuple[Place, ...] | None = None
     relations: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
+    search: asyncio.Event | None = None
 
     @property
     def result(self) -> Result:

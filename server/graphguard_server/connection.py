@@ -104,8 +104,10 @@ class Connection(LanguageServerProtocol):
 
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:
-        """Add the version of our own messages to the capabilities."""
+        """Add the version of our own messages to the capabilities; findings are pushed or pulled, never shown twice."""
         result = yield from super().lsp_initialize(params)
+        if not self._server.pulls:
+            result.capabilities.diagnostic_provider = None
         result.capabilities.experimental = {"graphguard": {"version": protocol.VERSION}}
         return result
 

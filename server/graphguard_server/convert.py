@@ -9,9 +9,11 @@ from typing import Final
 from lsprotocol import types
 
 from graphguard.ir.spans import Span
-from graphguard.report.diagnostics import Diagnostic, Fix
+from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
+from graphguard.report.folding import Identity, identities
 from graphguard_server.checks import Run
 from graphguard_server.documents import Documents
+from graphguard_server.positions import content
 from graphguard_server.shifts import Move, moved, shift
 
 SOURCE: Final = "graphguard"
@@ -27,16 +29,27 @@ _SEVERITIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One diagnostic of the editor: runs that found the same thing at the same place share it."""
+    """One diagnostic of the editor: runs that found the same thing at the same place share it; ``own`` is how each of them has it."""
 
     diagnostic: Diagnostic
     span: Span
     runs: tuple[Run, ...]
+    own: tuple[Diagnostic, ...] = ()
 
     @property
     def stale(self) -> bool:
         """Whether no fresh result stands behind it."""
         return bool(self.runs) and all(run.stale for run in self.runs)
+
+    @property
+    def searching(self) -> bool:
+        """Whether a proved fix may still turn up."""
+        return self.fresh is not None and not self.fresh[1].fixes and any(run.search is not None for run in self.runs)
+
+    @property
+    def fresh(self) -> tuple[Run, Diagnostic] | None:
+        """The first run whose result is of the text as it is now, with its diagnostic; None where all are stale."""
+        return next((each for each in zip(self.runs, self.own, strict=True) if not each[0].stale), None)
 
 
 class Converter:
@@ -65,15 +78,18 @@ class Converter:
 
     def shown(self, runs: Iterable[Run], path: str) -> list[Shown]:
         """What the runs have to say in one file, merged over meshes and checks."""
-        merged: dict[tuple[str, str, Span], tuple[Diagnostic, list[Run]]] = {}
+        merged: dict[tuple[Identity, Span], list[tuple[Run, Diagnostic]]] = {}
         for run in runs:
-            for diagnostic in run.report.diagnostics if run.report is not None else ():
-                span = diagnostic.span or (run.report.check.span if run.report is not None else None)
-                if span is None or span.file != path:
-                    continue
-                key = (diagnostic.rule, diagnostic.headline, self.span_now(run, span))
-                merged.setdefault(key, (diagnostic, []))[1].append(run)
-        return [Shown(found, key[2], tuple(behind)) for key, (found, behind) in merged.items()]
+            if run.report is None:
+                continue
+            for diagnostic, identity in zip(run.report.diagnostics, identities(run.report), strict=True):
+                span = diagnostic.span or run.report.check.span
+                if span.file == path:
+                    merged.setdefault((identity, self.span_now(run, span)), []).append((run, diagnostic))
+        return [
+            Shown(behind[0][1], place, tuple(run for run, _ in behind), tuple(own for _, own in behind))
+            for (_, place), behind in merged.items()
+        ]
 
     def diagnostic(self, shown: Shown, *, related: bool) -> types.Diagnostic:
         """The protocol's form of a diagnostic."""
@@ -91,6 +107,7 @@ class Converter:
                 "stale": shown.stale,
                 "checks": [{"id": run.key.check, "mesh": run.shown_mesh} for run in shown.runs],
                 "fixes": len(found.fixes),
+                "searching": shown.searching,
             },
         )
 
@@ -98,7 +115,7 @@ class Converter:
         """A fix as versioned edits, so that the client refuses it once the text has changed."""
         by_file: dict[str, list[types.TextEdit | types.AnnotatedTextEdit | types.SnippetTextEdit]] = {}
         for edit in fix.edits:
-            place = self.range_now(run, edit.span)
+            place = self._place_now(run, edit)
             by_file.setdefault(edit.span.file, []).append(
                 types.TextEdit(place, self._line_ends(edit.span.file, edit.text))
             )
@@ -125,9 +142,18 @@ class Converter:
         for edit in fix.edits:
             text = self._line_ends(edit.span.file, edit.text)
             changes.setdefault(self._documents.uri(edit.span.file), []).append(
-                types.TextEdit(self.range_now(run, edit.span), text)
+                types.TextEdit(self._place_now(run, edit), text)
             )
         return types.WorkspaceEdit(changes=changes)
+
+    def _place_now(self, run: Run, edit: TextEdit) -> types.Range:
+        """The place of an edit; a new line comes behind the comment that the line before it has by now."""
+        span = self.span_now(run, edit.span)
+        line = content(self._documents.lines(span.file)[span.line - 1])
+        behind = line[span.column - 1 :].strip()
+        if edit.text.startswith(("\n", "\r\n")) and _is_empty(edit.span) and (not behind or behind.startswith("#")):
+            span = Span(span.file, span.line, len(line) + 1, span.line, len(line) + 1)
+        return self._documents.ruler(span.file).range(span)
 
     def _line_ends(self, path: str, text: str) -> str:
         """Inserted text ends its lines as the file does."""
@@ -154,6 +180,10 @@ class Converter:
             types.DiagnosticRelatedInformation(self.location(run, place.span), place.message)
             for place in shown.diagnostic.related
         ]
+
+
+def _is_empty(span: Span) -> bool:
+    return (span.line, span.column) == (span.end_line, span.end_column)
 
 
 def run_mesh(run: Run) -> str:

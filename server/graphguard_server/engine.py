@@ -8,6 +8,7 @@ from typing import Protocol
 
 from graphguard.checks.steps import CheckRequest, Steps
 from graphguard.ir.capture import CheckRef
+from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard_server.processes import Launch, Limits
 
@@ -26,7 +27,7 @@ class FoundCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProjectConfiguration:
-    """What `[tool.graphguard]` says about a project's folder; ``trouble`` where it could not be read, with file and line."""
+    """What `[tool.graphguard]` says about a project's folder; ``trouble`` where it could not be read, with file and line, and ``place`` alone."""
 
     root: str
     checks: tuple[str, ...] = ()
@@ -35,6 +36,7 @@ class ProjectConfiguration:
     memory: int | None = None
     levels: Mapping[str, str] | None = None
     trouble: str = ""
+    place: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)

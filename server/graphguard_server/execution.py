@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from graphguard.checks.steps import CheckRequest, Step
 from graphguard.ir.codec import CodecError
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS: Final = 6
 LIST_GRACE: Final = 30.0
 LOOK_UP_SECONDS: Final = 60.0
+DECODED_AT_ONCE: Final = 100
 
 
 class Execution:
@@ -56,6 +57,7 @@ class Execution:
             self._failed(run, snapshot, str(error))
         finally:
             self.underway.pop(key, None)
+            self._searched(run)
             if key not in self._session.scheduler.waiting:
                 run.activity = "idle"
 
@@ -90,14 +92,23 @@ class Execution:
             stage,
             project.configuration.memory,
         )
+        self._searched(run)
         self._finished(project, check, run, report, snapshot)
         if run.places is None:
             await self._look_up(run)
 
     def _interim(self, project: Project, check: Check, run: Run, report: Report, snapshot: dict[str, str]) -> None:
         """Show a verdict whose fixes are still being proved, and have something to hover over meanwhile."""
+        run.search = run.search or asyncio.Event()
         self._finished(project, check, run, report, snapshot)
         self._session.keep(asyncio.ensure_future(self._look_up(run)))
+
+    def _searched(self, run: Run) -> None:
+        """No fix is looked for any more."""
+        if run.search is not None:
+            run.search.set()
+            run.search = None
+            self._session.changed(run.snapshot)
 
     async def _list_meshes(self, project: Project, check: Check, request: CheckRequest, worker: Process) -> None:
         """Learn which meshes the check is for, and queue a run for each that is new."""
@@ -148,7 +159,7 @@ class Execution:
             return
         try:
             rows = await self._session.prover.call("places", {"proof": report.proof}, LOOK_UP_SECONDS)
-            places = tuple(from_plain(Place, row) for row in rows)
+            places = await _decoded(rows)
             names = await self._session.prover.call("relations", {"proof": report.proof}, LOOK_UP_SECONDS)
         except (ProcessDiedError, CallFailedError, CodecError) as error:
             log.warning("no hover data for %s: %s", run.key, error)
@@ -156,3 +167,12 @@ class Execution:
         if run.report is not None and run.report.proof == report.proof:
             run.places, run.relations = places, {str(name): str(text) for name, text in dict(names or {}).items()}
             self._session.changed(run.snapshot)
+
+
+async def _decoded(rows: list[Any]) -> tuple[Place, ...]:
+    """Places from plain data, a few at a time: large programs have many, and requests are to be answered meanwhile."""
+    found: list[Place] = []
+    for start in range(0, len(rows), DECODED_AT_ONCE):
+        found.extend(from_plain(Place, row) for row in rows[start : start + DECODED_AT_ONCE])
+        await asyncio.sleep(0)
+    return tuple(found)

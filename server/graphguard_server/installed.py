@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Final
 
 from graphguard.checks.configuration import ConfigurationError, load_configuration
-from graphguard.checks.discovery import checks_in
+from graphguard.checks.discovery import FoundCheck, checks_in
 from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import worker_command
+from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers
 from graphguard.trace.cache import clear_cache
 from graphguard_server.engine import Engine, ProjectConfiguration
 from graphguard_server.processes import Launch
+from graphguard_server.source import parsed
 
 SCANNED_FILES: Final = 4000
 _MARKS: Final = ("pyproject.toml", ".git", "setup.py")
@@ -28,15 +30,19 @@ _SKIPPED: Final = frozenset({"node_modules", "site-packages", "__pycache__", "bu
 def installed_engine() -> Engine:
     """The engine of the installed package."""
     return Engine(
-        check_steps, checks_in, _configure, _check_files, _waive, _unused_waivers, _worker, _prover, clear_cache
+        check_steps, _discover, _configure, _check_files, _waive, _unused_waivers, _worker, _prover, clear_cache
     )
+
+
+def _discover(path: str, text: str, root: str) -> Sequence[FoundCheck]:
+    return checks_in(path, text, root, parsed(text))
 
 
 def _configure(folder: str) -> ProjectConfiguration:
     try:
         found = load_configuration(Path(folder))
     except ConfigurationError as error:
-        return ProjectConfiguration("", trouble=str(error))
+        return ProjectConfiguration("", trouble=str(error), place=Span(str(error.file), max(error.line, 1)))
     return ProjectConfiguration(str(found.root), found.checks, found.python, found.timeout, found.memory, found.levels)
 
 

@@ -30,6 +30,7 @@ class Place:
     phase: str = "forward"
     counterpart: Span | None = None
     depth: int = 0
+    operands: tuple[str, ...] = ()
 
 
 def places_at(places: Sequence[Place], path: str, text: str, point: Point) -> list[Place]:

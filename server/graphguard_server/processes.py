@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from graphguard.trace import wire
+from graphguard.trace import parentage, wire
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=launch.folder,
-                env={**os.environ, **launch.environment},
+                env={**os.environ, **launch.environment, parentage.VARIABLE: str(os.getpid())},
                 limit=1 << 22,
                 start_new_session=sys.platform != "win32",
             )
@@ -230,24 +230,32 @@ class Process:
                 log.debug("%s: %s", self.name, line)
 
     async def _watch(self, child: asyncio.subprocess.Process) -> None:
-        """Heartbeat: a child that stays silent although it should answer is hung."""
+        """Heartbeat: a child that stays silent although it should answer, and does not compute either, is hung."""
         asked = worked = time.monotonic()
         used = cpu_seconds(child.pid)
         while child.returncode is None and self._child is child:
             await asyncio.sleep(self._limits.heartbeat)
             now, used_now = time.monotonic(), cpu_seconds(child.pid)
-            if used_now is None or used is None or used_now > used:
+            if used_now is None or used is None or used_now > used or wants_processor(child.pid):
                 worked, used = now, used_now
-            starting = self.state == "starting"
-            patience = self._limits.start if starting else self._limits.silence
-            # one that computes cannot answer, but then its processor time grows
-            at_work = self._busy_is_silent and self._pending and not starting and now - worked <= patience
-            if self._heard < asked and now - asked > patience and not at_work:
-                self.kill(f"did not answer for {now - asked:.0f} s")
+            silent = now - asked
+            if self._heard < asked and silent > self._patience(silent, now - worked):
+                self.kill(f"did not answer for {silent:.0f} s")
                 return
             if self._heard >= asked:
                 asked = now
                 self._send(child, {"id": 0, "method": "ping", "params": {}})
+
+    def _patience(self, silent: float, idle: float) -> float:
+        """How long a child may be silent that has not computed for ``idle`` seconds.
+
+        One that computes cannot answer: it works on a request, or loads its libraries, which takes long on a busy machine.
+        """
+        if self.state == "starting":  # slow disks: it may wait for a while before it computes
+            return self._limits.start if idle <= 3 * self._limits.silence else 3 * self._limits.silence
+        if idle > self._limits.silence:
+            return self._limits.silence
+        return silent if self._busy_is_silent and self._pending else self._limits.start
 
     def _take(self, message: dict[str, Any]) -> None:
         if self.state != "ready":
@@ -268,18 +276,27 @@ class Process:
             future.set_result(message.get("result"))
 
     def _abandon(self, child: asyncio.subprocess.Process, number: int, future: asyncio.Future[Any]) -> None:
-        """Tell the child to stop; one that goes on regardless is killed, for it would block what comes next."""
+        """Tell the child to stop; one that goes on regardless is killed, for it would block what comes next.
+
+        One that has said nothing since may not have read it yet, because it still loads its libraries: the heartbeat looks after it.
+        """
         if future.done():
             future.cancelled() or future.exception()
             return
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._send(child, {"method": "cancel", "params": {"id": number}})
 
-        def insist() -> None:
-            if self._child is child and number in self._pending:
-                self.kill("did not stop working on a cancelled request")
+        loop, told = asyncio.get_running_loop(), time.monotonic()
 
-        asyncio.get_running_loop().call_later(self._limits.cancelled, insist)
+        def insist() -> None:
+            if self._child is not child or number not in self._pending:
+                return
+            if self._busy_is_silent or self._heard > told + 2 * self._limits.heartbeat:
+                self.kill("did not stop working on a cancelled request")
+            else:
+                loop.call_later(self._limits.cancelled, insist)
+
+        loop.call_later(self._limits.cancelled, insist)
 
     def _lost(self, child: asyncio.subprocess.Process, reason: str) -> None:
         if self._child is not child:
@@ -320,10 +337,21 @@ async def _message(stream: asyncio.StreamReader) -> dict[str, Any]:
 
 def cpu_seconds(pid: int) -> float | None:
     """Processor time that a process has used so far; None where the system does not tell."""
+    fields = _fields(pid)
+    return None if fields is None else (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wants_processor(pid: int) -> bool:
+    """Whether a process would go on if the machine let it: it waits for a processor, or for the disk, but not for us."""
+    fields = _fields(pid)
+    return fields is not None and fields[0] in ("R", "D")
+
+
+def _fields(pid: int) -> list[str] | None:
+    """What the system says of a process, from its state on."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
         return None
 
 

@@ -18,6 +18,7 @@ CANCEL: Final = "graphguard/cancel"
 RELATIONS: Final = "graphguard/relations"
 EXPLAIN: Final = "graphguard/explain"
 REPRODUCE: Final = "graphguard/reproduce"
+AWAIT_FIX: Final = "graphguard/awaitFix"
 CLEAR_CACHE: Final = "graphguard/clearCache"
 RESTART: Final = "graphguard/restart"
 DEBUG_INFORMATION: Final = "graphguard/debugInformation"
@@ -154,6 +155,14 @@ MESSAGES: Final = (
         "{text: string, path: string}",
         "A self-contained pytest that fails until the check's code is mended, and where it would be kept; nothing is written.",
     ),
+    Message(
+        AWAIT_FIX,
+        "request",
+        "client",
+        f"{{checks?: [{_RUN_KEY}]}}",
+        "{fixes: number}",
+        "Answered once no proved fix is looked for any more for the named checks, with how many were found; then the code actions have them.",
+    ),
     Message(CLEAR_CACHE, "request", "client", "{}", "{message: string}", "Forget every cached trace and proof."),
     Message(
         RESTART,
@@ -190,11 +199,13 @@ The answer to `initialize` carries `capabilities.experimental.graphguard.version
 what you do not know. Every request is also a command of `workspace/executeCommand` (name in brackets) with the parameters as its only argument.
 
 `initializationOptions` of the client, all optional: `trusted` (boolean, default true), `interpreter` (path of the Python that runs the
-workspace's code, or a list of command words), `interpreters` (the same per folder URI) and `settings`, which has the shape of the section `graphguard` of
+workspace's code, or a list of command words), `interpreters` (the same per folder URI), `diagnostics` (`"pull"` for a client that rather asks with
+`textDocument/diagnostic` than be told) and `settings`, which has the shape of the section `graphguard` of
 `workspace/configuration`: `mode` (`"change"`, `"save"` or `"manual"`), `interpreter`, `inlayHints` (boolean), `semanticTokens` (boolean),
 `codeLens` (boolean), `fixes` (boolean), `docs` (base address of the rules' pages).
 
-`Diagnostic.data` is `{{rule, stale, checks: [{{id, mesh}}], fixes: number}}`: `stale` diagnostics are from before the last edit.
+`Diagnostic.data` is `{{rule, stale, checks: [{{id, mesh}}], fixes: number, searching: boolean}}`: `stale` diagnostics are from before the last edit;
+`searching` says that fixes are still being proved.
 """
 
 

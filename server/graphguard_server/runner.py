@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from graphguard.checks.steps import CheckRequest, Step, Steps
@@ -35,6 +36,13 @@ async def run_steps(
     """
     generator = steps(request)
     answer: Any = None
+
+    async def call(step: Step) -> Any:
+        if step.process == "prover":
+            return await prover.call(step.method, step.params, PROOF_SECONDS)
+        bounds = {"memory": memory, "timeout": request.timeout} if step.method == "capture" else {}
+        return await worker.call(step.method, {**bounds, **step.params}, request.timeout + STEP_GRACE)
+
     try:
         while True:
             wanted = generator.send(answer)
@@ -42,12 +50,11 @@ async def run_steps(
                 interim(wanted)
                 answer = None
                 continue
-            stage(wanted)
-            if wanted.process == "prover":
-                answer = await prover.call(wanted.method, wanted.params, PROOF_SECONDS)
+            stage(wanted if isinstance(wanted, Step) else wanted[0])
+            if isinstance(wanted, Step):
+                answer = await call(wanted)
             else:
-                bounds = {"memory": memory, "timeout": request.timeout} if wanted.method == "capture" else {}
-                answer = await worker.call(wanted.method, {**bounds, **wanted.params}, request.timeout + STEP_GRACE)
+                answer = await _together([call(each) for each in wanted])
     except StopIteration as end:
         report: Report = end.value
         return report
@@ -58,3 +65,15 @@ async def run_steps(
         raise RunFailedError(f"a defect of GraphGuard: {error!r}; please report it") from error
     finally:
         generator.close()
+
+
+async def _together(calls: list[Coroutine[Any, Any, Any]]) -> tuple[Any, ...]:
+    """The answers of calls that run beside each other; where one fails the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in calls]
+    try:
+        return tuple(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -11,10 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
 
+from lsprotocol import types
 from pygls.capabilities import get_capability
 from pygls.lsp.server import LanguageServer
 
+from graphguard.report.diagnostics import Fix
 from graphguard_server import features
+from graphguard_server.checks import Run
 from graphguard_server.connection import Connection, plain_converter
 from graphguard_server.engine import Engine
 from graphguard_server.features import checks, progress, publish_diagnostics, refresh, status
@@ -68,6 +71,26 @@ class GraphGuardServer(LanguageServer):
     def supports(self, capability: str) -> bool:
         """Whether the client has declared a capability, named by its path such as ``text_document.code_action``."""
         return bool(get_capability(self.client_capabilities, capability, default=False))
+
+    @property
+    def pulls(self) -> bool:
+        """Whether the client asks for diagnostics: it chose to, or it cannot be told."""
+        text_document = self.client_capabilities.text_document
+        if text_document is None or text_document.diagnostic is None:
+            return False
+        return self.session.pull or text_document.publish_diagnostics is None
+
+    @property
+    def resolvable(self) -> tuple[str, ...]:
+        """The properties of a code action that the client asks for when they are needed."""
+        support = get_capability(self.client_capabilities, "text_document.code_action.resolve_support", default=None)
+        return tuple(support.properties) if support is not None else ()
+
+    def edit_of(self, run: Run, fix: Fix) -> types.WorkspaceEdit:
+        """A fix as the client can apply it."""
+        converter = self.session.converter
+        versioned = self.supports("workspace.workspace_edit.document_changes")
+        return converter.edit(run, fix) if versioned else converter.plain_edit(run, fix)
 
     def changed(self, paths: Iterable[str]) -> None:
         """Tell the client at the end of this turn of the event loop what became of these files, and of the whole."""

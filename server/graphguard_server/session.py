@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from graphguard.ir.spans import Span
 from graphguard_server.checks import Check, Run, RunKey
 from graphguard_server.configuration import Settings, command
 from graphguard_server.convert import Converter
@@ -35,9 +36,11 @@ class Session:
         self.engine = engine
         self.settings = Settings()
         self.trusted = True
+        self.pull = False
         self.folders: list[str] = []
         self.folder_interpreters: dict[str, tuple[str, ...]] = {}
         self.troubles: dict[str, str] = {}
+        self.misconfigured: dict[str, tuple[Span, str]] = {}
         self.documents = Documents()
         self.projects: dict[str, Project] = {}
         self.workers: dict[tuple[tuple[str, ...], str], Process] = {}
@@ -104,9 +107,7 @@ class Session:
         root = configuration.root or next(
             (each for each in sorted(self.folders, key=len, reverse=True) if _within(folder, each)), folder
         )
-        self.troubles.pop(root, None)
-        if configuration.trouble:
-            self.troubles[root] = configuration.trouble
+        self._note_trouble(root, configuration)
         if root not in self.projects:
             project = Project(
                 replace(configuration, root=root), self.engine, self.documents, self._bequeathed(configuration, root)
@@ -115,12 +116,24 @@ class Session:
             self.keep(asyncio.ensure_future(self._scan(project)))
         return root
 
+    def _note_trouble(self, root: str, configuration: ProjectConfiguration) -> None:
+        """Keep what is wrong with a configuration, for the status and for the place itself."""
+        self.troubles.pop(root, None)
+        before = self.misconfigured.pop(root, None)
+        if configuration.trouble:
+            self.troubles[root] = configuration.trouble
+        if configuration.place is not None:
+            self.misconfigured[root] = (configuration.place, configuration.trouble)
+        self.changed({span.file for span, _ in filter(None, (before, self.misconfigured.get(root)))})
+
     def _bequeathed(self, configuration: ProjectConfiguration, root: str) -> dict[str, Check]:
         """The checks that the project knew before its configuration was read again."""
         before = self._inherited.pop(root, None)
         if before is None:
             return {}
-        if replace(configuration, root=root, trouble="") != replace(before.configuration, trouble=""):
+        if replace(configuration, root=root, trouble="", place=None) != replace(
+            before.configuration, trouble="", place=None
+        ):
             for run in before.runs():
                 run.outdated = run.stale = run.known
         return before.checks
@@ -317,6 +330,7 @@ def read_options(session: Session, options: Any) -> tuple[str, ...]:
     if not isinstance(options, dict):
         return ()
     session.trusted = options.get("trusted") is not False
+    session.pull = options.get("diagnostics") == "pull"
     session.settings, wrong = session.settings.updated(options.get("settings"))
     problems = list(wrong)
     try:

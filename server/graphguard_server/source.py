@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
+from graphguard.ir.spans import Span
+from graphguard_server.parsing import outcome
 from graphguard_server.positions import split_lines
 
 KEPT_STATEMENTS: Final = 8192
@@ -17,26 +19,16 @@ _PRAGMA: Final = "# graphguard:"
 _digests: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
 
 
-@functools.lru_cache(maxsize=64)
 def parsed(text: str) -> ast.Module | None:
     """The tree of a text; None where it does not parse."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    found = outcome(text)
+    return found if isinstance(found, ast.Module) else None
 
 
 def syntax_error(text: str) -> SyntaxError | None:
     """Why a text does not parse; None where it does."""
-    if parsed(text) is not None:
-        return None
-    try:
-        ast.parse(text)
-    except SyntaxError as error:
-        return error
-    except (ValueError, RecursionError, MemoryError) as error:
-        return SyntaxError(str(error))
-    return None
+    found = outcome(text)
+    return found if isinstance(found, SyntaxError) else None
 
 
 @functools.lru_cache(maxsize=256)
@@ -85,6 +77,18 @@ def statements(tree: ast.AST) -> Iterator[ast.stmt]:
                 waiting.extend(inner)
         if isinstance(node, ast.stmt):
             yield node
+
+
+def last_line(text: str, span: Span) -> int:
+    """The line (from 1) on which a simple statement around a span ends, where a comment after it belongs to it; else the span's own last."""
+    tree = parsed(text)
+    own = max(span.end_line, span.line)
+    around = [
+        node.end_lineno or own
+        for node in (statements(tree) if tree is not None else ())
+        if node.lineno <= span.line and own <= (node.end_lineno or own) and not hasattr(node, "body")
+    ]
+    return min(around, default=own)
 
 
 def _digest(statement: ast.stmt, source: str) -> bytes:

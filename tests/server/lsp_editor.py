@@ -53,6 +53,7 @@ class Editor:
         self.statuses: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
         self.marks: list[dict[str, Any]] = []
+        self.refreshed = 0
         self.initialized: types.InitializeResult | None = None
         self._news = asyncio.Event()
 
@@ -78,6 +79,12 @@ class Editor:
             types.WORKSPACE_INLAY_HINT_REFRESH,
         ):
             self.client.feature(method)(lambda _params: None)
+
+        def refresh(_params: Any) -> None:
+            self.refreshed += 1
+            self._news.set()
+
+        features[types.WORKSPACE_DIAGNOSTIC_REFRESH] = refresh
         for method, kept in (("status", self.statuses), ("checks", self.checks), ("marks", self.marks)):
 
             def note(params: Any, kept: list[dict[str, Any]] = kept) -> None:

@@ -12,6 +12,8 @@ from graphguard_server import protocol
 from graphguard_server.features.semantic_tokens import layout
 from lsp_editor import CHECK, MODEL, Editor, editing, position_of
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pytest_lsp import client_capabilities
 
 FIXED = MODEL.replace("    return h\n", "    all_reduce(h)\n    return h\n")
 TWO = CHECK.replace('{"tp": 2}', '[{"tp": 2}, {"tp": 4}]')
@@ -243,6 +245,64 @@ async def test_code_actions_explain_a_finding_and_offer_no_stale_fix(editor: Edi
     assert titles == ["Explain missing-reduction", "Ignore missing-reduction on this line"]
 
 
+async def test_while_a_fix_is_proved_the_menu_says_so_and_can_wait_for_it(editor: Editor) -> None:
+    uri = editor.open("model.py", MODEL.replace("    return h\n", "    LATE = SLOW = 1\n    return h\n"))
+    await editor.until(lambda: [each.data["searching"] for each in editor.diagnostics(uri)] == [True])
+    (found,) = editor.diagnostics(uri)
+    params = types.CodeActionParams(document(uri), found.range, types.CodeActionContext([found]))
+    titles = [action.title for action in await editor.client.text_document_code_action_async(params) or []]
+    assert titles[0] == "Looking for a proved fix …"
+    run = {"id": "check_mlp.py::mlp", "mesh": {"tp": 2}}
+    answer = await editor.client.workspace_execute_command_async(
+        types.ExecuteCommandParams("graphguard.awaitFix", [{"checks": [run]}])
+    )
+    assert answer == {"fixes": 1}
+    await editor.until(lambda: [each.data["searching"] for each in editor.diagnostics(uri)] == [False])
+    titles = [action.title for action in await editor.client.text_document_code_action_async(params) or []]
+    assert titles[0] == "insert all_reduce(h) (proved)"
+    assert "Looking for a proved fix …" not in titles
+
+
+async def test_the_edit_of_a_fix_comes_when_it_is_chosen(workspace: Path, log: Path) -> None:
+    capabilities = client_capabilities("visual-studio-code")
+    assert capabilities.text_document is not None
+    actions = capabilities.text_document.code_action
+    assert actions is not None
+    actions.data_support = True
+    actions.resolve_support = types.ClientCodeActionResolveOptions(properties=["edit"])
+    async with editing(workspace, log, capabilities=capabilities) as editor:
+        uri = editor.open("model.py")
+        await editor.settled()
+        (found,) = editor.diagnostics(uri)
+        params = types.CodeActionParams(document(uri), found.range, types.CodeActionContext([found]))
+        action = (await editor.client.text_document_code_action_async(params) or [])[0]
+        assert isinstance(action, types.CodeAction)
+        assert action.edit is None
+        resolved = await editor.client.code_action_resolve_async(action)
+        assert resolved.edit is not None
+        (change,) = resolved.edit.document_changes or ()
+        assert isinstance(change, types.TextDocumentEdit)
+        assert [edit.new_text for edit in change.edits if isinstance(edit, types.TextEdit)] == ["    all_reduce(h)\n"]
+        assert change.text_document.version == 1
+        editor.change(uri, MODEL.replace("return h", "return h * 2"))
+        with pytest.raises(JsonRpcException, match="has changed"):
+            await editor.client.code_action_resolve_async(action)
+        for damaged in (
+            None,
+            1,
+            {},
+            {"run": [1], "proof": 1},
+            {**action.data, "fix": 99},
+            {**action.data, "run": None},
+        ):
+            action.data = damaged
+            if isinstance(damaged, dict):
+                with pytest.raises(JsonRpcException):
+                    await editor.client.code_action_resolve_async(action)
+            else:
+                assert (await editor.client.code_action_resolve_async(action)).edit is None
+
+
 async def test_code_actions_respect_the_kinds_asked_for(editor: Editor) -> None:
     uri = editor.open("model.py")
     await editor.settled()
@@ -356,3 +416,34 @@ async def test_every_request_of_the_table_is_answered(editor: Editor) -> None:
         if message.kind == "request" and message.method != protocol.REPRODUCE:
             answer: Any = await editor.client.protocol.send_request_async(message.method, {})
             assert answer is None or isinstance(answer, dict), message.method
+
+
+async def test_a_client_that_pulls_is_told_when_to_and_gets_what_others_are_pushed(workspace: Path, log: Path) -> None:
+    async with editing(workspace, log) as editor:
+        assert editor.initialized is not None
+        assert editor.initialized.capabilities.diagnostic_provider is None
+        uri = editor.open("model.py")
+        await editor.settled()
+        pushed = editor.diagnostics(uri)
+    capabilities = client_capabilities("visual-studio-code")
+    assert capabilities.text_document is not None
+    assert capabilities.workspace is not None
+    capabilities.text_document.diagnostic = types.DiagnosticClientCapabilities()
+    capabilities.workspace.diagnostics = types.DiagnosticWorkspaceClientCapabilities(refresh_support=True)
+    async with editing(workspace, log, capabilities=capabilities, options={"diagnostics": "pull"}) as editor:
+        assert editor.initialized is not None
+        assert editor.initialized.capabilities.diagnostic_provider is not None
+        uri = editor.open("model.py")
+        await editor.until(lambda: editor.refreshed)
+        await editor.settled()
+        report = await editor.client.text_document_diagnostic_async(types.DocumentDiagnosticParams(document(uri)))
+        assert isinstance(report, types.RelatedFullDocumentDiagnosticReport)
+        assert list(report.items) == pushed
+        again = types.DocumentDiagnosticParams(document(uri), previous_result_id=report.result_id)
+        assert (await editor.client.text_document_diagnostic_async(again)).kind == "unchanged"
+        assert not editor.published
+        editor.change(uri, FIXED)
+        await editor.until(lambda: editor.runs()[0]["state"] == "proved")
+        report = await editor.client.text_document_diagnostic_async(again)
+        assert isinstance(report, types.RelatedFullDocumentDiagnosticReport)
+        assert not report.items

@@ -45,6 +45,7 @@ async def test_the_proved_fix_is_offered_applied_and_proved_again(editor: Editor
     assert isinstance(fix, types.CodeAction)
     assert fix.title == "insert all_reduce(h) (proved)"
     assert fix.is_preferred
+    fix = await editor.client.code_action_resolve_async(fix)
     assert fix.edit is not None
     assert fix.edit.document_changes is not None
     document = fix.edit.document_changes[0]

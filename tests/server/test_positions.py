@@ -50,9 +50,10 @@ async def test_a_file_with_crlf_gets_fixes_with_crlf(workspace: Path, log: Path)
         )
         assert actions is not None
         assert isinstance(actions[0], types.CodeAction)
-        assert actions[0].edit is not None
-        assert actions[0].edit.document_changes is not None
-        edits = getattr(actions[0].edit.document_changes[0], "edits", [])
+        chosen = await editor.client.code_action_resolve_async(actions[0])
+        assert chosen.edit is not None
+        assert chosen.edit.document_changes is not None
+        edits = getattr(chosen.edit.document_changes[0], "edits", [])
         assert edits[0].new_text == "    all_reduce(h)\r\n"
         editor.edit(uri, types.TextDocumentContentChangePartial(edits[0].range, edits[0].new_text))
         await editor.until(lambda: not editor.diagnostics(uri))

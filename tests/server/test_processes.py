@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from graphguard_server.processes import Launch, Limits, Process
 from lsp_editor import MODEL, Editor, editing
 from lsprotocol import types
 from process_tree import alive, children, hurt, one
@@ -167,3 +169,42 @@ async def test_an_interpreter_that_does_not_exist_is_an_error_with_the_next_step
         await editor.until(lambda: editor.status().get("health") == "error")
         assert "/nonexistent/python" in editor.status()["detail"]
         assert "graphguard.interpreter" in editor.status()["detail"]
+
+
+async def test_no_process_outlives_a_killed_server_however_busy_it_is() -> None:
+    """A parent that is killed cannot clean up; a child that computes does not see the end of its input."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("elsewhere a child ends when it next reads its input")
+    busy = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    code = (
+        "import asyncio, sys\n"
+        "from graphguard_server.processes import Launch, Process\n"
+        f"launch = lambda: Launch([sys.executable, '-c', {('from graphguard.trace.parentage import die_with_starter; die_with_starter();' + busy)!r}], {{}})\n"
+        "process = Process('worker', launch, lambda: None)\n"
+        "async def main():\n"
+        "    call = asyncio.ensure_future(process.call('ping', {}))\n"
+        "    while process.pid is None: await asyncio.sleep(0.01)\n"
+        "    print(process.pid, flush=True)\n"
+        "    await call\n"
+        "asyncio.run(main())\n"
+    )
+    server = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    assert server.stdout is not None
+    child = int(await server.stdout.readline())
+    await asyncio.sleep(0.5)
+    assert alive(child)
+    server.kill()
+    await server.wait()
+    async with asyncio.timeout(2):
+        while alive(child):
+            await asyncio.sleep(0.02)
+
+
+def test_patience_with_a_process_that_computes_is_longer_than_with_one_that_does_nothing() -> None:
+    process = Process("worker", lambda: Launch([], {}), lambda: None, limits=Limits(start=180, silence=10))
+    process.state = "ready"
+    assert process._patience(silent=12, idle=0) == 180  # it loads torch on a busy machine
+    assert process._patience(silent=12, idle=11) == 10  # it is stopped
+    process.state = "starting"
+    assert process._patience(silent=12, idle=11) == 180
+    assert process._patience(silent=32, idle=31) == 30  # stopped before its first word

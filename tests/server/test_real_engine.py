@@ -132,6 +132,7 @@ async def test_the_fix_inserts_the_missing_collective_and_the_edited_program_is_
         types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, types.CodeActionContext([found]))
     )
     fix = next(action for action in actions or [] if isinstance(action, types.CodeAction) and action.is_preferred)
+    fix = await real.client.code_action_resolve_async(fix)
     assert fix.edit is not None
     mended, _ = applied(text, fix.edit)
     assert f"{words['dist']}.all_reduce({words['name']}" in mended
@@ -219,3 +220,31 @@ async def test_reproduce_gives_a_test_of_the_counterexample(real: Editor) -> Non
     answer = await real.client.protocol.send_request_async("graphguard/reproduce", {"id": "check_mlp.py::mlp"})
     assert "def test_" in answer["text"], answer["text"]
     compile(answer["text"], "reproduced.py", "exec")
+
+
+async def test_an_operator_that_nobody_knows_can_be_assumed_and_the_verdict_says_so(real: Editor) -> None:
+    own = (
+        '@torch.library.custom_op("mine::squash", mutates_args=())\n'
+        "def squash(x: torch.Tensor) -> torch.Tensor:\n    return x.clone()\n\n\n"
+        "@squash.register_fake\ndef _(x):\n    return torch.empty_like(x)\n\n\nclass MLP"
+    )
+    text = plain_program().replace("class MLP", own, 1).replace("F.relu(self.up(x))", "squash(self.up(x))")
+    text = text.replace("        return y\n", "        dist.all_reduce(y, group=self.group)\n        return y\n")
+    uri = real.open("check_mlp.py", text)
+    await real.until(lambda: real.runs() and real.runs()[0]["state"] == "unknown" and not real.status()["busy"], 90)
+    found = next(each for each in real.diagnostics(uri) if each.code == "unsupported-operator")
+    actions = await real.client.text_document_code_action_async(
+        types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, types.CodeActionContext([found]))
+    )
+    action = next(each for each in actions or [] if each.title.startswith("Assume that this operator"))
+    assert isinstance(action, types.CodeAction)
+    assert action.edit is not None
+    assert action.edit.changes is not None
+    (edit,) = action.edit.changes[uri]
+    lines = text.splitlines(keepends=True)
+    line = lines[edit.range.start.line].rstrip("\n")
+    assert edit.range.start.character == len(line)
+    lines[edit.range.start.line] = f"{line}{edit.new_text}\n"
+    real.change(uri, "".join(lines))
+    await real.until(lambda: real.runs()[0]["state"] == "assumed", 60)
+    assert "mine.squash.default is elementwise, as a comment says" in real.runs()[0]["message"]

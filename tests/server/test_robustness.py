@@ -201,8 +201,12 @@ async def test_a_configuration_that_cannot_be_read_is_shown_and_mended(editor: E
     await editor.until(lambda: editor.status()["health"] == "error")
     assert "pyproject.toml" in editor.status()["detail"]
     assert editor.diagnostics(model), "the last results stay"
+    (found,) = editor.diagnostics(editor.uri("pyproject.toml"))
+    assert found.range.start.line == 0
+    assert found.message.startswith("Expected ']'")
     editor.write("pyproject.toml", "[tool.graphguard]\n")
     await editor.until(lambda: editor.status()["health"] == "ok")
+    await editor.until(lambda: not editor.diagnostics(editor.uri("pyproject.toml")))
     await editor.settled()
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from graphguard_server.features import (
+    await_fix,
     cancel,
     clear_cache,
     code_action,
+    code_action_resolve,
     code_lens,
     completion,
     debug_information,
     definition,
+    diagnostic,
     did_change,
     did_change_configuration,
     did_change_watched_files,
@@ -38,13 +41,16 @@ from graphguard_server.features import (
 )
 
 MODULES: Final = (
+    await_fix,
     cancel,
     clear_cache,
     code_action,
+    code_action_resolve,
     code_lens,
     completion,
     debug_information,
     definition,
+    diagnostic,
     did_change,
     did_change_configuration,
     did_change_watched_files,

@@ -9,19 +9,21 @@ from lsprotocol import types
 
 from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Fix, TextEdit
+from graphguard.report.wording import UNKNOWN_OPERATOR
 from graphguard_server import protocol
-from graphguard_server.checks import Run
 from graphguard_server.convert import Shown
 from graphguard_server.documents import path_of
+from graphguard_server.features.code_action_resolve import reference
 from graphguard_server.pinning import pin
 from graphguard_server.positions import content
+from graphguard_server.source import last_line
 
 if TYPE_CHECKING:
     from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_CODE_ACTION
 OPTIONS: Final = types.CodeActionOptions(
-    code_action_kinds=[types.CodeActionKind.QuickFix, types.CodeActionKind.RefactorRewrite]
+    code_action_kinds=[types.CodeActionKind.QuickFix, types.CodeActionKind.RefactorRewrite], resolve_provider=True
 )
 
 
@@ -37,6 +39,8 @@ def handle(server: GraphGuardServer, params: types.CodeActionParams) -> list[typ
         if _touch(session.documents.ruler(path).range(shown.span), params.range):
             diagnostic = converter.diagnostic(shown, related=False)
             actions.extend(_fixes(server, shown, diagnostic))
+            actions.extend(_search(shown, diagnostic))
+            actions.extend(_assumption(server, shown, diagnostic))
             actions.extend(_others(shown, diagnostic))
             actions.append(_waiver(server, shown, diagnostic))
     actions += _pins(server, path, params)
@@ -70,14 +74,8 @@ def _pins(server: GraphGuardServer, path: str, params: types.CodeActionParams) -
         if found is not None:
             fix = Fix(found.title, (TextEdit(found.span, found.text),), proved=False)
             kind = types.CodeActionKind.RefactorRewrite
-            actions.append(types.CodeAction(title=found.title, kind=kind, edit=_edit(server, run, fix)))
+            actions.append(types.CodeAction(title=found.title, kind=kind, edit=server.edit_of(run, fix)))
     return actions
-
-
-def _edit(server: GraphGuardServer, run: Run, fix: Fix) -> types.WorkspaceEdit:
-    converter = server.session.converter
-    versioned = server.supports("workspace.workspace_edit.document_changes")
-    return converter.edit(run, fix) if versioned else converter.plain_edit(run, fix)
 
 
 def _wanted(only: object, kind: str) -> bool:
@@ -89,18 +87,49 @@ def _wanted(only: object, kind: str) -> bool:
 
 
 def _fixes(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic) -> Iterator[types.CodeAction]:
-    run = next((run for run in shown.runs if not run.stale), None)
-    if run is None:
+    """The proved fixes; their edits wait until one is chosen where the client can ask for them."""
+    if shown.fresh is None:
         return
-    proved = [fix for fix in shown.diagnostic.fixes if fix.proved]
-    for number, fix in enumerate(proved):
+    run, own = shown.fresh
+    lazy = "edit" in server.resolvable and server.supports("text_document.code_action.data_support")
+    preferred = True
+    for number, fix in enumerate(own.fixes):
+        if not fix.proved:
+            continue
         yield types.CodeAction(
             title=f"{fix.title} (proved)",
             kind=types.CodeActionKind.QuickFix,
             diagnostics=[diagnostic],
-            is_preferred=number == 0,
-            edit=_edit(server, run, fix),
+            is_preferred=preferred,
+            edit=None if lazy else server.edit_of(run, fix),
+            data=reference(run, own, number) if lazy else None,
         )
+        preferred = False
+
+
+def _search(shown: Shown, diagnostic: types.Diagnostic) -> Iterator[types.CodeAction]:
+    """While fixes are still being proved: something that waits for them, so that the menu does not say that there are none."""
+    if shown.searching:
+        title = "Looking for a proved fix …"
+        checks = [{"id": run.key.check, "mesh": run.shown_mesh} for run in shown.runs]
+        yield types.CodeAction(
+            title=title,
+            kind=types.CodeActionKind.QuickFix,
+            diagnostics=[diagnostic],
+            command=types.Command(title, _name(protocol.AWAIT_FIX), arguments=[{"checks": checks}]),
+        )
+
+
+def _assumption(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic) -> Iterator[types.CodeAction]:
+    """For an operator that the engine does not know: say what it is; every verdict that rests on it lists that."""
+    path, text = shown.span.file, server.session.documents.text(shown.span.file)
+    if shown.diagnostic.rule != "unsupported-operator" or UNKNOWN_OPERATOR not in shown.diagnostic.message or not text:
+        return
+    line = last_line(text, shown.span)
+    end = len(content(server.session.documents.lines(path)[line - 1])) + 1
+    edit = server.session.converter.insertion(Span(path, line, end, line, end), "  # graphguard: assume elementwise")
+    title = "Assume that this operator works element by element"
+    yield types.CodeAction(title=title, kind=types.CodeActionKind.QuickFix, diagnostics=[diagnostic], edit=edit)
 
 
 def _others(shown: Shown, diagnostic: types.Diagnostic) -> Iterator[types.CodeAction]:

@@ -31,6 +31,13 @@ PLACEMENTS: Final = {
     "Partial()": "the sum over the ranks is the tensor",
 }
 
+PRAGMAS: Final = {
+    "ignore[": "silence a rule on this line",
+    "assume elementwise": "the operator of this line works element by element",
+    "assume batched(bH, H -> bH)": "a function of the upper-case dims, alone at every position of the others",
+    "assume linear(0; bI, -> bO)": "as batched, and linear in the tensor argument of that number",
+}
+
 
 def handle(server: GraphGuardServer, params: types.CompletionParams) -> types.CompletionList:
     """What fits at the position; nothing elsewhere, so that other servers' completions stay undisturbed."""
@@ -63,6 +70,8 @@ def _relations(server: GraphGuardServer, before: str) -> list[types.CompletionIt
     """After ``out_relations=`` and ``in_relations=``: the placements; in a waiver: the rules."""
     if re.search(r"#\s*graphguard:\s*ignore\[[\w-]*$", before):
         return [_item(rule, rule, text.summary, types.CompletionItemKind.EnumMember) for rule, text in RULES.items()]
+    if re.search(r"#\s*graphguard:\s*\w*$", before):
+        return [_item(text, text, detail, types.CompletionItemKind.Keyword) for text, detail in PRAGMAS.items()]
     declared = re.search(r".*\b(out_relations|in_relations)\s*=\s*(.*)$", before)
     if declared is None or declared[2].count(")") > declared[2].count("("):
         return []

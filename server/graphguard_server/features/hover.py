@@ -29,6 +29,8 @@ _WORDS: Final = {
     "idle": "not checked yet",
 }
 MAX_RUNS: Final = 8
+MOST_OPERANDS: Final = 4
+INDENT: Final = "\u2003"  # an em space: Markdown drops ordinary ones at the beginning of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ def _formats(server: GraphGuardServer) -> Sequence[types.MarkupKind]:
 
 def _of_tensors(server: GraphGuardServer, path: str, position: types.Position, style: _Style) -> Iterator[str]:
     for found in at(server.session, path, position):
-        rows = [_title(found.run, style), *(_line(place, style) for place in found.places)]
+        rows = [_title(found.run, style)]
+        for place in found.places:
+            rows += [_line(place, style), *_derivation(place, style)]
         counterpart = next((place.counterpart for place in found.places if place.counterpart is not None), None)
         if counterpart is not None:
             rows.append(f"counterpart: {style.code(f'{os.path.basename(counterpart.file)}:{counterpart.line}')}")
@@ -101,7 +105,8 @@ def _of_checks(server: GraphGuardServer, path: str, position: types.Position, st
     for project in server.session.projects.values():
         for check in project.checks.values():
             if check.file == path and _on(server, check, position):
-                yield style.lines([style.bold(check.ref.name), *(_title(run, style) for run in check.runs.values())])
+                for run in check.runs.values():
+                    yield style.lines([_title(run, style), *_findings(run, style)])
 
 
 def _on(server: GraphGuardServer, check: Check, position: types.Position) -> bool:
@@ -126,6 +131,36 @@ def _line(place: Place, style: _Style) -> str:
     phase = " (gradient)" if place.phase == "backward" else ""
     shape = "×".join(map(str, place.shape)) or "scalar"
     return f"{whose}{phase} {style.code(place.operator)} [{shape}]: {style.code(place.text)}"
+
+
+def _derivation(place: Place, style: _Style) -> Iterator[str]:
+    """What it was made of, in the same terms."""
+    others = [each for each in dict.fromkeys(place.operands) if each != place.text]
+    if others:
+        shown = ", ".join(style.code(each) for each in others[:MOST_OPERANDS])
+        yield f"{INDENT}from {shown}" + (", …" if len(others) > MOST_OPERANDS else "")
+
+
+def _findings(run: Run, style: _Style) -> Iterator[str]:
+    """What a check's verdict says beyond its word: the findings, what it rests on, what to be wary of."""
+    if run.failure:
+        yield run.failure.partition("\n")[0]
+    if run.report is None:
+        return
+    evaluated, calls = run.report.operators.get("evaluated", 0), _calls(run)
+    if evaluated < calls:
+        yield f"proved anew: {evaluated} of {calls} operators"
+    yield from (diagnostic.headline for diagnostic in run.report.diagnostics[:MAX_RUNS])
+    if run.report.counterexample is not None:
+        yield f"counterexample: {style.code(str(run.report.counterexample))}"
+    yield from (f"assumed: {each}" for each in run.report.particular_assumptions[:MAX_RUNS])
+    yield from (f"caution: {each}" for each in run.report.cautions[:MAX_RUNS])
+
+
+def _calls(run: Run) -> int:
+    """Operators of both programs."""
+    operators = run.report.operators if run.report is not None else {}
+    return sum(operators.get(name, 0) for name in ("spec", "impl"))
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

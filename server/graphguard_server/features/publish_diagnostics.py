@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from lsprotocol import types
@@ -29,7 +30,7 @@ class Publisher:
         """Bring the client up to date about one file."""
         session = self._server.session
         runs = session.runs_in(path)
-        found = self._diagnostics(path, runs)
+        found = self.diagnostics(path)
         version = session.documents.version(path)
         gutter = marks.marks(self._server, path)
         now = (version, found, gutter)
@@ -38,16 +39,22 @@ class Publisher:
             return
         self._published[path] = now
         uri = session.documents.uri(path)
-        self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
+        if self._server.pulls:
+            self._server.refresher.diagnostics()
+        else:
+            self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
         self._server.protocol.notify(protocol.MARKS, gutter)
 
-    def _diagnostics(self, path: str, runs: list[Run]) -> list[types.Diagnostic]:
+    def diagnostics(self, path: str) -> list[types.Diagnostic]:
+        """What there is to say about a file now."""
         server = self._server
+        runs = server.session.runs_in(path)
         related = server.supports("text_document.publish_diagnostics.related_information")
         converter = server.session.converter
         found = [converter.diagnostic(shown, related=related) for shown in converter.shown(runs, path)]
         found.extend(self._failures(path, runs))
         found.extend(self._syntax(path))
+        found.extend(self._plain(place, text, False) for place, text in self._misconfigured(path))
         found.extend(self._unused_waivers(path, runs))
         return sorted(found, key=lambda each: (each.range.start.line, each.range.start.character, each.message))
 
@@ -95,6 +102,12 @@ class Publisher:
                 return [self._plain(span, f"not checked: {error.msg}\nthe last results stay until this parses", False)]
         return []
 
+    def _misconfigured(self, path: str) -> Iterator[tuple[Span, str]]:
+        """What is wrong with a configuration, at its line, without the name of its file."""
+        for place, text in self._server.session.misconfigured.values():
+            if place.file == path:
+                yield place, text.partition(": ")[2] or text
+
     def _plain(self, span: Span, message: str, stale: bool) -> types.Diagnostic:
         session = self._server.session
         docs = session.settings.docs
@@ -105,5 +118,5 @@ class Publisher:
             code=SYNTAX_RULE,
             code_description=types.CodeDescription(f"{docs}/{SYNTAX_RULE}.md") if docs else None,
             source=SOURCE,
-            data={"rule": SYNTAX_RULE, "stale": stale, "checks": [], "fixes": 0},
+            data={"rule": SYNTAX_RULE, "stale": stale, "checks": [], "fixes": 0, "searching": False},
         )

@@ -21,13 +21,18 @@ class Refresher:
         self._results: object = None
         self._states: object = None
         self._task: asyncio.Task[None] | None = None
+        self._pulled = False
+
+    def diagnostics(self) -> None:
+        """Diagnostics that the client pulls have changed."""
+        self._pulled = True
 
     def update(self) -> None:
         """Results or states may have changed."""
         runs = list(self._server.session.runs())
         results = [(run.key, run.result, run.stale, id(run.places)) for run in runs]
         states = [run.activity for run in runs]
-        if (results, states) != (self._results, self._states) and self._task is None:
+        if ((results, states) != (self._results, self._states) or self._pulled) and self._task is None:
             self._task = asyncio.ensure_future(self._ask(again=results != self._results))
             self._results, self._states = results, states
 
@@ -37,6 +42,9 @@ class Refresher:
         self._task = None
         server, settings = self._server, self._server.session.settings
         asked = []
+        if self._pulled and server.supports("workspace.diagnostics.refresh_support"):
+            asked.append(server.workspace_diagnostic_refresh_async(None))
+        self._pulled = False
         if settings.code_lens and server.supports("workspace.code_lens.refresh_support"):
             asked.append(server.workspace_code_lens_refresh_async(None))
         if again and settings.inlay_hints and server.supports("workspace.inlay_hint.refresh_support"):

@@ -27,11 +27,11 @@ async function diagnostics(satisfied: (found: readonly vscode.Diagnostic[]) => b
   });
 }
 
-/** Asks again until there is an answer: fixes are offered once they are proved. */
+/** Asks again until there is an answer: fixes are offered once they are proved, and their edits come when they are resolved. */
 async function proved(range: vscode.Range): Promise<vscode.CodeAction> {
   const end = Date.now() + FIRST_CHECK_MS;
   while (Date.now() < end) {
-    const actions = await vscode.commands.executeCommand<vscode.CodeAction[]>("vscode.executeCodeActionProvider", document().uri, range);
+    const actions = await vscode.commands.executeCommand<vscode.CodeAction[]>("vscode.executeCodeActionProvider", document().uri, range, vscode.CodeActionKind.QuickFix.value, 10);
     const found = actions.find(({ title }) => title.includes("(proved)"));
     if (found !== undefined) {
       return found;

@@ -1,16 +1,24 @@
 """How well defects are diagnosed: spoiled programs, and for each whether place, rule, fix and counterexample are right.
 
-``python -m benchmarks.diagnosis [--only TEXT]`` prints a table and the shares of the whole.
+``python -m benchmarks.diagnosis [--only TEXT] [--part 1/4] [--jobs 2] [--save FILE] [--verbose]`` checks spoiled programs and prints a line for each, then
+the shares of the whole.  ``--save`` keeps the rows in a JSON file, those of earlier runs included; ``--table FILE`` prints such a file as docs/diagnosis.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
+import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.mutants.edits import EDITS, SourceEdit
+from benchmarks.mutants.edit import ROOT, SourceEdit
+from benchmarks.mutants.lists import EDITS
+from benchmarks.mutants.table import MARKS, Row, document, shares
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.driver import drive
 from graphguard.checks.prover import Prover
@@ -18,85 +26,145 @@ from graphguard.checks.steps import CheckRequest, check_steps
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.report.diagnostics import Report, Verdict
 
-ROOT = Path(__file__).parents[1]
+
+@dataclass(slots=True)
+class Timed:
+    """A prover that adds up this thread's own time by method."""
+
+    prover: Prover
+    seconds: dict[str, float]
+
+    def call(self, method: str, params: dict[str, Any]) -> Any:
+        """Run one method."""
+        started = time.thread_time()
+        try:
+            return self.prover.call(method, params)
+        finally:
+            self.seconds[method] = self.seconds.get(method, 0.0) + time.thread_time() - started
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What became of one spoiled program."""
-
-    edit: SourceEdit
-    report: Report
-    line: str
-    seconds: float
-
-    @property
-    def marks(self) -> dict[str, bool]:
-        """Which of the figures this program reaches."""
-        first = self.report.diagnostics[0] if self.report.diagnostics else None
-        return {
-            "broken": self.report.verdict is Verdict.BROKEN,
-            "line": any(place in self.line for place in self.edit.place),
-            "rule": first is not None and first.rule in self.edit.rules,
-            "fix": first is not None and bool(first.fixes),
-            "one": len(self.report.diagnostics) == 1,
-            "numbers": self.report.counterexample is not None,
-        }
-
-
-def spoiled(edit: SourceEdit) -> tuple[str, str]:
-    """The path and the text of a spoiled program; raises ``ValueError`` where the edit does not fit its file."""
-    path = ROOT / edit.file
-    text = path.read_text()
-    at = -1
-    for _ in range(edit.occurrence + 1):
-        at = text.index(edit.old, at + 1)
-    return str(path), text[:at] + edit.new + text[at + len(edit.old) :]
-
-
-def run(edit: SourceEdit, worker: WorkerClient, prover: Prover, mesh: dict[str, int] | None) -> Row:
+def run(edit: SourceEdit, worker: WorkerClient) -> Row:
     """Check one spoiled program."""
-    path, text = spoiled(edit)
-    request = CheckRequest(path, edit.check, mesh, str(ROOT), overlay={path: text}, relations=False)
+    prover = Timed(Prover(), {})
+    request = CheckRequest(
+        str(ROOT / edit.program),
+        edit.check,
+        None,
+        str(ROOT),
+        overlay={str(ROOT / edit.file): edit.spoiled()},
+        relations=False,
+    )
     started = time.perf_counter()
     report = drive(check_steps(request), worker, prover)
-    span = report.diagnostics[0].span if report.diagnostics else None
-    lines = text.splitlines()
-    line = "\n".join(lines[span.line - 1 : max(span.line, span.end_line)]) + "\n" if span and span.file == path else ""
-    return Row(edit, report, line, time.perf_counter() - started)
+    return _row(edit, report, time.perf_counter() - started, prover.seconds)
+
+
+def _row(edit: SourceEdit, report: Report, seconds: float, parts: dict[str, float]) -> Row:
+    first = report.diagnostics[0] if report.diagnostics else None
+    span = first.span if first else None
+    place, file = "", ""
+    lines: range = range(0)
+    if span is not None:
+        path = Path(span.file)
+        file = str(path.relative_to(ROOT) if path.is_absolute() and path.is_relative_to(ROOT) else path)
+        lines = range(span.line, max(span.line, span.end_line) + 1)
+        place = f"{file}:{span.line}"
+    marks = {
+        "broken": report.verdict is Verdict.BROKEN,
+        "line": any((file, line) in edit.places() for line in lines),
+        "rule": first is not None and first.rule in edit.rules,
+        "fix": first is not None and bool(first.fixes),
+        "one": len(report.diagnostics) == 1,
+        "numbers": report.counterexample is not None,
+    }
+    findings = [f"{each.rule}: {each.message}" for each in report.diagnostics]
+    fixes = [fix.title for each in report.diagnostics for fix in each.fixes]
+    return Row(edit.name, edit.program, edit.rules, marks, findings, fixes, place, round(seconds, 2), parts)
+
+
+def _worker_runs(edits: list[SourceEdit]) -> Iterator[Row]:
+    worker = WorkerClient(Configuration(ROOT))
+    try:
+        for edit in edits:
+            yield run(edit, worker)
+    finally:
+        worker.close()
+
+
+def _send_runs(edits: list[SourceEdit], queue: Any) -> None:
+    for row in _worker_runs(edits):
+        queue.put(row)
+    queue.put(None)
+
+
+def runs(edits: list[SourceEdit], jobs: int) -> Iterator[Row]:
+    """The rows of edits, by several processes at once, each with a worker of its own."""
+    if jobs <= 1:
+        yield from _worker_runs(edits)
+        return
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=_send_runs, args=(edits[start::jobs], queue)) for start in range(jobs)]
+    for process in processes:
+        process.start()
+    left = jobs
+    while left:
+        row = queue.get()
+        left -= row is None
+        if row is not None:
+            yield row
+    for process in processes:
+        process.join()
 
 
 def main() -> None:
-    """Print the table."""
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="part of a name")
+    parser.add_argument("--part", default="1/1", help="which part of the list, such as 2/4")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--save", type=Path, help="keep the rows here")
+    parser.add_argument("--table", type=Path, help="print the document of saved rows, and run nothing")
+    parser.add_argument("--failed", type=Path, help="run what fails a mark in these saved rows")
     parser.add_argument("--verbose", action="store_true", help="print every message")
     options = parser.parse_args()
-    worker, prover = WorkerClient(Configuration(ROOT)), Prover()
-    rows = []
-    try:
-        for edit in EDITS:
-            if options.only in edit.name:
-                rows.append(run(edit, worker, prover, None))
-                _print(rows[-1], options.verbose)
-    finally:
-        worker.close()
-    if not rows:
+    if options.table:
+        sys.stdout.write(document(_saved(options.table)))
         return
-    print()
-    for mark in rows[0].marks:
-        print(f"{mark:10s} {sum(row.marks[mark] for row in rows)}/{len(rows)}")
+    part, parts = (int(number) for number in options.part.split("/"))
+    edits = [edit for edit in EDITS if options.only in edit.name][part - 1 :: parts]
+    if options.failed:
+        failed = {row.name for row in _saved(options.failed) if not all(row.marks.values())}
+        edits = [edit for edit in edits if edit.name in failed]
+    rows = []
+    for row in runs(edits, options.jobs):
+        rows.append(row)
+        _print(row, options.verbose)
+        if options.save:
+            _save(options.save, row)
+    if rows:
+        print()
+        print("\n".join(f"{mark:8s} {share}" for mark, share in shares(rows).items()))
+
+
+def _saved(path: Path) -> list[Row]:
+    rows = {row["name"]: Row(**row) for row in json.loads(path.read_text())}
+    return [rows[edit.name] for edit in EDITS if edit.name in rows]
+
+
+def _save(path: Path, row: Row) -> None:
+    rows = {kept.name: kept for kept in (_saved(path) if path.exists() else [])}
+    rows[row.name] = row
+    path.write_text(json.dumps([asdict(kept) for kept in rows.values()], indent=1))
 
 
 def _print(row: Row, verbose: bool) -> None:
-    marks = " ".join(name if ok else "-" * len(name) for name, ok in row.marks.items())
-    print(f"{marks}  {row.seconds:5.2f} s  {row.edit.name}", flush=True)
+    marks = " ".join(name if row.marks[name] else "-" * len(name) for name in MARKS)
+    print(f"{marks}  {row.seconds:5.2f} s  {row.name}", flush=True)
     if verbose or not all(row.marks.values()):
-        for diagnostic in row.report.diagnostics:
-            place = f"{diagnostic.span.line}" if diagnostic.span else "?"
-            print(
-                f"    {diagnostic.rule} line {place}: {diagnostic.message!r} fixes={[fix.title for fix in diagnostic.fixes]}"
-            )
+        for finding in row.findings:
+            print(f"    {row.place} {finding!r}")
+        print(f"    expected {row.rules}, fixes={row.fixes}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Speed of the prover, engine only, as multiples of a bare hash-consing walk of the same nodes in the same run.
 
 ``python -m benchmarks.engine [FILE ...]`` reads captures (``.json``) and peer-pair/1 tasks (``.json.gz``); without files, the tasks in
-``benchmarks/graphs``.  The walk numbers every node by ``dict`` from its operator, operands and attributes: the least that any engine must do.
+``benchmarks/graphs``, then the layers and models of ``stack_checks.py``, recorded first, with the bounds of the project.  The walk numbers every node by ``dict``
+from its operator, operands and attributes: the least that any engine must do.  Cold is without a memo, warm is the same program again with one.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ import gc
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.peer_pair.convert import convert
 from benchmarks.peer_pair.document import read_task
+from benchmarks.stacks import stacked
+from benchmarks.trust.programs import recorded_checks
 from graphguard.ir import Capture, Graph, Var, capture_from_json
 from graphguard.ir.graph import Arg
+from graphguard.refine.memo import Memo
 from graphguard.refine.prove import prove
 
 REPEATS = 5
+HERE = Path(__file__).parent
 
 
 def load(path: Path) -> Capture:
@@ -62,23 +68,104 @@ def best(act: object, *arguments: object) -> float:
     return seconds
 
 
+def graphs_of(capture: Capture) -> list[Graph]:
+    """The specification's and all ranks'."""
+    return [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
+
+
+def warm(capture: Capture) -> float:
+    """CPU seconds of a proof whose every stage is in a memo."""
+    memo = Memo()
+    prove(capture, memo)
+    return best(prove, capture, memo)
+
+
+def table(captures: list[tuple[str, Capture]]) -> None:
+    """Every capture by itself, cold and warm."""
+    print(f"{'nodes':>6} {'walk ms':>8} {'engine ms':>9} {'us/node':>8} {'times walk':>10} {'warm':>6}  verdict  task")
+    for name, capture in captures:
+        graphs = graphs_of(capture)
+        nodes = sum(len(graph.nodes) for graph in graphs)
+        bare, engine = best(walk, graphs), best(prove, capture)
+        proved = prove(capture).outcome.proved
+        again = f"{warm(capture) / bare:6.1f}" if proved else "     -"
+        row = (
+            f"{nodes:6} {bare * 1e3:8.2f} {engine * 1e3:9.1f} {engine * 1e6 / max(nodes, 1):8.1f} {engine / bare:10.0f}"
+        )
+        print(f"{row} {again}  {'refines' if proved else 'open   '}  {name}")
+
+
+def cold_with_memo(capture: Capture) -> float:
+    """CPU seconds of a proof with an empty memo: layers that are alike are proved once."""
+    return best(lambda: prove(capture, Memo()))
+
+
+def edited(layer: Capture, count: int) -> float:
+    """CPU seconds of the proof of a stack with one edited layer, after the stack without the edit."""
+    before, after = stacked(layer, count), with_other_norm(stacked(layer, count), count // 2)
+    seconds = float("inf")
+    for _ in range(REPEATS):
+        memo = Memo()
+        prove(before, memo)
+        started = time.process_time()
+        proof = prove(after, memo)
+        seconds = min(seconds, time.process_time() - started)
+        assert proof.outcome.proved
+        assert 0 < proof.evaluated < proof.calls / 4
+    return seconds
+
+
+def with_other_norm(capture: Capture, layer: int) -> Capture:
+    """Another epsilon in the first norm of one layer, in both programs."""
+
+    def of(graph: Graph) -> Graph:
+        places = [
+            i for i, node in enumerate(graph.nodes) if node.op == "aten.add.Tensor" and isinstance(node.args[1], float)
+        ]
+        index = places[2 * layer]
+        node = graph.nodes[index]
+        changed = replace(node, args=(node.args[0], 2e-5))
+        return replace(graph, nodes=(*graph.nodes[:index], changed, *graph.nodes[index + 1 :]))
+
+    assert capture.spec is not None
+    return replace(capture, spec=of(capture.spec), ranks=tuple(map(of, capture.ranks)))
+
+
+def bounds(recorded: dict[str, Capture]) -> None:
+    """What the project promises of stacks, and what is measured."""
+    forward, both = recorded["layer_tp2"], recorded["layer_tp2_backward"]
+    one, one_both = cold_with_memo(stacked(forward, 1)), cold_with_memo(stacked(both, 1))
+    rows = [
+        ("8 layers forward over one", cold_with_memo(stacked(forward, 8)) / one, 1.5),
+        ("32 layers forward and backward over one", cold_with_memo(stacked(both, 32)) / one_both, 3.0),
+        ("one edited layer of 32 over one, cold", edited(both, 32) / one_both, 2.0),
+    ]
+    for name, ratio, bound in rows:
+        print(f"{ratio:6.2f} times (bound {bound})  {name}")
+    deep = stacked(recorded["layer_tp16"], 126)
+    nodes = sum(len(graph.nodes) for graph in graphs_of(deep))
+    started = time.process_time()
+    proof = prove(deep, Memo())
+    seconds = time.process_time() - started
+    print(
+        f"{seconds:6.2f} s, proved: {proof.outcome.proved}  126 layers on 16 ranks, {nodes} nodes, {proof.evaluated} evaluated"
+    )
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB (bound 1024)")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
-    files = parser.parse_args(arguments).files or sorted((Path(__file__).parent / "graphs").glob("*.json.gz"))
-    print(f"{'nodes':>6} {'walk ms':>8} {'engine ms':>9} {'us/node':>8} {'times walk':>10}  verdict  task")
-    for path in files:
-        capture = load(path)
-        graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
-        nodes = sum(len(graph.nodes) for graph in graphs)
-        bare, engine = best(walk, graphs), best(prove, capture)
-        verdict = "refines" if prove(capture).outcome.proved else "open   "
-        row = (
-            f"{nodes:6} {bare * 1e3:8.2f} {engine * 1e3:9.1f} {engine * 1e6 / max(nodes, 1):8.1f} {engine / bare:10.0f}"
-        )
-        print(f"{row}  {verdict}  {path.name}")
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
+    files = parser.parse_args(arguments).files
+    if files:
+        table([(path.name, load(path)) for path in files])
+        print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
+        return 0
+    recorded = {name.split(".")[1]: capture for name, capture in recorded_checks([HERE / "stack_checks.py"])}
+    own = [(path.name, load(path)) for path in sorted((HERE / "graphs").glob("*.json.gz"))]
+    table([*own, *sorted(recorded.items())])
+    bounds(recorded)
     return 0
 
 

@@ -43,6 +43,9 @@ def verify(path: Path) -> Row:
         converted = convert(read_task(path))
     except (DocumentError, ConversionError) as error:
         return Row(name, "unknown", time.perf_counter() - started, reason=str(error))
+    except Exception as error:  # noqa: BLE001  one document that contradicts itself must not cost the other tasks their verdicts
+        reason = f"the document contradicts itself: {type(error).__name__} {error}"
+        return Row(name, "unknown", time.perf_counter() - started, reason=reason)
     if converted.conflicts:
         reason = f"conflicting-relations: {converted.conflicts[0]}"
         return Row(name, "unknown", time.perf_counter() - started, reason=reason)

@@ -1,8 +1,16 @@
-"""No test reads or fills the cache of whoever runs it."""
+"""No test reads or fills the cache of whoever runs it; ``--record`` records verdicts and relations anew (``recorded.py``)."""
 
 from collections.abc import Iterator
 
 import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="record the verdicts and relations of all cases that run, instead of comparing",
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

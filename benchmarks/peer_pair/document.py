@@ -130,7 +130,7 @@ def read_task(path: Path) -> Task:
     """The task in a file; raises :class:`DocumentError`."""
     try:
         document = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise DocumentError(f"{path.name}: {error}") from error
     try:
         return task_of(document)
@@ -142,6 +142,8 @@ def task_of(document: dict[str, Any]) -> Task:
     """The task of a decoded document."""
     if document.get("schema") != SCHEMA:
         raise DocumentError(f"schema {document.get('schema')!r}, expected {SCHEMA!r}")
+    if document.get("world_size", len(document["dist"])) != len(document["dist"]):
+        raise DocumentError(f"graphs of {len(document['dist'])} ranks for a world of {document['world_size']}")
     checked = document.get("checked_outputs") or {"seq": [], "dist": []}
     return Task(
         name=str(document["task"]),

@@ -37,8 +37,9 @@ def _rules() -> int:
 
 
 def _fuzz(nodes: int, seed: int) -> int:
-    result = fuzz(nodes, seed)
+    result = fuzz(nodes, seed, tell=lambda sofar: print(report(sofar), file=sys.stderr, flush=True))
     print(report(result))
+    print(*(f"{count:8}  {reason}" for reason, count in result.reasons.most_common(20)), sep="\n")
     return 1 if result.wrong else 0
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from benchmarks.trust.mutants import mutants
 from graphguard.confirm.check import compare
 from graphguard.ir import Capture
+from graphguard.refine.memo import Memo
 from graphguard.refine.prove import prove
 
 # What a pair of answers (proved, numbers) is called.
@@ -55,11 +56,15 @@ class Tally:
 
 
 def judge(captures: Iterable[tuple[str, Capture]], count: int, seed: int, tally: Tally | None = None) -> Tally:
-    """Judge ``count`` mutants of every capture; captures that are not proved themselves are left out."""
+    """Judge ``count`` mutants of every capture; captures that are not proved themselves are left out.
+
+    Every mutant is proved once by itself and once with what the proofs before it left in a memo, as an edit is: both must say the same.
+    """
     tally = tally or Tally()
     started = time.perf_counter()
+    memo = Memo()
     for name, capture in captures:
-        if not prove(capture).outcome.proved:
+        if not prove(capture, memo).outcome.proved:
             continue
         rng = random.Random(f"{seed} {name}")
         for mutant in mutants(capture, rng, count):
@@ -67,6 +72,8 @@ def judge(captures: Iterable[tuple[str, Capture]], count: int, seed: int, tally:
             proved = prove(mutant.capture).outcome.proved
             outcome = _NAMES[proved, said.status]
             tally.counts[outcome] += 1
+            if prove(mutant.capture, memo).outcome.proved != proved:
+                tally.wrong.append(f"{name}: {mutant.change}: proved {proved}, with a memo {not proved}")
             if outcome == "WRONG PROOF":
                 tally.wrong.append(f"{name}: {mutant.change}: {said.differing}")
             elif outcome == "unknown, equal":

@@ -6,13 +6,14 @@ README.md in this folder tells the format.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard.report.edits import changed_files, changed_lines
+from graphguard.report.folding import mesh_text
 from graphguard.report.sources import Sources
-from graphguard.report.text import mesh_text
 
 MAIN = "check.py"
 VERDICTS = ("refines", "broken", "unknown", "not-run")
@@ -20,7 +21,11 @@ _FILE = re.compile(r"#\s*file:\s*(?P<name>\S+)\s*$")
 _FINDING = re.compile(
     r'#\s*(?P<severity>error|warning|information|hint):\s*\[(?P<rule>[\w|-]+)\](?:\s*"(?P<text>.*)")?\s*$'
 )
-_SAYING = re.compile(r"#\s*(?P<kind>relation|verdict|counterexample|assumed|gap):\s*(?P<text>.*\S)\s*$")
+_SAYING = re.compile(
+    r"#\s*(?P<kind>relation|verdict|counterexample|assumed|gap|traced|proved|evaluated):\s*(?P<text>.*\S)\s*$"
+)
+_EDIT = re.compile(r"#\s*edit:\s*(?P<name>\S+)\s*$")
+COUNTED = ("traced", "proved", "evaluated")
 
 
 class CaseError(Exception):
@@ -43,7 +48,10 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A section: its files, what must be found, and what must be said of the checks."""
+    """A section: its files, what must be found, and what must be said of the checks.
+
+    ``edits`` are its states after each edit.
+    """
 
     title: str
     line: int
@@ -53,13 +61,15 @@ class Case:
     sayings: tuple[tuple[str, str], ...] = ()
     fix: tuple[str, ...] | None = None
     gap: str = ""
+    edits: tuple[Case, ...] = ()
 
-    @property
-    def wanted_verdict(self) -> str:
-        """The stated verdict; else broken where an error is expected, refines where nothing is."""
-        if self.verdict:
-            return self.verdict
-        return "broken" if any(each.severity == "error" for each in self.expected) else "refines"
+    def wanted_verdicts(self, reports: int) -> list[str]:
+        """The stated verdict of every report, in order; else broken where an error is expected, refines where nothing is."""
+        if not self.verdict:
+            broken = any(each.severity == "error" for each in self.expected)
+            return ["broken" if broken else "refines"] * reports
+        stated = self.verdict.split(" | ")
+        return stated * reports if len(stated) == 1 else stated
 
 
 def read_cases(text: str) -> list[Case]:
@@ -68,9 +78,15 @@ def read_cases(text: str) -> list[Case]:
     cases: list[Case] = []
     for kind, line, body in _parts(text):
         if kind == "section":
+            if any(case.title == body for case in cases):
+                raise CaseError(f"line {line}: two sections are called {body!r}")
             cases.append(replace(shared, title=body, line=line))
         elif not cases:
             shared = _with_block(shared, kind, line, body)
+        elif kind == "python" and (edit := _EDIT.match(body.partition("\n")[0])):
+            cases[-1] = _edited(cases[-1], shared, edit["name"], line, body)
+        elif cases[-1].edits:
+            raise CaseError(f"line {line}: after '# edit:' blocks a section has nothing else")
         else:
             cases[-1] = _with_block(cases[-1], kind, line, body)
     return [case for case in cases if case.files != shared.files]
@@ -96,20 +112,34 @@ def _parts(text: str) -> Iterator[tuple[str, int, str]]:
         raise CaseError(f"line {start}: a block that does not end")
 
 
+def _edited(case: Case, shared: Case, name: str, line: int, body: str) -> Case:
+    """The case with a further state: what its own blocks wrote to a file is replaced; only this block says what is found then."""
+    before = case.edits[-1] if case.edits else case
+    if name not in before.files:
+        raise CaseError(f"line {line}: there is no {name} to be edited")
+    files = {**before.files, name: shared.files.get(name, "")}
+    after = _written(Case(case.title, line, files), name, line, body.partition("\n")[2])
+    return replace(case, edits=(*case.edits, after))
+
+
 def _with_block(case: Case, info: str, line: int, body: str) -> Case:
     if info == "diff":
         return replace(case, fix=tuple(row for row in body.splitlines() if row[:1] in ("+", "-")))
     if info != "python":
         return case
-    first, _, _ = body.partition("\n")
-    named = _FILE.match(first)
-    name = named["name"] if named else MAIN
+    named = _FILE.match(body.partition("\n")[0])
+    return _written(case, named["name"] if named else MAIN, line, body)
+
+
+def _written(case: Case, name: str, line: int, body: str) -> Case:
+    """The case after a block was joined to a file."""
     before = case.files.get(name, "")
     offset = before.count("\n")
     verdict, sayings, expected = _expectations(name, body, offset)
     gap = next((text for kind, text in sayings if kind == "gap"), case.gap)
-    if verdict and verdict not in VERDICTS:
-        raise CaseError(f"line {line}: {verdict!r} is no verdict ({', '.join(VERDICTS)})")
+    for each in verdict.split(" | ") if verdict else ():
+        if each not in VERDICTS:
+            raise CaseError(f"line {line}: {each!r} is no verdict ({', '.join(VERDICTS)})")
     return replace(
         case,
         files={**case.files, name: before + _program(body)},
@@ -149,21 +179,43 @@ def _expectations(file: str, body: str, offset: int) -> tuple[str, list[tuple[st
     return verdict, sayings, expected + pending
 
 
-def differences(case: Case, reports: Sequence[Report], sources: Sources) -> list[str]:
-    """What is not as the case says, in lines for people; empty where all is well."""
+def differences(
+    case: Case, reports: Sequence[Report], sources: Sources, counts: Mapping[str, int] | None = None
+) -> list[str]:
+    """What is not as the case says, in lines for people; empty where all is well.
+
+    ``counts`` say how many checks were recorded (``traced``) and proved (``proved``) anew, not taken from before, and how many of the
+    ``calls`` of operators were ``evaluated``.
+    """
     if not reports:
         return ["no check was found"]
+    wanted = case.wanted_verdicts(len(reports))
     wrong = [
-        f"{report.check.name} {mesh_text(report.mesh)}: verdict {_verdict(report)}, expected {case.wanted_verdict}"
-        for report in reports
-        if _verdict(report) != case.wanted_verdict
+        f"{report.check.name} {mesh_text(report.mesh)}: verdict {_verdict(report)}, expected {verdict}"
+        for report, verdict in zip(reports, wanted, strict=False)
+        if _verdict(report) != verdict
     ]
+    if len(wanted) != len(reports):
+        wrong.append(f"{len(reports)} reports, {len(wanted)} verdicts are stated")
     wrong += _finding_differences(case, reports, sources)
     for kind, text in case.sayings:
+        if kind in COUNTED:
+            wrong += _count_differences(kind, text, counts or {})
+            continue
         wrong += _saying_differences(kind, text, reports)
     if case.fix is not None:
         wrong += _fix_differences(case.fix, reports, sources)
     return wrong
+
+
+def _count_differences(kind: str, text: str, counts: Mapping[str, int]) -> Iterator[str]:
+    """A count is stated exactly, or as less than a part of all calls: ``< 1/4``."""
+    count = counts.get(kind, 0)
+    if text.startswith("<"):
+        if not count < Fraction(text[1:].strip()) * counts.get("calls", 0):
+            yield f"{count} of {counts.get('calls', 0)} {kind}, {text} expected"
+    elif str(count) != text:
+        yield f"{count} {kind} anew, {text} expected"
 
 
 def _verdict(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""Writes docs/messages.md: ten findings as the command line prints them.
+"""Writes docs/messages.md: ten findings as the command line prints them, as pictures and as text.
 
 Run as ``python -m tests.cases.messages``.
 """
@@ -14,6 +14,7 @@ from graphguard.report.sources import Sources
 
 from .conftest import judged
 from .literate import read_cases
+from .pictures import picture
 
 CASES = Path(__file__).parent
 SHOWN = (
@@ -36,8 +37,8 @@ Written by `python -m tests.cases.messages` from the literate cases: each is wha
 """
 
 
-def finding(rule: str, title: str) -> str:
-    """What is printed for one case."""
+def finding(rule: str, title: str) -> tuple[str, str]:
+    """What is printed for one case, on a terminal and in a pipe."""
     case = next(case for case in read_cases((CASES / f"{rule}.md").read_text(encoding="utf-8")) if case.title == title)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -45,13 +46,22 @@ def finding(rule: str, title: str) -> str:
         for name, source in case.files.items():
             (root / name).write_text(source)
         sources = Sources(root)
-        return "".join(text.findings(report, sources, Page(100)) for report in judged(root, sources))
+        reports = judged(root, sources)
+        return text.findings(reports, sources, Page(100, colour=True)), text.findings(reports, sources, Page(100))
 
 
 def main() -> None:
     """Write the page."""
-    parts = [f"## {title}\n\n```text\n{finding(rule, title).rstrip()}\n```\n" for rule, title in SHOWN]
-    (CASES.parents[1] / "docs" / "messages.md").write_text("\n".join([HEAD, *parts]), encoding="utf-8")
+    docs = CASES.parents[1] / "docs"
+    (docs / "images" / "messages").mkdir(parents=True, exist_ok=True)
+    parts = [HEAD]
+    for rule, title in SHOWN:
+        coloured, plain = finding(rule, title)
+        (docs / "images" / "messages" / f"{rule}.svg").write_text(picture(coloured), encoding="utf-8")
+        shown = f"![{plain.partition(chr(10))[0]}](images/messages/{rule}.svg)"
+        more = f"<details><summary>as text</summary>\n\n```text\n{plain.rstrip()}\n```\n\n</details>"
+        parts.append(f"## {title}\n\nRule [{rule}](rules/{rule}.md).\n\n{shown}\n\n{more}\n")
+    (docs / "messages.md").write_text("\n".join(parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from graphguard.confirm.check import confirm
-from graphguard.ir import Capture, capture_from_json
-from graphguard.refine.prove import prove
+from graphguard.refine.memo import Memo
+from graphguard.refine.prove import Proof, prove
 
 RECORDS = [json.loads(line) for line in Path(__file__).with_name("cases.jsonl").read_text().splitlines()]
 PROGRAMS = [(record["id"], variant, record["kind"]) for record in RECORDS for variant in ("buggy", "fixed")]
-
-
-def read(folder: Path, case: str, variant: str) -> Capture:
-    capture = capture_from_json((folder / f"{case}.{variant}.json").read_bytes())
-    assert not capture.troubles, capture.troubles[0].message
-    return capture
+MEMO = Memo()  # one for all programs: what it knows of one must not be taken for another
 
 
 @pytest.mark.parametrize(("case", "variant", "kind"), PROGRAMS)
-def test_verdict(captures, case, variant, kind):
-    capture = read(captures, case, variant)
-    said, outcome = confirm(capture), prove(capture).outcome
+def test_verdict(capture, recorded, case, variant, kind):
+    program = capture(case, variant)
+    assert not program.troubles, program.troubles[0].message
+    said, proof = confirm(program), prove(program)
+    outcome = proof.outcome
     right = variant == "fixed" or kind == "control"
     assert said.status == ("equal" if right else "differs"), said
     assert outcome.proved == right, (outcome.gaps, outcome.promises)
+    assert replace(prove(program, MEMO).outcome, seconds=0.0) == replace(outcome, seconds=0.0)
     if not right:
         assert said.counterexample is not None
         assert said.counterexample.expected != said.counterexample.found
+    assert not recorded.compare(f"{case}.{variant}", record(proof))
+
+
+def record(proof: Proof) -> dict[str, object]:
+    """What is recorded of a proof: every promise with what was found for it, and the relation of every tensor."""
+    promises = {each.name: each.found if each.holds else f"not {each.needed}" for each in proof.outcome.promises}
+    return {
+        "proved": proof.outcome.proved,
+        "promises": promises,
+        "relations": [f"{name} = {relation}" for name, relation in proof.relations().items()],
+    }
+
+
+def test_every_record_is_of_a_program(recorded):
+    assert not recorded.only(f"{case}.{variant}" for case, variant, _ in PROGRAMS)

@@ -23,6 +23,6 @@ def test_records_are_true(world, tmp_path):
         )
         for rank in range(world)
     ]
-    said = [process.communicate(timeout=250)[0] for process in ranks]
+    said = [process.communicate(timeout=600)[0] for process in ranks]
     assert [process.returncode for process in ranks] == [0] * world
     assert json.loads(said[0]) == []

@@ -1,0 +1,68 @@
+"""What became of spoiled programs, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MARKS = ("broken", "line", "rule", "fix", "one", "numbers")
+
+HEAD = """# Diagnosis of spoiled programs
+
+Made by `python -m benchmarks.diagnosis --save rows.json` and `python -m benchmarks.diagnosis --table rows.json > docs/diagnosis.md`. Every row is a correct program
+with one source edit from the lists in `benchmarks/mutants`, which say the line and the rule in advance. *line*: the primary range of the first finding is on a line where
+the repair belongs; *rule*: its rule is one that names this defect; *fix*: it carries a source edit that was traced and proved again; *one*: it is the only finding; *numbers*:
+a counterexample is shown.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of one spoiled program; ``parts`` is the prover's time by step, in seconds of its thread."""
+
+    name: str
+    program: str
+    rules: tuple[str, ...]
+    marks: dict[str, bool]
+    findings: list[str]
+    fixes: list[str]
+    place: str
+    seconds: float
+    parts: dict[str, float]
+
+    @property
+    def rule(self) -> str:
+        """The rule of the first finding."""
+        return self.findings[0].split(":")[0] if self.findings else "none"
+
+
+def shares(rows: Sequence[Row]) -> dict[str, str]:
+    """How many rows have each mark."""
+    count = len(rows)
+    reached = {mark: sum(row.marks[mark] for row in rows) for mark in MARKS}
+    return {mark: f"{number}/{count} ({100 * number / count:.1f} %)" for mark, number in reached.items()}
+
+
+def document(rows: Sequence[Row]) -> str:
+    """The document of all rows."""
+    parts = [HEAD, f"{len(rows)} spoiled programs.\n", "| figure | reached |", "|---|---|"]
+    parts += [f"| {mark} | {share} |" for mark, share in shares(rows).items()]
+    parts.append(_times(rows))
+    for program in dict.fromkeys(row.program for row in rows):
+        parts.append(
+            f"\n## {program}\n\n| edit | {' | '.join(MARKS)} | rule | first fix |\n|---|{'---|' * (len(MARKS) + 2)}"
+        )
+        parts += [_line(row) for row in rows if row.program == program]
+    return "\n".join(parts) + "\n"
+
+
+def _line(row: Row) -> str:
+    cells = ["yes" if row.marks[mark] else "**no**" for mark in MARKS]
+    fix = row.fixes[0].replace("|", "/") if row.fixes else ""
+    return f"| {row.name} | {' | '.join(cells)} | {row.rule} | {f'`{fix}`' if fix else ''} |"
+
+
+def _times(rows: Sequence[Row]) -> str:
+    diagnosis = sorted(row.parts.get("diagnose", 0.0) for row in rows)
+    middle, worst = diagnosis[len(diagnosis) // 2], diagnosis[-1]
+    return f"\nProcessor time of a diagnosis: {1000 * middle:.0f} ms in the middle, {1000 * worst:.0f} ms at most."

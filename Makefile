@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do \
 # The version that is tested. Set TORCH to another requirement, or PIP_ARGS to an index, to test against another build.
 TORCH ?= torch==2.13.0
 PIP_ARGS ?=
+# Test files that run at once.
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -41,7 +43,7 @@ lint: setup ## ruff and strict types
 	$(BIN)/mypy
 
 unit: setup ## the Python tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 client-test: node_modules/.ready ## the extension's type check and unit tests
 	npm run --silent check

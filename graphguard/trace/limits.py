@@ -119,7 +119,7 @@ def _limit_forks() -> None:
     def limited_fork() -> int:
         assert _Forks.left is not None
         if _Forks.left <= 0:
-            raise BlockingIOError(f"a check may start at most {MAX_FORKS} processes, and those none")
+            raise BlockingIOError(f"a check may start at most {MAX_FORKS} processes, and these may start none")
         _Forks.left -= 1
         return fork_child()
 

@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,7 @@ def _replayed(capture: Capture, values: Mapping[str, Any]) -> list[dict[str, Any
 
 
 def _compare(capture: Capture, outputs: list[dict[str, Any]]) -> None:
-    from graphguard.confirm.promises import comparisons, preludes_of
+    from graphguard.confirm.trial import Trial
 
     assert capture.spec is not None
     graphs = (capture.spec, *capture.ranks)
@@ -258,9 +259,9 @@ def _compare(capture: Capture, outputs: list[dict[str, Any]]) -> None:
         {graph.outputs[name]: _wide(value) for name, value in held.items() if name in graph.outputs}
         for graph, held in zip(graphs, outputs, strict=True)
     )
-    preludes = preludes_of(capture)
+    trial = Trial(capture, capture.promises, time.monotonic() + SECONDS)
     for promise in capture.promises:
-        alternatives = comparisons(capture, promise, spec, ranks, preludes)
+        alternatives = trial.alternatives(promise, spec, ranks)
         differences = [_difference(alternative) for alternative in alternatives]
         if differences and all(differences):
             raise AssertionError(f"{promise.name}{differences[0]}")

@@ -28,7 +28,7 @@ def minimised(trial: Trial, failure: Failure) -> Counterexample | None:
 
 def replace_promises(trial: Trial, failure: Failure) -> Trial:
     """The same trial on one promise only."""
-    return Trial(trial.capture, (failure.promise,), trial.deadline)
+    return Trial(trial.capture, (failure.promise,), trial.deadline, copied=trial.copied)
 
 
 class _Search:

@@ -32,6 +32,8 @@ class Draw:
 
 # Several scales: a saturated tanh hides a wrong operand at one of them, a logarithm wants positive inputs, a clip acts on one side.
 DRAWS: Final = (Draw(7), Draw(8, 0.3), Draw(9, 1.0, "positive"), Draw(10, 3.0), Draw(11, 0.03))
+# Inputs of no special kind: what is equal on all of them is equal by more than chance, counts of a few things included.
+GENERIC: Final = tuple(Draw(seed, 1.0, "positive" if seed % 2 else "normal") for seed in range(21, 29))
 
 Ranges = Mapping[str, tuple[int, int]]
 

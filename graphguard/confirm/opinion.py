@@ -13,7 +13,7 @@ import torch
 from graphguard.confirm.draws import index_ranges
 from graphguard.confirm.elements import DTYPES, UnrunnableError
 from graphguard.confirm.fields import Fields, P, Residues
-from graphguard.confirm.promises import Comparison, comparisons, preludes_of
+from graphguard.confirm.promises import Comparison, comparisons, copied_axes, held_values, preludes_of
 from graphguard.confirm.replay import Values, constant_value
 from graphguard.confirm.shrink import shrunk
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
@@ -62,13 +62,23 @@ def _at_point(capture: Capture, seed: int) -> Opinion:
         spec = run.specification(capture.spec)
         ranks = run.ranks(joined.order)
         preludes = preludes_of(capture)
-        differing = [p.name for p in capture.promises if _fails(comparisons(capture, p, spec, ranks, preludes))]
+        differing = [
+            promise.name
+            for promise in capture.promises
+            if _fails(comparisons(capture, promise, spec, ranks, preludes, _summed(capture, promise.name, ranks)))
+        ]
     except (Unsupported, UnrunnableError) as error:
         return Opinion("unsure", reason=str(error))
     guessed = tuple(sorted(run.fields.guessed))
     if not differing:
         return Opinion("equal", guessed=guessed)
     return Opinion("unsure" if guessed else "differs", tuple(differing), guessed)
+
+
+def _summed(capture: Capture, name: str, ranks: list[Values]) -> list[str]:
+    """The axes along which ranks may hold parts of a sum; equal residues at a random point are copies."""
+    copied = copied_axes(capture, held_values(capture, name, ranks))
+    return [axis for axis in capture.mesh if axis not in copied]
 
 
 def _elements(capture: Capture) -> int:

@@ -6,7 +6,7 @@ A comparison is a pair of tensors that must be equal, with the rank whose tensor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -69,14 +69,18 @@ def preludes_of(capture: Capture) -> tuple[Graph, ...]:
 
 
 def comparisons(
-    capture: Capture, promise: Promise, spec: Values, ranks: Sequence[Values], preludes: Sequence[Graph]
+    capture: Capture,
+    promise: Promise,
+    spec: Values,
+    ranks: Sequence[Values],
+    preludes: Sequence[Graph],
+    summed: Collection[str],
 ) -> list[list[Comparison]]:
-    """Alternatives, of which one must hold in all its comparisons; raises :class:`UnrunnableError`."""
-    held = {
-        rank: values[graph.outputs[promise.name]]
-        for rank, (graph, values) in enumerate(zip(capture.ranks, ranks, strict=True))
-        if promise.name in graph.outputs
-    }
+    """Alternatives, of which one must hold in all its comparisons; raises :class:`UnrunnableError`.
+
+    ``summed``: the axes along which the ranks' values may be added where any clean relation would do.
+    """
+    held = held_values(capture, promise.name, ranks)
     if not held:
         raise UnrunnableError(f"no rank has '{promise.name}'")
     if isinstance(promise.wanted, Like):
@@ -86,7 +90,36 @@ def comparisons(
         raise UnrunnableError(f"the specification has no output '{promise.name}'")
     if isinstance(promise.wanted, dict):
         return [list(_placed(capture, promise.wanted, expected, held))]
-    return [list(alternative) for alternative in _inferred(capture, expected, held)]
+    return [list(alternative) for alternative in _inferred(capture, expected, held, summed)]
+
+
+def held_values(capture: Capture, name: str, ranks: Sequence[Values]) -> dict[int, torch.Tensor]:
+    """An output on every rank that has it."""
+    return {
+        rank: values[graph.outputs[name]]
+        for rank, (graph, values) in enumerate(zip(capture.ranks, ranks, strict=True))
+        if name in graph.outputs
+    }
+
+
+def copied_axes(capture: Capture, held: Mapping[int, torch.Tensor]) -> frozenset[str]:
+    """The axes along which all ranks hold one value: a sum of these is a multiple of it, not a whole rebuilt from its parts."""
+    return frozenset(axis for axis in capture.mesh if capture.mesh[axis] > 1 and _copied(capture, axis, held))
+
+
+def _copied(capture: Capture, axis: str, held: Mapping[int, torch.Tensor]) -> bool:
+    first: dict[tuple[int, ...], torch.Tensor] = {}
+    for rank, value in held.items():
+        place = tuple(at for other, at in capture.coordinates(rank).items() if other != axis)
+        one = first.setdefault(place, value)
+        if one.shape != value.shape or not _same(one, value):
+            return False
+    return True
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    exact = not (one.dtype.is_floating_point or one.dtype.is_complex)
+    return torch.equal(one, other) if exact else torch.allclose(one, other, rtol=1e-10, atol=0.0)
 
 
 def promised(capture: Capture, name: str, spec: Values) -> torch.Tensor | None:
@@ -174,21 +207,21 @@ def _joined(
 
 
 def _inferred(
-    capture: Capture, expected: torch.Tensor, held: Mapping[int, torch.Tensor]
+    capture: Capture, expected: torch.Tensor, held: Mapping[int, torch.Tensor], summed: Collection[str]
 ) -> Iterator[Iterable[Comparison]]:
     """Every placement over every axis, and last any rearrangement of the elements, whole or summed."""
     kinds: list[list[Placement]] = [
         [
             Placement("replicate"),
             *(Placement("shard", dim) for dim in range(expected.dim())),
-            Placement("partial"),
+            *([Placement("partial")] if axis in summed else []),
         ]
-        for _ in capture.mesh
+        for axis in capture.mesh
     ]
     if _size(kinds) <= 256:  # larger meshes of many dims are left to the search among elements
         for choice in itertools.product(*kinds):
             yield _placed(capture, dict(zip(capture.mesh, choice, strict=True)), expected, held)
-    yield from _rearranged(capture, expected, held)
+    yield from _rearranged(capture, expected, held, summed)
 
 
 def _size(kinds: Sequence[Sequence[Placement]]) -> int:
@@ -199,12 +232,12 @@ def _size(kinds: Sequence[Sequence[Placement]]) -> int:
 
 
 def _rearranged(
-    capture: Capture, expected: torch.Tensor, held: Mapping[int, torch.Tensor]
+    capture: Capture, expected: torch.Tensor, held: Mapping[int, torch.Tensor], summed: Collection[str]
 ) -> Iterator[Iterable[Comparison]]:
     """For each set of axes: the elements nearest to the needed ones among the ranks' values summed over these axes."""
-    for count in range(len(capture.mesh) + 1):
-        for summed in itertools.combinations(capture.mesh, count):
-            pool = _pool(capture, summed, held)
+    for count in range(len(summed) + 1):
+        for chosen in itertools.combinations(summed, count):
+            pool = _pool(capture, chosen, held)
             if pool is not None and expected.numel() and pool.dtype == expected.dtype:
                 yield [Comparison(expected, _nearest(expected, pool))]
 

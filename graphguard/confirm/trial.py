@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from graphguard.confirm.draws import Draw, Ranges, index_ranges, leaf_values
+from graphguard.confirm.draws import GENERIC, Draw, Ranges, index_ranges, leaf_values
 from graphguard.confirm.elements import NARROW
-from graphguard.confirm.promises import Comparison, Slack, comparisons, preludes_of
-from graphguard.confirm.replay import Arithmetic, Values, run_graph, run_ranks
+from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
+from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Values, run_graph, run_ranks
 from graphguard.ir import Capture, Graph, Promise
 from graphguard.ir.joining import Joined, join
 
@@ -38,6 +38,7 @@ class Trial:
     joined: Joined = field(init=False)
     preludes: tuple[Graph, ...] = field(init=False)
     defined: set[str] = field(default_factory=set)
+    copied: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.joined = join(self.capture.ranks)
@@ -53,7 +54,7 @@ class Trial:
         strict = draw.scale < 1 or draw.style != "normal"
         doubtful: dict[str, list[list[Comparison]]] = {}
         for promise in self.promises:
-            alternatives = comparisons(self.capture, promise, expected, found, self.preludes)
+            alternatives = self.alternatives(promise, expected, found)
             if any(_has_numbers(comparison.expected) for comparison in alternatives[0]):
                 self.defined.add(promise.name)
             if _refuted(alternatives, Slack(0.0, strict)):
@@ -67,6 +68,36 @@ class Trial:
             for promise in self.promises
             if promise.name in doubtful and _refuted(doubtful[promise.name], slacks[promise.name])
         ]
+
+    def alternatives(self, promise: Promise, expected: Values, found: Sequence[Values]) -> list[list[Comparison]]:
+        """The ways to keep a promise; where any would do, sums over ranks come in only if no other way holds."""
+        assert self.capture.spec is not None
+        alternatives = comparisons(self.capture, promise, expected, found, self.preludes, ())
+        if promise.wanted != "infer" or not _refuted(alternatives, Slack(0.0, strict=True)):
+            return alternatives
+        if promise.name not in self.copied:
+            self.copied[promise.name] = self._copied(promise.name)
+        summed = [axis for axis in self.capture.mesh if axis not in self.copied[promise.name]]
+        return comparisons(self.capture, promise, expected, found, self.preludes, summed)
+
+    def _copied(self, name: str) -> frozenset[str]:
+        """The axes along which an output that depends on the inputs is the same on all ranks, whatever the inputs."""
+        assert self.capture.spec is not None
+        axes = frozenset(self.capture.mesh)
+        seen: list[torch.Tensor] = []
+        for draw in GENERIC:
+            try:
+                expected, found = self._both(leaf_values(self.capture, draw, self.ranges))
+            except OutOfTimeError:
+                return frozenset()
+            axes &= copied_axes(self.capture, held_values(self.capture, name, found))
+            if not axes:
+                return axes
+            value = promised(self.capture, name, expected)
+            if value is not None:
+                seen.append(value)
+        varies = any(not torch.equal(value, seen[0]) for value in seen)
+        return axes if varies else frozenset()
 
     def _both(
         self, leaves: dict[str, torch.Tensor], jitter: torch.Generator | None = None

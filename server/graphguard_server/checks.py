@@ -35,6 +35,7 @@ class Run:
 
     ``snapshot`` maps every file of the check to the text that was checked.  ``failure`` says why there is no report.
     ``search`` is there while fixes are being proved, and is set at the end of that.
+    ``attempts`` and ``lookups`` count how often a process ended over the check, or over questions about its proof, one after the other.
     ``outdated`` results are stale whatever the texts say, for they are of another interpreter or configuration.
     """
 
@@ -49,6 +50,7 @@ class Run:
     places: tuple[Place, ...] | None = None
     relations: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
+    lookups: int = 0
     search: asyncio.Event | None = None
 
     @property

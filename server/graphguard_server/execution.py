@@ -94,8 +94,8 @@ class Execution:
         )
         self._searched(run)
         self._finished(project, check, run, report, snapshot)
-        if run.places is None:
-            await self._look_up(run)
+        if run.places is None and not await self._look_up(run):
+            self._look_up_again(run)
 
     def _interim(self, project: Project, check: Check, run: Run, report: Report, snapshot: dict[str, str]) -> None:
         """Show a verdict whose fixes are still being proved, and have something to hover over meanwhile."""
@@ -152,21 +152,29 @@ class Execution:
         run.stale = False if run.report is None else run.stale
         self._session.changed(set(run.snapshot))
 
-    async def _look_up(self, run: Run) -> None:
-        """Ask what the tensors are, for hover and hints; the verdict was shown before."""
+    async def _look_up(self, run: Run) -> bool:
+        """Ask what the tensors are, for hover and hints; the verdict was shown before.  Returns whether there was an answer, or nothing to ask."""
         report = run.report
         if report is None or not report.proof:
-            return
+            return True
         try:
             rows = await self._session.prover.call("places", {"proof": report.proof}, LOOK_UP_SECONDS)
             places = await _decoded(rows)
             names = await self._session.prover.call("relations", {"proof": report.proof}, LOOK_UP_SECONDS)
         except (ProcessDiedError, CallFailedError, CodecError) as error:
             log.warning("no hover data for %s: %s", run.key, error)
-            return
+            return False
         if run.report is not None and run.report.proof == report.proof:
             run.places, run.relations = places, {str(name): str(text) for name, text in dict(names or {}).items()}
+            run.lookups = 0
             self._session.changed(run.snapshot)
+        return True
+
+    def _look_up_again(self, run: Run) -> None:
+        """The process that had the proof is gone: prove again, for it is seldom the check's fault."""
+        run.lookups += 1
+        if run.lookups < ATTEMPTS:
+            self._session.scheduler.request(run.key, 0.05, 0)
 
 
 async def _decoded(rows: list[Any]) -> tuple[Place, ...]:

@@ -52,6 +52,21 @@ async def test_a_worker_that_dies_underway_is_tried_again_and_the_status_says_so
     assert editor.status()["health"] == "ok"
 
 
+async def test_a_prover_that_ends_before_it_told_what_the_tensors_are_is_asked_again(editor: Editor) -> None:
+    uri = editor.open("model.py", MODEL + "# FORGET\n")
+    place = types.Position(5, 8)
+
+    async def told() -> bool:
+        params = types.HoverParams(types.TextDocumentIdentifier(uri), place)
+        return await editor.client.text_document_hover_async(params) is not None
+
+    await editor.until(lambda: editor.runs() and editor.runs()[0]["state"] == "broken")
+    async with asyncio.timeout(20):
+        while not await told():
+            await asyncio.sleep(0.05)
+    assert (editor.folder / "model.py.forgotten").exists()
+
+
 async def test_a_check_that_ends_the_worker_every_time_is_given_up_with_a_reason(editor: Editor) -> None:
     uri = editor.open("model.py", MODEL.replace("return h", "return CRASH"))
     check = editor.uri("check_mlp.py")

@@ -48,7 +48,7 @@ def test_an_interrupt_ends_the_run_and_the_users_code(project, jobs):
     process = start(project, "check", "-j", jobs)
     wait_for(mark.exists)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "interrupted\n"
     assert out == ""
@@ -109,7 +109,7 @@ def test_watching(project):
         write_project(project, WRONG)
         wait_for(lambda: "1 broken" in (process.stdout.readline() or ""))
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         assert process.returncode == 1
     finally:
         process.kill()

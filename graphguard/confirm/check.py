@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from graphguard.confirm.confirmation import Confirmation
-from graphguard.confirm.counterexample import minimised
+from graphguard.confirm.counterexample import CLEAR, clarity, minimised
 from graphguard.confirm.draws import DRAWS, elements_of
 from graphguard.confirm.elements import UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
@@ -128,7 +128,7 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
             if not trial.draws:
                 raise
             break
-        if failures and trial.draws >= ENOUGH:
+        if trial.draws >= ENOUGH and max(map(clarity, failures), default=0) == CLEAR:
             break
     if failures:
         return describe(trial, failures)
@@ -143,7 +143,7 @@ def _described(trial: Trial, failures: Sequence[Failure]) -> Confirmation:
         "differs",
         differing=_names(failures),
         ratios=ratios(failures) or None,
-        counterexample=minimised(trial, failures[0]),
+        counterexample=minimised(trial, max(failures, key=clarity)),
     )
 
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
 from graphguard.confirm.confirmation import Counterexample
 from graphguard.confirm.draws import Draw, Style
 from graphguard.confirm.elements import UnrunnableError
@@ -16,6 +18,8 @@ from graphguard.ir import Capture, Leaf
 # Beyond this many runs, or this time, a simpler input is not worth waiting for.
 RUNS = 60
 SECONDS = 2.0
+EVIDENT = 1e-3
+CLEAR = 2
 
 
 def minimised(trial: Trial, failure: Failure) -> Counterexample | None:
@@ -80,15 +84,24 @@ class _Search:
             failed = self.trial.run(draw)
         except UnrunnableError:
             return False
-        shown = next((f for f in failed if _readable(f) or not _readable(self.best)), None)
+        shown = next((failure for failure in failed if clarity(failure) >= clarity(self.best)), None)
         if shown is not None:
             self.best = shown
         return shown is not None
 
 
-def _readable(failure: Failure) -> bool:
-    """Whether both sides are numbers throughout."""
-    return all(bool(c.expected.isfinite().all() and c.found.isfinite().all()) for c in failure.comparisons)
+def clarity(failure: Failure) -> int:
+    """How plain a difference is: 2 where both sides are numbers throughout and nobody would take it for rounding, 1 where one of these holds."""
+    readable = all(bool(c.expected.isfinite().all() and c.found.isfinite().all()) for c in failure.comparisons)
+    evident = any(not c.shaped or bool(_evident(c.expected, c.found).any()) for c in failure.comparisons)
+    return readable + evident
+
+
+def _evident(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """Where two tensors of one shape differ by more than a thousandth."""
+    if expected.dtype == torch.bool:
+        return expected != found
+    return (expected - found).abs() > EVIDENT * torch.maximum(expected.abs(), found.abs())
 
 
 _SIMPLE: tuple[Style, ...] = ("ones", "zeros")
@@ -112,7 +125,7 @@ def describe(leaf: Leaf, draw: Draw) -> str:
 
 
 def example_of(capture: Capture, failure: Failure, inputs: dict[str, str]) -> Counterexample | None:
-    """The first element at which a failed promise differs; an element that the ranks do not have at all is not a number."""
+    """The first element at which a failed promise differs evidently, if one does; an element that the ranks do not have at all is not a number."""
     for comparison in failure.comparisons:
         index = _place(comparison, failure)
         if index is None:
@@ -136,7 +149,9 @@ def example_of(capture: Capture, failure: Failure, inputs: dict[str, str]) -> Co
 def _place(comparison: Comparison, failure: Failure) -> tuple[int, ...] | None:
     expected, found = comparison.expected, comparison.found
     if comparison.shaped:
-        places = failure.slack.apart(expected, found).nonzero()
+        apart = failure.slack.apart(expected, found)
+        evident = apart & _evident(expected, found)
+        places = (evident if evident.any() else apart).nonzero()
         return tuple(int(i) for i in places[0]) if len(places) else None
     if not expected.numel():
         return None

@@ -148,7 +148,7 @@ class Session:
                 self.opened(document)
         self.changed(())
 
-    def keep(self, task: asyncio.Future[None]) -> None:
+    def keep(self, task: asyncio.Future[Any]) -> None:
         """Hold on to background work, and say when it fails."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

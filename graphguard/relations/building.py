@@ -348,6 +348,7 @@ def _absorb(outer: int, inner: int, members: dict[int, list[tuple[int, int]]], d
     size = domain.full[inner]
     if bound:
         domain.below[inner] = domain.below[outer] * size
+        domain.above[inner] = domain.above[outer] * size
         domain.sizes[inner] = domain.sizes[outer] * size
     members[inner] += [(digit, stride * size) for digit, stride in members.pop(outer)]
     full = domain.full.pop(outer)

@@ -48,6 +48,21 @@ def squared_often(a: NormalForm, x: NormalValue) -> None:
         x = a.add([a.contract([(x, "ij"), (x, "jk")], "ik"), a.full(x.shape, Fraction(index), "float")])
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("summed", [(0, 1, 2), (0, 1), (1, 2), (0, 2)])
+def test_a_sum_over_a_window_of_a_reshaped_dim_is_over_that_window(
+    a: NormalForm, dim: int, summed: tuple[int, ...]
+) -> None:
+    elements = np.arange(1.0, 61.0) ** 2
+    cube = a.reshape(a.leaf("x", (60,), "float"), (3, 4, 5))
+    denotation = Denotation({"x": elements})
+    for low in range(cube.shape[dim]):
+        for high in range(low + 1, cube.shape[dim] + 1):
+            found = denotation.value(a.sum(a.slice(cube, dim, low, high), summed))
+            window = tuple(slice(low, high) if d == dim else slice(None) for d in range(3))
+            assert np.array_equal(found, elements.reshape(3, 4, 5)[window].sum(summed))
+
+
 @pytest.mark.parametrize("splits", [(4, 4), (2, 6), (1, 3, 4), (1,) * 8])
 def test_a_row_parallel_product_is_the_sum_of_its_parts(a: NormalForm, splits: tuple[int, ...]) -> None:
     x, w = a.leaf("x", (3, 8), "float"), a.leaf("w", (5, 8), "float")

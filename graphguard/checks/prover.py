@@ -22,6 +22,7 @@ from graphguard.checks.explorer import picture
 from graphguard.checks.places import places
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, capture_from_json
+from graphguard.ir.lookups import without_ignored
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.memo import Memo
 from graphguard.refine.prove import Proof, prove
@@ -66,17 +67,19 @@ class Prover:
         """Run one method; raises ``KeyError`` for an unknown method or a proof that is no longer kept."""
         return self._methods[method](**params)
 
-    def prove(self, capture: bytes) -> dict[str, Any]:
-        """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated"}``.
+    def prove(self, capture: bytes, ignored: bool = True) -> dict[str, Any]:
+        """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated", "ignored"}``.
 
-        ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.
+        ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.  ``ignored`` says whether some targets may be
+        ignored ones; without it the claim is proved for the others alone.
         """
         started = time.perf_counter()
-        key = hashlib.sha256(capture).hexdigest()[:32]
+        key = hashlib.sha256(capture).hexdigest()[:32] + ("" if ignored else " without ignored targets")
         entry = self._entries.get(key)
         cached = entry is not None
         if entry is None:
             decoded = capture_from_json(capture)
+            decoded = decoded if ignored else without_ignored(decoded)
             proof = prove(decoded, self._memo)
             INTERRUPTION.check()
             entry = self._entries[key] = _Entry(decoded, proof)
@@ -91,6 +94,7 @@ class Prover:
             "cached": cached,
             "calls": entry.proof.calls,
             "evaluated": 0 if cached else entry.proof.evaluated,
+            "ignored": any(leaf.ignored is not None for leaf in entry.capture.leaves),
         }
 
     def relations(self, proof: str) -> dict[str, str]:

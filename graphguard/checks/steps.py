@@ -124,6 +124,10 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
     report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds})
     if outcome.proved:
         return _cross_checked(report, numbers, request)
+    if numbers.status == "equal" and answer.get("ignored"):
+        narrower = yield from _without_ignored(request, captured, report)
+        if narrower is not None:
+            return narrower
     broken = numbers.status == "differs" and not outcome.conflicts
     report = replace(
         report,
@@ -141,6 +145,24 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
         return report
     yield report
     return (yield from _repaired(request, report, findings))
+
+
+def _without_ignored(request: CheckRequest, captured: _Captured, report: Report) -> Generator[Step, Any, Report | None]:
+    """The report of a proof for targets of which none is ignored, where the numbers, with ignored ones, agree."""
+    answer = yield Step("prover", "prove", {"capture": captured.data, "ignored": False})
+    outcome = from_plain(Outcome, answer["outcome"])
+    if not outcome.proved:
+        return None
+    relations = {}
+    if request.relations:
+        relations = yield Step("prover", "relations", {"proof": answer["proof"]})
+    return replace(
+        report,
+        verdict=Verdict.REFINES,
+        relations=relations,
+        proof=answer["proof"],
+        assumed=_merged((REAL_ARITHMETIC,), report.assumed, outcome.assumed),
+    )
 
 
 def _capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, _Captured]:
@@ -281,5 +303,5 @@ def _partial_sums(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
-def _merged(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
+def _merged(*lists: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for texts in lists for text in texts))

@@ -120,7 +120,7 @@ def describe(leaf: Leaf, draw: Draw) -> str:
     if style in ("ones", "zeros") and leaf.low is not None:
         return "all as small as allowed"
     if style == "integers" and leaf.type.dtype.startswith(("int", "uint")):
-        return f"in range, seed {draw.seed}"
+        return f"in range{'' if leaf.ignored is None else f' or {leaf.ignored}'}, seed {draw.seed}"
     return words.get(style, f"{style}, scale {draw.scale:g}, seed {draw.seed}")
 
 

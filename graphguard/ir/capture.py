@@ -18,7 +18,7 @@ from graphguard.ir.spans import Frame, Span
 class Leaf:
     """An unknown that the proof ranges over.
 
-    ``low`` and ``high`` bound an integer leaf (half-open).  ``value`` fixes it.  ``kind`` is ``partial`` for the
+    ``low`` and ``high`` bound an integer leaf (half-open); ``ignored`` is the one number of a target's range that is no class.  ``value`` fixes it.  ``kind`` is ``partial`` for the
     stacked summands of an input that the ranks hold as partial values: the specification's input is their sum over dim 0.
     """
 
@@ -28,6 +28,7 @@ class Leaf:
     low: int | None = None
     high: int | None = None
     value: Constant | None = None
+    ignored: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

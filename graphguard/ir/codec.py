@@ -179,6 +179,7 @@ def _leaf_out(leaf: Leaf) -> dict[str, Any]:
         "low": leaf.low,
         "high": leaf.high,
         "value": None if leaf.value is None else _constant_out(leaf.value),
+        "ignored": leaf.ignored,
     }
 
 
@@ -190,6 +191,7 @@ def _leaf_in(row: dict[str, Any]) -> Leaf:
         low=None if row["low"] is None else _whole(row["low"]),
         high=None if row["high"] is None else _whole(row["high"]),
         value=None if row["value"] is None else _constant_in(row["value"]),
+        ignored=None if row["ignored"] is None else _whole(row["ignored"]),
     )
 
 

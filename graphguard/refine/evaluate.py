@@ -16,6 +16,7 @@ from graphguard.relations.kernels import Exhausted
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, combine, evaluate_node, kind_of
+from graphguard.rules.arithmetic import chosen, compared, plus
 
 Values: TypeAlias = dict[Var, NormalValue]
 _COMPLEX = ("complex64", "complex128", "complex32")
@@ -37,11 +38,22 @@ def leaf_values(algebra: NormalForm, leaves: tuple[Leaf, ...]) -> dict[str, Norm
     for leaf in leaves:
         if leaf.value is not None and leaf.value.data is not None:
             values[leaf.name] = algebra.literal(elements(leaf.value))
+        elif leaf.ignored is not None:
+            values[leaf.name] = _targets(algebra, leaf, leaf.ignored)
         else:
             values[leaf.name] = algebra.leaf(
                 leaf.name, shape_of(leaf.type), kind_of(leaf.type.dtype), leaf.low, leaf.high
             )
     return values
+
+
+def _targets(algebra: NormalForm, leaf: Leaf, ignored: int) -> NormalValue:
+    """Targets of which some are ignored: the number before the first class stands for a negative ``ignored``, for those between do not occur."""
+    kind = kind_of(leaf.type.dtype)
+    if ignored >= 0:
+        return algebra.leaf(leaf.name, shape_of(leaf.type), kind, leaf.low, leaf.high)
+    unknown = algebra.leaf(leaf.name, shape_of(leaf.type), kind, -1, leaf.high)
+    return plus(algebra, unknown, chosen(algebra, compared(algebra, "eq", unknown, -1), ignored + 1, 0))
 
 
 class Evaluator:

@@ -7,6 +7,7 @@ from itertools import combinations
 
 from graphguard.ir import Capture, Graph, Var
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ir.lookups import counted_apart
 from graphguard.refine.lookup import Lookup
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location
 
@@ -78,7 +79,7 @@ def relevant_gaps(capture: Capture, gaps: dict[Location, Gap], names: Iterable[s
 
 
 def cautions_of(capture: Capture) -> tuple[str, ...]:
-    """Equal sizes under which a wrong program could look right."""
+    """Equal sizes and counts under which a wrong program could look right."""
     out = []
     for (first, a), (second, b) in combinations(capture.mesh.items(), 2):
         if a == b and a > 1:
@@ -94,4 +95,9 @@ def cautions_of(capture: Capture) -> tuple[str, ...]:
                 out.append(
                     f"input '{leaf.name}' has several dims of extent {size}: one taken for another does not show"
                 )
+    for leaf, number in counted_apart(capture):
+        out.append(
+            f"no target in '{leaf.name}' is taken to be ignored ({number}), so that a mean of the ranks' means is the mean;"
+            f" a range that holds {number}, as in gg.tensor(..., low={min(number, 0)}, high=...), checks it with ignored ones"
+        )
     return tuple(out)

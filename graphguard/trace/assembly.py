@@ -10,6 +10,7 @@ from graphguard.ir import Capture, Leaf, Promise, Trouble
 from graphguard.ir.capture import Wanted
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.joining import join, prune_alone, prune_prelude, span_of
+from graphguard.ir.lookups import marked
 from graphguard.trace.job import Job, Recorded, title
 from graphguard.trace.unwritten import unwritten
 
@@ -28,7 +29,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     spec = prune_alone(specification.trace.graph)
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
-    return replace(
+    whole = replace(
         bare,
         leaves=_leaves([specification.claims, *(program.claims for program in ranks)]),
         spec=spec,
@@ -42,6 +43,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         ),
         assumed=tuple(dict.fromkeys(assumed)),
     )
+    return marked(whole)
 
 
 def _collectives_in(spec: Graph) -> tuple[Trouble, ...]:

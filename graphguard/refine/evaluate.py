@@ -153,12 +153,12 @@ class Evaluator:
         other.gaps = {where: gap for where, gap in self.gaps.items() if where.graph == SPECIFICATION}
         return other
 
-    def _combined(self, how: str, values: list[NormalValue]) -> NormalValue:
+    def _combined(self, how: str, dtype: str, values: list[NormalValue]) -> NormalValue:
         """A reduction over members, made once for the same values."""
-        key = ("combine", how, *map(id, values))
+        key = ("combine", how, dtype, *map(id, values))
         found = self._calls.get(key)
         if found is None:
-            found = self._calls[key] = (self.algebra.written_down(combine(self.algebra, how, values)),)
+            found = self._calls[key] = (self.algebra.written_down(combine(self.algebra, how, values, dtype)),)
             self._keep += values
         return found[0]
 
@@ -207,6 +207,10 @@ class Evaluator:
             for out, value in zip(graphs[rank].nodes[index].outs, results[rank], strict=True):
                 values[rank][out] = value
 
+    def _dtype(self, rank: int, node: Node) -> str:
+        """The element type of what a collective gives a rank; empty where it gives nothing."""
+        return self.capture.ranks[rank].types[node.outs[0]].dtype if node.outs else ""
+
     def _exchange(self, call: JoinedCall, values: list[Values]) -> dict[int, list[NormalValue]]:
         """What every member receives; see :mod:`graphguard.ir.graph` for the meaning of each collective."""
         nodes = {rank: self.capture.ranks[rank].nodes[index] for rank, index in call.nodes.items()}
@@ -229,13 +233,14 @@ class Evaluator:
                 return {rank: [lists[source][place]] for place, rank in enumerate(members)}
             how = str(nodes[members[0]].args[1])
             return {
-                rank: [self._combined(how, [lists[other][place] for other in members])]
+                rank: [self._combined(how, self._dtype(rank, nodes[rank]), [lists[other][place] for other in members])]
                 for place, rank in enumerate(members)
             }
         given = {rank: values[rank][_var(nodes[rank].args[0])] for rank in members}
         first = nodes[members[0]]
+        dtype = self._dtype(members[0], first)
         if kind == "gg.all_reduce":
-            total = self._combined(str(first.args[1]), [given[rank] for rank in members])
+            total = self._combined(str(first.args[1]), dtype, [given[rank] for rank in members])
             return {rank: [total] for rank in members}
         if kind == "gg.all_gather":
             return {rank: [given[other] for other in members] for rank in members}
@@ -243,7 +248,7 @@ class Evaluator:
         if kind == "gg.broadcast":
             return {rank: [given[root]] for rank in members}
         if kind == "gg.reduce":
-            total = self._combined(str(first.args[2]), [given[rank] for rank in members])
+            total = self._combined(str(first.args[2]), dtype, [given[rank] for rank in members])
             return {rank: [total if rank == root else given[rank]] for rank in members}
         if kind == "gg.gather":
             return {rank: [given[other] for other in members] if rank == root else [] for rank in members}

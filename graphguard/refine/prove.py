@@ -29,6 +29,7 @@ from graphguard.refine.spelling import Facts, Unspelt
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Exhausted, Universe
 from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.ranges import from_parts
 from graphguard.relations.relation import Relation
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, TraitError, parse_traits
@@ -285,6 +286,7 @@ class _Attempt:
         self.traits = traits
         self.joined = joined
         self.facts = dict(facts)
+        self.unstated: frozenset[str] = frozenset()
         self.expand = expand
         self.deadline = time.perf_counter() + seconds
 
@@ -303,14 +305,19 @@ class _Attempt:
         while True:
             universe = Universe(self.expand, max(0.05, self.deadline - time.perf_counter()))
             universe.facts = dict(self.facts)
+            universe.unstated = self.unstated
             algebra = NormalForm(universe)
             evaluator = Evaluator(algebra, capture, self.traits)
             leaves = leaf_values(algebra, capture.leaves)
             stale = partial(_stated_late, universe, self.facts)
             specification = evaluator.specification(capture.spec, leaves, stale)
-            if not stale():
+            if stale():
+                self.facts = dict(universe.facts)  # what a look-up states of an index holds from the start
+                continue
+            if not universe.needs:
                 break
-            self.facts = dict(universe.facts)  # what a look-up states of an index holds from the start
+            facts, none = from_parts(universe)
+            self.facts, self.unstated = {**universe.facts, **facts}, self.unstated | none
         universe.specifying = False
         return _Ground(algebra, evaluator, leaves, specification)
 

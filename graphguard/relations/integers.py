@@ -9,9 +9,10 @@ from typing import Literal
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import Part, build
 from graphguard.relations.functions import elementwise, known_number, truth
-from graphguard.relations.kernels import UNBOUNDED, Exhausted, Kernel, Ref, Term, Terms, Universe
+from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, fold, normalise, times
 from graphguard.relations.masks import between, cases, hot, mask_range
+from graphguard.relations.ranges import is_whole, note
 from graphguard.relations.windows import refine, repeat
 
 _HALF = UNBOUNDED // 2
@@ -110,8 +111,6 @@ def check_range(universe: Universe, terms: Terms, extents: tuple[int, ...], size
             if low < 0 or high >= size:
                 raise Unsupported("an index outside the table")
             continue
-        if universe.specifying and base[0].id in universe.partial and base[0].range != (-low, size - high):
-            raise Exhausted("parts of one index are looked up in tables of different sizes")
         bounds = _bounds(guard, base)
         if bounds is not None:
             a, b = (bounds[0], bounds[1] - 1) if sign > 0 else (1 - bounds[1], -bounds[0])
@@ -137,31 +136,21 @@ def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:
 
 
 def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
-    universe.late = universe.late or ("onehot", base[0].id, ()) in universe.table or _was_divided(universe, base[0])
     known = base[0].range
     if known is not None and base[0].kind == "leaf" and base[0].name in universe.declared:
         raise Unsupported("an index whose declared range reaches outside the table")
+    if not is_whole(base):
+        if base[0].kind != "leaf" or base[0].name in universe.facts or base[0].name in universe.unstated:
+            raise Unsupported("a part of an index is looked up, which says nothing of the rest: declare its range")
+        note(universe, base, low, high)
+        return
+    universe.late = universe.late or ("onehot", base[0].id, ()) in universe.table or _was_divided(universe, base[0])
     fresh = (low, high) if known is None else (max(low, known[0]), min(high, known[1]))
-    if not _is_whole(base):
-        if known is not None:
-            raise Exhausted("a part of an index is looked up in a smaller table than the whole")
-        universe.partial.add(base[0].id)
     base[0].range = fresh
     if base[0].kind == "leaf":
         universe.facts[base[0].name] = fresh
     else:
         universe.assumed.add("indices that the specification computes lie inside the tables it looks them up in")
-
-
-def _is_whole(ref: Ref) -> bool:
-    """Whether a reference looks at every element of its kernel."""
-    kernel, offsets, dims, _ = ref
-    counts = [1] * len(offsets)
-    for digits in dims:
-        for axis, _, size in digits:
-            if axis >= 0:
-                counts[axis] *= size
-    return not any(offsets) and tuple(counts) == kernel.shape
 
 
 def _was_divided(universe: Universe, base: Kernel) -> bool:

@@ -142,7 +142,8 @@ class Universe:
         self.assumed: set[str] = set()
         self.tables: list[tuple[Kernel, np.ndarray]] = []
         self.declared: set[str] = set()
-        self.partial: set[int] = set()  # kernels whose range was stated by a look-up of a part of them
+        self.needs: dict[Kernel, dict[Any, None]] = {}  # what look-ups of parts of a leaf need (see ``ranges``)
+        self.unstated: frozenset[str] = frozenset()  # leaves of which they are known to state nothing
         self.late = False  # a fact was stated after its index had been used: what was made before does not know it
         self.facts: dict[str, tuple[int, int]] = {}
         self.one = self.intern(("one",), "one", "1", (), ())

@@ -16,6 +16,7 @@ from graphguard.relations.linear import constant, exact, fold, normalise
 from graphguard.relations.values import Box, NormalValue, Piece, box_of, extents_of, merged, single
 from graphguard.relations.windows import joined, whole
 
+_EXACT: Final = 1 << 53  # integers up to here are floats
 _RUNS: Final = 128  # constant runs that are written out as pieces
 _SMALL: Final = 1024  # elements of a worked-out value that is written down ...
 _WRITTEN: Final = 16  # ... in at most so many pieces
@@ -34,6 +35,8 @@ def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
     kind = kind_of(elements)
     if elements.size == 0:
         return single(shape, kind, ())
+    if kind == "int" and max(abs(int(elements.min())), abs(int(elements.max()))) > _EXACT:
+        return _large(universe, elements)
     data = elements.astype(np.float64)
     if not np.isnan(data).any() and not np.isposinf(data).any():
         for read in (_uniform, _affine, _triangle) if kind != "bool" else (_uniform, _triangle):
@@ -47,6 +50,14 @@ def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
         if pieces is not None:
             return NormalValue(shape, kind, pieces)
     return single(shape, kind, ((1, _table(universe, elements, kind)),))
+
+
+def _large(universe: Universe, elements: np.ndarray) -> NormalValue:
+    """Integers that no float holds exactly: one number everywhere, or a table."""
+    first = int(elements.flat[0])
+    if (elements == elements.flat[0]).all():
+        return single(elements.shape, "int", constant(universe, first, elements.shape))
+    return single(elements.shape, "int", ((1, _table(universe, elements, "int")),))
 
 
 def written_down(universe: Universe, value: NormalValue) -> NormalValue:

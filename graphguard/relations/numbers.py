@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -59,11 +60,19 @@ def _round_bfloat16(x: Array) -> Array:
     return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
+def _wrapped(dtype: str, x: Array) -> Array:
+    """The integers of a narrow type that differ from these by multiples of its size."""
+    return x.astype(np.int64).astype(dtype).astype(np.int64)
+
+
 CASTS: Final[dict[str, Callable[[Array], Array]]] = {
     "float32": lambda x: x.astype(np.float32).astype(np.float64),
     "float16": lambda x: x.astype(np.float16).astype(np.float64),
     "bfloat16": _round_bfloat16,
 }
+
+for _name in ("int8", "uint8", "int16", "uint16"):
+    CASTS[_name] = partial(_wrapped, _name)
 
 #: The named elementwise functions that rules use.
 FUNCTIONS: Final[dict[str, Callable[..., Array]]] = {

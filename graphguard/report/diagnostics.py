@@ -10,7 +10,10 @@ from graphguard.confirm.confirmation import Counterexample
 from graphguard.ir.capture import CheckRef
 from graphguard.ir.spans import Span
 
-REAL_ARITHMETIC = "real arithmetic: rounding and the order of additions are left out; what is divided by is not zero"
+REAL_ARITHMETIC = (
+    "real arithmetic: rounding, overflow and the order of additions are left out; what is divided by is not zero, and what a root or a logarithm is taken of is "
+    "positive"
+)
 """What every proof assumes; anything else in ``Report.assumed`` is particular to its check."""
 
 Severity = Literal["error", "warning", "information", "hint"]

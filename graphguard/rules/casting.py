@@ -1,7 +1,8 @@
 """Conversions between kinds and element types.
 
 Every float type is the reals: widening changes nothing, narrowing is the unknown function ``cast`` of the value and of the type it is
-rounded to.  Integers are unbounded; an int becomes the float of the same value, rounded only in types of fewer than 24 bits.
+rounded to.  Integers of 32 bits and more are unbounded, narrower ones that a cast or arithmetic may not fit in are the unknown function ``cast`` as well; an
+int becomes the float of the same value, rounded only in types of fewer than 24 bits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from fractions import Fraction
 from typing import Final
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
-from graphguard.rules.registry import FLOAT_BITS, Call, holds, is_complex, kind_of
+from graphguard.rules.registry import FLOAT_BITS, INTEGER_BOUNDS, Call, holds, is_complex, kind_of
 
 #: The element type that a graph gives to a result that the call does not have.
 ABSENT: Final = "none"
@@ -29,6 +30,8 @@ def convert(a: Algebra[V], v: V, kind: Kind) -> V:
 def cast(a: Algebra[V], v: V, source: str, target: str) -> V:
     """A tensor of type ``source`` as one of type ``target``."""
     result = convert(a, v, kind_of(target))
+    if target in INTEGER_BOUNDS and kind_of(source) != "bool":
+        return result if _fits(source, target) else wrapped(a, result, target)
     if target not in FLOAT_BITS or kind_of(source) == "bool":
         return result
     if source in FLOAT_BITS:
@@ -41,9 +44,29 @@ def rounded(a: Algebra[V], v: V, target: str) -> V:
     return a.apply("cast", (target,), [v], "float")
 
 
-def settle(a: Algebra[V], call: Call, results: Sequence[V | None], rounds: bool) -> tuple[V, ...]:
+def wrapped(a: Algebra[V], v: V, target: str) -> V:
+    """Integers as those of a narrow type: the same where they are known to fit, else an unknown function of them."""
+    low, high = INTEGER_BOUNDS[target]
+    known = a.known(v)
+    if known is not None and known.size and low <= known.min() and known.max() < high:
+        return v
+    return a.apply("cast", (target,), [v], "int")
+
+
+def _fits(source: str, target: str) -> bool:
+    """Whether every number of a type is one of a narrow integer type."""
+    if source not in INTEGER_BOUNDS:
+        return False
+    (low, high), (least, most) = INTEGER_BOUNDS[source], INTEGER_BOUNDS[target]
+    return least <= low and high <= most
+
+
+def settle(
+    a: Algebra[V], call: Call, results: Sequence[V | None], rounds: bool, computes: bool = False
+) -> tuple[V, ...]:
     """Results in the types that the graph states; raises ``Unsupported`` where shapes do not agree.
 
+    ``rounds``: a narrower float type than PyTorch's promotion gives rounds them.  ``computes``: they are new numbers, which need not fit in a narrow integer type.
     A result that this call does not have (None: a gradient that was not asked for) keeps its place where the graph gives it one.
     """
     given = list(results)
@@ -51,10 +74,10 @@ def settle(a: Algebra[V], call: Call, results: Sequence[V | None], rounds: bool)
         given = [result for result in given if result is not None]
     if len(given) != len(call.node.outs):
         raise Unsupported(f"{call.node.op} has {len(call.node.outs)} results, its rule {len(given)}")
-    return tuple(_settle_one(a, call, index, result, rounds) for index, result in enumerate(given))
+    return tuple(_settle_one(a, call, index, result, rounds, computes) for index, result in enumerate(given))
 
 
-def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds: bool) -> V:
+def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds: bool, computes: bool) -> V:
     wanted = call.type(index)
     if wanted.dtype == ABSENT:
         return a.full((0,), Fraction(0), "float")
@@ -65,6 +88,8 @@ def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds:
     if result.shape != wanted.shape:
         raise Unsupported(f"{call.node.op} gives shape {wanted.shape}, its rule {result.shape}")
     result = convert(a, result, kind_of(wanted.dtype))
+    if computes and wanted.dtype in INTEGER_BOUNDS:
+        return wrapped(a, result, wanted.dtype)
     if rounds and wanted.dtype in FLOAT_BITS:
         promoted = _promoted(call)
         if promoted is not None and not holds(wanted.dtype, promoted):

@@ -7,14 +7,20 @@ from fractions import Fraction
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import as_float, larger, scaled, smaller, times
-from graphguard.rules.casting import convert
+from graphguard.rules.casting import convert, wrapped
+from graphguard.rules.registry import INTEGER_BOUNDS
 
 
-def combine(a: Algebra[V], reduce: str, values: Sequence[V]) -> V:
-    """The reduction of one value per member: sum, avg, max, min or product.
+def combine(a: Algebra[V], reduce: str, values: Sequence[V], dtype: str = "") -> V:
+    """The reduction of one value per member, of type ``dtype``: sum, avg, max, min or product.
 
     Truth values are added as by ``or`` and multiplied as by ``and``.  Raises ``Unsupported`` for other reductions.
     """
+    total = _combined(a, reduce, values)
+    return wrapped(a, total, dtype) if dtype in INTEGER_BOUNDS else total
+
+
+def _combined(a: Algebra[V], reduce: str, values: Sequence[V]) -> V:
     if reduce in ("sum", "avg"):
         return _sum(a, values, reduce == "avg")
     step = {"max": larger, "min": smaller, "product": times}.get(reduce)

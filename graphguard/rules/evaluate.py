@@ -78,7 +78,7 @@ def apply_rule(
     if note is not None:
         for remark in call.remarks:
             note(remark)
-    return settle(algebra, call, results, rounds=rule.casts)
+    return settle(algebra, call, results, rounds=rule.casts, computes=rule.computes)
 
 
 def _check_binding(algebra: Algebra[V], rule: Rule, args: list[Any], kwargs: dict[str, Any], error: TypeError) -> None:

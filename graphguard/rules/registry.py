@@ -24,6 +24,13 @@ FLOAT_BITS: Final[dict[str, tuple[int, int]]] = {
     "float8_e4m3fnuz": (4, 4),
     "float8_e8m0fnu": (1, 8),
 }
+#: Least number and the one past the most of integer types that programs overflow.  A type of 32 bits and more holds what counts and positions there are.
+INTEGER_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "int8": (-(1 << 7), 1 << 7),
+    "uint8": (0, 1 << 8),
+    "int16": (-(1 << 15), 1 << 15),
+    "uint16": (0, 1 << 16),
+}
 COMPLEX_PART: Final[dict[str, str]] = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 
 
@@ -126,11 +133,18 @@ class Rule:
         return self.function.__module__.rpartition(".")[2]
 
     @property
+    def computes(self) -> bool:
+        """Whether results may be numbers that no operand has."""
+        return self.family not in _MOVING
+
+    @property
     def equation(self) -> str:
         """What the rule states: its docstring."""
         return inspect.getdoc(self.function) or ""
 
 
+#: Families whose rules only move, choose or make numbers.
+_MOVING: Final = frozenset(("creation", "index_maps", "layout", "random_draws", "selection", "truth"))
 RULES: Final[dict[str, Rule]] = {}
 
 

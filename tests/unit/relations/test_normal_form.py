@@ -12,6 +12,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Exhausted, Universe
 from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.ranges import from_parts
 from graphguard.relations.values import NormalValue, equal
 
 
@@ -307,19 +308,31 @@ def test_what_a_look_up_needs_at_one_place_is_not_stated_of_all(a: NormalForm) -
     assert not a.universe.facts
 
 
-def test_parts_of_an_index_have_their_own_tables(a: NormalForm) -> None:
+def test_parts_of_an_index_state_a_range_together(a: NormalForm) -> None:
     ids = a.leaf("ids", (2, 3), "int")
     small, large = a.leaf("s", (4, 2), "float"), a.leaf("l", (9, 2), "float")
     a.lookup(small, a.slice(ids, 0, 0, 1))
+    assert from_parts(a.universe) == ({}, {"ids"})  # nothing is said of the other line
+    a.lookup(large, a.slice(ids, 0, 1, 2))
+    assert not a.universe.facts
+    assert from_parts(a.universe) == ({"ids": (0, 9)}, set())
     a.lookup(small, a.slice(ids, 0, 1, 2))
-    with pytest.raises(Exhausted):
-        a.lookup(large, a.slice(ids, 0, 1, 2))
+    assert from_parts(a.universe) == ({"ids": (0, 4)}, set())
 
 
-def test_a_smaller_table_for_the_whole_index_narrows_its_range(a: NormalForm) -> None:
+def test_overlapping_parts_of_an_index(a: NormalForm) -> None:
+    ids = a.leaf("ids", (2, 6), "int")
+    table = a.leaf("t", (4, 2), "float")
+    a.lookup(table, a.slice(ids, 1, 0, 5))
+    assert from_parts(a.universe) == ({}, {"ids"})
+    a.lookup(table, a.slice(ids, 1, 1, 6, 2))
+    assert from_parts(a.universe) == ({"ids": (0, 4)}, set())
+
+
+def test_a_part_of_an_index_states_nothing_of_the_rest(a: NormalForm) -> None:
     ids = a.leaf("ids", (3,), "int")
     for rows in (9, 4, 9):
         a.lookup(a.leaf(f"t{rows}", (rows, 2), "float"), ids)
     assert a.universe.facts == {"ids": (0, 4)}
-    with pytest.raises(Exhausted):
+    with pytest.raises(Unsupported, match="says nothing of the rest"):
         a.lookup(a.leaf("t2", (2, 2), "float"), a.slice(ids, 0, 0, 1))

@@ -182,6 +182,8 @@ class Trial:
         """Kill it as the system does when memory runs out: nothing that it started may be left; then the editor starts another."""
         left = list(children(pid))
         hurt(pid, signal.SIGKILL)
+        for child in left:
+            hurt(child, signal.SIGCONT)  # one that we stopped before it had asked to be ended with its parent
         deadline = time.monotonic() + ORPHAN_SECONDS
         while any(alive(child) for child in left) and time.monotonic() < deadline:
             await asyncio.sleep(0.05)

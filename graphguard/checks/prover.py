@@ -168,6 +168,15 @@ class Service:
             self._write({"id": message["id"], **answer})
 
     def _read(self) -> None:
+        """Hear until the input ends, or until the answer to a ping finds nobody; then the process ends as well."""
+        try:
+            self._hear()
+        finally:
+            if os.getppid() != self._parent:
+                os._exit(1)  # nobody is left to answer to, however busy this process is
+            self._waiting.put(None)
+
+    def _hear(self) -> None:
         while (message := wire.read(self._source)) is not None:
             if message.get("method") == "cancel":
                 self._cancel(message["params"]["id"])
@@ -175,9 +184,6 @@ class Service:
                 self._write({"id": message["id"], "result": "pong"})
             elif "id" in message:
                 self._waiting.put(message)
-        if os.getppid() != self._parent:
-            os._exit(1)  # nobody is left to answer to, however busy this process is
-        self._waiting.put(None)
 
     def _cancel(self, number: Any) -> None:
         with self._lock:

@@ -122,3 +122,26 @@ def test_the_process_ends_with_its_input() -> None:
     assert wire.read(process.stdout)["error"]["code"] == "KeyError"
     process.stdout.close()
     assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("last", ["ping", "half a frame"])
+def test_a_prover_whose_answers_nobody_hears_ends(last):
+    child = subprocess.Popen(
+        [sys.executable, "-m", "graphguard.checks.prover"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert child.stdin
+    assert child.stdout
+    wire.write(child.stdin, {"id": 1, "method": "ping"})
+    assert wire.read(child.stdout) == {"id": 1, "result": "pong"}
+    child.stdout.close()
+    if last == "ping":
+        wire.write(child.stdin, {"id": 2, "method": "ping"})
+        child.wait(60)
+        child.stdin.close()
+    else:
+        child.stdin.write(b"\0\0\0")
+        child.stdin.close()
+        child.wait(60)

@@ -22,7 +22,7 @@ _FINDING = re.compile(
     r'#\s*(?P<severity>error|warning|information|hint):\s*\[(?P<rule>[\w|-]+)\](?:\s*"(?P<text>.*)")?\s*$'
 )
 _SAYING = re.compile(
-    r"#\s*(?P<kind>relation|verdict|counterexample|assumed|gap|traced|proved|evaluated):\s*(?P<text>.*\S)\s*$"
+    r"#\s*(?P<kind>relation|verdict|counterexample|assumed|traced|proved|evaluated):\s*(?P<text>.*\S)\s*$"
 )
 _EDIT = re.compile(r"#\s*edit:\s*(?P<name>\S+)\s*$")
 COUNTED = ("traced", "proved", "evaluated")
@@ -60,7 +60,6 @@ class Case:
     verdict: str = ""
     sayings: tuple[tuple[str, str], ...] = ()
     fix: tuple[str, ...] | None = None
-    gap: str = ""
     edits: tuple[Case, ...] = ()
 
     def wanted_verdicts(self, reports: int) -> list[str]:
@@ -136,7 +135,6 @@ def _written(case: Case, name: str, line: int, body: str) -> Case:
     before = case.files.get(name, "")
     offset = before.count("\n")
     verdict, sayings, expected = _expectations(name, body, offset)
-    gap = next((text for kind, text in sayings if kind == "gap"), case.gap)
     for each in verdict.split(" | ") if verdict else ():
         if each not in VERDICTS:
             raise CaseError(f"line {line}: {each!r} is no verdict ({', '.join(VERDICTS)})")
@@ -145,8 +143,7 @@ def _written(case: Case, name: str, line: int, body: str) -> Case:
         files={**case.files, name: before + _program(body)},
         expected=(*case.expected, *expected),
         verdict=verdict or case.verdict,
-        sayings=(*case.sayings, *(each for each in sayings if each[0] != "gap")),
-        gap=gap,
+        sayings=(*case.sayings, *sayings),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -15,14 +16,25 @@ import torch
 Kernel = Callable[..., Any]
 
 
-def _scores(
-    query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, is_causal: bool, scale: float | None
-) -> torch.Tensor:
-    scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
-        scores = scores.masked_fill(~visible, -math.inf)
-    return scores if bias is None else scores + bias
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """How queries meet keys: the factor (None for one over the root of the width), what is hidden, and what is added."""
+
+    is_causal: bool
+    scale: float | None
+    bias: torch.Tensor | None = None
+
+    def factor(self, query: torch.Tensor) -> float:
+        """What the products are multiplied by."""
+        return 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
+
+    def scores(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        """The scores before the softmax."""
+        scores = query @ key.transpose(-2, -1) * self.factor(query)
+        if self.is_causal:
+            visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+            scores = scores.masked_fill(~visible, -math.inf)
+        return scores if self.bias is None else scores + self.bias
 
 
 def sdpa(
@@ -42,7 +54,7 @@ def sdpa(
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
-    scores = _scores(query, key, None, is_causal, scale)
+    scores = _Scoring(is_causal, scale).scores(query, key)
     if attn_mask is not None:
         scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
     weights = torch.softmax(scores, -1)
@@ -85,16 +97,11 @@ def _per_query_head(query: torch.Tensor, *shared: torch.Tensor) -> tuple[torch.T
 
 
 def _attended(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    bias: torch.Tensor | None,
-    is_causal: bool,
-    scale: float | None,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: _Scoring
 ) -> tuple[torch.Tensor, ...]:
     """Result and logsumexp; the seeds and offsets that GPU kernels return beside them are numbers of no model."""
     key, value = _per_query_head(query, key, value)
-    scores = _scores(query, key, bias, is_causal, scale)
+    scores = scoring.scores(query, key)
     zero = torch.zeros((), dtype=torch.int64)
     return torch.softmax(scores, -1) @ value, torch.logsumexp(scores, -1), zero, zero
 
@@ -111,7 +118,7 @@ def flash_attention(
 ) -> tuple[torch.Tensor, ...]:
     """``aten._scaled_dot_product_flash_attention`` without dropout: result, logsumexp, and five that are no numbers of the model."""
     _refuse(dropout_p)
-    out, logsumexp, seed, offset = _attended(query, key, value, None, is_causal, scale)
+    out, logsumexp, seed, offset = _attended(query, key, value, _Scoring(is_causal, scale))
     _ = return_debug_mask
     return out, logsumexp, seed, seed, seed.expand(2), offset, torch.empty(0)
 
@@ -130,7 +137,7 @@ def efficient_attention(
     """``aten._scaled_dot_product_efficient_attention`` without dropout: result, logsumexp, seed, offset."""
     _refuse(dropout_p)
     _ = compute_log_sumexp
-    return _attended(query, key, value, attn_bias, is_causal, scale)
+    return _attended(query, key, value, _Scoring(is_causal, scale, attn_bias))
 
 
 def _refuse(dropout_p: float) -> None:
@@ -151,29 +158,26 @@ def flash_attention_backward(
     """Gradients from the weights exp(scores - logsumexp), of which a ring holds only some columns (FlashAttention-2, section 3.1.2)."""
     _, _, _, _, dropout_p, is_causal, *_ = rest
     _refuse(dropout_p)
-    return _gradients(grad, query, key, value, out, logsumexp, None, is_causal, scale)[:3]
+    return _gradients(grad, (query, key, value), out, logsumexp, _Scoring(is_causal, scale))
 
 
 def _gradients(
     grad: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    operands: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     out: torch.Tensor,
     logsumexp: torch.Tensor,
-    bias: torch.Tensor | None,
-    is_causal: bool,
-    scale: float | None,
+    scoring: _Scoring,
 ) -> tuple[torch.Tensor, ...]:
+    """The gradients of query, key and value."""
+    query, key, value = operands
     keys, values = _per_query_head(query, key, value)
-    weights = torch.exp(_scores(query, keys, bias, is_causal, scale) - logsumexp[..., : query.shape[-2], None])
+    weights = torch.exp(scoring.scores(query, keys) - logsumexp[..., : query.shape[-2], None])
     slope = weights * (grad @ values.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    factor = scoring.factor(query)
     return (
         slope @ keys * factor,
         _summed_like(slope.transpose(-2, -1) @ query * factor, key),
         _summed_like(weights.transpose(-2, -1) @ grad, value),
-        slope,
     )
 
 

@@ -69,10 +69,10 @@ DISPATCH: tuple[SourceEdit, ...] = (
 
 ULYSSES: tuple[SourceEdit, ...] = (
     ulysses(
-        "keys joined along the wrong dim",
+        "keys in reverse order",
         "k = all_to_all(k, scatter=1, gather=0, group=group)",
-        "k = all_to_all(k, scatter=0, gather=1, group=group).reshape(q.shape)",
-        SHARD,
+        "k = all_to_all(k, scatter=1, gather=0, group=group).flip(0)",
+        "wrong-relation wrong-shard",
     ),
     ulysses(
         "result joined along the wrong dim",
@@ -313,7 +313,14 @@ VOCABULARY: tuple[SourceEdit, ...] = (
 )
 
 PIPELINE: tuple[SourceEdit, ...] = (
-    pipeline("micro-batches summed", "total = total + loss / MICRO_BATCHES", "total = total + loss", SCALE),
+    pipeline(
+        "micro-batches summed",
+        "total = total + loss / MICRO_BATCHES",
+        "total = total + loss",
+        SCALE,
+        "*",
+        "loss = F.mse_loss(",
+    ),
     pipeline(
         "divided by the stages",
         "total = total + loss / MICRO_BATCHES",

@@ -319,6 +319,7 @@ SEQUENCE: tuple[SourceEdit, ...] = (
         "weight = ReduceParameterGradient.apply(self.norm.weight)",
         "weight = self.norm.weight",
         GRADIENT,
+        "*",
         "F.layer_norm(local",
     ),
     sequence(
@@ -326,6 +327,7 @@ SEQUENCE: tuple[SourceEdit, ...] = (
         "shift = ReduceParameterGradient.apply(self.norm.bias)",
         "shift = self.norm.bias",
         GRADIENT,
+        "*",
         "F.layer_norm(local",
     ),
     sequence(

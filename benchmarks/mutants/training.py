@@ -148,7 +148,12 @@ ADD = "dist.all_reduce(total, group=group)\n        total = total / ranks"
 
 TRAINING: tuple[SourceEdit, ...] = (
     accumulation(
-        "micro-batches summed", "loss_of(weight, part, wanted) / MICRO_BATCHES", "loss_of(weight, part, wanted)", SCALE
+        "micro-batches summed",
+        "loss_of(weight, part, wanted) / MICRO_BATCHES",
+        "loss_of(weight, part, wanted)",
+        SCALE,
+        "*",
+        "total = total / ranks",
     ),
     accumulation(
         "divided by the micro-batches twice", "total = total / ranks", "total = total / ranks / MICRO_BATCHES", SCALE
@@ -218,7 +223,7 @@ TRAINING: tuple[SourceEdit, ...] = (
         "wrong-relation",
         "*",
     ),
-    clip("no root", "norm = square.sqrt()", "norm = square", "wrong-relation"),
+    clip("no root", "norm = square.sqrt()", "norm = square", "wrong-relation", "*", "square = square + norm_grad"),
     loss(
         "mean of means",
         "        total = (losses * mask).sum()\n        count = mask.sum()\n        dist.all_reduce(total, group=group)\n        dist.all_reduce(count, group=group)\n        return total / count",
@@ -241,7 +246,15 @@ TRAINING: tuple[SourceEdit, ...] = (
         "dist.all_reduce(count, op=dist.ReduceOp.AVG, group=group)",
         SCALE,
     ),
-    loss("mask forgotten", "total = (losses * mask).sum()", "total = losses.sum()", "wrong-relation"),
+    loss(
+        "mask forgotten",
+        "total = (losses * mask).sum()",
+        "total = losses.sum()",
+        "wrong-relation",
+        "*",
+        "losses = torch.logsumexp",
+        nth=0,
+    ),
     loss("ranks counted twice", "return total / count", "return total / count / dist.get_world_size(group)", SCALE),
     norm(
         "sum not reduced",
@@ -454,12 +467,13 @@ DTENSOR: tuple[SourceEdit, ...] = (
         GRADIENT,
         "x + self.feed_forward(self.norm(x))",
         "plan = {",
+        '"feed_forward": PrepareModuleInput(',
     ),
     dsequence(
-        "input taken for the whole",
-        "input_layouts=(Shard(1),), desired",
-        "input_layouts=(Replicate(),), desired",
-        "wrong-shard wrong-relation missing-reduction",
+        "second product left partial",
+        '"feed_forward.w2": RowwiseParallel(output_layouts=Shard(1)),',
+        '"feed_forward.w2": RowwiseParallel(output_layouts=Partial()),',
+        MISSING,
         "*",
         "x + self.feed_forward(self.norm(x))",
         "return self.w2(",

@@ -14,14 +14,14 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from graphguard.checks.explorer import picture
 from graphguard.checks.places import places
 from graphguard.confirm.confirmation import Confirmation
-from graphguard.ir import Capture, capture_from_json
+from graphguard.ir import Capture, Var, capture_from_json
 from graphguard.ir.lookups import without_ignored
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.memo import Memo
@@ -30,6 +30,8 @@ from graphguard.relations.interruption import INTERRUPTION, InterruptedProofErro
 from graphguard.repair.candidates import candidates
 from graphguard.repair.diagnosis import Diagnosis, diagnose
 from graphguard.repair.frames import reader
+from graphguard.repair.search import holds
+from graphguard.report.diagnostics import TextEdit
 from graphguard.trace import wire
 from graphguard.trace.parentage import die_with_starter
 
@@ -57,6 +59,7 @@ class Prover:
             "relations": self.relations,
             "diagnose": self.diagnose,
             "candidates": self.candidates,
+            "held": self.held,
             "places": self.places,
             "picture": self.picture,
             "clear": self.clear,
@@ -114,16 +117,24 @@ class Prover:
         entry.diagnosis = diagnosis
         return [to_plain(finding) for finding in entry.diagnosis.findings]
 
-    def candidates(self, proof: str, finding: int, sources: dict[str, str]) -> list[dict[str, Any]]:
+    def candidates(
+        self, proof: str, finding: int, sources: dict[str, str], before: Sequence[dict[str, Any]] = ()
+    ) -> list[dict[str, Any]]:
         """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}}``.
 
-        ``sources`` are unsaved texts by path; other files are read from disk.
+        ``sources`` are unsaved texts by path; other files are read from disk.  ``before`` are edits that the texts have as well.
         """
         entry = self._entries[proof]
         if entry.diagnosis is None:
             return []
-        found = candidates(entry.capture, entry.diagnosis, finding, reader(sources))
+        edits = tuple(from_plain(TextEdit, row) for row in before)
+        found = candidates(entry.capture, entry.diagnosis, finding, reader(sources), edits)
         return [{"fix": to_plain(candidate.fix), "texts": candidate.texts} for candidate in found]
+
+    def held(self, proof: str, variables: list[int]) -> bool:
+        """Whether the ranks hold each of these tensors of the specification, by its number."""
+        entry = self._entries[proof]
+        return all(holds(entry.proof, Var(number)) for number in variables)
 
     def places(self, proof: str) -> list[dict[str, Any]]:
         """What every tensor in the user's source is, for hover and hints."""

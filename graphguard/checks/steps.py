@@ -18,7 +18,7 @@ from graphguard.ir.codec import check_from_plain, trouble_from_plain
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
-from graphguard.report.diagnostics import REAL_ARITHMETIC, Diagnostic, Fix, RelatedPlace, Report, Verdict
+from graphguard.report.diagnostics import REAL_ARITHMETIC, Diagnostic, Fix, RelatedPlace, Report, TextEdit, Verdict
 from graphguard.report.registry import severity_of
 
 CONFIRM_SECONDS = 10.0
@@ -144,7 +144,8 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
     if not (broken and request.fixes):
         return report
     yield report
-    return (yield from _repaired(request, report, findings))
+    spoiled = frozenset(promise.name for promise in outcome.promises if not promise.holds)
+    return (yield from _repaired(request, report, findings, spoiled))
 
 
 def _without_ignored(request: CheckRequest, captured: _Captured, report: Report) -> Generator[Step, Any, Report | None]:
@@ -245,37 +246,45 @@ def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diag
     )
 
 
-def _repaired(request: CheckRequest, report: Report, findings: list[Finding]) -> Steps:
-    diagnostics = list(report.diagnostics)
+def _repaired(request: CheckRequest, report: Report, findings: list[Finding], spoiled: frozenset[str]) -> Steps:
+    """The report with its fixes: each is proved on top of the best ones of the findings before it, and a finding that those mend is dropped."""
+    diagnostics: list[Diagnostic] = []
+    before: tuple[TextEdit, ...] = ()
     for index, finding in enumerate(findings):
-        fixes, whole = yield from _proved_fixes(request, report, index, finding)
-        if not fixes:
-            continue
-        diagnostic = diagnostics[index]
-        best = fixes[0]
-        diagnostics[index] = replace(
-            diagnostic,
-            span=best.place or diagnostic.span,
-            message=f"{diagnostic.message}\nfix: {best.title} (proved)",
-            fixes=tuple(fixes),
-        )
-        if whole and index == 0:
-            return replace(report, diagnostics=(diagnostics[0],))  # the other findings are consequences of this defect
+        diagnostic = report.diagnostics[index]
+        if finding.promises and not spoiled & set(finding.promises):
+            continue  # a consequence of what is mended already
+        fixes, left = yield from _proved_fixes(request, report, index, finding, spoiled, before)
+        if fixes:
+            best, spoiled = fixes[0], left
+            before = (*before, *best.edits)
+            diagnostic = replace(
+                diagnostic,
+                span=best.place or diagnostic.span,
+                message=f"{diagnostic.message}\nfix: {best.title} (proved)",
+                fixes=tuple(fixes),
+            )
+        diagnostics.append(diagnostic)
     return replace(report, diagnostics=tuple(diagnostics))
 
 
 def _proved_fixes(
-    request: CheckRequest, report: Report, index: int, finding: Finding
-) -> Generator[Step, Any, tuple[list[Fix], bool]]:
-    """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils.
+    request: CheckRequest,
+    report: Report,
+    index: int,
+    finding: Finding,
+    spoiled: frozenset[str],
+    before: tuple[TextEdit, ...],
+) -> Generator[Step, Any, tuple[list[Fix], frozenset[str]]]:
+    """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
-    Also whether the best of them leaves nothing broken.
+    Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
+    Also the promises that are still broken after the best of them.
     """
-    answer = yield Step(
-        "prover", "candidates", {"proof": report.proof, "finding": index, "sources": dict(request.overlay)}
-    )
+    params = {"proof": report.proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
+    answer = yield Step("prover", "candidates", params)
     proved: list[Fix] = []
-    whole = False
+    left = spoiled
     for row in answer[:CANDIDATES_PER_FINDING]:
         fix = from_plain(Fix, row["fix"])
         if any(known.title == fix.title for known in proved):
@@ -285,13 +294,16 @@ def _proved_fixes(
             continue
         result = yield Step("prover", "prove", {"capture": captured.data})
         outcome = from_plain(Outcome, result["outcome"])
-        broken = {promise.name for promise in outcome.promises if not promise.holds}
-        if outcome.proved or not broken & set(finding.promises):
-            whole = whole or (not proved and outcome.proved)
+        broken = frozenset(promise.name for promise in outcome.promises if not promise.holds)
+        mended = broken <= spoiled - set(finding.promises)
+        if not mended and finding.regains and broken <= spoiled:
+            mended = yield Step("prover", "held", {"proof": result["proof"], "variables": list(finding.regains)})
+        if mended:
+            left = left if proved else broken
             proved.append(replace(fix, proved=True))
         if len(proved) == FIXES_PER_FINDING:
             break
-    return proved, whole
+    return proved, left
 
 
 def _partial_sums(outcome: Outcome) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ class Finding:
 
     ``headline`` stands alone in one line; ``needed`` and ``found`` are relation texts; ``where`` is the node at fault (None where
     no single node is); ``span`` its place in the user's code; ``promises`` are the outputs it spoils; ``tensor`` the
-    user's name for the value and ``axes`` the mesh axes concerned.
+    user's name for the value and ``axes`` the mesh axes concerned.  ``regains`` are variables of the specification that the ranks hold again once
+    this defect is mended; they are told where another one spoils the same promises.
     """
 
     rule: str
@@ -34,4 +35,5 @@ class Finding:
     tensor: str = ""
     axes: tuple[str, ...] = ()
     promises: tuple[str, ...] = ()
+    regains: tuple[int, ...] = ()
     related: tuple[Related, ...] = ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from graphguard.ir import Capture, Node, Span
 from graphguard.repair import gradients, idioms, plans, source
 from graphguard.repair.alignment import Position
-from graphguard.repair.dead import dead_reduction, use_result
+from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
 from graphguard.repair.edits import (
     AddAfterReduction,
@@ -48,16 +48,21 @@ class Candidate:
     texts: dict[str, str]
 
 
-def candidates(capture: Capture, diagnosis: Diagnosis, index: int, read: Read) -> list[Candidate]:
-    """Edited sources for a finding: first for the repair that was confirmed, then for those that mend as much."""
+def candidates(
+    capture: Capture, diagnosis: Diagnosis, index: int, read: Read, before: tuple[TextEdit, ...] = ()
+) -> list[Candidate]:
+    """Edited sources for a finding: first for the repair that was confirmed, then for those that mend as much.
+
+    ``before`` are the edits of other findings' fixes, which the texts have as well.
+    """
     repair = diagnosis.repairs[index]
     if repair is None:
         return []
-    sources = Sources.of(capture, read)
+    sources, capture = Sources.of(capture, read), repair.before
     found: dict[tuple[TextEdit, ...], Candidate] = {}
     for guess in (repair.hypothesis, *repair.alternatives):
         for place, draft in _drafts(capture, guess, sources):
-            texts = _applied(draft, sources)
+            texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
             if texts is not None and draft.edits not in found:
                 moved = _bytes(capture, guess)
                 told = (draft.place or place) if guess is repair.hypothesis else None
@@ -101,7 +106,9 @@ def _at(
     if is_guided(guess):
         yield from guided_drafts(capture, edit, rank, program, span, sources)  # type: ignore[arg-type]
     elif isinstance(edit, InsertReduction) and guess.site.node.phase == "backward":
-        yield from _gradient(capture, program, span, edit.axis, guess.site.node.module)
+        yield from _gradient(capture, guess, program, span, edit.axis, sources)
+        if guess.site.node.stack >= 0:  # a hook, or the backward of a function: its own value can be reduced
+            yield from source.insert_reduction(program, span, edit, capture)
     elif isinstance(edit, InsertReduction):
         operand = _born(capture, edit.tensors, rank, sources) if guess.rule == "nonlinear-on-partial" else span
         if operand is not None and operand.file == span.file:
@@ -119,21 +126,29 @@ def _at(
         sizes = size_expressions(program, value, edit.factor, capture) if value is not None else []
         for factor in (edit.factor, 1 / edit.factor) if number else (edit.factor,):
             yield from source.scale(program, span, factor, sizes)
-    elif isinstance(edit, SetArgument) and edit.what == "reduce":
-        call = program.expression(span)
-        if isinstance(call, ast.Call) and idioms.functional_call(program, call):
-            yield from idioms.change_functional(program, call, str(edit.values[rank]))
-        else:
-            yield from source.change_reduce(program, span, str(edit.values[rank]))
-    elif isinstance(edit, SetArgument) and edit.what in {"dim", "order"}:
-        yield from source.change_concatenation(program, span, edit.what, edit.values[rank])
     elif isinstance(edit, SetArgument):
-        yield from source.change_group(program, span, edit.what, capture)
+        yield from _arguments(capture, edit, rank, program, span)
     elif isinstance(edit, AddAfterReduction | BiasAfterReduction):
+        forms = ["{}", *gradients.reducing_forms(program, span)]
         for reduction in _in_function(capture, rank, edit.reduction, program, span, sources):
-            yield from source.add_after_reduction(program, span, reduction)
+            yield from source.add_after_reduction(program, span, reduction, forms)
     else:
         yield from _moved(capture, edit, rank, program, span, sources)
+
+
+def _arguments(capture: Capture, edit: SetArgument, rank: int, program: Program, span: Span) -> Iterator[Draft]:
+    """Another argument of a collective, or of the joining of what it gave."""
+    call = program.expression(span)
+    if edit.what in {"dim", "order"}:
+        yield from source.change_concatenation(program, span, edit.what, edit.values[rank])
+    elif edit.what == "src":
+        yield from source.change_sender(program, span, edit.values[rank])
+    elif edit.what != "reduce":
+        yield from source.change_group(program, span, edit.what, capture)
+    elif isinstance(call, ast.Call) and idioms.functional_call(program, call):
+        yield from idioms.change_functional(program, call, str(edit.values[rank]))
+    else:
+        yield from source.change_reduce(program, span, str(edit.values[rank]))
 
 
 def _reduced(
@@ -142,6 +157,9 @@ def _reduced(
     """A reduction in the idioms of the project: a flag, a plan, a helper, else the plain collective."""
     value = program.expression(span)
     others = [other for file in sources.project() if (other := sources.program(file)) is not None]
+    if edit.reduce != "sum":
+        yield from source.insert_reduction(program, span, edit, capture)
+        return
     yield from idioms.flip_flags(program, span, others)
     for other in others:
         yield from plans.output_layouts(other, guess.site.node.module)
@@ -201,24 +219,60 @@ def _in_function(
             yield place
 
 
-def _gradient(capture: Capture, program: Program, span: Span, axis: str, module: str) -> Iterator[Draft]:
-    call = program.expression(span)
+def _gradient(
+    capture: Capture, guess: Hypothesis, program: Program, span: Span, axis: str, sources: Sources
+) -> Iterator[Draft]:
+    call, node = program.expression(span), guess.site.node
     if call is None:
         return
     groups = group_expressions(program, call, axis)
     if capture.mesh[axis] == capture.world_size:
         groups.append("")
-    yield from gradients.after_backward(program, span, axis, groups)
-    yield from gradients.reduced_results(program, span, axis, groups)
-    yield from gradients.in_backward(program, span, axis)
-    yield from plans.sequence_parallel(program, module)
+    if node.stack >= 0:  # the program itself asked for its gradients
+        yield from gradients.after_backward(program, span, axis, groups)
+        yield from gradients.reduced_results(program, span, axis, groups)
+    others = [other for file in sources.project() if (other := sources.program(file)) is not None]
+    yield from gradients.in_backward(program, span, axis, others)
+    yield from plans.sequence_parallel(program, node.module)
+    for name in _parameters(capture, guess):
+        yield from gradients.reduced_parameter(program, call, name, axis, groups)
+    if _within(capture, guess, program, span, sources):
+        yield from gradients.reduced_result(program, span, axis, groups)
     yield from gradients.reduced_operand(program, span, axis, groups)
 
 
-def _applied(draft: Draft, sources: Sources) -> dict[str, str] | None:
-    """The texts after a draft, or None where they would not parse."""
+def _parameters(capture: Capture, guess: Hypothesis) -> list[str]:
+    """The parameters whose gradient a guess is about, rearranged at most."""
+    rank = min(guess.site.position)
+    graph, tensors = capture.ranks[rank], getattr(guess.edit, "tensors", {})
+    names = {var: name for var, name in rearranged_outputs(graph) if name.startswith("grad(")}
+    return [name.removeprefix("grad(").removesuffix(")") for var, name in names.items() if var == tensors.get(rank)]
+
+
+def _within(capture: Capture, guess: Hypothesis, program: Program, span: Span, sources: Sources) -> bool:
+    """Whether the forward call of a gradient lies further in than a place: what the call there gives may be what to reduce."""
+    frames = sources.frames(capture.ranks[min(guess.site.position)], guess.site.node)
+    return bool(frames) and frames[0].span != span and isinstance(program.expression(span), ast.Call)
+
+
+def _apart(before: tuple[TextEdit, ...], edits: tuple[TextEdit, ...]) -> bool:
+    """Whether edits touch no text that others change."""
+
+    def overlap(first: Span, second: Span) -> bool:
+        start = max((first.line, first.column), (second.line, second.column))
+        return first.file == second.file and start < min(_end(first), _end(second))
+
+    return not any(overlap(one.span, other.span) for one in before for other in edits)
+
+
+def _end(span: Span) -> tuple[int, int]:
+    return (span.end_line, span.end_column) if span.end_line else (span.line, span.column)
+
+
+def _applied(changes: tuple[TextEdit, ...], sources: Sources) -> dict[str, str] | None:
+    """The texts after edits, or None where they would not parse."""
     by_file: dict[str, list[TextEdit]] = {}
-    for edit in draft.edits:
+    for edit in dict.fromkeys(changes):
         by_file.setdefault(edit.span.file, []).append(edit)
     texts: dict[str, str] = {}
     for file, edits in by_file.items():

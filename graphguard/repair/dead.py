@@ -62,6 +62,12 @@ def _rests_on(graph: Graph, var: Var, partial: Node) -> bool:
     return _source(graph, var, producers) == mine
 
 
+def rearranged_outputs(graph: Graph) -> list[tuple[Var, str]]:
+    """For every output the tensor that it is, rearranged or copied at most, and its name."""
+    producers = graph.producers()
+    return [(_source(graph, var, producers), name) for name, var in graph.outputs.items()]
+
+
 def _source(graph: Graph, var: Var, producers: dict[Var, int]) -> Var:
     """The tensor that a tensor rearranges or copies."""
     while var in producers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from graphguard.confirm.confirmation import Confirmation
@@ -11,8 +11,9 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location, Outcome
 from graphguard.refine.prove import Proof
 from graphguard.repair.dead import dead_reduction
-from graphguard.repair.edits import Bypass, InsertReduction
+from graphguard.repair.edits import Bypass, InsertReduction, SwapTensors
 from graphguard.repair.frames import Read, Sources
+from graphguard.repair.guided_source import exchanged_places
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.messages import (
     Named,
@@ -22,6 +23,7 @@ from graphguard.repair.messages import (
     operation,
     spoiled_text,
 )
+from graphguard.repair.opened import opened
 from graphguard.repair.search import Repair, Search, search
 from graphguard.repair.suspects import suspect
 from graphguard.report.wording import UNKNOWN_OPERATOR
@@ -46,15 +48,33 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     if numbers is None or numbers.status != "differs":
         left_open = tuple(_open(capture, outcome, numbers, sources))
         return Diagnosis(left_open, (None,) * len(left_open))
+    whole = capture
+    capture, proof = opened(capture, proof)
     unproved = tuple(promise.name for promise in outcome.promises if not promise.holds)
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
     found = search(capture, proof, broken, numbers.ratios or {}, sources)
-    findings = [_repaired(capture, repair, sources) for repair in found.repairs]
+    own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
+    findings = [
+        replace(
+            _repaired(repair.before, repair, sources),
+            where=_origin(capture, repair),
+            regains=tuple(var.id for var in repair.regains if var in own),
+        )
+        for repair in found.repairs
+    ]
     repairs: list[Repair | None] = list(found.repairs)
     if found.left:
         findings.append(_unexplained(capture, found, sources, numbers))
         repairs.append(None)
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _origin(capture: Capture, repair: Repair) -> Location | None:
+    """The node at fault in the program as it was recorded, which earlier repairs may have moved."""
+    rank = min(repair.hypothesis.site.position)
+    outs = repair.hypothesis.site.node.outs
+    found = (index for index, node in enumerate(capture.ranks[rank].nodes) if node.outs == outs)
+    return next((Location(rank, index) for index in found), None)
 
 
 def _graph(capture: Capture, location: Location) -> Graph:
@@ -69,7 +89,7 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     site = guess.site
     rank = min(site.position)
     graph = capture.ranks[rank]
-    span = sources.place(graph, site.node)
+    span = _exchanged(capture, guess, rank, sources) or sources.place(graph, site.node)
     name = _name(graph, site.node, sources.name_place(graph, site.node), sources, repair.mends)
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name
@@ -78,9 +98,8 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     needed, found = _relations(capture, repair, name, sources)
     return Finding(
         rule=guess.rule,
-        headline=headline(guess.rule, guess.edit, name, site, capture, _naming(capture, sources)),
+        headline=headline(guess.rule, guess.edit, name, site, capture, _named(capture, guess, sources)),
         span=span,
-        where=Location(rank, site.position[rank]),
         needed=needed,
         found=found,
         tensor=name,
@@ -88,6 +107,15 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         promises=repair.mends,
         related=tuple(_related(capture, graph, site.node, span, sources, repair)),
     )
+
+
+def _exchanged(capture: Capture, guess: Hypothesis, rank: int, sources: Sources) -> Span | None:
+    """Where the first of two tensors stands that are in each other's place."""
+    if not isinstance(guess.edit, SwapTensors):
+        return None
+    pair = guess.edit.tensors[rank], guess.edit.others[rank]
+    places = exchanged_places(capture, rank, pair, sources)
+    return places[0][0] if places else None
 
 
 def _dropped(capture: Capture, repair: Repair, sources: Sources, dead: Node, axis: str, name: str) -> Finding:
@@ -104,7 +132,6 @@ def _dropped(capture: Capture, repair: Repair, sources: Sources, dead: Node, axi
         rule="dead-collective",
         headline=f"the result of this {operation(dead.op)} is never used: '{name}' stays a partial sum over axis '{axis}'",
         span=span,
-        where=Location(rank, graph.nodes.index(dead)),
         needed=needed,
         found=found,
         tensor=name,
@@ -127,7 +154,7 @@ def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) ->
     """The relation that a missing reduction would give, and the one that is there; empty where the defect is another one."""
     guess = repair.hypothesis
     edit = guess.edit
-    if not isinstance(edit, InsertReduction):
+    if not isinstance(edit, InsertReduction) or edit.reduce != "sum":
         return "", ""
     site = guess.site
     if guess.rule == "nonlinear-on-partial":  # the site computes from the partial sum
@@ -138,6 +165,19 @@ def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) ->
         site, name = partial, _naming(capture, sources)(rank, partial.tensors[rank])
     value = f"grad({name})" if guess.rule == "gradient-not-reduced" else name
     return needed_and_found(value, site, edit.axis, capture)
+
+
+def _named(capture: Capture, guess: Hypothesis, sources: Sources) -> Named:
+    """Names for what a repair is about: two tensors that are in each other's place are named where their sources part."""
+    named = _naming(capture, sources)
+    if not isinstance(guess.edit, SwapTensors):
+        return named
+    rank = min(guess.edit.tensors)
+    pair = guess.edit.tensors[rank], guess.edit.others[rank]
+    for spans in exchanged_places(capture, rank, pair, sources)[:1]:
+        texts = dict(zip(pair, map(sources.tensor_at, spans), strict=True))
+        return lambda rank, var: texts.get(var) or named(rank, var)
+    return named
 
 
 def _naming(capture: Capture, sources: Sources) -> Named:

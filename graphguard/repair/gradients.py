@@ -6,11 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Span
+from graphguard.repair.idioms import reducing_functions
 from graphguard.repair.program import Function, Program, assigned_name, first_operand
 from graphguard.repair.source import Draft
-from graphguard.repair.vocabulary import distributed_name, import_line
+from graphguard.repair.vocabulary import distributed_name, group_expressions, import_line
 from graphguard.report.diagnostics import TextEdit
 
+COMMUNICATING = ("reduce", "gather", "all_to_all", "broadcast")
 CLASS = '''class ReduceGradient(torch.autograd.Function):
     """Identity in the forward pass; the gradient is summed over a group in the backward pass."""
 
@@ -71,18 +73,29 @@ def _gradients_of(
         yield from ((name,) for name in names)
 
 
-def in_backward(program: Program, span: Span, axis: str) -> Iterator[Draft]:
-    """Reduce in the backward of a custom function of this file through which the operand came, and which forgets it."""
+def in_backward(program: Program, span: Span, axis: str, others: list[Program]) -> Iterator[Draft]:
+    """Reduce in the backward of a custom function of the project through which the operand came, and which forgets it."""
     call = program.expression(span)
     function = program.function(call) if call is not None else None
     if call is None or function is None:
         return
     names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
-    for klass in _functions_applied(program, function, names):
-        backward = _method(klass, "backward")
-        if backward is None or _calls(backward, "all_reduce"):
-            continue
-        yield from _reduced_returns(program, klass, backward, axis)
+    for other in [program, *(each for each in others if each.file != program.file)]:
+        for klass in _functions_applied(other, function, names):
+            backward = _method(klass, "backward")
+            if backward is not None and not any(_named(backward, word) for word in COMMUNICATING):
+                yield from _reduced_returns(other, klass, backward, axis)
+
+
+def reduced_result(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
+    """Send what a call gives through a function that is the identity forward and a reduction backward."""
+    call = program.expression(span)
+    if call is None:
+        return
+    text = program.source(call)
+    title = f"reduce the gradient of {assigned_name(program.statement(call), call) or text} over '{axis}'"
+    for replacement, more in _reducing(program, call, text, groups):
+        yield Draft(title, (TextEdit(program.span(call), replacement), *more))
 
 
 def reduced_results(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
@@ -101,6 +114,20 @@ def reduced_results(program: Program, span: Span, axis: str, groups: list[str]) 
         yield Draft(f"all_reduce each of {name} over '{axis}'", (TextEdit(at, loop),))
 
 
+def reduced_parameter(program: Program, call: ast.expr, name: str, axis: str, groups: list[str]) -> Iterator[Draft]:
+    """Send a parameter, where the function around a call reads it, through the identity whose backward reduces."""
+    function = program.function(call)
+    for node in ast.walk(function) if function is not None else ():
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            continue
+        text = program.source(node)
+        if not text.startswith("self.") or not f".{name}".endswith(text.removeprefix("self")):
+            continue
+        title = f"reduce the gradient of {text} over '{axis}'"
+        for replacement, more in _reducing(program, call, text, groups):
+            yield Draft(title, (TextEdit(program.span(node), replacement), *more), program.span(node))
+
+
 def reduced_operand(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
     """Send the operand of a call through a function that is the identity forward and a reduction backward.
 
@@ -110,14 +137,32 @@ def reduced_operand(program: Program, span: Span, axis: str, groups: list[str]) 
     operand = first_operand(call)
     if call is None or operand is None:
         return
-    text = program.source(operand)
+    for replacement, more in _reducing(program, call, program.source(operand), groups):
+        yield from _used(program, call, operand, replacement, more, axis)
+
+
+def reducing_forms(program: Program, span: Span) -> list[str]:
+    """What the file has to read a tensor through so that its gradient is reduced, with ``{}`` in the tensor's place."""
+    at = program.enclosing_function(span)
+    groups = group_expressions(program, at, "") if at is not None else []
+    return [
+        form
+        for name, count in _existing(program)
+        for form in ([f"{name}({{}})"] if count == 1 else [f"{name}({{}}, {group})" for group in groups])
+    ]
+
+
+def _reducing(
+    program: Program, call: ast.expr, text: str, groups: list[str]
+) -> Iterator[tuple[str, tuple[TextEdit, ...]]]:
+    """Calls on an expression that reduce its gradient, with what must be written for them: what the file has, else a new class."""
+    for name, count in _existing(program):
+        if count == 1:
+            yield f"{name}({text})", ()
+        else:
+            yield from ((f"{name}({text}, {group})", ()) for group in groups if group)
     for group in groups:
-        for name, count in _existing(program):
-            replacement = f"{name}({text}, {group})" if count > 1 and group else f"{name}({text})"
-            yield from _used(program, call, operand, replacement, (), axis)
-    for group in groups:
-        replacement = f"ReduceGradient.apply({text}, {group or 'None'})"
-        yield from _used(program, call, operand, replacement, _new_class(program, call), axis)
+        yield f"ReduceGradient.apply({text}, {group or 'None'})", _new_class(program, call)
 
 
 def _used(
@@ -178,15 +223,11 @@ def _method(klass: ast.ClassDef, name: str) -> ast.FunctionDef | None:
     return next((node for node in klass.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
 
 
-def _calls(scope: ast.AST, name: str) -> bool:
-    return any(
-        isinstance(node, ast.Call)
-        and (
-            (isinstance(node.func, ast.Attribute) and node.func.attr == name)
-            or (isinstance(node.func, ast.Name) and node.func.id == name)
-        )
-        for node in ast.walk(scope)
-    )
+def _named(scope: ast.AST, word: str) -> bool:
+    """Whether a function calls one whose name contains a word: a collective, or a helper that is called after it."""
+    calls = (node.func for node in ast.walk(scope) if isinstance(node, ast.Call))
+    names = (each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in calls)
+    return any(word in name for name in names)
 
 
 def _reduced_returns(program: Program, klass: ast.ClassDef, backward: ast.FunctionDef, axis: str) -> Iterator[Draft]:
@@ -201,12 +242,16 @@ def _reduced_returns(program: Program, klass: ast.ClassDef, backward: ast.Functi
     indent = program.indent(statement)
     name = program.source(first) if isinstance(first, ast.Name) else program.fresh("gradient", backward)
     at = Span(program.file, statement.lineno, 1, statement.lineno, 1)
+    for helper in reducing_functions(program, statement):
+        title = f"return {helper}({program.source(first)}) in {klass.name}.backward"
+        edit = TextEdit(program.span(first), f"{helper}({program.source(first)})")
+        yield Draft(title, (edit,), program.span(statement))
     for group, saved in _saved_groups(program, klass):
         argument = f", group={group}" if group else ""
         lines = f"{indent}{name} = {program.source(first)}.contiguous()\n{indent}{dist}.all_reduce({name}{argument})\n"
         rename = () if isinstance(first, ast.Name) else (TextEdit(program.span(first), name),)
         title = f"all_reduce({name}) over '{axis}' in {klass.name}.backward"
-        yield Draft(title, (TextEdit(at, lines), *rename, *saved))
+        yield Draft(title, (TextEdit(at, lines), *rename, *saved), program.span(statement))
 
 
 def _saved_groups(program: Program, klass: ast.ClassDef) -> Iterator[tuple[str, tuple[TextEdit, ...]]]:
@@ -238,7 +283,7 @@ def _existing(program: Program) -> Iterator[tuple[str, int]]:
     for node in program.tree.body:
         if isinstance(node, ast.ClassDef):
             forward, backward = _method(node, "forward"), _method(node, "backward")
-            if forward and backward and _calls(backward, "all_reduce") and not _calls(forward, "all_reduce"):
+            if forward and backward and _named(backward, "reduce") and not _named(forward, "reduce"):
                 yield f"{node.name}.apply", len(forward.args.args) - 1
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:

@@ -5,8 +5,7 @@ Costs say how likely a guess is compared with others: 0 is what a developer most
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from fractions import Fraction
 
 from graphguard.ir import Capture, Var
@@ -15,104 +14,32 @@ from graphguard.repair.edits import (
     AddAfterReduction,
     BiasAfterReduction,
     Bypass,
-    Edit,
     InsertGather,
     InsertReduction,
     MoveReduction,
-    MoveSlice,
-    OtherPart,
     ReduceToAll,
     Scale,
     SetArgument,
-    Shift,
     group_of,
 )
-from graphguard.repair.slices import LAYOUT, SLICES, SPLITS, Site, exposed
-
-Guess = tuple[str, Edit, Site, int]
-"""A rule, an edit that would be a repair, the site where it applies, and its cost."""
-
-REDUCING = frozenset({"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
-SUMMING = frozenset({"gg.all_reduce", "gg.reduce_scatter"})
-SCALING = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"})
-CONTRACTING = frozenset(
-    {
-        "aten.mm.default",
-        "aten.bmm.default",
-        "aten.addmm.default",
-        "aten.sum.default",
-        "aten.sum.dim_IntList",
-        "aten.convolution.default",
-        "aten.embedding.default",
-        "aten.embedding_dense_backward.default",
-    }
+from graphguard.repair.misplaced import misplaced
+from graphguard.repair.neighbours import (
+    CONTRACTING,
+    LINEAR,
+    MASKING,
+    MAXIMA,
+    NEAR,
+    REDUCING,
+    SCALING,
+    SUMMING,
+    Guess,
+    Neighbours,
+    scaled,
 )
-LINEAR = LAYOUT | CONTRACTING | {"aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Scalar", "aten.div.Scalar"}
-NEAR = 3  # operators between a non-linear one and the reduction that should have come before it
+from graphguard.repair.slices import LAYOUT, Site
+
 CASTS = frozenset({"aten._to_copy.default"})
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """A slice of the program as guesses look at it: sites by number, and who reads whom."""
-
-    capture: Capture
-    sites: Mapping[int, Site]
-    readers: Mapping[int, tuple[int, ...]]
-    exposed: frozenset[int]
-
-    @classmethod
-    def of(cls, capture: Capture, sites: Mapping[int, Site]) -> Neighbours:
-        """The neighbours of a slice."""
-        readers: dict[int, list[int]] = {}
-        for number, site in sites.items():
-            for operand in site.operands:
-                readers.setdefault(operand, []).append(number)
-        found = {number: tuple(reading) for number, reading in readers.items()}
-        return cls(capture, sites, found, exposed(sites, found))
-
-    def at_frontier(self, site: Site) -> bool:
-        """Whether a site is off the relation though all that it reads is on it, and no tensor on the relation hides it from the outputs."""
-        if site.state != "off" or site.number not in self.exposed:
-            return False
-        return all(operand.state != "off" for operand in self.operands(site))
-
-    def operands(self, site: Site) -> list[Site]:
-        """The sites that a site reads."""
-        return [self.sites[number] for number in site.operands if number in self.sites]
-
-    def reductions_behind(self, site: Site, hops: int = 6) -> list[Site]:
-        """The sums over ranks that a tensor's value goes into within a few operators, the nearest first."""
-        found: list[Site] = []
-        edge, seen = [site.number], {site.number}
-        for _ in range(hops):
-            edge = [reader for number in edge for reader in self.readers.get(number, ()) if reader not in seen]
-            seen.update(edge)
-            found.extend(self.sites[number] for number in dict.fromkeys(edge) if self.sites[number].node.op in SUMMING)
-        return found
-
-    def summed_behind(self, site: Site, axis: str) -> bool:
-        """Whether an all-reduce over an axis comes soon behind a site."""
-        rank = min(site.position)
-        group = group_of(self.capture, rank, axis)
-        return any(later.node.args[2] == group for later in self.reductions_behind(site, NEAR))
-
-    def reduced_after(self, site: Site, axis: str) -> bool:
-        """Whether all that becomes of a tensor, over layout changes only, is a reduction over an axis."""
-        edge, reduced = {site.number}, False
-        while edge:
-            readers = [self.sites[number] for seen in edge for number in self.readers.get(seen, ())]
-            if not readers or any(reader.node.op not in LAYOUT | SUMMING for reader in readers):
-                return False
-            for reader in readers:
-                if reader.node.op in SUMMING:
-                    rank = min(reader.position)
-                    if reader.node.args[2] != group_of(self.capture, rank, axis):
-                        return False
-                    reduced = True
-            edge = {reader.number for reader in readers if reader.node.op not in SUMMING}
-        return reduced
 
 
 def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
@@ -127,17 +54,15 @@ def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
     if around.at_frontier(site):
         yield from _at_frontier(site, around)
     if site.state == "off" and _factor(site) != 1 and site.number in around.exposed:
-        yield "wrong-scale", Scale(site.tensors, 1 / _factor(site)), site, 3
+        made = around.made(site)
+        yield "wrong-scale", Scale(made.tensors, 1 / _factor(site)), made, 3
     if site.node.op in SCALING:
         yield from _at_scaling(site, operands, around.capture)
     if site.state == "off" and narrows(site, around.capture):
         yield "lower-precision", Bypass(site.position), site, 3
-    if site.node.op in SLICES | SPLITS:
-        yield from _at_slices(site, around.capture)
-    if site.node.op == "aten.cat.default":
-        yield from _at_gathered(site, around)
-    if site.node.op.startswith("aten.arange"):
-        yield from _at_positions(site, around.capture)
+    yield from misplaced(site, around)
+    if site.state == "off" and site.node.phase == "forward" and site.number in around.exposed:
+        yield from _unguided(site, around)
 
 
 def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
@@ -156,8 +81,8 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
 
 def is_nonlinear(site: Site) -> bool:
     """Whether a site computes what must not be computed of a partial sum."""
-    if site.node.op in SCALING and not isinstance(site.node.args[-1], Var):
-        return False  # times a number
+    if scaled(site):
+        return False
     return site.node.op not in LINEAR and site.node.op not in COLLECTIVES and site.node.op not in CASTS
 
 
@@ -185,7 +110,8 @@ def _at_reduction(site: Site, around: Neighbours) -> Iterator[Guess]:
             values = dict.fromkeys(site.position, other)
             seen = site.number in around.exposed and site.state != "whole"
             cost = 3 if not seen else 1 if _scales(site, around) else 2 if states == {"whole"} else 3
-            yield "wrong-scale", SetArgument(site.position, 1, values, "reduce"), site, cost
+            rule = "wrong-scale" if site.node.args[1] in ("sum", "avg") else "wrong-relation"
+            yield rule, SetArgument(site.position, 1, values, "reduce"), site, cost
     yield from _other_groups(site, 2, capture)
 
 
@@ -224,7 +150,7 @@ def _biases(reduction: Site, around: Neighbours) -> Iterator[Guess]:
                 terms = [place for place in (1, 0) if isinstance(below.node.args[1 - place], Var)]
                 for moved in terms:
                     yield "extra-reduction", AddAfterReduction(below.position, reduction.position, moved), below, 1
-            if below.node.op == "aten.addmm.default" and reduction.node.op == "gg.all_reduce":
+            if below.node.op == "aten.addmm.default":
                 yield "extra-reduction", BiasAfterReduction(below.position, reduction.position), below, 1
         edge = [below for below in edge if below.node.op in LAYOUT]
 
@@ -268,19 +194,6 @@ def _at_scaling(site: Site, operands: list[Site], capture: Capture) -> Iterator[
         yield "wrong-scale", Scale(site.tensors, factor), site, 2
 
 
-def _at_slices(site: Site, capture: Capture) -> Iterator[Guess]:
-    """Slices that should start where the rank's part starts: offsets in units of the slice's own length, per mesh axis."""
-    for axis, size in capture.mesh.items():
-        if size == 1:
-            continue
-        if site.node.op in SPLITS:
-            yield "wrong-shard", OtherPart(site.position, axis), site, 2
-            continue
-        starts = _starts(site, capture, axis)
-        if starts is not None:
-            yield "wrong-shard", MoveSlice(site.position, starts, axis), site, 2
-
-
 def narrows(site: Site, capture: Capture) -> bool:
     """Whether a site rounds its operand to a float type of fewer bits."""
     if site.node.op not in CASTS:
@@ -290,51 +203,19 @@ def narrows(site: Site, capture: Capture) -> bool:
     return before in _BITS and after in _BITS and _BITS[after] < _BITS[before]
 
 
-def _at_gathered(site: Site, around: Neighbours) -> Iterator[Guess]:
-    """The parts of an all-gather, put together along another dim or in another order."""
+def _unguided(site: Site, around: Neighbours) -> Iterator[Guess]:
+    """Behind the frontier nothing tells what was meant, as where a loss is computed in another way: what is summed up may be a summand."""
+    for axis in around.capture.mesh:
+        if site.node.op in MAXIMA:
+            yield "missing-reduction", InsertReduction(site.tensors, axis, "max"), site, 1
+        elif site.node.op in CONTRACTING | MASKING and not around.summed_behind(site, axis):
+            yield "missing-reduction", InsertReduction(site.tensors, axis), site, 4
     operands = around.operands(site)
-    if len(operands) != 1 or operands[0].node.op != "gg.all_gather":
-        return
-    capture = around.capture
-    nodes = {rank: capture.ranks[rank].nodes[index] for rank, index in site.position.items()}
-    gathered = {rank: capture.ranks[rank].nodes[index] for rank, index in operands[0].position.items()}
-    ordered = {rank: gathered[rank].outs for rank in nodes if rank in gathered}
-    if any(nodes[rank].args[0] != parts for rank, parts in ordered.items()):
-        yield "wrong-shard", SetArgument(site.position, 0, dict(ordered), "order"), site, 1
-    rank = min(nodes)
-    dim = nodes[rank].args[1] if len(nodes[rank].args) > 1 else 0
-    for other in range(len(capture.ranks[rank].types[nodes[rank].outs[0]].shape)):
-        if other != dim and len(nodes[rank].args) > 1:
-            yield "wrong-shard", SetArgument(site.position, 1, dict.fromkeys(nodes, other), "dim"), site, 1
-
-
-def _at_positions(site: Site, capture: Capture) -> Iterator[Guess]:
-    """Positions that start at zero on every rank, although each holds another part of the sequence."""
-    for axis, size in capture.mesh.items():
-        offsets = {}
-        for rank, var in site.tensors.items():
-            (*_, length) = (0, *capture.ranks[rank].types[var].shape)
-            offsets[rank] = capture.coordinates(rank)[axis] * (length if isinstance(length, int) else 0)
-        if size > 1 and any(offsets.values()):
-            yield "wrong-shard", Shift(site.tensors, offsets, axis), site, 1
-
-
-def _starts(site: Site, capture: Capture, axis: str) -> dict[int, int] | None:
-    starts: dict[int, int] = {}
-    for rank, index in site.position.items():
-        graph = capture.ranks[rank]
-        node = graph.nodes[index]
-        dim = node.args[1] if len(node.args) > 1 else 0
-        if not isinstance(dim, int) or not isinstance(node.args[0], Var):
-            return None
-        whole = graph.types[node.args[0]].shape[dim]
-        length = 1 if node.op == "aten.select.int" else graph.types[node.outs[0]].shape[dim]
-        if not isinstance(length, int) or not isinstance(whole, int):
-            return None
-        starts[rank] = capture.coordinates(rank)[axis] * length
-        if starts[rank] + length > whole:
-            return None
-    return starts
+    if is_nonlinear(site) and len(operands) == 1 and operands[0].state == "off":
+        for later in around.reductions_behind(site, NEAR):
+            for axis in around.capture.mesh:
+                if later.node.args[2] == group_of(around.capture, min(later.position), axis):
+                    yield "nonlinear-on-partial", MoveReduction(operands[0].tensors, axis, later.position), site, 3
 
 
 def axis_factors(capture: Capture) -> list[Fraction]:

@@ -14,15 +14,16 @@ from graphguard.ir import Capture, Node, Placement, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
-from graphguard.repair.edits import Bypass, ChangeCall, InsertCall, Scale, SetArgument, SwapTensors, Tensors
-from graphguard.repair.guesses import SCALING, Guess, Neighbours
-from graphguard.repair.slices import LAYOUT, Site
+from graphguard.repair.edits import Bypass, Call, ChangeCall, InsertCall, Scale, SetArgument, SwapTensors, Tensors
+from graphguard.repair.neighbours import SCALING, Guess, Neighbours
+from graphguard.repair.slices import JOINING, LAYOUT, Site
 
 RULE = "wrong-relation"
 LIKELY, POSSIBLE = 2, 3
 _FRONTIER = 4  # operators of the specification that are looked at
 _HOLDERS = 3  # tensors of the ranks that are tried for one operand
 _PAIRS = 12  # pairs of tensors that are tried in each other's place
+_STEPS = 3  # operators between a frontier and two tensors that were mistaken for each other
 _DEPTH = 5  # rearrangements between an operator and the tensor that it reads by a wrong name
 
 Held = tuple[Tensors, Mapping[str, Placement]]
@@ -40,6 +41,27 @@ def guided(proof: Proof, around: Neighbours) -> Iterator[Guess]:
     for node in missing:
         yield from _forgotten(node, proof, around)
     yield from _exchanged(frontier, around)
+    yield from _absent(proof.capture, around)
+
+
+def _absent(capture: Capture, around: Neighbours) -> Iterator[Guess]:
+    """An operator of the specification that no rank has may have been forgotten of any tensor."""
+    spec = capture.spec
+    present = {node.op for graph in capture.ranks for node in graph.nodes}
+    for node in spec.nodes if spec is not None else ():
+        operands = list(node.operands())
+        if spec is None or node.op in present or node.phase != "forward" or len(operands) != 1 or len(node.outs) != 1:
+            continue
+        if spec.types[operands[0]] != spec.types[node.outs[0]]:
+            continue
+        for site in around.sites.values():
+            if site.node.phase == "forward" and site.node.op not in COLLECTIVES | LAYOUT | JOINING and site.tensors:
+                args = {
+                    rank: tuple(_renamed(arg, {operands[0]: var}) for arg in node.args)
+                    for rank, var in site.tensors.items()
+                }
+                call = Call(node.op, args, node.kwargs, _span(capture, node))
+                yield RULE, InsertCall(site.tensors, call), site, POSSIBLE
 
 
 def _missing(proof: Proof) -> list[Node]:
@@ -76,7 +98,7 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
         same = all(tuple(site.node.args) == found for found in list(args.values())[:1]) and wanted.op == site.node.op
         if not same:
             span = _span(proof.capture, wanted)
-            yield RULE, ChangeCall(site.position, wanted.op, args, wanted.kwargs, span), site, LIKELY
+            yield RULE, ChangeCall(site.position, Call(wanted.op, args, wanted.kwargs, span)), site, LIKELY
 
 
 def _factor(site: Site, wanted: Node) -> Iterator[Guess]:
@@ -100,6 +122,8 @@ def _misnamed(site: Site, around: Neighbours) -> Iterator[Guess]:
     graph = around.capture.ranks[rank]
     spare = _unread(around.capture)
     edge = [site]
+    if site.relation is not None:  # right but for a factor: what reads it may have meant another one
+        edge += [around.sites[number] for number in around.readers.get(site.number, ())]
     for _ in range(_DEPTH):
         for reader in edge:
             if reader.node.op in COLLECTIVES:
@@ -110,7 +134,8 @@ def _misnamed(site: Site, around: Neighbours) -> Iterator[Guess]:
                 for tensors in spare:
                     fits = rank in tensors and graph.types[tensors[rank]] == graph.types[arg]
                     if fits and set(tensors) >= set(reader.position):
-                        yield RULE, SetArgument(reader.position, index, tensors, "operand"), site, LIKELY
+                        where = site if reader.node.op in LAYOUT else reader
+                        yield RULE, SetArgument(reader.position, index, tensors, "operand"), where, 1
         edge = [below for reader in edge for below in around.operands(reader) if below.node.op in LAYOUT]
 
 
@@ -145,7 +170,7 @@ def _forgotten(node: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
             span = _span(capture, node)
             rule = "wrong-scale" if node.op in SCALING and len(operands) == 1 else RULE
             cost = LIKELY if place == 0 and rule == RULE else POSSIBLE
-            yield rule, InsertCall(tensors, node.op, args, node.kwargs, span), site, cost
+            yield rule, InsertCall(tensors, Call(node.op, args, node.kwargs, span)), site, cost
             break
 
 
@@ -167,14 +192,8 @@ def _calls(node: Node, operands: list[Var], groups: tuple[Held, ...], capture: C
 
 def _exchanged(frontier: list[Site], around: Neighbours) -> Iterator[Guess]:
     """Two tensors of one kind in each other's place."""
-    wanted = {number for reader in frontier for number in (reader.number, *around.readers.get(reader.number, ()))}
-    near: dict[int, Site] = {}
-    for _ in range(_DEPTH):
-        below = [site for number in wanted for site in around.operands(around.sites[number])]
-        near.update({site.number: site for site in below if site.state != "off" and site.node.op not in COLLECTIVES})
-        wanted = {site.number for site in below}
     graphs, pairs = around.capture.ranks, 0
-    for first, second in combinations(sorted(near.values(), key=lambda site: site.number), 2):
+    for first, second in combinations(_near(frontier, around), 2):
         rank = min(first.position)
         alike = first.node.op == second.node.op and set(first.tensors) == set(second.tensors)
         if not alike or not first.tensors or first.number in second.operands or first.node.phase != "forward":
@@ -184,6 +203,34 @@ def _exchanged(frontier: list[Site], around: Neighbours) -> Iterator[Guess]:
             yield RULE, SwapTensors(first.tensors, second.tensors), second, LIKELY
         if pairs >= _PAIRS:
             return
+
+
+def _near(frontier: list[Site], around: Neighbours) -> list[Site]:
+    """What the frontier and what follows are computed from within a few operators, rearrangements not counted, in order."""
+    edge = {site.number for site in frontier}
+    for _ in range(_DEPTH):
+        edge |= {reader for number in edge for reader in around.readers.get(number, ())}
+    near: dict[int, Site] = {}
+    for _ in range(_STEPS):
+        edge = {site.number for number in edge for site in _computed(around.sites[number], around)}
+        near.update({number: around.sites[number] for number in edge})
+    kept = (near[number] for number in sorted(near))
+    return [site for site in kept if site.state != "off" and site.node.op not in COLLECTIVES]
+
+
+def _computed(site: Site, around: Neighbours) -> list[Site]:
+    """What a site reads, behind rearrangements and joinings."""
+    found: list[Site] = []
+    below, seen = around.operands(site), set[int]()
+    while below:
+        each = below.pop()
+        if each.number not in seen:
+            seen.add(each.number)
+            if each.node.op in LAYOUT | JOINING:
+                below += around.operands(each)
+            else:
+                found.append(each)
+    return found
 
 
 def _renamed(arg: Arg, names: Mapping[Var, Var]) -> Arg:

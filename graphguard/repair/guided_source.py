@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from graphguard.ir import Capture, Span, Var
 from graphguard.repair.edits import Bypass, ChangeCall, InsertCall, SetArgument, SwapTensors
 from graphguard.repair.frames import Sources
-from graphguard.repair.program import MODULES, Program, assigned_name
+from graphguard.repair.program import MODULES, Program, assigned_name, first_operand
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
@@ -24,21 +24,23 @@ def guided_drafts(
     if value is None:
         return
     match edit:
-        case InsertCall(tensors, _, args, _, where):
-            meant = _specified(where, sources)
-            others = [arg for arg in args[rank] if isinstance(arg, Var) and arg != tensors[rank]]
-            first = next((arg for arg in args[rank] if isinstance(arg, Var)), None) == tensors[rank]
+        case InsertCall(tensors, call):
+            meant = _specified(call.expression, sources)
+            operands = [arg for arg in call.args[rank] if isinstance(arg, Var)]
+            others = [operand for operand in operands if operand != tensors[rank]]
+            first = operands[:1] == [tensors[rank]]
             names = [name for other in others for name in _names(capture, rank, other, program, sources)]
             for text in _applied(program, value, meant, names, bool(others), first) if meant is not None else ():
                 yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
-        case ChangeCall(expression=where):
-            meant = _specified(where, sources)
+        case ChangeCall(call=call):
+            meant = _specified(call.expression, sources)
             for text in _like(program, value, meant) if meant is not None else ():
                 yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
-        case Bypass():
-            yield from _operands(program, value)
+        case Bypass(kept=kept):
+            yield from _operands(program, value, kept)
         case SwapTensors(tensors, others):
-            yield from _exchanged(program, value, _spans(capture, rank, (tensors[rank], others[rank]), sources))
+            pair = (tensors[rank], others[rank])
+            yield from _exchanged(program, value, exchanged_places(capture, rank, pair, sources))
         case SetArgument(values=values):
             operand = values[rank]
             if isinstance(operand, Var):
@@ -127,15 +129,13 @@ def _like(program: Program, value: ast.expr, meant: tuple[Program, ast.expr]) ->
             yield f"{spec.source(function)}({', '.join((program.source(operand), *rest, *words))})"
 
 
-def _operands(program: Program, value: ast.expr) -> Iterator[Draft]:
-    """An operator taken out: one of its operands is left."""
+def _operands(program: Program, value: ast.expr, kept_first: int) -> Iterator[Draft]:
+    """An operator taken out: one of its operands is left, likeliest the one of this number."""
     whole = program.source(value)
     match value:
         case ast.BinOp(left=left, right=right):
-            kept = [left, right]
-        case ast.Call(func=ast.Attribute(value=receiver)) if not _is_module(receiver):
-            kept = [receiver, *value.args[:1]]
-        case ast.Call(args=[operand, *_]):
+            kept = [right, left] if kept_first else [left, right]
+        case ast.Call() if (operand := first_operand(value)) is not None:
             kept = [operand]
         case _:
             return
@@ -174,7 +174,7 @@ def _frames(capture: Capture, rank: int, var: Var, sources: Sources) -> list[Spa
     return [] if index is None else [frame.span for frame in sources.frames(graph, graph.nodes[index])]
 
 
-def _spans(capture: Capture, rank: int, pair: tuple[Var, Var], sources: Sources) -> list[tuple[Span, Span]]:
+def exchanged_places(capture: Capture, rank: int, pair: tuple[Var, Var], sources: Sources) -> list[tuple[Span, Span]]:
     """Where two tensors are made, in the same function."""
     first, second = (_frames(capture, rank, var, sources) for var in pair)
     found = []

@@ -10,14 +10,16 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 from graphguard.ir import Capture
+from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.prove import Proof
-from graphguard.repair.edits import Edit, InsertReduction, Scale, Tensors
-from graphguard.repair.guesses import Guess, Neighbours, axis_factors, guesses_at
+from graphguard.repair.edits import ChangeCall, Edit, InsertCall, InsertReduction, Scale, SetArgument, Tensors
+from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
-from graphguard.repair.slices import Site
+from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.slices import JOINING, LAYOUT, Site
 
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
-_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product", "args"})
+_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def hypotheses(
     around = Neighbours.of(capture, sites)
     found = [guess for site in sites.values() for guess in guesses_at(site, around)]
     found.extend(guided(proof, around))
-    found.extend(_at_outputs(capture, sites, ratios, promises))
+    found.extend(_at_outputs(around, ratios, promises))
     found = [
         (rule, edit, site, cost + 1)
         if isinstance(edit, InsertReduction) and 1 <= cost <= 3 and not named(site)
@@ -100,8 +102,12 @@ def _result(edit: Edit, site: Site) -> Hashable:
 
 def _kind(edit: Edit) -> Hashable:
     """What an edit does, apart from where."""
-    what = ((field.name, getattr(edit, field.name)) for field in fields(edit) if field.name not in _WHERE)
-    return (type(edit), *((name, str(value)) for name, value in what))
+    what = {field.name: getattr(edit, field.name) for field in fields(edit) if field.name not in _WHERE}
+    if isinstance(edit, SetArgument) and edit.what == "order":
+        del what["values"]
+    if isinstance(edit, InsertCall | ChangeCall):
+        what["call"] = replace(edit.call, args={})
+    return (type(edit), *((name, str(value)) for name, value in what.items()))
 
 
 def _target(edit: Edit) -> Hashable:
@@ -110,9 +116,8 @@ def _target(edit: Edit) -> Hashable:
     return tensors[min(tensors)] if tensors else None
 
 
-def _at_outputs(
-    capture: Capture, sites: Mapping[int, Site], ratios: Mapping[str, float], promises: Iterable[str]
-) -> Iterator[Guess]:
+def _at_outputs(around: Neighbours, ratios: Mapping[str, float], promises: Iterable[str]) -> Iterator[Guess]:
+    capture, sites = around.capture, around.sites
     for name in promises:
         tensors = {rank: graph.outputs[name] for rank, graph in enumerate(capture.ranks) if name in graph.outputs}
         site = _producer(capture, sites, tensors)
@@ -121,11 +126,24 @@ def _at_outputs(
         factors = axis_factors(capture)
         if ratio := ratios.get(name):
             factors = list(dict.fromkeys([1 / Fraction(ratio).limit_denominator(1 << 20), *factors]))
+        if ratio:
+            yield from _scaled_before(around, name, 1 / Fraction(ratio).limit_denominator(1 << 20))
+        made = around.made(site)
         for factor in factors:
-            yield "wrong-scale", Scale(tensors, factor), site, 4
+            yield "wrong-scale", Scale(tensors if made is site else made.tensors, factor), made, 4
         for axis in capture.mesh:
             rule = "gradient-not-reduced" if name.startswith("grad(") else "missing-reduction"
             yield rule, InsertReduction(tensors, axis), site, 3
+
+
+def _scaled_before(around: Neighbours, name: str, factor: Fraction) -> Iterator[Guess]:
+    """A constant factor of a whole result may have come in wherever the ranks compute what the specification does not."""
+    if name.startswith("grad("):
+        return
+    for site in around.sites.values():
+        computes = site.node.op not in LAYOUT | JOINING | COLLECTIVES and site.node.phase == "forward"
+        if computes and site.state == "off" and site.number in around.exposed:
+            yield "wrong-scale", Scale(site.tensors, factor), site, 3
 
 
 def _producer(capture: Capture, sites: Mapping[int, Site], tensors: Tensors) -> Site | None:

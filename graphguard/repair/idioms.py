@@ -92,7 +92,6 @@ def _functional_groups(program: Program) -> list[str]:
 
 def _helpers(program: Program, value: ast.expr) -> Iterator[tuple[str, bool]]:
     """Callables in sight that reduce their argument and give it back, with whether they want a group."""
-    inside = program.function(value)
     around = program.klass(value)
     for node in program.tree.body:
         match node:
@@ -104,9 +103,19 @@ def _helpers(program: Program, value: ast.expr) -> Iterator[tuple[str, bool]]:
                 forward, backward = _method(node, "forward"), _method(node, "backward")
                 if forward and backward and _reduces(forward) and not _reduces(backward):
                     yield f"{name}.apply", len(forward.args.args) > 2
-            case ast.FunctionDef(name=name, args=arguments) if node is not inside and arguments.args and _reduces(node):
-                if len(arguments.args) - len(arguments.defaults) == 1 and _returns(node):
-                    yield name, False
+    for name in reducing_functions(program, value):
+        yield name, False
+
+
+def reducing_functions(program: Program, at: ast.AST) -> Iterator[str]:
+    """Functions of the file, other than the one around a place, that reduce their only argument and give it back."""
+    inside = program.function(at)
+    for node in program.tree.body:
+        if not isinstance(node, ast.FunctionDef) or node is inside or not node.args.args:
+            continue
+        required = len(node.args.args) - len(node.args.defaults)
+        if required == 1 and _reduces(node) and _returns(node):
+            yield node.name
 
 
 def _method(klass: ast.ClassDef, name: str) -> ast.FunctionDef | None:

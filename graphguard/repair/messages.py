@@ -36,7 +36,16 @@ Named = Callable[[int, Var], str]
 
 SHORT = 24
 _VERBS = {"sum": "summed", "avg": "averaged"}
-_OPERATIONS = {"mul": "a product", "div": "a quotient", "pow": "a power", "bmm": "a product", "mm": "a product"}
+_OTHER_REDUCTIONS = {"max": "maximum", "min": "minimum", "product": "product"}
+_OPERATIONS = {
+    "add": "a sum",
+    "sub": "a difference",
+    "mul": "a product",
+    "div": "a quotient",
+    "pow": "a power",
+    "bmm": "a product",
+    "mm": "a product",
+}
 
 
 def operation(op: str) -> str:
@@ -48,6 +57,12 @@ def operation(op: str) -> str:
     name = re.sub(r"(_backward|_backward_data)$", "", name).removeprefix("_").removeprefix("native_")
     known = _OPERATIONS.get(name, name)
     return f"the gradient of {known}" if gradient else known
+
+
+def _result_of(op: str) -> str:
+    """``a sum``, ``the gradient of softmax``, ``the result of gelu``."""
+    name = operation(op)
+    return name if name.startswith(("a ", "the ")) else f"the result of {name}"
 
 
 def axis_of_group(group: object, capture: Capture) -> str:
@@ -119,8 +134,9 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
             return f"'{name}' is {does} of a partial sum over axis '{axis}', and {does} is not linear: the sum must come first"
         case InsertReduction(axis=axis) if rule == "gradient-not-reduced":
             return _gradient(name, axis)
-        case InsertReduction(axis=axis):
-            return f"'{name}' is a partial sum over axis '{axis}' and is used as if it were whole"
+        case InsertReduction(axis=axis, reduce=reduce):
+            what = "the maximum of each rank's own part" if reduce == "max" else "a partial sum"
+            return f"'{name}' is {what} over axis '{axis}' and is used as if it were whole"
         case MoveReduction(axis=axis) if rule == "lower-precision":
             dtype = capture.ranks[min(site.position)].types[site.node.outs[0]].dtype
             return f"'{name}' is rounded to {dtype} before the sum over axis '{axis}'; the specification rounds the sum"
@@ -140,22 +156,27 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
             node = site.node
             return f"'{name}' is whole on rank {node.args[1]} only: {operation(node.op)} leaves every other rank its own summand"
         case SetArgument(what="operand") | InsertCall() | ChangeCall() | SwapTensors():
-            return _guided(edit, name, site)
+            return _guided(edit, name, site, named)
         case SetArgument():
             return _wrong_argument(edit, name, site, capture)
 
 
-def _guided(edit: Edit, name: str, site: Site) -> str:
+def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
     """A repair that the specification suggested."""
     match edit:
-        case InsertCall(op=op):
-            return f"'{name}' lacks {operation(op)}, which the specification computes of it"
-        case ChangeCall(op=op) if op == site.node.op:
-            return f"'{name}' is {operation(op)} with another argument than in the specification"
-        case ChangeCall(op=op):
-            return f"'{name}' is {operation(site.node.op)} where the specification computes {operation(op)}"
-        case SwapTensors():
-            return f"'{name}' and another tensor of its kind are in each other's place"
+        case InsertCall(call=call):
+            return f"'{name}' lacks {operation(call.op)}, which the specification computes of it"
+        case ChangeCall(call=call) if call.op == site.node.op:
+            return f"'{name}' is {operation(call.op)} with another argument than in the specification"
+        case ChangeCall(call=call):
+            return f"'{name}' is {operation(site.node.op)} where the specification computes {operation(call.op)}"
+        case SwapTensors(tensors, others):
+            rank = min(tensors)
+            first, second = named(rank, tensors[rank]), named(rank, others[rank])
+            told = (
+                f"'{first}' and '{second}'" if first and second and first != second else f"'{name}' and another tensor"
+            )
+            return f"{told} are in each other's place"
     return f"'{name}' is computed from another tensor than in the specification"
 
 
@@ -175,7 +196,7 @@ def _superfluous(rule: str, name: str, site: Site, capture: Capture) -> str:
         types = capture.ranks[rank].types
         return f"'{name}' is rounded to {types[node.outs[0]].dtype}; the specification keeps {types[next(node.operands())].dtype} here"
     if rule == "wrong-relation":
-        return f"'{name}' is {operation(node.op)}, which the specification does not compute here"
+        return f"'{name}' is {_result_of(node.op)}, which the specification does not compute here"
     if rule == "wrong-scale":
         number = node.args[1]
         factor = Fraction(number).limit_denominator(1 << 20) if isinstance(number, int | float) else Fraction(1)
@@ -204,16 +225,23 @@ def _added_early(edit: AddAfterReduction | BiasAfterReduction, capture: Capture,
 def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) -> str:
     """A collective, or the joining of what it gathered, with one argument that is wrong."""
     wanted = next(iter(edit.values.values()))
+    if edit.what == "order" and site.node.op == "gg.all_to_all":
+        return f"the parts that are exchanged for '{name}' are not sent in rank order"
     if edit.what == "order":
         return f"the gathered parts in '{name}' are not joined in rank order"
     if edit.what == "dim":
         now = site.node.args[1] if len(site.node.args) > 1 else 0
         return f"the gathered parts in '{name}' are joined along dim {now}; dim {wanted} is needed"
+    if edit.what == "src":
+        return f"'{name}' is sent by rank {site.node.args[1]}; what the specification computes is on rank {wanted}"
     group = site.node.args[1 if site.node.op == "gg.all_gather" else 2]
     if edit.what != "reduce":
         verb = "gathered" if site.node.op == "gg.all_gather" else "reduced"
         return f"'{name}' is {verb} over {_group_text(group, capture)} instead of axis '{edit.what}'"
     size, axis = _size(group), axis_of_group(group, capture)
+    if (other := _OTHER_REDUCTIONS.get(str(site.node.args[1]))) is not None:
+        need = "mean" if wanted == "avg" else "sum"
+        return f"'{name}' is the {other} over {_group_text(group, capture)} where the {need} is needed"
     if wanted == "avg":
         return f"'{name}' is summed where the mean is needed: it is {factor_text(size, capture, axis)} times too large"
     return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture, axis)} of what it should be"

@@ -82,6 +82,16 @@ METHODS = frozenset(
         "min",
         "amax",
         "amin",
+        "topk",
+        "scatter",
+        "scatter_add",
+        "index_add",
+        "index_fill",
+        "masked_scatter",
+        "cumprod",
+        "sort",
+        "argsort",
+        "repeat_interleave",
     ]
 )
 """Methods of tensors that modules and groups of functions have no attribute of the same name for."""
@@ -241,6 +251,13 @@ def numbers_behind(program: Program, node: ast.expr) -> list[ast.expr]:
     return [value for name in names for value in definitions(program, name) if is_number(program, value)]
 
 
+def _no_tensor(node: ast.expr) -> bool:
+    """Whether an argument is a literal or a constant's name."""
+    return isinstance(node, ast.Constant | ast.UnaryOp | ast.Tuple) or (
+        isinstance(node, ast.Name) and node.id.isupper()
+    )
+
+
 def first_operand(call: ast.expr | None) -> ast.expr | None:
     """The tensor that a call or a matrix product reads first; of a tensor's own method, the tensor."""
     match call:
@@ -252,6 +269,8 @@ def first_operand(call: ast.expr | None) -> ast.expr | None:
             "__"
         ):
             return receiver
+        case ast.Call(func=ast.Attribute(value=receiver), args=[first, *_]) if _no_tensor(first):
+            return receiver  # a method of the tensor: ``scores.topk(2)``
         case ast.Call(args=[first, *_]):
             return first
         case ast.BinOp(left=left, op=ast.MatMult()):

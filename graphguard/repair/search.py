@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 
-from graphguard.ir import Capture
+from graphguard.ir import Capture, Var
+from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment, align
-from graphguard.repair.edits import apply
+from graphguard.repair.editing import apply
 from graphguard.repair.frames import Sources
-from graphguard.repair.guesses import SCALING
 from graphguard.repair.hypotheses import Hypothesis, hypotheses
+from graphguard.repair.neighbours import SCALING
 from graphguard.repair.slices import SLICES, Site, backward_slice, reached
 
 SECONDS = 2.0  # of this thread's own time, so that a busy machine does not change the diagnosis
+STEP_SECONDS = 1.0
 ROUNDS = 4
 ENOUGH = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A confirmed hypothesis: what it mends, and the program after it; ``sites`` are those of the program before it."""
+    """A confirmed hypothesis: what it mends, and the program before and after it; ``sites`` and positions are those of the one before.
+
+    ``regains`` are tensors of the specification that the ranks hold again after it: what confirms it where another defect spoils the same promises.
+    """
 
     hypothesis: Hypothesis
     mends: tuple[str, ...]
+    before: Capture
     capture: Capture
     proof: Proof
     sites: Mapping[int, Site]
     alternatives: tuple[Hypothesis, ...] = ()
+    regains: tuple[Var, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +60,88 @@ def search(
 ) -> Search:
     """Mend a program edit by edit: each edit must mend at least one broken promise and spoil none.
 
+    Where no single edit does, as with two defects on the way to one output, the next must at least bring the specification's first
+    tensor without a relation back, and the search goes on from there; such edits count once a promise is mended at the end.
+
     ``broken`` names the promises that numbers refuted; ``ratios`` are constant factors that numbers showed; ``sources`` say which
     sites one change of the source would touch.
     """
     deadline = time.thread_time() + seconds
     repairs: list[Repair] = []
-    while broken and len(repairs) < ROUNDS:
+    steps: list[Repair] = []  # on the way to a promise
+    start = broken, capture, proof
+    while broken and len(repairs) + len(steps) < ROUNDS:
         alignment = align(capture)
         sites = backward_slice(capture, proof, alignment, broken)
         suspects = _suspects(capture, proof, alignment, sites)
         repair = _best(capture, proof, suspects, broken, ratios, sources, deadline)
+        if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
+            repair = _best(capture, proof, sites, broken, ratios, sources, deadline)
+        if repair is None:
+            repair = _step(capture, proof, sites, broken, ratios, sources, time.thread_time() + STEP_SECONDS)
         if repair is None:
             break
-        repairs.append(repair)
-        broken = tuple(name for name in broken if name not in repair.mends)
-        capture, proof = repair.capture, proof.reprove(repair.capture) if broken else repair.proof
+        steps.append(repair)
+        capture = repair.capture
+        if repair.mends:
+            repairs += [replace(step, mends=repair.mends) for step in steps]
+            steps = []
+            broken = tuple(name for name in broken if name not in repair.mends)
+        proof = proof.reprove(capture) if broken else repair.proof
+        start = (broken, capture, proof) if not steps else start
+    broken, capture, proof = start
     return Search(tuple(repairs), broken, capture, proof, align(capture))
+
+
+def _step(
+    capture: Capture,
+    proof: Proof,
+    sites: Mapping[int, Site],
+    broken: tuple[str, ...],
+    ratios: Mapping[str, float],
+    sources: Sources,
+    deadline: float,
+) -> Repair | None:
+    """The hypothesis after which the ranks hold a tensor of the specification's frontier, and most of what comes after it."""
+    spec = capture.spec
+    frontier = [place.node for place in proof.outcome.specification_frontier if place.graph == SPECIFICATION]
+    missing = [out for node in frontier for out in (spec.nodes[node].outs if spec is not None else ())]
+    later = [out for node in (spec.nodes if spec is not None else ()) for out in node.outs]
+    places, named = _questions(capture, sources)
+    best: tuple[int, Repair] | None = None
+    for guess in hypotheses(proof, sites, ratios, broken, places, named) if missing else ():
+        settled = best is not None and guess.cost > best[1].hypothesis.cost + 1
+        if settled or time.thread_time() > deadline:
+            break
+        repair = _try(guess, capture, proof, sites, broken)
+        regained = tuple(var for var in missing if repair is not None and holds(repair.proof, var))
+        if repair is None or not regained:
+            continue
+        held = sum(holds(repair.proof, var) for var in later)
+        if best is None or held > best[0]:
+            best = held, replace(repair, regains=regained)
+    return None if best is None else best[1]
+
+
+def holds(proof: Proof, var: Var) -> bool:
+    """Whether the ranks hold a tensor of the specification whole or in parts, and not only summands of it."""
+    relation = proof.relation(var)
+    return relation is not None and all(place.kind != "partial" for place in (relation.placements or {}).values())
+
+
+def _questions(capture: Capture, sources: Sources) -> tuple[Callable[[Site], list[Hashable]], Callable[[Site], bool]]:
+    """Where a site stands in the source, and whether its author gave it a name."""
+
+    def places(site: Site) -> list[Hashable]:
+        graph = capture.ranks[min(site.position)]
+        inner = sources.frames(graph, site.node)[:1]
+        numbers = sources.numbers(graph, site.node) if site.node.op in SCALING | SLICES else []
+        return list(dict.fromkeys([*(frame.span for frame in inner), sources.place(graph, site.node), *numbers]))
+
+    def named(site: Site) -> bool:
+        return sources.is_named(sources.place(capture.ranks[min(site.position)], site.node))
+
+    return places, named
 
 
 def _suspects(capture: Capture, proof: Proof, alignment: Alignment, sites: Mapping[int, Site]) -> Mapping[int, Site]:
@@ -91,37 +164,34 @@ def _best(
     """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost."""
     best: Repair | None = None
     same: list[Hypothesis] = []
-
-    def places(site: Site) -> list[Hashable]:
-        graph = capture.ranks[min(site.position)]
-        inner = sources.frames(graph, site.node)[:1]
-        numbers = sources.numbers(graph, site.node) if site.node.op in SCALING | SLICES else []
-        return list(dict.fromkeys([*(frame.span for frame in inner), sources.place(graph, site.node), *numbers]))
-
-    def named(site: Site) -> bool:
-        return sources.is_named(sources.place(capture.ranks[min(site.position)], site.node))
-
+    places, named = _questions(capture, sources)
     for guess in hypotheses(proof, sites, ratios, broken, places, named):
         settled = best is not None and set(best.mends) == set(broken) and guess.cost > best.hypothesis.cost
         if settled or time.thread_time() > deadline:
             break
         repair = _try(guess, capture, proof, sites, broken)
-        if repair is None:
+        if repair is None or not repair.mends:
             continue
-        if best is None or len(repair.mends) > len(best.mends):
+        if best is None or _weight(repair) > _weight(best):
             best, same = repair, []
-        elif len(repair.mends) == len(best.mends):
+        elif _weight(repair) == _weight(best):
             same.append(guess)
         if len(same) >= ENOUGH:
             break
     if best is None:
         return None
-    return Repair(best.hypothesis, best.mends, best.capture, best.proof, sites, tuple(same))
+    return replace(best, alternatives=tuple(same))
+
+
+def _weight(repair: Repair) -> tuple[int, int]:
+    """How much a repair mends, results before gradients: a wrong result spoils the gradients behind it, too."""
+    return sum(not name.startswith("grad(") for name in repair.mends), len(repair.mends)
 
 
 def _try(
     guess: Hypothesis, capture: Capture, proof: Proof, sites: Mapping[int, Site], broken: tuple[str, ...]
 ) -> Repair | None:
+    """What a hypothesis makes of a program; None where it cannot be made, or spoils a promise that held."""
     edited = capture
     try:
         for edit in guess.edits:
@@ -134,4 +204,4 @@ def _try(
     if not failing <= before:
         return None
     mends = tuple(name for name in broken if name not in failing)
-    return Repair(guess, mends, edited, again, sites) if mends else None
+    return Repair(guess, mends, capture, edited, again, sites)

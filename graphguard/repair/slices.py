@@ -109,10 +109,13 @@ def reached(capture: Capture, alignment: Alignment, promises: tuple[str, ...]) -
 def exposed(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]]) -> frozenset[int]:
     """The sites whose fault would show: from the outputs backward, not past a tensor that is what the specification computes."""
     found: set[int] = set()
-    for number in sorted(sites, reverse=True):
-        reading = readers.get(number, ())
-        if not reading or any(reader in found and sites[reader].state != "whole" for reader in reading):
+    waiting = [number for number in sites if not readers.get(number)]
+    while waiting:
+        number = waiting.pop()
+        if number not in found:
             found.add(number)
+            if sites[number].state != "whole":
+                waiting.extend(operand for operand in sites[number].operands if operand in sites)
     return frozenset(found)
 
 

@@ -7,13 +7,13 @@ replaces the smallest expression; it never reformats what it does not change.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from graphguard.ir import Capture, Span
 from graphguard.repair import edits as graph_edits
-from graphguard.repair.program import MODULES, Program, assigned_name, is_number
+from graphguard.repair.program import MODULES, Program, assigned_name, definitions, is_number
 from graphguard.repair.vocabulary import (
     distributed_name,
     functional_name,
@@ -41,8 +41,11 @@ def insert_reduction(
     value = program.expression(span)
     if value is None:
         return
+    outer = program.parents.get(value)
+    if isinstance(outer, ast.Attribute) and outer.attr == "values":
+        value = outer  # ``x.max(0)`` is a pair
     for group in _groups(program, value, edit.axis, capture):
-        yield from _with_statement_after(program, value, _Reduce(program, group), edit.axis)
+        yield from _with_statement_after(program, value, _Reduce(program, group, edit.reduce), edit.axis)
 
 
 def scale(program: Program, span: Span, factor: Fraction, sizes: list[str]) -> Iterator[Draft]:
@@ -95,9 +98,9 @@ def remove_factor(program: Program, span: Span) -> Iterator[Draft]:
             return
     assert value is not None
     statement = program.statement(value)
-    title = f"remove {program.source(value).replace(program.source(kept), '', 1).strip('() ') or program.source(value)}"
+    title = f"remove {_without(program.source(value), program.source(kept))}"
     pointless = statement is not None and assigned_name(statement, value) == program.source(kept)
-    alone = isinstance(statement, ast.Expr) and isinstance(kept, ast.Name)
+    alone = isinstance(statement, ast.Expr) and statement.value is value and isinstance(kept, ast.Name)
     if statement is not None and (alone or pointless) and len(_siblings(program, statement)) > 1:
         yield Draft(title, (TextEdit(_whole_lines(program, statement), ""),))
         return
@@ -105,6 +108,14 @@ def remove_factor(program: Program, span: Span) -> Iterator[Draft]:
     bare = isinstance(outer, ast.Attribute | ast.BinOp) and isinstance(kept, ast.BinOp)
     text = f"({program.source(kept)})" if bare else program.source(kept)
     yield Draft(title, (TextEdit(program.span(value), text),))
+
+
+def _without(text: str, kept: str) -> str:
+    """What is taken from a text if a part of it is kept: ``.half()`` of ``x.half()``, ``/ 2`` of ``(x + y) / 2``."""
+    before, _, after = text.partition(kept)
+    if before.endswith("(") and after.startswith(")"):
+        before, after = before[:-1], after[1:]
+    return f"{before.strip()} {after.strip()}".strip() or text
 
 
 def change_reduce(program: Program, span: Span, reduce: str) -> Iterator[Draft]:
@@ -151,7 +162,8 @@ def change_group(program: Program, span: Span, axis: str, capture: Capture) -> I
     call = program.expression(span)
     if not isinstance(call, ast.Call):
         return
-    present = next((keyword.value for keyword in call.keywords if keyword.arg == "group"), None)
+    named = (keyword.value for keyword in call.keywords if keyword.arg == "group")
+    present = next(named, None) or next((each for each in call.args[1:] if _is_group(program, each)), None)
     for group in _groups(program, call, axis, capture):
         if not group or (present is not None and group == program.source(present)):
             continue
@@ -160,6 +172,11 @@ def change_group(program: Program, span: Span, axis: str, capture: Capture) -> I
             yield Draft(title, (TextEdit(program.span(present), group),))
         else:
             yield Draft(title, (_last_argument(program, call, f"group={group}"),))
+
+
+def _is_group(program: Program, argument: ast.expr) -> bool:
+    """Whether an argument denotes a process group, as far as its text tells; None is the default group."""
+    return "group" in program.source(argument) or (isinstance(argument, ast.Constant) and argument.value is None)
 
 
 def divide_after(program: Program, span: Span, factor: Fraction) -> Iterator[Draft]:
@@ -173,13 +190,19 @@ def divide_after(program: Program, span: Span, factor: Fraction) -> Iterator[Dra
     yield Draft(f"{line} after the reduction", (_line_after(program, statement, line),))
 
 
-def add_after_reduction(program: Program, addition: Span, reduction: Span) -> Iterator[Draft]:
-    """Move a bias behind the all-reduce: ``h = x @ w + b`` / ``all_reduce(h)`` becomes ``h = x @ w`` / ``all_reduce(h)`` / ``h = h + b``."""
+def add_after_reduction(
+    program: Program, addition: Span, reduction: Span, forms: Iterable[str] = ("{}",)
+) -> Iterator[Draft]:
+    """Move a bias behind the all-reduce: ``h = x @ w + b`` / ``all_reduce(h)`` becomes ``h = x @ w`` / ``all_reduce(h)`` / ``h = h + b``.
+
+    ``forms`` say how the bias may have to be read there, such as ``Reduced.apply({})``.
+    """
     total = program.expression(addition)
     reduce = program.expression(reduction)
     if total is None or not isinstance(reduce, ast.Call):
         return
-    for kept, moved in _without_term(program, total):
+    terms = [(kept, form.format(moved)) for form in forms for kept, moved in _without_term(program, total)]
+    for kept, moved in terms:
         if total in ast.walk(reduce):
             start, place = program.source(reduce).find(program.source(total)), program.span(reduce)
             text = program.source(reduce)
@@ -222,13 +245,38 @@ def change_concatenation(program: Program, span: Span, what: str, value: object)
     if not isinstance(call, ast.Call) or not call.args:
         return
     if what == "order":
-        match call.args[0]:
-            case ast.Subscript(value=inner) | ast.Call(func=ast.Name(id="reversed"), args=[inner]):
-                yield Draft("join in rank order", (TextEdit(program.span(call.args[0]), program.source(inner)),))
+        yield from _in_order(program, call)
         return
     dims = [keyword.value for keyword in call.keywords if keyword.arg in {"dim", "axis"}] or call.args[1:2]
     if dims:
         yield Draft(f"join along dim {value}", (TextEdit(program.span(dims[0]), str(value)),))
+
+
+def change_sender(program: Program, span: Span, rank: object) -> Iterator[Draft]:
+    """Let another rank broadcast."""
+    call = program.expression(span)
+    if not isinstance(call, ast.Call):
+        return
+    named = next((word.value for word in call.keywords if word.arg in {"src", "group_src"}), None)
+    given = named or (call.args[1] if len(call.args) > 1 else None)
+    if given is not None:
+        yield Draft(f"send from rank {rank}", (TextEdit(program.span(given), str(rank)),))
+
+
+def _in_order(program: Program, call: ast.Call) -> Iterator[Draft]:
+    """Take a reversal out of what a call reads, or of what the names in it stand for."""
+    names = [node for arg in call.args for node in ast.walk(arg) if isinstance(node, ast.Name)]
+    for value in [*call.args, *(each for name in names for each in definitions(program, name))]:
+        for node in ast.walk(value):
+            match node:
+                case ast.Subscript(value=inner, slice=ast.Slice(step=ast.UnaryOp(op=ast.USub()))):
+                    pass
+                case ast.Call(func=ast.Name(id="reversed"), args=[inner]):
+                    pass
+                case _:
+                    continue
+            place = program.span(node)
+            yield Draft("take the parts in rank order", (TextEdit(place, program.source(inner)),), place)
 
 
 def shift(program: Program, span: Span, axis: str, length: int) -> Iterator[Draft]:
@@ -333,12 +381,15 @@ class _Reduce:
 
     program: Program
     group: str
+    reduce: str = "sum"
 
     def __call__(self, tensor: str) -> tuple[str, tuple[TextEdit, ...]]:
         """The call on a tensor, and the import it may need."""
         imported = imported_function(self.program, "all_reduce")
         dist = distributed_name(self.program)
         arguments = f"{tensor}, group={self.group}" if self.group else tensor
+        if self.reduce != "sum":
+            arguments = f"{tensor}, op={dist or 'dist'}.ReduceOp.{self.reduce.upper()}{arguments.removeprefix(tensor)}"
         if imported is not None and dist is None:
             return f"{imported}({arguments})", ()
         if dist is not None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from graphguard.refine.outcome import Location
 from graphguard.repair.dead import dead_collectives
-from graphguard.repair.guesses import Neighbours, is_nonlinear, narrows
+from graphguard.repair.guesses import is_nonlinear, narrows
+from graphguard.repair.neighbours import Neighbours
 from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT, Site, backward_slice
 

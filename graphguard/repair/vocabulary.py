@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from graphguard.ir import Capture
@@ -83,13 +83,22 @@ def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
             found.update(dict.fromkeys(_group_arguments(program, scope)))
     for each in around:
         found.update(dict.fromkeys(_group_parameters(each, axis)))
+        given = assignments(ast.walk(each))
+        found.update((name, None) for name, value in given if "get_group" in program.source(value))
     if function is not None:
         found.update(dict.fromkeys(_attributes(function, "ctx", axis)))
     if klass is not None:
         found.update(dict.fromkeys(_attributes(klass, "self", axis)))
         found.update(dict.fromkeys(_declared_groups(program, klass)))
     found.update(dict.fromkeys(_module_names(program, axis)))
-    return sorted((text for text in found if _in_scope(text, function)), key=lambda text: (axis not in text,))
+    named = {text: _meaning(program, around, text) for text in found if _in_scope(text, function)}
+    return sorted(named, key=lambda text: (axis not in named[text], text == named[text]))
+
+
+def _meaning(program: Program, functions: list[Function], text: str) -> str:
+    """What the functions around a place assign to a name, as text; the text itself where it is no such name."""
+    found = assignments(node for function in functions for node in ast.walk(function))
+    return next((program.source(value) for name, value in found if name == text), text)
 
 
 def rank_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
@@ -124,22 +133,38 @@ def _meshes(program: Program, at: ast.AST) -> Iterator[str]:
 
 
 def size_expressions(program: Program, at: ast.AST, factor: Fraction, capture: Capture) -> list[str]:
-    """Expressions in sight for the number of ranks along the axis whose size is a factor or its reciprocal; guesses."""
-    if factor not in {Fraction(size) for size in capture.mesh.values()} | {
-        Fraction(1, size) for size in capture.mesh.values()
-    }:
-        return []
+    """Names in sight for a factor or its reciprocal: numbers of ranks, and constants; those that are not there already come first."""
     found: dict[str, None] = {}
-    for scope in (outer for outer in program.ancestors(at) if isinstance(outer, Function)):
-        for node in ast.walk(scope):
-            match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if _gives_size(value):
-                    found[name] = None
-                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
-                    for target, given in zip(names, values, strict=False):
-                        if isinstance(target, ast.Name) and _gives_size(given):
-                            found[target.id] = None
-    return list(found)[:1]
+    sizes = {Fraction(size) for size in capture.mesh.values()}
+    for scope in (
+        ()
+        if factor not in sizes and 1 / factor not in sizes
+        else (outer for outer in program.ancestors(at) if isinstance(outer, Function))
+    ):
+        found.update((name, None) for name, value in assignments(ast.walk(scope)) if _gives_size(value))
+    used = {name.id for name in ast.walk(at) if isinstance(name, ast.Name)}
+    return sorted((*found, *_constants(program, at, factor)), key=used.__contains__)[:2]
+
+
+def _constants(program: Program, at: ast.AST, factor: Fraction) -> Iterator[str]:
+    """Constants of the file that the functions around a place read and that are a factor or its reciprocal."""
+    read = {name.id for outer in program.functions(at) for name in ast.walk(outer) if isinstance(name, ast.Name)}
+    for name, value in assignments(program.tree.body):
+        number = value.value if isinstance(value, ast.Constant) else None
+        if name in read and isinstance(number, int) and number and factor in (number, Fraction(1, number)):
+            yield name
+
+
+def assignments(statements: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """The names that statements assign a value of their own, pairwise for tuples."""
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                yield name, value
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                for target, value in zip(names, values, strict=False):
+                    if isinstance(target, ast.Name):
+                        yield target.id, value
 
 
 def _gives_size(value: ast.AST) -> bool:

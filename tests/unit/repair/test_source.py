@@ -1,6 +1,7 @@
 """Repairs as text: the edit a developer would have typed, in the idiom of the file."""
 
 import textwrap
+from fractions import Fraction
 
 import pytest
 
@@ -8,8 +9,9 @@ from graphguard.ir import Capture, CheckRef, Span, Var
 from graphguard.repair import gradients, source
 from graphguard.repair.candidates import edited
 from graphguard.repair.edits import InsertReduction
-from graphguard.repair.program import Program, parse
+from graphguard.repair.program import Program, first_operand, parse
 from graphguard.repair.source import Draft
+from graphguard.repair.vocabulary import size_expressions
 
 FILE = "model.py"
 
@@ -178,7 +180,7 @@ def forward(x, w, group):
 def test_forgetful_backward_is_mended_where_it_stands() -> None:
     file = program(FORGOTTEN)
     span = span_of(file, "torch.nn.functional.linear(x, w)")
-    text = apply(file, next(gradients.in_backward(file, span, "tp")))
+    text = apply(file, next(gradients.in_backward(file, span, "tp", [])))
     assert (
         "        grad = grad.contiguous()\n        dist.all_reduce(grad, group=ctx.group)\n        return grad, None\n"
         in text
@@ -192,3 +194,131 @@ def test_operand_is_wrapped_where_no_function_can_be_mended() -> None:
     assert "torch.mm(ReduceGradient.apply(x, group), w)" in text
     assert "import torch.distributed as dist" in text
     assert parse(FILE, text) is not None
+
+
+HELPED = FORGOTTEN.replace(
+    "class Copy",
+    """def reduced(x):
+    x = x.clone()
+    dist.all_reduce(x)
+    return x
+
+class Copy""",
+)
+
+
+def test_backward_uses_the_reduction_that_its_file_has() -> None:
+    file = program(HELPED)
+    draft = next(gradients.in_backward(file, span_of(file, "torch.nn.functional.linear(x, w)"), "tp", []))
+    assert "        return reduced(grad), None\n" in apply(file, draft)
+    assert draft.place == span_of(file, "return grad, None")
+
+
+def test_parameter_is_wrapped_where_it_is_read() -> None:
+    file = program(
+        """
+        class Norm:
+            def forward(self, x):
+                weight = self.norm.weight
+                return layer_norm(x, weight)
+
+        class Reduced(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.view_as(x)
+
+            @staticmethod
+            def backward(ctx, grad):
+                return _reduce(grad)
+        """
+    )
+    call = file.expression(span_of(file, "layer_norm(x, weight)"))
+    assert call is not None
+    draft = next(gradients.reduced_parameter(file, call, "block.norm.weight", "tp", []))
+    assert "        weight = Reduced.apply(self.norm.weight)\n" in apply(file, draft)
+
+
+def test_operand_of_a_method_is_the_tensor_and_not_a_constant() -> None:
+    file = program("def f(scores):\n    return scores.most(COUNT, dim=-1)\n")
+    operand = first_operand(file.expression(span_of(file, "scores.most(COUNT, dim=-1)")))
+    assert operand is not None
+    assert file.source(operand) == "scores"
+
+
+def test_parts_are_sent_in_rank_order_where_their_list_is_made() -> None:
+    file = program(
+        """
+        def exchange(x, received, ranks):
+            sent = [part.contiguous() for part in reversed(x.chunk(ranks))]
+            dist.all_to_all(received, sent)
+        """
+    )
+    draft = next(source.change_concatenation(file, span_of(file, "dist.all_to_all(received, sent)"), "order", ()))
+    assert "for part in x.chunk(ranks)]" in apply(file, draft)
+    assert draft.place == span_of(file, "reversed(x.chunk(ranks))")
+
+
+def test_group_that_is_given_by_position_is_replaced() -> None:
+    file = program("def f(x, tp_group, dp_group):\n    return Reduce.apply(x, dp_group)\n")
+    drafts = source.change_group(file, span_of(file, "Reduce.apply(x, dp_group)"), "tp", capture(dp=2, tp=2))
+    assert "Reduce.apply(x, tp_group)" in apply(file, next(drafts))
+
+
+def test_local_name_of_a_group_comes_before_its_expression() -> None:
+    file = program(
+        """
+        import torch.distributed as dist
+
+        def f(mesh, x):
+            group, ranks = mesh.get_group("tp"), mesh["tp"].size()
+            y = x.sum()
+            return y
+        """
+    )
+    assert "dist.all_reduce(y, group=group)" in first(file, "x.sum()")
+
+
+@pytest.mark.parametrize(
+    ("expression", "title"),
+    [
+        ("h.to(torch.half)", "remove .to(torch.half)"),
+        ("(a + b) / 2", "remove / 2"),
+        ("h.float()", "remove .float()"),
+        ("2 * (a + b)", "remove 2 *"),
+    ],
+)
+def test_title_shows_all_that_is_taken_out(expression: str, title: str) -> None:
+    file = program(f"def f(a, b, h):\n    x = {expression}\n    return x\n")
+    assert next(source.remove_factor(file, span_of(file, expression))).title == title
+
+
+def test_cast_inside_a_call_goes_alone() -> None:
+    file = program("def f(h):\n    dist.send(h.half(), 1)\n    return h\n")
+    draft = next(source.remove_factor(file, span_of(file, "h.half()")))
+    assert "    dist.send(h, 1)\n" in apply(file, draft)
+
+
+def test_factor_prefers_a_name_that_is_not_there_already() -> None:
+    file = program(
+        """
+        import torch.distributed as dist
+        STEPS = 2
+
+        def f(x, total):
+            ranks = dist.get_world_size()
+            for part in x.chunk(STEPS):
+                total = total + part
+            total = total / ranks
+            return total
+        """
+    )
+    value = file.expression(span_of(file, "total / ranks"))
+    assert value is not None
+    assert size_expressions(file, value, Fraction(1, 2), capture(dp=2)) == ["STEPS", "ranks"]
+
+
+def test_largest_of_a_pair_is_reduced_with_the_maximum() -> None:
+    file = program("import torch.distributed as dist\ndef f(x):\n    top = x.max(-1).values\n    return top\n")
+    edit = InsertReduction({0: Var(1), 1: Var(1)}, "tp", "max")
+    draft = next(source.insert_reduction(file, span_of(file, "x.max(-1)"), edit, capture(tp=2)))
+    assert "    top = x.max(-1).values\n    dist.all_reduce(top, op=dist.ReduceOp.MAX)\n" in apply(file, draft)

@@ -1,0 +1,300 @@
+"""What each change of a rank's graph does to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from heapq import heappop, heappush
+
+from graphguard.ir import Capture, Graph, Node, TensorType, Var
+from graphguard.ir.graph import Arg
+from graphguard.repair.edits import (
+    AddAfterReduction,
+    BiasAfterReduction,
+    Bypass,
+    ChangeCall,
+    Edit,
+    InsertCall,
+    InsertGather,
+    InsertReduction,
+    MoveReduction,
+    MoveSlice,
+    OtherPart,
+    ReduceToAll,
+    Scale,
+    SetArgument,
+    Shift,
+    SwapTensors,
+    group_of,
+)
+
+
+def apply(edit: Edit, capture: Capture) -> Capture:
+    """The capture after an edit; raises ``KeyError`` where a rank lacks what the edit names."""
+    graphs = list(capture.ranks)
+    for rank in _ranks(edit):
+        graphs[rank] = _apply(edit, capture, rank)
+    return replace(capture, ranks=tuple(graphs))
+
+
+def _ranks(edit: Edit) -> tuple[int, ...]:
+    match edit:
+        case InsertReduction(tensors=tensors) | InsertGather(tensors=tensors) | Scale(tensors=tensors):
+            return tuple(tensors)
+        case MoveReduction(tensors=tensors) | Shift(tensors=tensors):
+            return tuple(tensors)
+        case InsertCall(tensors=tensors) | SwapTensors(tensors=tensors):
+            return tuple(tensors)
+        case ChangeCall(position=position):
+            return tuple(position)
+        case Bypass(position=position) | SetArgument(position=position):
+            return tuple(position)
+        case MoveSlice(position=position) | OtherPart(position=position) | ReduceToAll(position=position):
+            return tuple(position)
+        case AddAfterReduction(addition=position) | BiasAfterReduction(product=position):
+            return tuple(position)
+
+
+def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
+    graph = capture.ranks[rank]
+    match edit:
+        case InsertReduction(tensors, axis, reduce):
+            group = group_of(capture, rank, axis)
+            return _insert(
+                graph, tensors[rank], "gg.all_reduce", (tensors[rank], reduce, group), graph.types[tensors[rank]]
+            )
+        case InsertGather(tensors, axis, dim):
+            return _insert_gather(graph, tensors[rank], group_of(capture, rank, axis), dim)
+        case Scale(tensors, factor):
+            kind = graph.types[tensors[rank]]
+            number: Arg = int(factor) if factor.denominator == 1 else factor.numerator / factor.denominator
+            return _insert(graph, tensors[rank], "aten.mul.Scalar", (tensors[rank], number), kind)
+        case Bypass(position, kept):
+            return _bypass(graph, position[rank], kept, rank)
+        case InsertCall() | ChangeCall() | SwapTensors():
+            return _apply_guided(edit, graph, rank)
+        case ReduceToAll(position):
+            node = graph.nodes[position[rank]]
+            args = (node.args[0], *node.args[2:])
+            return _with_nodes(graph, {position[rank]: (replace(node, op="gg.all_reduce", args=args),)})
+        case SetArgument(position, index, values, _):
+            node = graph.nodes[position[rank]]
+            args = (*node.args[:index], values[rank], *node.args[index + 1 :])
+            return _with_nodes(graph, {position[rank]: (replace(node, args=args),)})
+        case AddAfterReduction(addition, reduction, moved):
+            return _move_addition(graph, addition[rank], reduction[rank], moved)
+        case BiasAfterReduction(product, reduction):
+            return _split_bias(graph, product[rank], reduction[rank])
+        case MoveReduction(tensors, axis, reduction):
+            var, reduced = tensors[rank], _bypass(graph, reduction[rank], 0, rank)
+            return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
+        case MoveSlice(position, starts, _):
+            return _with_nodes(graph, {position[rank]: (_moved(graph, graph.nodes[position[rank]], starts[rank]),)})
+        case Shift(tensors, offsets, _):
+            var = tensors[rank]
+            return _insert(graph, var, "aten.add.Tensor", (var, offsets[rank]), graph.types[var])
+        case OtherPart(position, axis):
+            return _other_part(graph, position[rank], capture.coordinates(rank)[axis])
+
+
+def _apply_guided(edit: InsertCall | ChangeCall | SwapTensors, graph: Graph, rank: int) -> Graph:
+    match edit:
+        case InsertCall(tensors, call):
+            return _insert_call(graph, tensors[rank], call.op, call.args[rank], dict(call.kwargs))
+        case ChangeCall(position, call):
+            node = replace(graph.nodes[position[rank]], op=call.op, args=call.args[rank], kwargs=dict(call.kwargs))
+            return _with_nodes(graph, {position[rank]: (node,)})
+        case SwapTensors(tensors, others):
+            return _swapped(graph, tensors[rank], others[rank])
+
+
+def _fresh(graph: Graph) -> int:
+    return 1 + max((var.id for var in graph.types), default=0)
+
+
+def _substitute(arg: Arg, names: dict[Var, Var]) -> Arg:
+    if isinstance(arg, Var):
+        return names.get(arg, arg)
+    if isinstance(arg, tuple):
+        return tuple(_substitute(item, names) for item in arg)
+    return arg
+
+
+def renamed(node: Node, names: dict[Var, Var]) -> Node:
+    """A node that reads other variables."""
+    return replace(
+        node,
+        args=tuple(_substitute(arg, names) for arg in node.args),
+        kwargs={key: _substitute(arg, names) for key, arg in node.kwargs.items()},
+    )
+
+
+def _with_nodes(
+    graph: Graph, changed: dict[int, tuple[Node, ...]], types: dict[Var, TensorType] | None = None
+) -> Graph:
+    nodes = tuple(new for index, node in enumerate(graph.nodes) for new in changed.get(index, (node,)))
+    return replace(graph, nodes=nodes, types=graph.types if types is None else {**graph.types, **types})
+
+
+def _insert(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: TensorType) -> Graph:
+    """Call an operator on a variable where it is defined; later readers and outputs see the result."""
+    new = Var(_fresh(graph))
+    return _spliced(graph, var, (Node(op, args, {}, (new,)),), {new: kind}, new)
+
+
+def _insert_call(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kwargs: dict[str, Arg]) -> Graph:
+    """Call an operator where its last operand is defined; later readers of ``var`` and outputs see the result."""
+    new, producers = Var(_fresh(graph)), graph.producers()
+    node = Node(op, args, kwargs, (new,))
+    last = max(node.operands(), key=lambda operand: producers.get(operand, -1))
+    return _spliced(graph, var, (node,), {new: graph.types[var]}, new, producers.get(last, -1))
+
+
+def _swapped(graph: Graph, first: Var, second: Var) -> Graph:
+    """Everything but what makes the two tensors reads one for the other; calls move behind what they read then."""
+    own = _behind(graph, (first, second))
+    names = {first: second, second: first}
+    nodes = [node if index in own else renamed(node, names) for index, node in enumerate(graph.nodes)]
+    outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
+    return replace(graph, nodes=_ordered(nodes), outputs=outputs)
+
+
+def _behind(graph: Graph, variables: tuple[Var, ...]) -> set[int]:
+    """The calls that tensors rest on."""
+    producers, found, waiting = graph.producers(), set[int](), list(variables)
+    while waiting:
+        index = producers.get(waiting.pop())
+        if index is not None and index not in found:
+            found.add(index)
+            waiting.extend(graph.nodes[index].operands())
+    return found
+
+
+def _ordered(nodes: list[Node]) -> tuple[Node, ...]:
+    """Calls in their order, except that each comes after what it reads."""
+    producers = {out: index for index, node in enumerate(nodes) for out in node.outs}
+    waits = [{producers[operand] for operand in node.operands() if operand in producers} for node in nodes]
+    readers: dict[int, list[int]] = {}
+    for index, before in enumerate(waits):
+        for producer in before:
+            readers.setdefault(producer, []).append(index)
+    ready = [index for index, before in enumerate(waits) if not before]
+    found: list[Node] = []
+    while ready:
+        index = heappop(ready)
+        found.append(nodes[index])
+        for reader in readers.get(index, ()):
+            waits[reader].discard(index)
+            if not waits[reader]:
+                heappush(ready, reader)
+    if len(found) != len(nodes):
+        raise IndexError("one of the tensors rests on the other")
+    return tuple(found)
+
+
+def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> Graph:
+    first, kind = _fresh(graph), graph.types[var]
+    parts = tuple(Var(first + offset) for offset in range(len(group)))
+    whole = Var(first + len(group))
+    size = kind.shape[dim]
+    assert isinstance(size, int)
+    shape = (*kind.shape[:dim], size * len(group), *kind.shape[dim + 1 :])
+    nodes = (Node("gg.all_gather", (var, group), {}, parts), Node("aten.cat.default", (parts, dim), {}, (whole,)))
+    return _spliced(graph, var, nodes, {**dict.fromkeys(parts, kind), whole: replace(kind, shape=shape)}, whole)
+
+
+def _spliced(
+    graph: Graph, var: Var, new: tuple[Node, ...], types: dict[Var, TensorType], result: Var, at: int | None = None
+) -> Graph:
+    """New nodes behind node ``at``, else behind the one that gives ``var``; what follows reads ``result`` in its place."""
+    at = graph.producers().get(var, -1) if at is None else at
+    template = graph.nodes[at] if at >= 0 else None
+    if template is not None:
+        new = tuple(
+            replace(node, stack=template.stack, forward=template.forward, phase=template.phase, module=template.module)
+            for node in new
+        )
+    before = graph.nodes[: at + 1]
+    after = tuple(renamed(node, {var: result}) for node in graph.nodes[at + 1 :])
+    outputs = {name: result if out == var else out for name, out in graph.outputs.items()}
+    return replace(graph, nodes=(*before, *new, *after), types={**graph.types, **types}, outputs=outputs)
+
+
+def _bypass(graph: Graph, index: int, kept: int, rank: int) -> Graph:
+    """Take a node out; of a reduce-scatter the rank keeps its own part."""
+    node = graph.nodes[index]
+    operand = tuple(node.operands())[kept]
+    if node.op == "gg.reduce_scatter":
+        parts, group = node.args[0], node.args[2]
+        assert isinstance(parts, tuple)
+        assert isinstance(group, tuple)
+        own = parts[group.index(rank)]
+        assert isinstance(own, Var)
+        operand = own
+    names = dict.fromkeys(node.outs, operand)
+    nodes = tuple(renamed(other, names) for position, other in enumerate(graph.nodes) if position != index)
+    outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
+    return replace(graph, nodes=nodes, outputs=outputs)
+
+
+def _moved(graph: Graph, node: Node, start: int) -> Node:
+    if node.op == "aten.select.int":
+        return replace(node, args=(*node.args[:2], start))
+    dim = node.args[1] if len(node.args) > 1 else 0
+    assert isinstance(dim, int)
+    length = graph.types[node.outs[0]].shape[dim]
+    assert isinstance(length, int)
+    return replace(node, args=(node.args[0], dim, start, start + length))
+
+
+def _other_part(graph: Graph, index: int, place: int) -> Graph:
+    """Readers of the only part that is used read the one at ``place``; raises ``IndexError`` where there is none."""
+    node = graph.nodes[index]
+    used = {operand for other in graph.nodes for operand in other.operands()} | set(graph.outputs.values())
+    read = [out for out in node.outs if out in used]
+    if len(read) != 1 or graph.types[read[0]] != graph.types[node.outs[place]]:
+        raise IndexError("the parts of the split are not alike, or several are used")
+    names = {read[0]: node.outs[place]}
+    nodes = tuple(renamed(other, names) for other in graph.nodes)
+    outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
+    return replace(graph, nodes=nodes, outputs=outputs)
+
+
+def _split_bias(graph: Graph, product: int, reduction: int) -> Graph:
+    """``all_reduce(view(addmm(b, x, w)))`` becomes ``all_reduce(view(mm(x, w))) + b``."""
+    fused, reduce = graph.nodes[product], graph.nodes[reduction]
+    if fused.op != "aten.addmm.default":
+        raise IndexError("this rank adds no bias")
+    bias, first, second = fused.args[:3]
+    partial = Var(_fresh(graph))
+    kind = graph.types[reduce.outs[0]]
+    product_only = replace(fused, op="aten.mm.default", args=(first, second), kwargs={})
+    reduced = replace(reduce, outs=(partial,))
+    added = replace(reduce, op="aten.add.Tensor", args=(partial, bias), kwargs={}, outs=reduce.outs)
+    return _with_nodes(graph, {product: (product_only,), reduction: (reduced, added)}, {partial: kind})
+
+
+def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> Graph:
+    """``all_reduce(a + b)`` becomes ``all_reduce(a) + b``; ``moved`` is the argument of the addition that goes behind."""
+    add, reduced = graph.nodes[addition], graph.nodes[reduction].outs[0]
+    whole = Var(_fresh(graph))
+    behind = replace(
+        graph.nodes[reduction],
+        op=add.op,
+        args=tuple(reduced if place == 1 - moved else arg for place, arg in enumerate(add.args)),
+        kwargs=add.kwargs,
+        outs=(whole,),
+    )
+    kept = add.args[1 - moved]
+    assert isinstance(kept, Var)
+    nodes: list[Node] = []
+    names = {add.outs[0]: kept}
+    for index, node in enumerate(graph.nodes):
+        if index == addition:
+            continue
+        nodes.append(renamed(node, names))
+        if index == reduction:
+            nodes.append(behind)
+            names = {**names, reduced: whole}
+    outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
+    types = {**graph.types, whole: graph.types[reduced]}
+    return replace(graph, nodes=tuple(nodes), types=types, outputs=outputs)

@@ -1,0 +1,116 @@
+"""A slice of the program as guesses look at it: which operators are of a kind, who reads whom, and where the frontier is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphguard.ir import Capture, Var
+from graphguard.repair.edits import Edit, group_of
+from graphguard.repair.slices import JOINING, LAYOUT, Site, exposed
+
+Guess = tuple[str, Edit, Site, int]
+"""A rule, an edit that would be a repair, the site where it applies, and its cost."""
+
+REDUCING = frozenset({"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
+SUMMING = frozenset({"gg.all_reduce", "gg.reduce_scatter"})
+SCALING = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"})
+CONTRACTING = frozenset(
+    {
+        "aten.mm.default",
+        "aten.bmm.default",
+        "aten.addmm.default",
+        "aten.sum.default",
+        "aten.sum.dim_IntList",
+        "aten.convolution.default",
+        "aten.embedding.default",
+        "aten.embedding_dense_backward.default",
+    }
+)
+MAXIMA = frozenset({"aten.max.dim", "aten.amax.default", "aten.max.default"})
+MASKING = frozenset({"aten.masked_fill.Scalar", "aten.where.self", "aten.where.ScalarOther"})
+LINEAR = LAYOUT | JOINING | CONTRACTING | {"aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Scalar", "aten.div.Scalar"}
+NEAR = 3  # operators between a non-linear one and the reduction that should have come before it
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """A slice of the program as guesses look at it: sites by number, and who reads whom."""
+
+    capture: Capture
+    sites: Mapping[int, Site]
+    readers: Mapping[int, tuple[int, ...]]
+    exposed: frozenset[int]
+
+    @classmethod
+    def of(cls, capture: Capture, sites: Mapping[int, Site]) -> Neighbours:
+        """The neighbours of a slice."""
+        readers: dict[int, list[int]] = {}
+        for number, site in sites.items():
+            for operand in site.operands:
+                readers.setdefault(operand, []).append(number)
+        found = {number: tuple(reading) for number, reading in readers.items()}
+        return cls(capture, sites, found, exposed(sites, found))
+
+    def at_frontier(self, site: Site) -> bool:
+        """Whether a site is off the relation though all that it reads is on it, and no tensor on the relation hides it from the outputs."""
+        if site.state != "off" or site.number not in self.exposed:
+            return False
+        return all(operand.state != "off" for operand in self.operands(site))
+
+    def operands(self, site: Site) -> list[Site]:
+        """The sites that a site reads."""
+        return [self.sites[number] for number in site.operands if number in self.sites]
+
+    def made(self, site: Site) -> Site:
+        """The site whose tensor a site merely moves from rank to rank, or the site itself."""
+        while site.node.op == "gg.broadcast" and (source := self._sent(site)) is not None:
+            site = source
+        return site
+
+    def _sent(self, site: Site) -> Site | None:
+        """The site of the tensor that a broadcast sends."""
+        rank = site.node.args[1]
+        if not isinstance(rank, int) or rank not in site.position:
+            return None
+        sent = next(self.capture.ranks[rank].nodes[site.position[rank]].operands(), None)
+        return next((each for each in self.operands(site) if sent is not None and each.tensors.get(rank) == sent), None)
+
+    def reductions_behind(self, site: Site, hops: int = 6) -> list[Site]:
+        """The sums over ranks that a tensor's value goes into within a few operators, the nearest first."""
+        found: list[Site] = []
+        edge, seen = [site.number], {site.number}
+        for _ in range(hops):
+            edge = [reader for number in edge for reader in self.readers.get(number, ()) if reader not in seen]
+            seen.update(edge)
+            found.extend(self.sites[number] for number in dict.fromkeys(edge) if self.sites[number].node.op in SUMMING)
+        return found
+
+    def summed_behind(self, site: Site, axis: str) -> bool:
+        """Whether an all-reduce over an axis comes soon behind a site."""
+        rank = min(site.position)
+        group = group_of(self.capture, rank, axis)
+        return any(later.node.args[2] == group for later in self.reductions_behind(site, NEAR))
+
+    def reduced_after(self, site: Site, axis: str) -> bool:
+        """Whether all that becomes of a tensor, rearranged and scaled at most, is a reduction over an axis."""
+        edge, reduced = {site.number}, False
+        while edge:
+            readers = [self.sites[number] for seen in edge for number in self.readers.get(seen, ())]
+            if not readers or not all(
+                reader.node.op in LAYOUT | JOINING | SUMMING or scaled(reader) for reader in readers
+            ):
+                return False
+            for reader in readers:
+                if reader.node.op in SUMMING:
+                    rank = min(reader.position)
+                    if reader.node.args[2] != group_of(self.capture, rank, axis):
+                        return False
+                    reduced = True
+            edge = {reader.number for reader in readers if reader.node.op not in SUMMING}
+        return reduced
+
+
+def scaled(site: Site) -> bool:
+    """Whether a site multiplies by a number."""
+    return site.node.op in SCALING and not isinstance(site.node.args[-1], Var)

@@ -27,7 +27,13 @@ def start(folder, *arguments):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
+
+
+def heed_interrupts():
+    """A shell starts what runs in the background, and so these tests, deaf to interrupts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for(condition, seconds=30.0):

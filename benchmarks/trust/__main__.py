@@ -9,8 +9,9 @@ import sys
 from benchmarks.trust.fuzz import fuzz, report
 from benchmarks.trust.judge import Tally, judge
 from benchmarks.trust.programs import ROOT, recorded_checks, recorded_corpus
+from graphguard.ir import Capture
 
-EXAMPLES = ("data_parallel", "dtensor_mlp", "llama", "megatron_mlp")
+FOLDERS = ("examples", "benchmarks/mutants/programs", "benchmarks/trust/checks")
 UNKNOWN_ALLOWED = 0.05
 
 
@@ -44,20 +45,26 @@ def _fuzz(nodes: int, seed: int) -> int:
 
 
 def _mutate(count: int, seed: int) -> int:
-    """Half of the mutants from the examples, with backward passes of whole layers; half from the corpus."""
+    """Half of the mutants from checks that are proved, with backward passes of whole layers; half from the corpus."""
     tally = Tally()
-    for programs in (
-        list(recorded_checks([ROOT / "examples" / f"{name}.py" for name in EXAMPLES])),
-        [(name, capture) for name, capture in recorded_corpus() if name.endswith("fixed")],
-    ):
+    for recorded in (_checks, _corpus):
+        programs = recorded()
         each = -(-count // (2 * len(programs)))
         for program in programs:
             judge([program], each, seed, tally)
-            print(f"{tally.mutants} of {count}: {program[0]}", file=sys.stderr)
+            print(f"{tally.mutants} of {count}: {program[0]}", file=sys.stderr, flush=True)
     print("\n".join(tally.lines()))
     for title, rows in (("wrong proofs", tally.wrong), ("unknown though equal", tally.unknown)):
         print(f"{title}: {len(rows)}", *rows[:40], sep="\n  ")
     return 1 if tally.wrong or tally.share_unknown > UNKNOWN_ALLOWED else 0
+
+
+def _checks() -> list[tuple[str, Capture]]:
+    return list(recorded_checks([file for folder in FOLDERS for file in sorted((ROOT / folder).glob("*.py"))]))
+
+
+def _corpus() -> list[tuple[str, Capture]]:
+    return [(name, capture) for name, capture in recorded_corpus() if name.endswith("fixed")]
 
 
 if __name__ == "__main__":

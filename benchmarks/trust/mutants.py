@@ -19,6 +19,13 @@ class Mutant:
     change: str
 
 
+_REDUCTIONS = ("sum", "avg", "max", "min", "product")
+# What is inserted after results of a type.
+_INSERTED = {
+    "float32": ("sum", "avg", "max", "bfloat16", "float16"),
+    "float64": ("sum", "avg", "min", "float32", "bfloat16"),
+    "int64": ("sum", "max", "int8", "uint8"),
+}
 Change = tuple[Node, str] | None
 # A kind of change to one node of one rank: the rank is told, so that it can use what is there.
 Mutator = Callable[[random.Random, Graph, int, int], Change]
@@ -61,20 +68,23 @@ def _mutant(capture: Capture, rng: random.Random) -> Mutant | None:
 
 
 def _inserted(capture: Capture, rng: random.Random) -> Mutant | None:
-    """On every rank, an all-reduce or a narrowing cast of a result where there was none."""
+    """On every rank, an all-reduce or a narrowing cast there and back of a result where there was none."""
     index = rng.randrange(len(capture.ranks[0].nodes))
     if not _alike(capture, index):
         return None
-    how = rng.choice(("sum", "avg", "bfloat16", "float16"))
+    outs = capture.ranks[0].nodes[index].outs
+    kind = capture.ranks[0].types[outs[0]].dtype if len(outs) == 1 else ""
+    if kind not in _INSERTED:
+        return None
+    how = rng.choice(_INSERTED[kind])
     world = tuple(range(len(capture.ranks)))
     graphs = []
     for graph in capture.ranks:
         node = graph.nodes[index]
-        wide = len(node.outs) == 1 and graph.types[node.outs[0]].dtype in ("float32", "float64")
-        if not wide or node.phase == "prelude":
+        if len(node.outs) != 1 or graph.types[node.outs[0]].dtype != kind or node.phase == "prelude":
             return None
         graphs.append(_after(graph, index, how, world))
-    words = f"all-reduce ({how})" if how in ("sum", "avg") else f"cast to {how}"
+    words = f"all-reduce ({how})" if how in _REDUCTIONS else f"cast to {how}"
     change = f"all ranks, node {index}: {words} after {capture.ranks[0].nodes[index].op}"
     return Mutant(replace(capture, ranks=tuple(graphs)), change)
 
@@ -85,7 +95,7 @@ def _after(graph: Graph, index: int, how: str, world: tuple[int, ...]) -> Graph:
     out = node.outs[0]
     kind = graph.types[out]
     fresh, narrow = (Var(number + max(var.id for var in graph.types)) for number in (1, 2))
-    if how in ("sum", "avg"):
+    if how in _REDUCTIONS:
         calls = [Node("gg.all_reduce", (fresh, how, world), {}, node.outs, phase=node.phase)]
     else:
         calls = [
@@ -158,7 +168,7 @@ def reduction(rng: random.Random, graph: Graph, index: int, _: int) -> Change:
     if node.op not in ("gg.all_reduce", "gg.reduce_scatter"):
         return None
     old = node.args[1]
-    new = rng.choice([how for how in ("sum", "avg", "max", "min") if how != old])
+    new = rng.choice([how for how in _REDUCTIONS if how != old])
     return _arg(node, 1, new), f"{node.op}: {new} for {old}"
 
 
@@ -173,6 +183,26 @@ def group(rng: random.Random, graph: Graph, index: int, rank: int) -> Change:
     chosen = rng.choice([pairs, stride])
     mine = next((part for part in chosen if rank in part), None)
     return None if mine is None else (_arg(node, len(node.args) - 1, tuple(mine)), f"{node.op} over {mine}")
+
+
+def rotation(_: random.Random, graph: Graph, index: int, __: int) -> Change:
+    """The members of a group in another order."""
+    node = graph.nodes[index]
+    members = node.args[-1] if node.args else None
+    if node.op not in ("gg.all_gather", "gg.reduce_scatter", "gg.all_to_all") or not isinstance(members, tuple):
+        return None
+    moved = (*members[1:], members[0])
+    return None if len(members) < 2 else (_arg(node, len(node.args) - 1, moved), f"{node.op} over {moved}")
+
+
+def source(rng: random.Random, graph: Graph, index: int, _: int) -> Change:
+    """Another rank's tensor is sent to all, or scattered."""
+    node = graph.nodes[index]
+    members = node.args[-1] if node.args else None
+    if node.op not in ("gg.broadcast", "gg.reduce") or not isinstance(members, tuple) or len(members) < 2:
+        return None
+    new = rng.choice([member for member in members if member != node.args[1]])
+    return _arg(node, 1, new), f"{node.op} with rank {new} for {node.args[1]}"
 
 
 def order(rng: random.Random, graph: Graph, index: int, _: int) -> Change:
@@ -289,6 +319,8 @@ MUTATORS: dict[str, Mutator] = {
     "dropped": dropped,
     "reduction": reduction,
     "group": group,
+    "rotation": rotation,
+    "source": source,
     "order": order,
     "offset": offset,
     "dimension": dimension,

@@ -1,0 +1,307 @@
+"""The operators of random programs: each picks operands and gives a call that runs over numbers and over normal forms alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.trust.gradients import GRADIENTS
+
+if TYPE_CHECKING:
+    from benchmarks.trust.fuzz import Program
+
+LETTERS = "abcdefgh"
+_CONDITIONED = 1e-6  # what is nearer to 0 may be rounding, which a root or a reciprocal makes large
+
+Made = tuple[Callable[..., Any], list[int]] | None
+
+
+def _dim(p: Program, index: int, least: int = 1) -> int:
+    return p.rng.choice([dim for dim, size in enumerate(p.shape(index)) if size >= least])
+
+
+def _any(p: Program) -> int:
+    return p.rng.choice(range(len(p.pairs))) if p.rng.random() < 0.3 else p.pick()
+
+
+def _slice(p: Program) -> Made:
+    i = _any(p)
+    dim = _dim(p, i)
+    low = p.rng.randrange(p.shape(i)[dim])
+    high = p.rng.randint(low + 1, p.shape(i)[dim])
+    step = p.rng.choice((1, 1, 1, 2))
+    return lambda a, v: a.slice(v, dim, low, high, step), [i]
+
+
+def _halves(p: Program, act: Callable[[Any, list[Any], int], Any]) -> Made:
+    i = _any(p)
+    dim = p.rng.choice([dim for dim, size in enumerate(p.shape(i)) if size % 2 == 0])
+    half = p.shape(i)[dim] // 2
+    return lambda a, v: act(a, [a.slice(v, dim, 0, half), a.slice(v, dim, half, 2 * half)], dim), [i]
+
+
+def _swap(p: Program) -> Made:
+    keep = p.rng.random() < 0.6
+    return _halves(p, lambda a, halves, dim: a.concat(halves if keep else halves[::-1], dim))
+
+
+def _add_halves(p: Program) -> Made:
+    i = p.pick()
+    dim = p.rng.choice([dim for dim, size in enumerate(p.shape(i)) if size % 2 == 0])
+    half = p.shape(i)[dim] // 2
+    whole = p.rng.random() < 0.5
+
+    def act(a: Any, v: Any) -> Any:
+        halves = [a.slice(v, dim, 0, half), a.slice(v, dim, half, 2 * half)]
+        return a.add([a.sum(part, [dim]) for part in halves] if whole else halves)
+
+    return act, [i]
+
+
+def _concat(p: Program) -> Made:
+    i = _any(p)
+    j = p.partner(i)
+    dim = _dim(p, i)
+    return lambda a, x, y: a.concat([x, y], dim), [i, j]
+
+
+def _reshape(p: Program) -> Made:
+    i = _any(p)
+    size = int(np.prod(p.shape(i)))
+    shape: list[int] = []
+    while size > 1:
+        factor = p.rng.choice([k for k in range(2, size + 1) if size % k == 0])
+        shape.append(factor)
+        size //= factor
+    if p.rng.random() < 0.3:
+        shape.insert(p.rng.randrange(len(shape) + 1), 1)
+    new = tuple(shape)
+    return lambda a, v: a.reshape(v, new), [i]
+
+
+def _permute(p: Program) -> Made:
+    i = _any(p)
+    order = list(range(len(p.shape(i))))
+    p.rng.shuffle(order)
+    return lambda a, v: a.permute(v, order), [i]
+
+
+def _flip(p: Program) -> Made:
+    i = _any(p)
+    dim = _dim(p, i)
+    return lambda a, v: a.flip(v, dim), [i]
+
+
+def _expand(p: Program) -> Made:
+    i = _any(p)
+    shape = p.shape(i)
+    at = p.rng.randrange(len(shape) + 1)
+    size = p.rng.choice((2, 3))
+    return lambda a, v: a.expand(a.reshape(v, (*shape[:at], 1, *shape[at:])), (*shape[:at], size, *shape[at:])), [i]
+
+
+def _binary(name: str) -> Callable[[Program], Made]:
+    def make(p: Program) -> Made:
+        i = p.pick()
+        j = p.partner(i)
+        if name == "add":
+            return lambda a, x, y: a.add([x, y]), [i, j]
+        if name == "subtract":
+            return lambda a, x, y: a.add([x, a.scale(y, Fraction(-1))]), [i, j]
+        if name == "divide":
+            return lambda a, x, y: a.multiply(x, a.power(y, Fraction(-1))), [i, j]
+        return lambda a, x, y: getattr(a, name)(x, y), [i, j]
+
+    return make
+
+
+def _contract(p: Program) -> Made:
+    i, j = p.pick(), p.pick()
+    mine = list(LETTERS[: len(p.shape(i))])
+    sizes = dict(zip(mine, p.shape(i), strict=True))
+    other: list[str] = []
+    for at, size in enumerate(p.shape(j)):
+        same = [letter for letter in mine if sizes[letter] == size and letter not in other]
+        other.append(p.rng.choice(same) if same and p.rng.random() < 0.7 else LETTERS[len(mine) + at].upper().lower())
+    letters = list(dict.fromkeys((*mine, *other)))
+    kept = [letter for letter in letters if p.rng.random() < 0.6]
+    p.rng.shuffle(kept)
+    left, right, out = "".join(mine), "".join(other), "".join(kept)
+    return lambda a, x, y: a.contract([(x, left), (y, right)], out), [i, j]
+
+
+def _unary(p: Program) -> Made:
+    i = p.pick()
+    name = p.rng.choice(
+        ("exp", "log", "sigmoid", "tanh", "sqrt", "rsqrt", "square", "reciprocal", "half", "minus", "shift", "relu")
+    )
+    shape = p.shape(i)
+    if name in ("log", "sqrt", "rsqrt", "reciprocal") and (np.abs(p.pairs[i][0].array) < _CONDITIONED).any():
+        return None
+    powers = {"sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2), "square": Fraction(2), "reciprocal": Fraction(-1)}
+    if name in ("exp", "log"):
+        return lambda a, v: getattr(a, name)(v), [i]
+    if name in powers:
+        return lambda a, v: a.power(v, powers[name]), [i]
+    if name in ("sigmoid", "tanh"):
+        return lambda a, v: a.apply(name, (), [v], "float"), [i]
+    if name == "shift":
+        return lambda a, v: a.add([v, a.full(shape, Fraction(3, 2), "float")]), [i]
+    if name == "relu":
+        return lambda a, v: a.maximum(
+            a.add([v, a.full(shape, Fraction(-1), "float")]), a.full(shape, Fraction(0), "float")
+        ), [i]
+    factor = Fraction(1, 2) if name == "half" else Fraction(-1)
+    return lambda a, v: a.scale(v, factor), [i]
+
+
+def _reduce(name: str) -> Callable[[Program], Made]:
+    def make(p: Program) -> Made:
+        i = p.pick()
+        dims = [dim for dim in range(len(p.shape(i))) if p.rng.random() < 0.5] or [_dim(p, i)]
+        return lambda a, v: getattr(a, name)(v, dims), [i]
+
+    return make
+
+
+def _softmax(p: Program) -> Made:
+    i = p.pick()
+    dim = _dim(p, i)
+    shape = p.shape(i)
+    shift = p.rng.random() < 0.5
+    masked = p.rng.random() < 0.4 and len(shape) >= 2
+
+    def act(a: Any, v: Any) -> Any:
+        if masked:
+            rows, columns = shape[-2:]
+            row = a.expand(a.reshape(a.iota(rows), (rows, 1)), (rows, columns))
+            column = a.expand(a.reshape(a.iota(columns), (1, columns)), (rows, columns))
+            mask = a.expand(a.compare("le", column, row), shape)
+            v = a.where(mask, v, a.full(shape, float("-inf"), "float"))
+        keep = tuple(1 if d == dim else size for d, size in enumerate(shape))
+        if shift:
+            v = a.add([v, a.scale(a.expand(a.reshape(a.max_over(v, [dim]), keep), shape), Fraction(-1))])
+        e = a.exp(v)
+        return a.multiply(e, a.power(a.expand(a.reshape(a.sum(e, [dim]), keep), shape), Fraction(-1)))
+
+    return act, [i]
+
+
+def _integer(p: Program) -> Made:
+    i = p.pick("int")
+    shape = p.shape(i)
+    name = p.rng.choice(("plus", "times", "divide", "remainder", "masked", "one_hot", "iota", "float"))
+    k = p.rng.choice((1, 2, 3))
+    if name == "plus":
+        return lambda a, v: a.add([v, a.full(shape, Fraction(k), "int")]), [i]
+    if name == "times":
+        return lambda a, v: a.scale(v, Fraction(k - 2)), [i]
+    if name == "divide":
+        return lambda a, v: a.floor_divide(v, k + 1), [i]
+    if name == "remainder":
+        return lambda a, v: a.remainder(v, k + 1), [i]
+    if name == "one_hot":
+        return lambda a, v: a.one_hot(v, 5), [i]
+    if name == "float":
+        return lambda a, v: a.number(v, "float"), [i]
+    if name == "iota":
+        last = shape[-1]
+        return lambda a, v: a.add([v, a.expand(a.iota(last), shape)]), [i]
+
+    def masked(a: Any, v: Any) -> Any:
+        out = a.logical_or(
+            a.compare("lt", v, a.full(shape, Fraction(k), "int")),
+            a.compare("le", a.full(shape, Fraction(k + 2), "int"), v),
+        )
+        return a.where(out, a.full(shape, Fraction(0), "int"), a.add([v, a.full(shape, Fraction(-k), "int")]))
+
+    return masked, [i]
+
+
+def _compare(p: Program) -> Made:
+    i = p.rng.choice([i for i, (number, _) in enumerate(p.pairs) if number.kind != "bool"])
+    relation = p.rng.choice(("lt", "le", "eq"))
+    kind = p.pairs[i][0].kind
+    shape = p.shape(i)
+    if p.rng.random() < 0.5:
+        j = p.partner(i)
+        if kind == "float":
+            gap = p.pairs[i][0].array - p.pairs[j][0].array
+            if (np.abs(gap) < 1e-9).any() and i != j:
+                return None  # equal up to rounding: numbers cannot say which is larger
+        return lambda a, x, y: a.compare(relation, x, y), [i, j]
+    value = Fraction(p.rng.choice((1, 2, 3)))
+    swap = p.rng.random() < 0.5
+    if kind == "float" and (np.abs(p.pairs[i][0].array - float(value)) < 1e-9).any():
+        return None
+    return lambda a, x: a.compare(
+        relation, *((x, a.full(shape, value, kind)) if not swap else (a.full(shape, value, kind), x))
+    ), [i]
+
+
+def _logic(p: Program) -> Made:
+    i = p.pick("bool")
+    name = p.rng.choice(("not", "and", "or", "float", "where", "mask"))
+    if name == "not":
+        return lambda a, v: a.logical_not(v), [i]
+    if name == "float":
+        return lambda a, v: a.number(v, "float"), [i]
+    if name in ("and", "or"):
+        return lambda a, x, y: getattr(a, f"logical_{name}")(x, y), [i, p.partner(i)]
+    shape = p.shape(i)
+    j = p.rng.choice([k for k, (number, _) in enumerate(p.pairs) if number.shape == shape and number.kind == "float"])
+    if name == "mask":
+        return lambda a, c, x: a.where(c, x, a.full(shape, Fraction(0), "float")), [i, j]
+    return lambda a, c, x, y: a.where(c, x, y), [i, j, p.partner(j)]
+
+
+def _lookup(p: Program) -> Made:
+    i = p.pick("int")
+    j = p.pick()
+    if not p.shape(j):
+        return None
+    return lambda a, t, v: a.lookup(t, v), [j, i]
+
+
+OPERATORS: dict[str, Callable[[Program], Made]] = {
+    "slice": _slice,
+    "swap": _swap,
+    "add_halves": _add_halves,
+    "concat": _concat,
+    "reshape": _reshape,
+    "permute": _permute,
+    "flip": _flip,
+    "expand": _expand,
+    "add": _binary("add"),
+    "subtract": _binary("subtract"),
+    "multiply": _binary("multiply"),
+    "divide": _binary("divide"),
+    "maximum": _binary("maximum"),
+    "contract": _contract,
+    "unary": _unary,
+    "sum": _reduce("sum"),
+    "max_over": _reduce("max_over"),
+    "softmax": _softmax,
+    "integer": _integer,
+    "compare": _compare,
+    "logic": _logic,
+    "lookup": _lookup,
+    **GRADIENTS,
+}
+NAMES = [
+    *OPERATORS,
+    "slice",
+    "reshape",
+    "contract",
+    "contract",
+    "unary",
+    "unary",
+    "integer",
+    "logic",
+    "compare",
+    "concat",
+    "sum",
+]

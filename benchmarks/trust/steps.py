@@ -190,6 +190,36 @@ def _softmax(p: Program) -> Made:
     return act, [i]
 
 
+def _merged(p: Program) -> Made:
+    """Two parts of a softmax along a dim, merged by the logarithms of their sums; one may be masked."""
+    i = p.pick()
+    dim = _dim(p, i)
+    shape = p.shape(i)
+    place = p.rng.randrange(1, shape[dim])
+    masked = p.rng.random() < 0.4 and len(shape) >= 2 and dim == len(shape) - 1
+    fewer = tuple(size for d, size in enumerate(shape) if d != dim)
+
+    def part(a: Any, v: Any, low: int, high: int) -> tuple[Any, Any]:
+        v = a.slice(v, dim, low, high)
+        e = a.exp(v)
+        if masked and low == 0:
+            rows, columns = e.shape[-2:]
+            row = a.expand(a.reshape(a.iota(rows), (rows, 1)), (rows, columns))
+            column = a.expand(a.reshape(a.iota(columns), (1, columns)), (rows, columns))
+            e = a.multiply(e, a.expand(a.number(a.compare("le", column, row), "float"), e.shape))
+        total = a.sum(e, [dim])
+        return a.multiply(a.sum(a.multiply(e, v), [dim]), a.power(total, Fraction(-1))), a.log(total)
+
+    def act(a: Any, v: Any) -> Any:
+        (one, first), (two, second) = part(a, v, 0, place), part(a, v, place, shape[dim])
+        weight = a.apply("sigmoid", (), [a.add([second, a.scale(first, Fraction(-1))])], "float")
+        step = a.multiply(weight, a.add([one, a.scale(two, Fraction(-1))]))
+        whole = a.add([first, a.scale(a.log(a.add([a.full(fewer, 1, "float"), a.scale(weight, Fraction(-1))])), -1)])
+        return a.add([one, a.scale(step, Fraction(-1)), a.scale(whole, Fraction(1, 2))])
+
+    return act, [i]
+
+
 def _integer(p: Program) -> Made:
     i = p.pick("int")
     shape = p.shape(i)
@@ -285,6 +315,7 @@ OPERATORS: dict[str, Callable[[Program], Made]] = {
     "sum": _reduce("sum"),
     "max_over": _reduce("max_over"),
     "softmax": _softmax,
+    "merged": _merged,
     "integer": _integer,
     "compare": _compare,
     "logic": _logic,

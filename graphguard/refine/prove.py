@@ -215,7 +215,27 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) 
     if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > seconds / 4:
         return first
     second = _Attempt(capture, traits, joined, first.facts, _EXPANDED, min(_EXPANDED_SECONDS, seconds)).run(started)
-    return second if second.outcome.proved else first
+    return second if second.outcome.proved else completed(first, second, _Judgement(capture, joined, started))
+
+
+def completed(first: Proof, second: Proof, judgement: _Judgement) -> Proof:
+    """The first attempt, with the outputs that only the second proves; each holds under what its own attempt assumes, and all of that is listed."""
+    held = {promise.name: promise for promise in second.outcome.promises if promise.holds}
+    promises = tuple(p if p.holds else held.get(p.name, p) for p in first.outcome.promises)
+    if promises == first.outcome.promises:
+        return first
+    failing = [promise.name for promise in promises if not promise.holds]
+    outcome = Outcome(
+        proved=not failing,
+        promises=promises,
+        assumed=tuple(dict.fromkeys((*first.outcome.assumed, *second.outcome.assumed))),
+        cautions=first.outcome.cautions,
+        seconds=time.perf_counter() - judgement.started,
+    )
+    state = first._known  # noqa: SLF001 - of the same class
+    if failing and state is not None:
+        outcome = judgement.explained(state, outcome, failing)
+    return Proof(first.capture, outcome, state)
 
 
 def _piecewise(
@@ -358,9 +378,10 @@ class _Judgement:
         failing = [promise.name for promise in promises if not promise.holds]
         universe = state.algebra.universe
         outcome = _proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
-        return self._explained(state, outcome, failing, started) if failing and self.explain else outcome
+        return self.explained(state, outcome, failing) if failing and self.explain else outcome
 
-    def _explained(self, state: _State, outcome: Outcome, failing: list[str], started: float) -> Outcome:
+    def explained(self, state: _State, outcome: Outcome, failing: list[str]) -> Outcome:
+        """The outcome with the frontiers of what is not proved."""
         capture = self.capture
         assert capture.spec is not None
         state.algebra.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
@@ -382,5 +403,5 @@ class _Judgement:
             gaps=relevant_gaps(capture, state.evaluator.gaps, failing),
             assumed=outcome.assumed,
             cautions=outcome.cautions,
-            seconds=time.perf_counter() - started,
+            seconds=time.perf_counter() - self.started,
         )

@@ -210,7 +210,7 @@ def build(
     """
     universe.step()
     core = core or {}
-    original = None if universe.specifying else [part.before() for part in parts]
+    original = [part.before() for part in parts]
     domain = _Domain(parts, sizes, core)
     single = {digit for digit in domain.live if domain.full[digit] == 1 and digit not in core}
     if single:
@@ -227,7 +227,7 @@ def build(
     cores = tuple((index, core[digit]) for index, digit in enumerate((*free_labels, *bound_labels)) if digit in core)
     key = (kind, attributes, key_parts, shape, extents, cores)
     kernel = universe.table.get(key)
-    if original is not None and (kernel is None or not kernel.specified):
+    if kernel is None or not kernel.specified:
         found = matched(universe, kind, attributes, original, sizes, dims, reduced, core)
         if found is not None:
             return found

@@ -12,6 +12,7 @@ from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Term
 from graphguard.relations.linear import close, constant, exact, indicator, normalise, order, reopened, times
 from graphguard.relations.masks import split_mask
 from graphguard.relations.products import Product, factorised, multiply
+from graphguard.relations.quotients import logarithms, logistic
 from graphguard.relations.windows import refine, repeat, through
 
 INFINITY: Final = "-inf"
@@ -152,8 +153,7 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
     if not terms:
         raise Unsupported("the logarithm of zero")
     if len(terms) > 1:
-        coefficient, ref = close(universe, terms, extents)
-        return ((1, elementwise(universe, "log", (), coefficient, ref)),)
+        terms = (close(universe, terms, extents),)
     coefficient, ref = terms[0]
     out: list[Term] = []
     if coefficient > 0 and coefficient != 1:
@@ -178,6 +178,11 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
             raise Unsupported("the logarithm of a negative number")
         out += _log_number(universe, factor, extents)
         if ref[0].kind == "one":
+            return normalise(universe, out, extents)
+        parts = logarithms(universe, ref, extents) if ref[0].kind == "product" else None
+        if parts is not None:
+            for power, part in parts:
+                out += ((power * c, inner) for c, inner in logarithm(universe, (part,), extents))
             return normalise(universe, out, extents)
     power, ref = _without_power(ref)
     out.append((power, elementwise(universe, "log", (), 1, ref)))
@@ -266,6 +271,9 @@ def applied(
             return rows[0]
         if name == "cast" and rows[0] and all(is_infinite(ref) for _, ref in rows[0]):
             return rows[0]  # masks of minus infinity and 0 are the same numbers in every float type
+        quotient = logistic(universe, rows[0], extents) if name == "sigmoid" else None
+        if quotient is not None:
+            return quotient
         coefficient, ref = close(universe, rows[0], extents)
         sign = 1
         if coefficient < 0 and name in _EVEN | _ODD:

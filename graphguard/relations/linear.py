@@ -29,6 +29,7 @@ from graphguard.relations.kernels import (
     times_number,
 )
 from graphguard.relations.products import multiply, number_power
+from graphguard.relations.quotients import may_divide_apart, mix, partial_fractions
 from graphguard.relations.windows import joined, refine, repeat, through
 
 _TERMS: Final = 512
@@ -358,7 +359,7 @@ def times(
             if len(one) == 1 and one[0][1][0].kind == "one":
                 return scaled(universe, other, one[0][0], extents)
     for one, other in ((a, b), (b, a)):
-        if len(one) > 1 and _spreads(universe, one, other):
+        if len(one) > 1 and (_spreads(universe, one, other) or (not summed and mix(universe, one, other, extents))):
             out: list[Term] = []
             for term in one:
                 out += times(universe, (term,), other, extents, summed)
@@ -416,6 +417,10 @@ def reopened(universe: Universe, coefficient: Number, ref: Ref) -> Terms:
             return normalise(universe, [(coefficient * c, part) for c, part in terms], extents)
     if ref[0].kind == "iota":
         return fold(universe, [(coefficient, ref)], tuple(_size(digits) for digits in ref[2]))
+    if may_divide_apart(ref[0]):
+        terms = partial_fractions(universe, coefficient, ref, tuple(_size(digits) for digits in ref[2]))
+        if terms is not None:
+            return terms
     return ((coefficient, ref),)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphguard.relations.building import Part, reach
-from graphguard.relations.kernels import Kernel, Number, Ref, Term, Universe
+from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Universe, Window
 from graphguard.relations.lifting import family
 from graphguard.relations.products import Product
 from graphguard.relations.windows import refine
@@ -56,9 +56,37 @@ def extend_windows(product: Product) -> None:
             if (
                 digit in product.reduced
                 and stride
-                and all(p.payload > 0 or _untouched(p, digit) for p in product.parts)
+                and all(p.payload > 0 or _untouched(p, digit) or is_positive(p.kernel, p.window) for p in product.parts)
             ):
                 _extend(product, mask, digit, stride)
+
+
+def is_positive(kernel: Kernel, window: Window) -> bool:
+    """Whether a kernel is seen to be more than zero at all its places: an exponential, or a sum of some that a mask never hides all of."""
+    if kernel.kind == "function":
+        return kernel.name == "exp"
+    if kernel.kind != "product":
+        return False
+    masks = [factor for factor in kernel.factors if is_step(factor[0]) and factor[1] == 1]
+    others = [factor for factor in kernel.factors if factor not in masks]
+    return (
+        len(masks) <= 1
+        and all(is_positive(f[0], f[2]) for f in others)
+        and all(_shows(kernel, window, m) for m in masks)
+    )
+
+
+def _shows(kernel: Kernel, window: Window, mask: Factor) -> bool:
+    """Whether wherever one looks, some place of the sum is under a mask that is 1 there."""
+    free = len(kernel.shape)
+    index = mask[3][0]
+    for _, label, stride in mask[4]:
+        if label < free:
+            index += min(0, stride * (kernel.shape[label] - 1))
+        else:
+            low, high = window[label - free]
+            index += max(stride * low, stride * (high - 1))
+    return index > 0
 
 
 def _untouched(part: Part, digit: int) -> bool:

@@ -9,7 +9,7 @@ from torch.distributed.tensor.experimental._attention import set_rotate_method
 
 import graphguard as gg
 
-HEADS, DIM, TOKENS = 2, 8, 8
+HEADS, DIM, TOKENS = 2, 8, 16
 
 
 class Attention(nn.Module):
@@ -53,11 +53,11 @@ def in_a_ring(model: nn.Module, mesh, method: str):
 INPUTS = (gg.tensor(2, TOKENS, DIM), gg.tensor(2, TOKENS, DIM))
 
 
-@gg.check(mesh={"cp": 2})
+@gg.check(mesh=[{"cp": 2}, {"cp": 4}])
 def gathered_keys(mesh):
     return gg.Refinement(step(Attention()), in_a_ring(Attention(), mesh, "allgather"), INPUTS)
 
 
-@gg.check(mesh={"cp": 2})
+@gg.check(mesh=[{"cp": 2}, {"cp": 4}])
 def keys_in_a_ring(mesh):
     return gg.Refinement(step(Attention()), in_a_ring(Attention(), mesh, "alltoall"), INPUTS)

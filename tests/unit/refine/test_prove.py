@@ -9,8 +9,8 @@ import pytest
 
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Node, Placement, Promise, Span, TensorType, Var
 from graphguard.ir.capture import Like
-from graphguard.refine.outcome import SPECIFICATION, Location
-from graphguard.refine.prove import prove
+from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
+from graphguard.refine.prove import Proof, completed, prove
 
 SHAPES = {"x": (3, 4), "w": (4, 8), "v": (8, 5), "y": (3, 5), "h": (3, 8), "g": (3, 8)}
 REPLICATED = {"tp": Placement("replicate")}
@@ -162,3 +162,38 @@ def test_strange_captures_are_answered_with_a_reason(broken: str) -> None:
 def test_a_proof_ends_when_its_time_is_up() -> None:
     outcome = prove(capture(rank(0), rank(1)), seconds=0.0).outcome
     assert outcome.seconds < 5
+
+
+# -- two attempts
+
+
+class Unasked:
+    """A judgement that is asked for no frontiers."""
+
+    started = 0.0
+
+
+def attempt(capture: Capture, held: dict[str, bool], *assumed: str) -> Proof:
+    promises = tuple(PromiseOutcome(name, holds, "", "found" if holds else "") for name, holds in held.items())
+    return Proof(capture, Outcome(all(held.values()), promises, (Location(0, 0),), assumed=assumed))
+
+
+def test_an_output_is_proved_where_either_attempt_proves_it() -> None:
+    """Each under what its own attempt assumes: both are listed."""
+    both_ranks = capture(rank(0), rank(1))
+    first = attempt(both_ranks, {"a": True, "b": False}, "one", "two")
+    both = completed(first, attempt(both_ranks, {"a": False, "b": True}, "two", "three"), Unasked())  # type: ignore[arg-type]
+    assert both.outcome.proved
+    assert [promise.found for promise in both.outcome.promises] == ["found", "found"]
+    assert both.outcome.assumed == ("one", "two", "three")
+    assert not both.outcome.specification_frontier
+
+
+def test_an_output_that_neither_attempt_proves_stays_open() -> None:
+    both_ranks = capture(rank(0), rank(1))
+    first = attempt(both_ranks, {"a": False, "b": False, "c": True})
+    both = completed(first, attempt(both_ranks, {"a": False, "b": True, "c": False}), Unasked())  # type: ignore[arg-type]
+    assert not both.outcome.proved
+    assert [promise.holds for promise in both.outcome.promises] == [False, True, True]
+    nothing = attempt(both_ranks, {"a": False, "b": False, "c": False}, "three")
+    assert completed(first, nothing, Unasked()) is first  # type: ignore[arg-type]

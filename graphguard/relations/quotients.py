@@ -1,0 +1,231 @@
+"""Quotients of sums: products that partial fractions take apart, logarithms of quotients, sigmoids of logarithms.
+
+Parts of a softmax are merged by the logarithms of their sums: with ``a`` and ``b`` the sums of two parts, ``sigmoid(log a - log b)`` is
+``a / (a + b)``, and ``x/a - (b / (a + b)) x/a`` must be seen as ``x / (a + b)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Any, Final
+
+from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, quotient
+from graphguard.relations.products import Product
+from graphguard.relations.windows import refine, through
+
+_POSITIVE: Final = frozenset(("exp", "sigmoid"))
+_DIVISORS: Final = 4  # of a product that is taken apart
+_PAIRS: Final = 16  # of terms that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Factors that sums tie together, or one that no sum touches; ``ref`` is their product over the tensor's own extents."""
+
+    factors: tuple[Factor, ...]
+    labels: frozenset[int]
+    coefficient: Number
+    ref: Ref
+
+
+def clusters(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[_Cluster]:
+    """A reference to a product as a product of references whose sums are independent of each other."""
+    kernel = ref[0]
+    free = len(kernel.shape)
+    groups: list[tuple[set[int], list[Factor]]] = []
+    for factor in kernel.factors:
+        labels = {label for _, label, _ in factor[4] if label >= free}
+        tied = [group for group in groups if group[0] & labels]
+        groups = [group for group in groups if not group[0] & labels]
+        joint = labels.union(*(group[0] for group in tied))
+        groups.append((joint, [*(one for group in tied for one in group[1]), factor]))
+    return [
+        _Cluster(tuple(factors), frozenset(labels), *product_of(universe, ref, extents, factors, labels))
+        for labels, factors in groups
+    ]
+
+
+def product_of(
+    universe: Universe, ref: Ref, extents: tuple[int, ...], factors: list[Factor], labels: set[int]
+) -> tuple[Number, Ref]:
+    """Some factors of the product that a reference looks at, summed over the given reduced labels."""
+    sizes, dims, used = refine([ref], extents)
+    product = Product(universe, sizes, dims, set())
+    product.include(factors, len(ref[0].shape), 1, ref[3], list(ref[1]), used[0], only=labels)
+    return product.finish()
+
+
+# -- partial fractions
+
+
+def partial_fractions(universe: Universe, coefficient: Number, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
+    """``x e / (d1 d2)`` as ``x / d1 - x / d2`` where ``e = d2 - d1``; None where no two divisors differ by a factor."""
+    if not may_divide_apart(ref[0]):
+        return None
+    key = ("partial fractions", ref, extents)
+    if key not in universe.memo:
+        universe.memo[key] = _taken_apart(universe, ref, extents)
+    known: Any = universe.memo[key]
+    return None if known is None else tuple((coefficient * c, part) for c, part in known)
+
+
+def mix(universe: Universe, one: Terms, other: Terms, extents: tuple[int, ...]) -> bool:
+    """Whether partial fractions take a product of two of the terms apart: such a product of sums is written out."""
+    if len(one) * len(other) > _PAIRS:
+        return False
+    from graphguard.relations.products import multiply
+
+    for _, first in one:
+        mine = {factor[:3:2] for factor in divisors(first[0])}
+        for _, second in other if mine else ():
+            theirs = {factor[:3:2] for factor in divisors(second[0])}
+            if theirs and mine != theirs:
+                coefficient, joint = multiply(universe, [(first, 1), (second, 1)], extents)
+                if coefficient != 0 and partial_fractions(universe, 1, joint, extents) is not None:
+                    return True
+    return False
+
+
+def may_divide_apart(kernel: Kernel) -> bool:
+    """Whether a kernel is a product with several divisors, and with something else to cancel them."""
+    if kernel.kind != "product":
+        return False
+    count = len(divisors(kernel))
+    return 2 <= count <= _DIVISORS and count < len(kernel.factors)
+
+
+def divisors(kernel: Kernel) -> list[Factor]:
+    """Sums by which a product is divided, outside its own sums."""
+    if kernel.kind != "product":
+        return []
+    free = len(kernel.shape)
+    return [
+        factor
+        for factor in kernel.factors
+        if factor[1] < 0
+        and factor[1].denominator == 1
+        and factor[0].kind in ("sum", "product")
+        and not any(label >= free for _, label, _ in factor[4])
+    ]
+
+
+def _taken_apart(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
+    from graphguard.relations.linear import normalise, reopened, settled
+
+    found = divisors(ref[0])
+    sums = {id(factor): _terms_through(ref, factor) for factor in found}
+    parts = [part for part in clusters(universe, ref, extents) if part.labels or part.factors[0][1] == 1]
+    for first, second in combinations(found, 2):
+        low, high = sums[id(first)], sums[id(second)]
+        if low is None or high is None:
+            continue
+        gap = settled(universe, normalise(universe, [*high, *((-c, part) for c, part in low)], extents), extents)
+        for part in parts:
+            ratio = _ratio(gap, settled(universe, reopened(universe, part.coefficient, part.ref), extents))
+            if ratio is None:
+                continue
+            kept = [factor for factor in ref[0].factors if factor not in part.factors]
+            free = len(ref[0].shape)
+            labels = {free + axis for axis in range(len(ref[0].reduced))} - part.labels
+            terms: list[Term] = []
+            for gone, sign in ((second, 1), (first, -1)):
+                rest = [_once_more(factor) if factor is gone else factor for factor in kept]
+                left = [factor for factor in rest if factor[1] != 0]
+                coefficient, plain = product_of(universe, ref, extents, left, labels)
+                terms += reopened(universe, quotient(sign * coefficient, ratio), plain)
+            return normalise(universe, terms, extents)
+    return None
+
+
+def _once_more(factor: Factor) -> Factor:
+    """The factor, multiplied once more."""
+    kernel, power, *rest = factor
+    return (kernel, power + 1, *rest)
+
+
+def _terms_through(ref: Ref, factor: Factor) -> Terms | None:
+    """What a factor of a product is a power of, as terms."""
+    from graphguard.relations.linear import opened
+
+    part = through(ref, factor)
+    if part is None:
+        return None
+    return opened(part) if part[0].kind == "sum" else ((1, part),)
+
+
+def _ratio(a: Terms, b: Terms) -> Number | None:
+    """The number that a is a multiple of b by."""
+    if not a or len(a) != len(b):
+        return None
+    ratio = quotient(a[0][0], b[0][0])
+    same = all(one[1] == other[1] and one[0] == ratio * other[0] for one, other in zip(a, b, strict=True))
+    return ratio if same else None
+
+
+# -- logarithms and sigmoids
+
+
+def is_logarithm(ref: Ref) -> bool:
+    """Whether a reference looks at a logarithm."""
+    return ref[0].kind == "function" and ref[0].name == "log"
+
+
+def logistic(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
+    """sigmoid(log a - log b) = a / (a + b), as one quotient; None where the terms have no logarithm.
+
+    What a logarithm is taken of is positive, so neither a nor a + b is zero.
+    """
+    from graphguard.relations.functions import exponential
+    from graphguard.relations.linear import close, normalise, powered, times
+
+    if not any(is_logarithm(ref) for _, ref in terms):
+        return None
+    if not all(coefficient.denominator == 1 for coefficient, ref in terms if is_logarithm(ref)):
+        return None
+    below = [(-coefficient, ref) for coefficient, ref in terms if is_logarithm(ref) and coefficient < 0]
+    above = [term for term in terms if not (is_logarithm(term[1]) and term[0] < 0)]
+    a = exponential(universe, tuple(above), extents)
+    b = exponential(universe, tuple(below), extents)
+    whole = powered(universe, normalise(universe, [*a, *b], extents), -1, extents)
+    return times(universe, (close(universe, a, extents),), whole, extents)
+
+
+def logarithms(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[tuple[Number, Term]] | None:
+    """log of a product as multiples of logarithms of terms, where at most one factor is not seen to be positive; None where nothing comes apart.
+
+    The product is positive, as its logarithm is taken: so are factors that cannot be negative, and then the last one.
+    """
+    parts = clusters(universe, ref, extents)
+    if len(parts) < 2 or any(part.coefficient <= 0 for part in parts):
+        return None
+    out: list[tuple[Number, Term]] = []
+    unknown = 0
+    for part in parts:
+        base = None if part.labels or part.coefficient != 1 else through(ref, part.factors[0])
+        if base is not None and never_negative(base[0]):
+            out.append((part.factors[0][1], (1, base)))
+            continue
+        out.append((1, (part.coefficient, part.ref)))
+        unknown += not all(never_negative(factor[0]) or _even(factor[1]) for factor in part.factors)
+    return out if unknown <= 1 else None
+
+
+def never_negative(kernel: Kernel) -> bool:
+    """Whether all values of a kernel are seen to be zero or more."""
+    if kernel.truth or kernel.kind in ("one", "number", "onehot"):
+        return True
+    if kernel.kind == "function":
+        return kernel.name in _POSITIVE
+    if kernel.kind == "product":
+        return all(never_negative(factor[0]) or _even(factor[1]) for factor in kernel.factors)
+    if kernel.kind == "sum":
+        return all(factor[1] > 0 and never_negative(factor[0]) for factor in kernel.factors)
+    return False
+
+
+def _even(power: Number) -> bool:
+    """Whether a power of any real number is zero or more: an even one, or a root that only such numbers have."""
+    power = Fraction(power)
+    return power.numerator % 2 == 0 or power.denominator % 2 == 0

@@ -1,0 +1,65 @@
+"""transformers' own models under its own tensor-parallel plan, unmodified: loss and every gradient."""
+
+import torch
+import transformers
+from torch import nn
+from transformers.distributed import DistributedConfig
+
+import graphguard as gg
+
+SIZES = {
+    "vocab_size": 32,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "use_cache": False,
+    "tie_word_embeddings": False,
+}
+TOKENS = gg.tensor(2, 8, dtype=torch.int64, low=0, high=32)
+
+
+class Loss(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens):
+        return self.model(input_ids=tokens, labels=tokens, use_cache=False).loss
+
+
+def pair(name: str, size: int, **others):
+    """A model whole, and as transformers distributes it."""
+    config, model = (getattr(transformers, name + kind) for kind in ("Config", "ForCausalLM"))
+    distributed, _, mesh = model.prepare_distribute_model(DistributedConfig(tp_size=size))
+    sizes = SIZES | others
+    return model(config(**sizes)), model.maybe_distribute_model(model(config(**sizes)), distributed, mesh)
+
+
+def language_model(name: str, mesh, **others) -> gg.Refinement:
+    whole, parallel = pair(name, mesh.size(), **others)
+    return gg.Refinement(Loss(whole), Loss(parallel), (TOKENS,))
+
+
+@gg.check(mesh={"tp": 2})
+def llama(mesh):
+    return language_model("Llama", mesh)
+
+
+@gg.check(mesh={"tp": 2})
+def qwen3(mesh):
+    return language_model("Qwen3", mesh, head_dim=8)
+
+
+@gg.check(mesh={"tp": 2})
+def gemma2(mesh):
+    return language_model("Gemma2", mesh, head_dim=8, sliding_window=16)
+
+
+@gg.check(mesh={"tp": 2})
+def without_gradients(mesh):
+    """Without gradients transformers calls other collectives."""
+    whole, parallel = pair("Llama", mesh.size())
+    return gg.Refinement(whole, parallel, {"input_ids": TOKENS, "use_cache": False}, grads=False)

@@ -1,0 +1,143 @@
+"""Merged parts of a softmax: sigmoids of logarithms, logarithms of quotients, partial fractions; what they denote, element by element."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.trust.fuzz import closed
+from graphguard.relations.denotation import Denotation
+from graphguard.relations.kernels import Universe
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.numbers import Numbers
+from graphguard.relations.quotients import never_negative
+from graphguard.relations.values import equal
+
+ROWS, KEYS, DIM = 3, 8, 2
+SHAPES = {"s": (ROWS, KEYS), "v": (KEYS, DIM)}
+
+
+def minus(a: Any, x: Any, y: Any) -> Any:
+    return a.add([x, a.scale(y, Fraction(-1))])
+
+
+def column(a: Any, x: Any, width: int) -> Any:
+    return a.expand(a.reshape(x, (ROWS, 1)), (ROWS, width))
+
+
+def part(a: Any, leaves: dict[str, Any], low: int, high: int) -> tuple[Any, Any]:
+    """Attention to some keys, and the logarithm of its sum of exponentials."""
+    e = a.exp(a.slice(leaves["s"], 1, low, high))
+    total = a.sum(e, [1])
+    weights = a.multiply(e, column(a, a.power(total, Fraction(-1)), high - low))
+    return a.contract([(weights, "rk"), (a.slice(leaves["v"], 0, low, high), "kd")], "rd"), a.log(total)
+
+
+def sigmoid(a: Any, x: Any) -> Any:
+    return a.apply("sigmoid", (), [x], "float")
+
+
+def merge(a: Any, one: tuple[Any, Any], two: tuple[Any, Any]) -> tuple[Any, Any]:
+    """As PyTorch's context parallelism and ring-flash-attention do it."""
+    (out, lse), (other, more) = one, two
+    step = column(a, sigmoid(a, minus(a, more, lse)), DIM)
+    merged = minus(a, out, a.multiply(step, minus(a, out, other)))
+    return merged, minus(a, lse, a.log(sigmoid(a, minus(a, lse, more))))
+
+
+def weighted(a: Any, one: tuple[Any, Any], two: tuple[Any, Any]) -> tuple[Any, Any]:
+    """With one weight and what it leaves."""
+    (out, lse), (other, more) = one, two
+    step = column(a, sigmoid(a, minus(a, more, lse)), DIM)
+    rest = minus(a, a.full((ROWS, DIM), 1, "float"), step)
+    lse = a.log(a.add([a.exp(lse), a.exp(more)]))
+    return a.add([a.multiply(rest, out), a.multiply(step, other)]), lse
+
+
+def exchanged(a: Any, one: tuple[Any, Any], two: tuple[Any, Any]) -> tuple[Any, Any]:
+    """A mistake: the weight of the other part."""
+    (out, lse), (other, more) = one, two
+    step = column(a, sigmoid(a, minus(a, lse, more)), DIM)
+    return minus(a, out, a.multiply(step, minus(a, out, other))), lse
+
+
+def in_turn(a: Any, leaves: dict[str, Any], how: Callable[..., Any], cuts: list[tuple[int, int]]) -> tuple[Any, Any]:
+    state = part(a, leaves, *cuts[0])
+    for low, high in cuts[1:]:
+        state = how(a, state, part(a, leaves, low, high))
+    return state
+
+
+def whole(a: Any, leaves: dict[str, Any]) -> tuple[Any, Any]:
+    return part(a, leaves, 0, KEYS)
+
+
+def leaves_of(a: Any) -> dict[str, Any]:
+    return {name: a.leaf(name, shape, "float") for name, shape in SHAPES.items()}
+
+
+ORDERS = {
+    "two": [(0, 3), (3, 8)],
+    "the last first": [(4, 8), (0, 4)],
+    "with a hole": [(0, 2), (6, 8), (2, 4), (4, 6)],
+    "one key at a time": [(2, 3), (0, 2), (3, 8)],
+}
+
+
+@pytest.mark.parametrize("how", [merge, weighted])
+@pytest.mark.parametrize("order", ["two", "the last first", "with a hole"])
+def test_parts_that_are_merged_are_the_whole(how: Callable[..., Any], order: str) -> None:
+    universe = Universe(1, 20.0)
+    a = NormalForm(universe)
+    leaves = leaves_of(a)
+    wanted = whole(a, leaves)
+    for found, value in zip(in_turn(a, leaves, how, ORDERS[order]), wanted, strict=True):
+        assert equal(universe, found, value)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("how", [merge, weighted, exchanged])
+def test_every_step_denotes_what_it_computes(how: Callable[..., Any], order: str) -> None:
+    rng = np.random.default_rng(3)
+    data = {name: rng.uniform(-1.5, 1.5, shape) for name, shape in SHAPES.items()}
+    universe, numbers = Universe(1, 20.0), Numbers()
+    forms = in_turn(NormalForm(universe), leaves_of(NormalForm(universe)), how, ORDERS[order])
+    given = {name: numbers.literal(array) for name, array in data.items()}
+    tables = {kernel.id: table for kernel, table in universe.tables}
+    for form, value in zip(forms, in_turn(numbers, given, how, ORDERS[order]), strict=True):
+        np.testing.assert_allclose(Denotation(data, closed, tables).value(form), value.array, rtol=1e-9)
+
+
+@pytest.mark.parametrize("order", ["two", "the last first"])
+def test_an_exchanged_weight_is_no_merge(order: str) -> None:
+    universe = Universe(16, 20.0)
+    a = NormalForm(universe)
+    leaves = leaves_of(a)
+    assert not equal(universe, in_turn(a, leaves, exchanged, ORDERS[order])[0], whole(a, leaves)[0])
+
+
+def test_the_sign_of_a_factor_is_not_guessed() -> None:
+    """log(x y) is not log x + log y where both may be negative; with a square or an exponential it is."""
+    a = NormalForm(Universe(1, 20.0))
+    x, y = (a.leaf(name, (4,), "float") for name in "xy")
+    product = a.log(a.multiply(x, y))
+    assert len(product.pieces[0][1]) == 1
+    square = a.log(a.multiply(a.power(x, Fraction(2)), y))
+    assert len(square.pieces[0][1]) == 2
+
+
+def test_what_is_never_negative() -> None:
+    a = NormalForm(Universe(1, 20.0))
+    x = a.leaf("x", (4,), "float")
+
+    def kernel(value: Any) -> Any:
+        return value.pieces[0][1][0][1][0]
+
+    assert never_negative(kernel(a.sum(a.exp(x), [0])))
+    assert never_negative(kernel(a.power(x, Fraction(2))))
+    assert never_negative(kernel(a.power(a.add([a.exp(x), a.power(x, Fraction(2))]), Fraction(-1))))
+    assert not never_negative(kernel(x))
+    assert not never_negative(kernel(a.power(x, Fraction(3))))
+    assert not never_negative(kernel(a.power(a.add([a.exp(x), a.scale(x, Fraction(2))]), Fraction(-1))))

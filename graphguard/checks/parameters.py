@@ -178,13 +178,13 @@ def _dtensor_layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> Layout:
 
 
 def _megatron_layout(state: State, whole: tuple[int, ...], shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, int]:
-    """Megatron marks a sharded parameter with ``tensor_model_parallel``, ``partition_dim`` and ``partition_stride``."""
-    dim = int(getattr(state.tensor, "partition_dim", 0))
+    """Megatron marks a sharded parameter with ``tensor_model_parallel``, ``partition_dim`` and ``partition_stride``; others by the first alone."""
+    dim = getattr(state.tensor, "partition_dim", None)
     stride = int(getattr(state.tensor, "partition_stride", 1))
     layouts = [
         layout
         for layout in layouts_between(whole, shape, mesh)
-        if all(placement.dim == dim for placement in layout.values())
+        if dim is None or all(placement.dim == dim for placement in layout.values())
     ]
     if len(layouts) > 1:
         layouts = _by_groups(layouts, state, mesh) or _by_name(layouts) or layouts

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace import attention, cuda, objects, state
+from graphguard.trace.extensions import refuse_builds
 from graphguard.trace.works import as_batch, done, finished
 
 _NOT_WRAPPED = frozenset(("__enter__", "__exit__", "__eq__", "__hash__", "__repr__"))
@@ -45,6 +46,7 @@ def install() -> None:
     _modules()
     _compilers()
     _functions()
+    refuse_builds()
     cuda.watch()
 
 

@@ -221,6 +221,26 @@ def test_megatron_attributes(judge):
     assert "out" in judge(unmarked, TP2).differing
 
 
+def test_a_mark_without_a_dim(judge):
+    """Others mark what is sharded and not how: shapes tell."""
+
+    class Row(nn.Module):
+        def __init__(self, group=None):
+            super().__init__()
+            self.group = group
+            self.down = nn.Parameter(torch.empty(4, 8 if group is None else 4))
+            self.down.tensor_model_parallel = group is not None
+
+        def forward(self, x):
+            if self.group is None:
+                return F.linear(x, self.down)
+            part = _Copy.apply(x, self.group).chunk(2, -1)[self.group.rank()]
+            return _Sum.apply(F.linear(part, self.down), self.group)
+
+    build = lambda mesh: gg.Refinement(Row(), Row(mesh.get_group("tp")), (gg.tensor(2, 8),))
+    assert judge(build, TP2).status == "equal"
+
+
 class Attention(nn.Module):
     """One fused projection for queries, keys and values, whose heads the ranks share out."""
 

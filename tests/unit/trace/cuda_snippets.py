@@ -197,6 +197,7 @@ ONLY_CUDA: dict[str, Callable[[], Any]] = {
     "rng_state": lambda: torch.cuda.set_rng_state(torch.cuda.get_rng_state().clone()) or True,
     "memory": lambda: torch.cuda.memory_allocated() == 0,
     "empty_cache": lambda: torch.cuda.empty_cache() or True,
+    "profiler_ranges": lambda: torch.cuda.nvtx.range_push("step") == torch.cuda.nvtx.range_pop(),
     "is_nccl_available": lambda: dist.is_nccl_available(),
     "backend": lambda: dist.get_backend() == "nccl",
     "is_cuda": lambda: torch.ones(2, device="cuda").is_cuda,

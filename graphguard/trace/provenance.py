@@ -1,7 +1,8 @@
 """Which lines of whose code an operator comes from.
 
-While recording, a stack is only walked and interned as (code object, instruction) pairs; lines and columns are looked up once, at
-the end, from the code objects' own position tables.
+While recording, a stack is only walked and interned as pairs of a code object and an instruction; lines and columns are looked up once, at
+the end, from the code objects' own position tables.  Code objects are told apart by identity: two functions of the same text on the same lines of two files are
+equal to Python, which does not compare their files, and their hash takes in everything else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import torch
 
 from graphguard.ir.spans import Frame, Span
 
-RawStack: TypeAlias = tuple[tuple[CodeType, int], ...]
+RawStack: TypeAlias = tuple[int, ...]
+"""For every frame, innermost first, the id of its code object and the instruction that it is at."""
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -25,9 +27,33 @@ _PLUMBING = ("contextlib.py", "functools.py", "typing_extensions.py", "threading
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
-@cache
+class _Code:
+    """A code object that was met: kept, so that its id stays its own."""
+
+    __slots__ = ("code", "is_shown", "positions")
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.is_shown = _is_shown(code)
+        self.positions: list[tuple[int | None, int | None, int | None, int | None]] | None = None
+
+
+_met: dict[int, _Code] = {}
+
+
 def is_shown(code: CodeType) -> bool:
     """Whether a frame of this code is told to users: all but PyTorch's, ours, and the standard library's plumbing."""
+    return _of(code).is_shown
+
+
+def _of(code: CodeType) -> _Code:
+    known = _met.get(id(code))
+    if known is None:
+        known = _met[id(code)] = _Code(code)
+    return known
+
+
+def _is_shown(code: CodeType) -> bool:
     file = code.co_filename
     if file.startswith((_TORCH, _OURS)):
         return False
@@ -39,10 +65,12 @@ def is_shown(code: CodeType) -> bool:
 
 def walk(frame: FrameType | None, stop: FrameType | None) -> RawStack:
     """The shown frames from ``frame`` outwards, innermost first, ending before ``stop``."""
-    found = []
+    found: list[int] = []
     while frame is not None and frame is not stop:
-        if is_shown(frame.f_code):
-            found.append((frame.f_code, frame.f_lasti))
+        code = frame.f_code
+        known = _met.get(id(code)) or _of(code)
+        if known.is_shown:
+            found += (id(code), frame.f_lasti)
         frame = frame.f_back
     return tuple(found)
 
@@ -68,28 +96,35 @@ class Stacks:
 
     def innermost(self, index: int) -> Frame:
         """The innermost frame of a stack."""
-        return frame_at(*self._raw[index][0])
+        code, lasti = self._raw[index][:2]
+        return _frame(code, lasti)
 
     def resolve(self) -> tuple[tuple[Frame, ...], tuple[tuple[int, ...], ...]]:
         """All frames, and every stack as indices into them."""
-        frames: dict[tuple[CodeType, int], int] = {}
+        frames: dict[tuple[int, int], int] = {}
         stacks = []
         for raw in self._raw:
-            for place in raw:
+            places = list(zip(raw[::2], raw[1::2], strict=True))
+            for place in places:
                 frames.setdefault(place, len(frames))
-            stacks.append(tuple(frames[place] for place in raw))
-        return tuple(frame_at(code, lasti) for code, lasti in frames), tuple(stacks)
+            stacks.append(tuple(frames[place] for place in places))
+        return tuple(_frame(code, lasti) for code, lasti in frames), tuple(stacks)
 
 
-@cache
-def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None, int | None]]:
-    return list(code.co_positions())
-
-
-@cache
 def frame_at(code: CodeType, lasti: int) -> Frame:
     """The frame of an instruction; columns count characters, not bytes."""
-    line, end_line, column, end_column = _positions(code)[max(lasti, 0) // 2]
+    _of(code)
+    return _frame(id(code), lasti)
+
+
+@cache
+def _frame(identity: int, lasti: int) -> Frame:
+    """The frame of an instruction of a code object that was met."""
+    known = _met[identity]
+    code = known.code
+    if known.positions is None:
+        known.positions = list(code.co_positions())
+    line, end_line, column, end_column = known.positions[max(lasti, 0) // 2]
     line = line or code.co_firstlineno
     end_line = end_line or line
     start = 1 if column is None else _character(code.co_filename, line, column)

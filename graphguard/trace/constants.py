@@ -22,6 +22,8 @@ from graphguard.ir.graph import Constant, TensorType
 LARGEST = 8192  # elements; beyond that nobody branches on a value, and a generator's state has 5056
 LARGEST_LITERAL = 1 << 22  # bytes of a constant that travel with the graph
 
+_WITHOUT = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))
+
 Knowledge = Literal["known", "pending", "unknown"]
 
 
@@ -43,16 +45,25 @@ def constant_of(tensor: torch.Tensor) -> Constant:
     return Constant(kind, digest, data if len(data) <= LARGEST_LITERAL else None)
 
 
-def tensors_in(value: Any) -> Iterable[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
     """Every tensor in nested lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
+    found: list[torch.Tensor] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[torch.Tensor]) -> None:
+    kind = type(value)
+    if kind in _WITHOUT:
+        return
+    if isinstance(value, (list, tuple)):
         for item in value:
-            yield from tensors_in(item)
+            if type(item) not in _WITHOUT:
+                _gather(item, found)
+    elif isinstance(value, torch.Tensor):
+        found.append(value)
     elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
+        _gather(list(value.values()), found)
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -73,7 +84,7 @@ class Constants:
         for tensor in tensors:
             if not isinstance(tensor, FakeTensor):
                 continue
-            storage = storage_of(tensor)
+            storage = tensor.untyped_storage()._cdata  # noqa: SLF001 - storage_of, asked for every operand
             if storage in self._pending:
                 result = "pending"
             elif storage not in self._real:

@@ -19,6 +19,7 @@ from graphguard.trace.collectives import calls_of
 from graphguard.trace.communication import Communication
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Ref
+from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
@@ -101,13 +102,13 @@ class _Translation:
         if isinstance(event.op, torch._ops.HigherOrderOperator):  # noqa: SLF001
             self._pure(event, f"higher_order.{event.op.name()}", self.read(event.args))
             return
-        schema_name = event.op._schema.name  # noqa: SLF001
-        calls = calls_of(schema_name, event.args, event.outs)
+        kind = kind_of(event.op)
+        calls = calls_of(kind.name, event.args, event.outs) if kind.may_communicate else None
         if calls is not None:
             for call in calls:
                 self.communication.translate(call)
             return
-        self._operator(event, schema_name.partition("::")[2])
+        self._operator(event, kind)
 
     def read(self, value: Any) -> Any:
         """Arguments with values in place of references."""
@@ -140,8 +141,9 @@ class _Translation:
             self.builder.constants[var] = constant
         return var
 
-    def _operator(self, event: Event, name: str) -> None:
-        if name in _SILENT or torch.Tag.inplace_view in event.op.tags:
+    def _operator(self, event: Event, kind: Kind) -> None:
+        name = kind.short_name
+        if name in _SILENT or kind.changes_views:
             return
         special = _SPECIAL.get(name)
         if special is not None and (name != "split_with_sizes_copy" or "out" in event.kwargs):
@@ -162,7 +164,7 @@ class _Translation:
             )
         elif name.startswith("_foreach_"):
             self._foreach(event, name)
-        elif event.op._schema.is_mutable:  # noqa: SLF001
+        elif kind.is_mutable:
             self._mutating(event)
         elif self._is_view(event):
             self._view(event, name)

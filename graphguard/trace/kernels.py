@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from graphguard.trace.kinds import Kind
+
 _NAMESPACES = frozenset(("aten", "prims", "gg"))
 _DATA_DEPENDENT = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 _INDEXED = torch.ops.aten.index.Tensor
@@ -25,6 +27,8 @@ _REFUSED = frozenset(
     )
 )  # fmt: skip
 _MOST = 100_000
+_PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format))
+_UNPLAIN = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator)
 _default_device = torch._C._get_default_device  # noqa: SLF001
 _guard = torch._C._set_throw_on_mutable_data_ptr  # noqa: SLF001
 _keys_of = torch._C._dispatch_key_set  # noqa: SLF001
@@ -69,12 +73,13 @@ class Kernels:
         self._mode = mode
         self._attributes: dict[torch.device, dict[str, Any]] = {}
 
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What ``func`` returns, on fake tensors of this recording's mode."""
-        if not _is_plain_operator(func):
+    def run(self, kind: Kind, args: Any, kwargs: Any) -> Any:
+        """What an operator returns, on fake tensors of this recording's mode."""
+        func = kind.operator
+        if not _is_plain_operator(kind):
             return func(*args, **kwargs)
         operands: list[FakeTensor] = []
-        parts: list[Any] = [func, torch.get_default_dtype(), _default_device(), torch.is_inference_mode_enabled()]
+        parts: list[Any] = [kind, torch.get_default_dtype(), _default_device(), torch.is_inference_mode_enabled()]
         try:
             self._describe(args, parts, operands)
             if kwargs:
@@ -98,7 +103,10 @@ class Kernels:
     def _describe(self, values: Any, parts: list[Any], operands: list[FakeTensor]) -> None:
         """Append what a key says of these arguments."""
         for value in values:
-            if isinstance(value, FakeTensor):
+            kind = type(value)
+            if kind in _PLAIN:
+                parts += (kind, value)
+            elif isinstance(value, FakeTensor):
                 if value.fake_mode is not self._mode or not _is_plain_tensor(value):
                     raise _Unplain
                 operands.append(value)
@@ -110,13 +118,13 @@ class Kernels:
                     value._fake_device,  # noqa: SLF001 - ``device`` dispatches
                     value.requires_grad,
                 )
-            elif isinstance(value, list | tuple):
-                parts += (type(value), len(value))
+            elif isinstance(value, (list, tuple)):
+                parts += (kind, len(value))
                 self._describe(value, parts, operands)
-            elif isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | torch.Generator):
+            elif isinstance(value, _UNPLAIN):
                 raise _Unplain
             else:
-                parts += (type(value), value)
+                parts += (kind, value)
 
     # -- results -------------------------------------------------------------------------------------------------------
     def _results(self, answer: _Answer, operands: list[FakeTensor]) -> Any:
@@ -160,20 +168,21 @@ class Kernels:
         return answer if all(_alike(mine, theirs) for mine, theirs in pairs) else _NOT_PLAIN
 
 
-def _is_plain_operator(func: Any) -> bool:
-    known = _plain_operators.get(func)
+def _is_plain_operator(kind: Kind) -> bool:
+    known = _plain_operators.get(kind)
     if known is None:
+        func = kind.operator
         known = (
             func.namespace in _NAMESPACES
             and func._schema.name not in _REFUSED  # noqa: SLF001
             and (func is _INDEXED or not any(tag in func.tags for tag in _DATA_DEPENDENT))
             and not any(_is_resized(argument) for argument in func._schema.arguments)  # noqa: SLF001
         )
-        _plain_operators[func] = known
+        _plain_operators[kind] = known
     return known
 
 
-_plain_operators: dict[Any, bool] = {}
+_plain_operators: dict[Kind, bool] = {}
 
 
 def _is_resized(argument: Any) -> bool:

@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from graphguard.ir.codec import dumps, loads
 from graphguard.trace.kernels import Kernels
+from graphguard.trace.kinds import kind_of
 
 # Beyond this many entries, of a few kilobytes each, nothing more is learnt.
 MOST_ENTRIES = 30_000
@@ -88,7 +89,7 @@ def _worked_out(text: str) -> bool:
             args = [reader.value(each) for each in arguments]
             kwargs = {str(key): reader.value(each) for key, each in keywords.items()}
             with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001 - where a recorder stands when it calls the operator
-                out = Kernels(mode).run(func, args, kwargs)
+                out = Kernels(mode).run(kind_of(func), args, kwargs)
         return bool(_call(func, args, kwargs, out) == text)
     finally:
         torch.set_default_dtype(usual)

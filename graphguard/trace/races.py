@@ -15,11 +15,13 @@ from math import prod
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from graphguard.ir.spans import Span
 from graphguard.trace.collectives import Call, calls_of
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Geometry, Members, Ref
+from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.twins import written_positions
 from graphguard.trace.views import itemsize, whole
@@ -148,15 +150,21 @@ class Races:
         return None
 
 
+def _kind(event: Event) -> Kind | None:
+    """The operator of an event; None for a declaration, and for a higher-order operator."""
+    return kind_of(event.op) if isinstance(event.op, OpOverload) else None
+
+
 def _name(event: Event) -> str:
-    schema = getattr(event.op, "_schema", None)  # a higher-order operator has none
-    return "" if schema is None else str(schema.name).partition("::")[2]
+    kind = _kind(event)
+    return "" if kind is None else kind.short_name
 
 
 def _calls(event: Event) -> list[Call]:
-    if not _name(event):
+    kind = _kind(event)
+    if kind is None or not kind.may_communicate:
         return []
-    return calls_of(event.op._schema.name, event.args, event.outs) or []  # noqa: SLF001
+    return calls_of(kind.name, event.args, event.outs) or []
 
 
 def _group(event: Event) -> Any:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -26,8 +27,8 @@ from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Geometry, Members, Opaque, Ref
 from graphguard.trace.exchange import communicate
-from graphguard.trace.fused import steps_of
 from graphguard.trace.kernels import Kernels
+from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
 from graphguard.trace.provenance import Stacks
@@ -39,16 +40,16 @@ _aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
 _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
 _LIFT = _aten.lift_fresh.default
-_INDEXED = frozenset(
-    (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
-)
 _EMPTY = frozenset(
     ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
 )
-_FUNCTIONAL = frozenset(("_c10d_functional", "_c10d_functional_autograd"))
 _MESSAGES = frozenset(("c10d::send", "c10d::recv_", "c10d::recv_any_source_"))
 _PLAIN = frozenset((type(None), bool, int, float, str))
-_WAITS = frozenset(("_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd"))
+# Types that are asked for at every call: as tuples, because a union is built anew each time that it is written out.
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_PLACES = (torch.device, torch.layout, torch.memory_format)
+_FACTS = (torch.dtype, torch.device, bool)
+_HOLDERS = (torch.Tensor, list, tuple)
 _current_node = torch._C._current_autograd_node  # noqa: SLF001  # the engine's running node has no public accessor
 _next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
 
@@ -142,53 +143,64 @@ class Recorder(TorchDispatchMode):
             refuse_cuda(kwargs["device"])
         if self.paused:
             return func(*args, **kwargs)
-        if isinstance(func, torch._ops.HigherOrderOperator):  # noqa: SLF001
+        if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
-        operands = list(tensors_in(args))
+        kind = kind_of(func)
+        operands = tensors_in(args)
+        for tensor in operands:
+            if not isinstance(tensor, FakeTensor):
+                return self._with_outsiders(kind, args, kwargs, operands)
+            if tensor.fake_mode is not self.fake_mode:
+                return func(*args, **kwargs)  # such as DTensor's sharding propagation
+        return self._dispatch(kind, args, kwargs, operands)
+
+    def _with_outsiders(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
+        """A call with real tensors among its operands."""
         if any(isinstance(tensor, FakeTensor) and tensor.fake_mode is not self.fake_mode for tensor in operands):
-            return func(*args, **kwargs)  # of another fake mode, such as DTensor's sharding propagation
-        if func is _LIFT and not isinstance(args[0], FakeTensor):
+            return kind.operator(*args, **kwargs)
+        if kind.operator is _LIFT:
             return self._lift(args[0])
-        if not all(isinstance(tensor, FakeTensor) for tensor in operands):
-            args = self._faked(args)
-            operands = list(tensors_in(args))
+        args = self._faked(args)
+        return self._dispatch(kind, args, kwargs, tensors_in(args))
+
+    def _dispatch(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
         if kwargs:
             kwargs = self._faked(kwargs)
             operands.extend(tensors_in(kwargs))
-        if func.namespace == "c10d":
-            return self._communicate(func, args, kwargs)
-        unfused = steps_of(func) or (func.decompose if _is_composite(func) else None)
-        if unfused is not None:
+        if kind.is_c10d:
+            return self._communicate(kind.operator, args, kwargs)
+        if kind.unfused is not None:
             with self, torch.no_grad():
-                return unfused(*args, **kwargs)
-        if func in _INDEXED:
+                return kind.unfused(*args, **kwargs)
+        if kind.takes_masks:
             args = self._by_positions(args)
-            operands = list(tensors_in((args, kwargs)))
-        return self._operate(func, args, kwargs, operands)
+            operands = tensors_in((args, kwargs))
+        return self._operate(kind, args, kwargs, operands)
 
-    def _operate(self, func: Any, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
-        random = torch.Tag.nondeterministic_seeded in func.tags
+    def _operate(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
+        func, random = kind.operator, kind.is_random
         draw = self._draw(func, args, kwargs) if random else None
-        knowledge = "unknown" if random else self._knowledge(func, args, operands)
-        if knowledge == "known" and _needs_values(func):
+        knowledge = "unknown" if random else self._knowledge(kind, args, operands)
+        if knowledge == "known" and kind.needs_values:
             out = self._from_values(func, args, kwargs)
-            if not isinstance(out, FakeTensor | list | tuple):
+            if not isinstance(out, (FakeTensor, list, tuple)):
                 return out
         elif func is _ITEM and knowledge == "pending":
             self.ledger.need()
         else:
             before = [storage_of(tensor) for tensor in tensors_in(args)] if knowledge != "unknown" else []
-            out = self.kernels.run(func, args, kwargs)
-            self._learn(func, args, kwargs, out, knowledge, before)
-        if isinstance(out, torch.dtype | torch.device | bool) or (out is None and not func._schema.is_mutable):  # noqa: SLF001
+            out = self.kernels.run(kind, args, kwargs)
+            self._learn(kind, args, kwargs, out, knowledge, before)
+        if isinstance(out, _FACTS) or (out is None and not kind.is_mutable):
             return out
-        if not operands and not any(True for _ in tensors_in(out)):
+        if not operands and not tensors_in(out):
             return out
-        if func.namespace in _FUNCTIONAL and func._schema.name not in _WAITS:  # noqa: SLF001
+        if kind.calls_collective:
             args = self._grouped(func, args)
         event = self._event(func, args, kwargs, out)
         event.draw = draw
-        self._note_symbols(func, args, out)
+        if func is _ITEM:
+            self._note_symbols(args, out)
         return out
 
     def _grouped(self, func: Any, args: Any) -> Any:
@@ -237,7 +249,7 @@ class Recorder(TorchDispatchMode):
     def _faked(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value if isinstance(value, FakeTensor) else self.twin(value)
-        if isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor | list | tuple) for item in value):
+        if isinstance(value, (list, tuple)) and any(isinstance(item, _HOLDERS) for item in value):
             return type(value)(self._faked(item) for item in value)
         if isinstance(value, dict) and value:
             return {key: self._faked(item) for key, item in value.items()}
@@ -250,15 +262,15 @@ class Recorder(TorchDispatchMode):
             return value
         if kind is FakeTensor or isinstance(value, torch.Tensor):
             return self.ref(value)
-        if isinstance(value, list | tuple):
-            return tuple(self.convert(item) for item in value)
+        if isinstance(value, (list, tuple)):
+            return tuple([item if type(item) in _PLAIN else self.convert(item) for item in value])
         if isinstance(value, dict):
-            return {key: self.convert(item) for key, item in value.items()}
-        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return {key: self.convert(item) for key, item in value.items()} if value else {}
+        if isinstance(value, _SYMBOLS):
             return size_of(value)
         if isinstance(value, torch.dtype):
             return DType(dtype_name(value))
-        if isinstance(value, torch.device | torch.layout | torch.memory_format):
+        if isinstance(value, _PLACES):
             return value
         if isinstance(value, torch._C.ScriptObject):  # noqa: SLF001
             return _script_object(value)
@@ -297,18 +309,19 @@ class Recorder(TorchDispatchMode):
             communicate(self.ledger, call, self.constants)
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def _knowledge(self, func: Any, args: Any, operands: list[torch.Tensor]) -> str:
+    def _knowledge(self, kind: Kind, args: Any, operands: list[torch.Tensor]) -> str:
         knowledge = self.constants.knowledge(operands)
-        if knowledge != "unknown" and (func.namespace in _FUNCTIONAL or _has_symbol(args)):
+        if knowledge != "unknown" and (kind.is_functional_collective or _has_symbol(args)):
             return "unknown"
         return knowledge
 
-    def _learn(self, func: Any, args: Any, kwargs: Any, out: Any, knowledge: str, before: list[int]) -> None:
+    def _learn(self, kind: Kind, args: Any, kwargs: Any, out: Any, knowledge: str, before: list[int]) -> None:
         """Carry what is known from the operands to the results."""
-        if knowledge == "unknown" and not func._schema.is_mutable and func.namespace not in _FUNCTIONAL:  # noqa: SLF001
+        if knowledge == "unknown" and not kind.is_mutable and not kind.is_functional_collective:
             return
-        if func.namespace in _FUNCTIONAL:
-            if func._schema.name not in _WAITS:  # noqa: SLF001
+        func = kind.operator
+        if kind.is_functional_collective:
+            if kind.calls_collective:
                 self._follow(func, self._grouped(func, args), out)
             return
         if knowledge == "known":
@@ -318,7 +331,7 @@ class Recorder(TorchDispatchMode):
                 return
             knowledge = "unknown"
         fresh = [tensor for tensor in tensors_in(out) if knowledge == "pending" and storage_of(tensor) not in before]
-        if func._schema.is_mutable:  # noqa: SLF001
+        if kind.is_mutable:
             self.constants.forget(_written(func, args, kwargs), pending=knowledge == "pending")
         if fresh:
             self.constants.forget(fresh, pending=True)
@@ -390,8 +403,8 @@ class Recorder(TorchDispatchMode):
         if real.numel() <= LARGEST:
             self.constants.set(fake, real)
 
-    def _note_symbols(self, func: Any, args: Any, out: Any) -> None:
-        if func is _ITEM and isinstance(out, torch.SymInt | torch.SymFloat | torch.SymBool):
+    def _note_symbols(self, args: Any, out: Any) -> None:
+        if isinstance(out, _SYMBOLS):
             size = size_of(out)
             if isinstance(size, Sym):
                 self.symbols[size.expr] = self.ref(args[0])
@@ -481,28 +494,15 @@ def _factor() -> float:
     return next(iter(factors))
 
 
-@cache
-def _is_composite(func: Any) -> bool:
-    """Whether PyTorch only ever makes an operator out of others, as autograd has it done before anything is recorded; where autograd is off it is seen whole."""
-    kernels, keys = torch._C._dispatch_has_kernel_for_dispatch_key, torch._C.DispatchKey  # noqa: SLF001
-    name = func.name()
-    return func.namespace == "aten" and kernels(name, keys.CompositeImplicitAutograd) and not kernels(name, keys.CPU)
-
-
-def _needs_values(func: Any) -> bool:
-    tags = func.tags
-    return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags or func is _ITEM
-
-
 def _small(tensor: torch.Tensor) -> bool:
     return all(type(size) is int for size in tensor.shape) and tensor.numel() <= LARGEST
 
 
 def _has_symbol(value: Any) -> bool:
     for item in value:
-        if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
+        if isinstance(item, _SYMBOLS):
             return True
-        if isinstance(item, list | tuple) and _has_symbol(item):
+        if isinstance(item, (list, tuple)) and _has_symbol(item):
             return True
     return False
 

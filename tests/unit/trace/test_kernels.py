@@ -14,6 +14,7 @@ from torch import nn
 from graphguard.ir.codec import graph_to_plain
 from graphguard.trace import recorder
 from graphguard.trace.kernels import Kernels
+from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.operators import new_fake_mode
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -23,8 +24,8 @@ HERE = Path(__file__).parent
 class _Asking(Kernels):
     """Asks PyTorch every time."""
 
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        return func(*args, **kwargs)
+    def run(self, kind: Kind, args: Any, kwargs: Any) -> Any:
+        return kind.operator(*args, **kwargs)
 
 
 def snippets() -> list[str]:
@@ -141,10 +142,10 @@ def test_what_changes_operands_is_always_asked() -> None:
         aten = torch.ops.aten
         for _ in range(2):
             small = torch.empty(0)
-            assert kernels.run(aten.mul.out, (x, x), {"out": small}).shape == (2, 3)
+            assert kernels.run(kind_of(aten.mul.out), (x, x), {"out": small}).shape == (2, 3)
             assert small.shape == (2, 3)
             y = torch.empty(2, 3)
-            kernels.run(aten.t_.default, (y,), {})
+            kernels.run(kind_of(aten.t_.default), (y,), {})
             assert y.shape == (3, 2)
         assert Kernels.answers == before
 
@@ -155,13 +156,13 @@ def test_results_are_the_operand_a_view_of_it_or_new() -> None:
         aten = torch.ops.aten
         for _ in range(2):
             x, y = torch.empty(2, 3), torch.empty(2, 3)
-            assert kernels.run(aten.add_.Tensor, (x, y), {}) is x
-            view = kernels.run(aten.slice.Tensor, (x, 1, 1, 3), {})
+            assert kernels.run(kind_of(aten.add_.Tensor), (x, y), {}) is x
+            view = kernels.run(kind_of(aten.slice.Tensor), (x, 1, 1, 3), {})
             assert view.untyped_storage()._cdata == x.untyped_storage()._cdata
             assert (view.storage_offset(), tuple(view.shape), view.stride()) == (1, (2, 2), (3, 1))
-            fresh = kernels.run(aten.add.Tensor, (x, y), {})
+            fresh = kernels.run(kind_of(aten.add.Tensor), (x, y), {})
             assert fresh.untyped_storage()._cdata not in (x.untyped_storage()._cdata, y.untyped_storage()._cdata)
             assert fresh.device == torch.device("cpu")
-            parts = kernels.run(aten.split.Tensor, (x, 1), {})
+            parts = kernels.run(kind_of(aten.split.Tensor), (x, 1), {})
             assert [part.storage_offset() for part in parts] == [0, 3]
             assert all(part.untyped_storage()._cdata == x.untyped_storage()._cdata for part in parts)

@@ -1,0 +1,74 @@
+"""What recording asks of every operator, looked up once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from graphguard.trace.fused import steps_of
+
+_FUNCTIONAL = frozenset(("_c10d_functional", "_c10d_functional_autograd"))
+_WAITS = frozenset(("_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd"))
+_VALUE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+_aten = torch.ops.aten
+_INDEXED = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
+_ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
+
+
+class Kind:
+    """One operator.  Kinds are compared by identity, which is quicker than comparing operators: there is one for each, for ever.
+
+    ``unfused``: what computes the same by simpler operators, where the operator itself is not recorded.  ``calls_collective``: a functional collective,
+    which names its group by a string.  ``changes_views``: it makes its operand another view of the same memory.  ``takes_masks``: its indices may be masks.
+    """
+
+    __slots__ = (
+        "calls_collective", "changes_views", "is_c10d", "is_functional_collective", "is_mutable", "is_random", "name", "needs_values", "operator",
+        "short_name", "takes_masks", "unfused",
+    )  # fmt: skip
+
+    def __init__(self, operator: Any) -> None:
+        schema = operator._schema  # noqa: SLF001
+        self.operator = operator
+        self.name: str = schema.name
+        self.short_name = self.name.partition("::")[2]
+        self.is_c10d: bool = operator.namespace == "c10d"
+        self.is_functional_collective: bool = operator.namespace in _FUNCTIONAL
+        self.calls_collective = self.is_functional_collective and self.name not in _WAITS
+        self.is_mutable: bool = schema.is_mutable
+        self.is_random: bool = torch.Tag.nondeterministic_seeded in operator.tags
+        self.needs_values: bool = operator is _ITEM or any(tag in operator.tags for tag in _VALUE_TAGS)
+        self.changes_views: bool = torch.Tag.inplace_view in operator.tags
+        self.takes_masks: bool = operator in _INDEXED
+        self.unfused: Callable[..., Any] | None = steps_of(operator) or (
+            operator.decompose if _is_composite(operator) else None
+        )
+
+    @property
+    def may_communicate(self) -> bool:
+        """Whether it is of a namespace of collectives."""
+        return self.is_c10d or self.is_functional_collective
+
+
+def kind_of(operator: Any) -> Kind:
+    """The kind of an operator (an ``OpOverload``)."""
+    kind = _kinds.get(id(operator))
+    if kind is None:
+        kind = _kinds[id(operator)] = Kind(operator)  # which keeps the operator, so that nothing else gets its id
+    return kind
+
+
+_kinds: dict[int, Kind] = {}
+
+
+def _is_composite(operator: Any) -> bool:
+    """Whether PyTorch only ever makes an operator out of others, as autograd has it done before anything is recorded; where autograd is off it is seen whole."""
+    has_kernel, keys = torch._C._dispatch_has_kernel_for_dispatch_key, torch._C.DispatchKey  # noqa: SLF001
+    name = operator.name()
+    return (
+        operator.namespace == "aten"
+        and has_kernel(name, keys.CompositeImplicitAutograd)
+        and not has_kernel(name, keys.CPU)
+    )

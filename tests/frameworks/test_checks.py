@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.timeout(900)
 CHECKS = Path(__file__).parent / "checks"
 # The package that a file of checks needs beside PyTorch.
 NEEDS = {
+    "deepspeed_bugs": "deepspeed",
+    "deepspeed_layers": "deepspeed",
     "megatron_bugs": "megatron",
     "megatron_gpt": "megatron",
     "fairscale_layers": "fairscale",

@@ -60,8 +60,10 @@ soak: setup ## the language server under faults, random messages and half an hou
 	$(BIN)/python -m benchmarks.server_fuzz
 	$(BIN)/python -m benchmarks.soak
 
-diagnosis: setup ## how well spoiled programs are diagnosed, as a table
-	$(BIN)/python -m benchmarks.diagnosis
+diagnosis: setup ## how well spoiled programs and the corpus of real bugs are diagnosed: docs/diagnosis.md, docs/corpus.md
+	$(BIN)/python -m benchmarks.diagnosis --jobs 2 --save .diagnosis.json
+	$(BIN)/python -m benchmarks.diagnosis --table .diagnosis.json > docs/diagnosis.md
+	$(BIN)/python -m benchmarks.corpus > docs/corpus.md
 
 trust: setup ## the long soundness runs: rules, random programs, mutants of traced programs
 	$(BIN)/python -m benchmarks.trust rules

@@ -7,12 +7,14 @@ the shares of the whole.  ``--save`` keeps the rows in a JSON file, those of ear
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +81,17 @@ def _row(edit: SourceEdit, report: Report, seconds: float, parts: dict[str, floa
     }
     findings = [f"{each.rule}: {each.message}" for each in report.diagnostics]
     fixes = [fix.title for each in report.diagnostics for fix in each.fixes]
-    return Row(edit.name, edit.program, edit.rules, marks, findings, fixes, place, round(seconds, 2), parts)
+    row = Row(edit.name, edit.program, edit.rules, marks, findings, fixes, place, round(seconds, 2), parts)
+    return replace(row, revision=_revision())
+
+
+@functools.cache
+def _revision() -> str:
+    """The short name of the commit that is measured, with a mark where files differ from it."""
+    if not (ROOT / ".git").exists():
+        return "no repository"
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _worker_runs(edits: list[SourceEdit]) -> Iterator[Row]:

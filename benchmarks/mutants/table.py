@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ MARKS = ("broken", "line", "rule", "fix", "one", "numbers")
 
 HEAD = """# Diagnosis of spoiled programs
 
-Made by `python -m benchmarks.diagnosis --save rows.json` and `python -m benchmarks.diagnosis --table rows.json > docs/diagnosis.md`. Every row is a correct program
+Made by `make diagnosis`. Every row is a correct program
 with one source edit from the lists in `benchmarks/mutants`, which say the line and the rule in advance. *line*: the primary range of the first finding is on a line where
 the repair belongs; *rule*: its rule is one that names this defect; *fix*: it carries a source edit that was traced and proved again; *one*: it is the only finding; *numbers*:
 a counterexample is shown.
@@ -18,7 +19,7 @@ a counterexample is shown.
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of one spoiled program; ``parts`` is the prover's time by step, in seconds of its thread."""
+    """What became of one spoiled program; ``parts`` is the prover's time by step, in seconds of its thread, ``revision`` that of the code it ran on."""
 
     name: str
     program: str
@@ -29,6 +30,7 @@ class Row:
     place: str
     seconds: float
     parts: dict[str, float]
+    revision: str = "an earlier one"
 
     @property
     def rule(self) -> str:
@@ -45,7 +47,13 @@ def shares(rows: Sequence[Row]) -> dict[str, str]:
 
 def document(rows: Sequence[Row]) -> str:
     """The document of all rows."""
-    parts = [HEAD, f"{len(rows)} spoiled programs.\n", "| figure | reached |", "|---|---|"]
+    revisions = ", ".join(f"{count} at {name}" for name, count in Counter(row.revision for row in rows).most_common())
+    parts = [
+        HEAD,
+        f"{len(rows)} spoiled programs. Revision of the code: {revisions}.\n",
+        "| figure | reached |",
+        "|---|---|",
+    ]
     parts += [f"| {mark} | {share} |" for mark, share in shares(rows).items()]
     parts.append(_times(rows))
     for program in dict.fromkeys(row.program for row in rows):

@@ -469,15 +469,6 @@ DTENSOR: tuple[SourceEdit, ...] = (
         "plan = {",
         '"feed_forward": PrepareModuleInput(',
     ),
-    dsequence(
-        "second product left partial",
-        '"feed_forward.w2": RowwiseParallel(output_layouts=Shard(1)),',
-        '"feed_forward.w2": RowwiseParallel(output_layouts=Partial()),',
-        MISSING,
-        "*",
-        "x + self.feed_forward(self.norm(x))",
-        "return self.w2(",
-    ),
 )
 
 EDITS = (*STEP, *ZERO, *TRAINING, *AXES, *FSDP, *DTENSOR)

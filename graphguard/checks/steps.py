@@ -11,8 +11,9 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from graphguard.checks.meshes import smaller_meshes
 from graphguard.checks.wording import unknown_diagnostic
-from graphguard.confirm.confirmation import Confirmation
+from graphguard.confirm.confirmation import Confirmation, Counterexample
 from graphguard.ir import CheckRef, Trouble
 from graphguard.ir.codec import check_from_plain, trouble_from_plain
 from graphguard.ir.plain import from_plain, to_plain
@@ -45,7 +46,8 @@ class CheckRequest:
 
     ``overlay`` maps absolute paths to texts that stand in for the files; ``root`` is the project's folder.  ``levels`` are severities by rule from
     the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well;
-    ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict.
+    ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict;
+    ``smallest`` for a counterexample on a smaller mesh, where the check can be run on one.
     """
 
     file: str
@@ -57,6 +59,7 @@ class CheckRequest:
     fixes: bool = True
     cross_check: bool = True
     relations: bool = True
+    smallest: bool = True
     cache: bool = True
     timeout: float = 60.0
 
@@ -141,11 +144,21 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
     findings = [from_plain(Finding, row) for row in rows]
     diagnostics = tuple(_diagnostic(finding, report, request) for finding in findings)
     report = replace(report, diagnostics=diagnostics or (unknown_diagnostic(report.check, outcome),))
-    if not (broken and request.fixes):
+    if not broken:
         return report
     yield report
-    spoiled = frozenset(promise.name for promise in outcome.promises if not promise.holds)
-    return (yield from _repaired(request, report, findings, spoiled))
+    return (yield from _mended_and_shown(request, report, findings, outcome))
+
+
+def _mended_and_shown(request: CheckRequest, report: Report, findings: list[Finding], outcome: Outcome) -> Steps:
+    """The report with proved fixes, and with the smallest counterexample that was found."""
+    if request.fixes:
+        spoiled = frozenset(promise.name for promise in outcome.promises if not promise.holds)
+        report = yield from _repaired(request, report, findings, spoiled)
+    if request.smallest and findings and findings[0].span is not None and smaller_meshes(report.mesh):
+        yield report
+        report = replace(report, counterexample=(yield from _smallest(request, report, findings[0])))
+    return report
 
 
 def _without_ignored(request: CheckRequest, captured: _Captured, report: Report) -> Generator[Step, Any, Report | None]:
@@ -164,6 +177,26 @@ def _without_ignored(request: CheckRequest, captured: _Captured, report: Report)
         proof=answer["proof"],
         assumed=_merged((REAL_ARITHMETIC,), report.assumed, outcome.assumed),
     )
+
+
+def _smallest(request: CheckRequest, report: Report, first: Finding) -> Generator[Step, Any, Counterexample | None]:
+    """A counterexample on the smallest mesh on which the same thing is found at the same place; else the one that there is."""
+    for mesh in smaller_meshes(report.mesh):
+        captured = yield from _capture(replace(request, mesh=mesh), dict(request.overlay))
+        if captured.troubles:
+            continue  # the program is not written for this mesh
+        proved = yield Step("prover", "prove", {"capture": captured.data})
+        if proved["outcome"]["proved"]:
+            continue
+        row = yield _confirming(captured, CROSS_CHECK_SECONDS)
+        numbers = from_plain(Confirmation, row)
+        if numbers.status != "differs" or numbers.counterexample is None:
+            continue
+        params = {"proof": proved["proof"], "confirmation": row, "sources": dict(request.overlay)}
+        found = [from_plain(Finding, each) for each in (yield Step("prover", "diagnose", params))]
+        if found and (found[0].rule, found[0].span) == (first.rule, first.span):
+            return numbers.counterexample
+    return report.counterexample
 
 
 def _capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, _Captured]:

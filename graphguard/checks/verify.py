@@ -121,7 +121,7 @@ class _Forks:
         """The answer to one step."""
         return {"capture": self._capture, "confirm": self._confirm}[method](params)
 
-    def _capture(self, _: dict[str, Any]) -> dict[str, Any]:
+    def _capture(self, params: dict[str, Any]) -> dict[str, Any]:
         for module in _LOADED_ONCE:
             importlib.import_module(module)
         from graphguard.trace import ranks
@@ -129,7 +129,7 @@ class _Forks:
 
         def run(_: Link) -> bytes:
             ranks.settle()
-            job = Job(self._build, self._mesh, self._check, self._root, self._limits, time.monotonic())
+            job = Job(self._build, params["mesh"], self._check, self._root, self._limits, time.monotonic())
             return capture_to_json(ranks.record(job, _log)[0])
 
         data = _in_child(run, self._limits, self._failed)

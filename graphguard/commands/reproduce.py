@@ -69,5 +69,5 @@ def _test(report: Report, target: Path) -> str:
         seen=str(example),
         inputs=inputs,
         name=re.sub(r"\W", "_", report.check.name),
-        mesh=report.mesh,
+        mesh=example.mesh,
     )

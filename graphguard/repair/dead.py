@@ -97,9 +97,8 @@ def use_result(program: Program, span: Span) -> Iterator[Draft]:
             return
     if isinstance(statement, ast.Expr) and statement.value is call:
         start = program.span(statement)
-        yield Draft(
-            f"use the result: {name} = ...", (TextEdit(Span(start.file, start.line, start.column), f"{name} = "),)
-        )
+        before = Span(start.file, start.line, start.column, start.line, start.column)
+        yield Draft(f"use the result: {name} = ...", (TextEdit(before, f"{name} = "),))
     elif isinstance(statement, ast.Assign) and statement.value is call and isinstance(statement.targets[0], ast.Name):
         target = statement.targets[0]
         yield Draft(f"use the result: {name} = ...", (TextEdit(program.span(target), name),))

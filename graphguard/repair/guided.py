@@ -16,7 +16,7 @@ from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
 from graphguard.repair.edits import Bypass, Call, ChangeCall, InsertCall, Scale, SetArgument, SwapTensors, Tensors
 from graphguard.repair.neighbours import SCALING, Guess, Neighbours
-from graphguard.repair.slices import JOINING, LAYOUT, Site
+from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site
 
 RULE = "wrong-relation"
 LIKELY, POSSIBLE = 2, 3
@@ -140,11 +140,12 @@ def _misnamed(site: Site, around: Neighbours) -> Iterator[Guess]:
 
 
 def _unread(capture: Capture) -> list[Tensors]:
-    """Tensors of the programs that nothing reads, one a rank."""
+    """Tensors of the programs that nothing reads, one a rank; a part that only other ranks read is no such tensor."""
     dead = []
     for graph in capture.ranks:
         read = {operand for node in graph.nodes for operand in node.operands()} | set(graph.outputs.values())
-        made = [out for node in graph.nodes if node.phase == "forward" for out in node.outs if out not in read]
+        computed = (node for node in graph.nodes if node.phase == "forward" and node.op not in SPLITS)
+        made = [out for node in computed for out in node.outs if out not in read]
         dead.append([*made, *(var for var in graph.labels if var not in read)])
     return [dict(enumerate(row)) for row in zip(*dead, strict=False)]
 

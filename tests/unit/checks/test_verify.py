@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import Shard
 
 import graphguard as gg
 
@@ -81,6 +82,38 @@ def test_broken():
     assert diagnostic.span.file == __file__
     assert report.counterexample.promise == "out"
     assert report.counterexample.mesh == {"tp": 2}
+
+
+def product_of(x, w):
+    return x @ w
+
+
+PRODUCT = {
+    "inputs": (gg.tensor(3, 8), gg.tensor(8, 5)),
+    "in_relations": ({"tp": Shard(1)}, {"tp": Shard(0)}),
+    "out_relations": "replicate",
+}
+
+
+def test_counterexample_is_on_the_smallest_mesh_where_the_same_is_wrong():
+    report = gg.verify(product_of, lambda mesh: product_of, mesh={"tp": 4}, **PRODUCT)
+    assert report.mesh == {"tp": 4}
+    assert report.diagnostics[0].rule == "missing-reduction"
+    assert report.counterexample.mesh == {"tp": 2}
+
+
+def test_counterexample_stays_where_smaller_meshes_are_right():
+    def doubled_on_four(mesh):
+        def impl(x, w):
+            y = x @ w
+            dist.all_reduce(y)
+            return y * (dist.get_world_size() / 2)
+
+        return impl
+
+    report = gg.verify(product_of, doubled_on_four, mesh={"tp": 4}, **PRODUCT)
+    assert report.verdict is gg.Verdict.BROKEN
+    assert report.counterexample.mesh == {"tp": 4}
 
 
 def test_what_cannot_be_run_is_in_the_report():

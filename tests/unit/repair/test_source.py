@@ -8,6 +8,7 @@ import pytest
 from graphguard.ir import Capture, CheckRef, Span, Var
 from graphguard.repair import gradients, source
 from graphguard.repair.candidates import edited
+from graphguard.repair.dead import use_result
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.program import Program, first_operand, parse
 from graphguard.repair.source import Draft
@@ -322,3 +323,9 @@ def test_largest_of_a_pair_is_reduced_with_the_maximum() -> None:
     edit = InsertReduction({0: Var(1), 1: Var(1)}, "tp", "max")
     draft = next(source.insert_reduction(file, span_of(file, "x.max(-1)"), edit, capture(tp=2)))
     assert "    top = x.max(-1).values\n    dist.all_reduce(top, op=dist.ReduceOp.MAX)\n" in apply(file, draft)
+
+
+def test_dropped_result_gets_the_name_that_is_read() -> None:
+    file = program("def f(y, group):\n    funcol.all_reduce(y, 'sum', group)\n    return y\n")
+    draft = next(use_result(file, span_of(file, "funcol.all_reduce(y, 'sum', group)")))
+    assert apply(file, draft) == "def f(y, group):\n    y = funcol.all_reduce(y, 'sum', group)\n    return y\n"

@@ -1,0 +1,20 @@
+"""Meshes on which a counterexample is tried before the one that was asked for."""
+
+import pytest
+
+from graphguard.checks.meshes import smaller_meshes
+
+
+@pytest.mark.parametrize(
+    ("mesh", "smaller"),
+    [
+        ({"tp": 2}, []),
+        ({"tp": 4}, [{"tp": 2}]),
+        ({"tp": 3}, [{"tp": 2}]),
+        ({"dp": 2, "tp": 2}, [{"dp": 1, "tp": 2}, {"dp": 2, "tp": 1}]),
+        ({"dp": 2, "tp": 4}, [{"dp": 1, "tp": 2}, {"dp": 2, "tp": 1}, {"dp": 1, "tp": 4}]),
+        ({}, []),
+    ],
+)
+def test_smaller_meshes_keep_every_axis_and_come_smallest_first(mesh, smaller):
+    assert smaller_meshes(mesh) == smaller

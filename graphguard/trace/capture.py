@@ -21,6 +21,7 @@ from graphguard.ir.spans import Frame
 from graphguard.trace import cuda, state
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
 from graphguard.trace.functional import functionalise
+from graphguard.trace.geometry import size_of
 from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
 from graphguard.trace.operators import Notes, new_fake_mode
 from graphguard.trace.provenance import frame_at, is_shown
@@ -270,6 +271,4 @@ def _steps(recorder: Recorder) -> Iterator[None]:
 
 def sizes(tensor: torch.Tensor) -> tuple[Size, ...]:
     """Extents of a tensor, symbolic ones included."""
-    from graphguard.trace.recorder import size_of
-
     return tuple(size_of(size) for size in tensor.shape)

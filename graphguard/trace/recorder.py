@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -19,14 +18,15 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from graphguard.ir.graph import DType, Size, Sym
+from graphguard.ir.graph import DType, Sym
 from graphguard.trace import state
 from graphguard.trace.collectives import PREMULTIPLIED, REDUCE_OPS, calls_of
 from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
 from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
-from graphguard.trace.events import Event, Geometry, Members, Opaque, Ref
+from graphguard.trace.events import Event, Members, Opaque, Ref
 from graphguard.trace.exchange import communicate
+from graphguard.trace.geometry import geometry_of, size_of
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
@@ -424,39 +424,6 @@ class Recorder(TorchDispatchMode):
             out = func(*args, **kwargs)
         self._event(func, args, kwargs, out)
         return out
-
-
-def size_of(size: Any) -> Size:
-    """An extent as a number, or as an expression over symbols."""
-    if type(size) is int:
-        return size
-    if isinstance(size, torch.SymInt):
-        known = size.node.maybe_as_int()
-        return Sym(str(size.node.expr)) if known is None else int(known)
-    return Sym(str(size.node.expr))
-
-
-def geometry_of(tensor: torch.Tensor) -> Geometry:
-    """Which elements of its storage a tensor shows."""
-    dtype, shape, strides, offset = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
-    if not tensor._has_symbolic_sizes_strides:  # noqa: SLF001  # PyTorch offers no public way to ask
-        if tensor.is_conj() or tensor.is_neg():
-            return _geometry(dtype_name(dtype) + ("*" if tensor.is_conj() else "-"), shape, strides, offset)
-        return _plain_geometry(dtype, shape, strides, offset)
-    sizes = tuple(size_of(size) for size in shape)
-    steps = tuple(0 if n == 1 else size_of(step) for n, step in zip(sizes, strides, strict=True))
-    marks = "*" if tensor.is_conj() else "-" if tensor.is_neg() else ""
-    return (size_of(offset), sizes, steps, dtype_name(dtype) + marks)
-
-
-@lru_cache(maxsize=1 << 14)
-def _plain_geometry(dtype: torch.dtype, shape: Any, strides: Any, offset: int) -> Geometry:
-    return _geometry(dtype_name(dtype), shape, strides, offset)
-
-
-def _geometry(name: str, shape: Any, strides: Any, offset: int) -> Geometry:
-    steps = tuple(0 if n == 1 else step for n, step in zip(shape, strides, strict=True)) if 1 in shape else strides
-    return (offset, tuple(shape), steps, name)
 
 
 def _drops_nothing(schema: Any, args: Any, kwargs: Any) -> bool:

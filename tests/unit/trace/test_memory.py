@@ -69,6 +69,14 @@ def complex_rotation(x):
 
 
 @program
+def conjugate_and_negative(x):
+    z = torch.complex(x, x + 1)
+    turned = z.conj()
+    both = torch._neg_view(turned)
+    return torch.view_as_real(turned * 1), torch.view_as_real(both * 1), turned.imag * 1, both.imag * 1, both.real * 1
+
+
+@program
 def in_place_with_wider_operand(x):
     y = x.to(torch.bfloat16)
     y.add_(torch.full((4,), 0.1, dtype=torch.float32))

@@ -17,7 +17,7 @@ from graphguard.repair.neighbours import SCALING
 from graphguard.repair.slices import SLICES, Site, backward_slice, reached
 
 SECONDS = 2.0  # of this thread's own time, so that a busy machine does not change the diagnosis
-STEP_SECONDS = 1.0
+STEP_SECONDS = 1.0  # more, for all steps together, where no single edit mends a promise
 ROUNDS = 4
 ENOUGH = 3
 
@@ -78,7 +78,7 @@ def search(
         if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
             repair = _best(capture, proof, sites, broken, ratios, sources, deadline)
         if repair is None:
-            repair = _step(capture, proof, sites, broken, ratios, sources, time.thread_time() + STEP_SECONDS)
+            repair = _step(capture, proof, sites, broken, ratios, sources, deadline + STEP_SECONDS)
         if repair is None:
             break
         steps.append(repair)

@@ -22,6 +22,7 @@ from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.numbers import CASTS, FUNCTIONS, Numbers
 from graphguard.relations.points import equal_at_points
 from graphguard.relations.values import equal
+from graphguard.rules.registry import FLOAT_BITS
 
 SHAPES = [(4, 6), (2, 4, 6), (6, 4), (2, 6, 4), (4,), (6,), (2, 2, 6), (3, 4), (4, 4), (1, 6)]
 _MINUTE = 60.0
@@ -197,7 +198,10 @@ def _near(a: np.ndarray, b: np.ndarray, relative: float, absolute: float) -> boo
 def closed(name: str, attributes: tuple[Any, ...], arrays: Any) -> np.ndarray:
     """Elements of functions known by name."""
     if name == "cast":
-        return np.asarray(CASTS[attributes[0]](*arrays), dtype=float)
+        whole = (
+            attributes[0] not in FLOAT_BITS
+        )  # an integer that is worked out in floats: thirds of it may have been added up
+        return np.asarray(CASTS[attributes[0]](*(np.rint(array) if whole else array for array in arrays)), dtype=float)
     if name in FUNCTIONS:
         return np.asarray(FUNCTIONS[name](*arrays))
     raise Unsupported(name)

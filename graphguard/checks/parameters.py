@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -146,7 +147,8 @@ def _some(names: list[str]) -> str:
 def _layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> tuple[Layout, int]:
     local = _local(state.tensor)
     if local is not state.tensor:
-        return _dtensor_layout(state, whole, mesh), 1
+        layout = _dtensor_layout(state, whole, mesh)
+        return layout, _packed(state, layout)
     shape = tuple(local.shape)
     if getattr(state.tensor, "tensor_model_parallel", False) is True:
         return _megatron_layout(state, whole, shape, mesh)
@@ -175,6 +177,25 @@ def _dtensor_layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> Layout:
         raise TracingError(RULE, f"parameter '{state.name}' {error.message}") from error
     assert layout is not None
     return layout
+
+
+def _packed(state: State, layout: Layout) -> int:
+    """Of how many pieces a DTensor's dim is put together, each cut for itself: the factor of a strided shard beyond the ranks that cut the dim before it."""
+    placements, mesh = state.tensor.placements, state.tensor.device_mesh
+    for index, placement in enumerate(placements):
+        if type(placement).__name__ != "_StridedShard":
+            continue
+        before = (mesh.size(i) for i in range(index + 1, mesh.ndim) if placements[i].is_shard(placement.dim))
+        pieces = placement.split_factor // prod(before)
+        if pieces > 1 and len(layout) > 1:
+            raise TracingError(
+                RULE,
+                f"parameter '{state.name}' is a DTensor of {pieces} packed pieces that several axes of the mesh cut\n"
+                "fix: give load=f(spec_state_dict, impl, mesh) in the Refinement",
+            )
+        if pieces > 1 and layout:
+            return int(pieces)
+    return 1
 
 
 def _megatron_layout(state: State, whole: tuple[int, ...], shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, int]:

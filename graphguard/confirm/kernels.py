@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -188,7 +189,38 @@ def _summed_like(gradient: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
 
 
 _FLASH: Final = "aten._scaled_dot_product_flash_attention"
+
+
+def grouped_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,  # noqa: ARG001 - numbers are replayed as doubles
+) -> torch.Tensor:
+    """``torch._grouped_mm``: group g has the rows of ``a``, the columns of ``b``, or the inner places offs[g - 1] <= t < offs[g].
+
+    Zero beyond the last group.
+    Shapes (T, D) (G, D, F) -> (T, F), (G, M, D) (D, T) -> (M, T), (M, T) (T, F) -> (G, M, F), (G, M, D) (G, D, F) -> (G, M, F).
+    """
+    if bias is not None:
+        raise NotImplementedError("a grouped product with a bias")
+    ranks = (a.dim(), b.dim())
+    if ranks == (3, 3) or offs is None:
+        return a @ b
+    ends = [0, *offs.tolist()]
+    groups = list(enumerate(pairwise(ends)))
+    if ranks == (2, 2):
+        return torch.stack([a[:, low:high] @ b[low:high] for _, (low, high) in groups])
+    if ranks == (2, 3):
+        rows = [a[low:high] @ b[g] for g, (low, high) in groups]
+        return torch.cat([*rows, a.new_zeros(a.shape[0] - ends[-1], b.shape[2])])
+    columns = [a[g] @ b[:, low:high] for g, (low, high) in groups]
+    return torch.cat([*columns, a.new_zeros(a.shape[1], b.shape[1] - ends[-1])], 1)
+
+
 REFERENCE: Final[dict[str, Kernel]] = {
+    "aten._grouped_mm.default": grouped_product,
     "peer.dropout": sharded_dropout,
     f"{_FLASH}.default": flash_attention,
     f"{_FLASH}_backward.default": flash_attention_backward,

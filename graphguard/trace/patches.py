@@ -46,6 +46,7 @@ def install() -> None:
     _modules()
     _compilers()
     _functions()
+    _grouped_products()
     refuse_builds()
     cuda.watch()
 
@@ -325,6 +326,21 @@ def _compilers() -> None:
             original(self, *args, **kwargs)
 
     nn.Module.compile = functools.wraps(original)(compile_module)
+
+
+def _grouped_products() -> None:
+    """Products of groups in any float type: kernels take them, and PyTorch's shape function knows the GPU's one type only."""
+
+    def make(original: Any) -> Any:
+        def shape(a: Any, b: Any, scale_a: Any, scale_b: Any, *args: Any, **kwargs: Any) -> Any:
+            if scale_a is not None or a.dtype != b.dtype or not a.dtype.is_floating_point:
+                return original(a, b, scale_a, scale_b, *args, **kwargs)
+            narrow = (t.to(torch.bfloat16) for t in (a, b))
+            return original(*narrow, None, None, *args, **kwargs).to(kwargs.get("out_dtype") or a.dtype)
+
+        return shape
+
+    replace(torch._meta_registrations, "_meta_grouped_mm_common", make)  # noqa: SLF001 - where shapes are told
 
 
 def _functions() -> None:

@@ -59,6 +59,12 @@ def gemma2(mesh):
 
 
 @gg.check(mesh={"tp": 2})
+def mixtral(mesh):
+    """Experts whose gate and up projections are packed: every rank has a part of both."""
+    return language_model("Mixtral", mesh, num_local_experts=4, num_experts_per_tok=2)
+
+
+@gg.check(mesh={"tp": 2})
 def without_gradients(mesh):
     """Without gradients transformers calls other collectives."""
     whole, parallel = pair("Llama", mesh.size())

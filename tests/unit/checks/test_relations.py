@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+from torch.distributed.tensor.placement_types import _StridedShard
 
 import graphguard as gg
 
@@ -219,6 +220,32 @@ def test_megatron_attributes(judge):
         return gg.Refinement(Gated(), impl, inputs)
 
     assert "out" in judge(unmarked, TP2).differing
+
+
+def test_packed_pieces_of_a_dtensor(judge):
+    """A strided shard whose factor no other axis explains: gate and up are packed, and every rank has a part of both."""
+
+    class Gated(nn.Module):
+        def __init__(self, mesh=None):
+            super().__init__()
+            self.mesh = mesh
+            self.up = nn.Parameter(torch.empty(16, 4))
+            self.down = nn.Parameter(torch.empty(4, 8))
+            if mesh is not None:
+                for name, placement in (("up", _StridedShard(0, split_factor=2)), ("down", Shard(1))):
+                    whole = getattr(self, name).detach()
+                    setattr(self, name, nn.Parameter(distribute_tensor(whole, mesh, [placement], src_data_rank=None)))
+
+        def forward(self, x):
+            if self.mesh is None:
+                gate, up = F.linear(x, self.up).chunk(2, -1)
+                return F.linear(torch.tanh(gate) * up, self.down)
+            group = self.mesh.get_group()
+            gate, up = F.linear(_Copy.apply(x, group), self.up.to_local()).chunk(2, -1)
+            return _Sum.apply(F.linear(torch.tanh(gate) * up, self.down.to_local()), group)
+
+    build = lambda mesh: gg.Refinement(Gated(), Gated(mesh["tp"]), (gg.tensor(2, 4),))
+    assert judge(build, TP2).status == "equal"
 
 
 def test_a_mark_without_a_dim(judge):

@@ -24,7 +24,7 @@ from graphguard.relations.kernels import (
     Window,
 )
 from graphguard.relations.orientation import orient, origin
-from graphguard.relations.unify import matched
+from graphguard.relations.unify import matched, offer
 from graphguard.relations.windows import joined
 
 _PERMUTED: Final = 4  # symmetric labels beyond this many are left in the order found: incomplete, never wrong
@@ -235,7 +235,7 @@ def build(
         kernel = _intern(universe, key, parts, (*free_labels, *bound_labels), shape, extents, dict(cores))
     elif universe.specifying and not kernel.specified:  # an implementation's, met by a later stage of the specification
         kernel.specified = True
-        universe.skeletons.setdefault(skeleton(kind, attributes, list(kernel.factors)), []).append(kernel)
+        offer(universe, kernel)
     return _reference(kernel, domain, members, free_labels, bound_labels, dims, reduced, sizes)
 
 
@@ -260,17 +260,12 @@ def _intern(
     kernel = universe.intern(key, kind, "", shape, extents, tuple(factors), attributes)
     kernel.core = core
     if universe.specifying:
-        universe.skeletons.setdefault(skeleton(kind, attributes, factors), []).append(kernel)
+        offer(universe, kernel)
     return kernel
 
 
 def _factor_key(factor: Factor) -> tuple[Any, ...]:
     return (factor[0].id, factor[1], factor[2], factor[3], factor[4])
-
-
-def skeleton(kind: str, attributes: tuple[Hashable, ...], factors: list[Factor]) -> Hashable:
-    """What two kernels must share for one to be a window onto the other."""
-    return (kind, attributes, tuple(sorted((factor[0].id, factor[1]) for factor in factors)))
 
 
 def _touched(parts: list[Part], live: list[int]) -> dict[int, dict[int, tuple[int, int] | None]]:
@@ -453,4 +448,4 @@ def _reference(
     return (kernel, tuple(offsets), tuple(out), window)
 
 
-__all__ = ["Number", "Part", "build", "reach", "skeleton"]
+__all__ = ["Number", "Part", "build", "reach"]

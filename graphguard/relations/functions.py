@@ -10,7 +10,7 @@ from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.building import Part, build
 from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
 from graphguard.relations.linear import close, constant, exact, indicator, normalise, order, reopened, times
-from graphguard.relations.masks import split_mask
+from graphguard.relations.masks import given, truth_cases
 from graphguard.relations.products import Product, factorised, multiply
 from graphguard.relations.quotients import logarithms, logistic
 from graphguard.relations.windows import refine, repeat, through
@@ -75,13 +75,29 @@ def _masked_exponential(universe: Universe, infinite: list[Term], finite: Terms,
             total.append((coefficient * factor, mask))
     count = normalise(universe, total, extents)
     guard = _none_of(universe, count, extents)
-    if not guard:
-        return ()
-    if guard[0][1][0].kind == "one" and len(guard) == 1:
-        return exponential(universe, finite, extents)
-    if len(guard) == 1 and guard[0][0] == 1:
-        finite = _given(universe, finite, guard[0][1], extents)
-    return times(universe, guard, exponential(universe, finite, extents), extents)
+    if guard is not None and len(guard) == 1 and guard[0][0] == 1:
+        finite = given(universe, finite, guard[0][1], extents)
+        return times(universe, guard, exponential(universe, finite, extents), extents)
+    return () if guard == () else _exponential_by_cases(universe, count, guard, finite, extents)
+
+
+def _exponential_by_cases(
+    universe: Universe, count: Terms, guard: Terms | None, finite: Terms, extents: tuple[int, ...]
+) -> Terms:
+    """[count == 0] exp(finite), every mask of the count taken as true and as false in turn; ``guard`` is [count == 0] where that is known."""
+    cases: dict[Terms, list[Term]] = {}
+    for holds, (number, value) in truth_cases(universe, count, finite, extents):
+        level = known_number(number)
+        if level is None or level < 0:
+            raise Unsupported("an exponential of infinity")
+        if level == 0:
+            cases.setdefault(value, []).extend(holds)
+    if len(cases) == 1 and guard is not None:
+        return times(universe, guard, exponential(universe, next(iter(cases)), extents), extents)
+    out: list[Term] = []
+    for value, guards in cases.items():
+        out += times(universe, normalise(universe, guards, extents), exponential(universe, value, extents), extents)
+    return normalise(universe, out, extents)
 
 
 def _without_infinity(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Term:
@@ -98,8 +114,8 @@ def _without_infinity(universe: Universe, ref: Ref, extents: tuple[int, ...]) ->
     return product.finish()
 
 
-def _none_of(universe: Universe, count: Terms, extents: tuple[int, ...]) -> Terms:
-    """The indicator that a count of masks is zero."""
+def _none_of(universe: Universe, count: Terms, extents: tuple[int, ...]) -> Terms | None:
+    """The indicator that a count of masks is zero, where that is a product of masks or the opposite of one; else None."""
     whole = sum(c for c, ref in count if ref[0].kind == "one")
     masks = [(c, ref) for c, ref in count if ref[0].kind != "one"]
     if not masks:
@@ -115,24 +131,7 @@ def _none_of(universe: Universe, count: Terms, extents: tuple[int, ...]) -> Term
         return guard
     if len(masks) == 1 and whole == 0 and masks[0][0] == 1:
         return normalise(universe, [*constant(universe, 1, extents), (-1, masks[0][1])], extents)
-    if whole >= 0 and all(c > 0 for c, _ in masks):
-        if whole > 0:
-            return ()
-        _, ref = close(universe, count, extents)
-        return ((1, truth(elementwise(universe, "eq0", (), 1, ref))),)
-    raise Unsupported("a combination of infinite masks")
-
-
-def _given(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, ...]) -> Terms:
-    """The terms where a mask is 1."""
-    out: list[Term] = []
-    for coefficient, ref in terms:
-        if ref == mask:
-            out += constant(universe, coefficient, extents)
-            continue
-        parts = split_mask(universe, ref, extents)
-        out.append((coefficient * parts[1], parts[2]) if parts is not None and parts[0] == mask else (coefficient, ref))
-    return normalise(universe, out, extents)
+    return () if whole > 0 and all(c > 0 for c, _ in masks) else None
 
 
 def truth(ref: Ref) -> Ref:

@@ -294,11 +294,18 @@ def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[N
     if len(terms) == 1:
         return terms[0]
     sizes, dims, used = refine([ref for _, ref in terms], extents)
-    lead = min(terms, key=lambda term: (term[1][0].kind == "one", term[1][0].id, term[1][1], abs(term[0]), term[0]))[0]
+    lead = min(terms, key=_leading)[0]
     parts = []
     for (coefficient, ref), steps in zip(terms, used, strict=True):
         parts.append(Part(ref[0], quotient(coefficient, lead), ref[3], list(ref[1]), steps))
     return lead, build(universe, "sum", (), parts, sizes, dims, set())
+
+
+def _leading(term: Term) -> tuple[Any, ...]:
+    """A sort key for the term whose coefficient leads: of one kernel read twice, by the dims that move it before where a shard begins."""
+    coefficient, (kernel, offsets, dims, _) = term
+    moved = tuple(any(axis >= 0 for axis, _, _ in digits) for digits in dims)
+    return (kernel.kind == "one", kernel.id, moved, offsets, abs(coefficient), coefficient)
 
 
 def opened(ref: Ref) -> Terms | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
-from graphguard.relations.kernels import UNBOUNDED, Factor, Number, Ref, Term, Terms, Universe
+from graphguard.relations.kernels import UNBOUNDED, Budget, Factor, Number, Ref, Term, Terms, Universe
 from graphguard.relations.linear import constant, indicator, normalise, times
+from graphguard.relations.orientation import is_delta, is_step
 from graphguard.relations.products import Product
 from graphguard.relations.windows import refine, repeat, through
 
 _RANGES: Final = 64  # ranges of one index that are told apart
+_TRUTHS: Final = 4  # truths under infinities that are told apart
 
 
 def split_mask(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[Ref, Number, Ref] | None:
@@ -144,6 +147,114 @@ def hot(universe: Universe, base: Ref, column: Ref, extents: tuple[int, ...], su
     product.push(kernel, 1, (), [*base[1], column[1][0]], expressions)
     coefficient, ref = product.finish()
     return [(coefficient, ref)] if coefficient else []
+
+
+def truth_cases(
+    universe: Universe, masked: Terms, others: Terms, extents: tuple[int, ...]
+) -> list[tuple[Terms, tuple[Terms, Terms]]]:
+    """Both sums by cases over the truths in the first: pairs of a guard (0 or 1, the guards sum to 1) and the sums where it holds."""
+    truths = list(dict.fromkeys(truth for _, ref in masked for truth in _truths(universe, ref, extents)))
+    if len(truths) > _TRUTHS:
+        raise Budget(f"a sum under more than {_TRUTHS} masks")
+    found = [(constant(universe, 1, extents), (masked, others))]
+    for truth in truths:
+        no = normalise(universe, [*constant(universe, 1, extents), (-1, truth)], extents)
+        found = [
+            (narrower, (_where(universe, a, truth, holds, extents), _where(universe, b, truth, holds, extents)))
+            for guard, (a, b) in found
+            for holds, side in ((True, ((1, truth),)), (False, no))
+            if (narrower := times(universe, guard, side, extents))
+        ]
+    return found
+
+
+def given(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, ...]) -> Terms:
+    """The terms where a mask is 1."""
+    for truth in _truths(universe, mask, extents):
+        terms = _where(universe, terms, truth, True, extents)
+    return terms
+
+
+def _truths(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[Ref]:
+    """The truths that a term has as factors, each alone; those that take part in a sum are left inside."""
+    return [truth for truth, _ in _taken_apart(universe, ref, extents)]
+
+
+def _where(universe: Universe, terms: Terms, truth: Ref, holds: bool, extents: tuple[int, ...]) -> Terms:
+    """The terms where a truth holds, or where it does not."""
+    out: list[Term] = []
+    for coefficient, ref in terms:
+        term: Term | None = (coefficient, ref)
+        for other, _ in _taken_apart(universe, ref, extents):
+            decided = _decided(other, truth, holds)
+            if decided is not None and term is not None:
+                term = _without(universe, term, other, extents) if decided else None
+        if term is not None:
+            out.append(term)
+    return normalise(universe, out, extents)
+
+
+def _without(universe: Universe, term: Term, truth: Ref, extents: tuple[int, ...]) -> Term:
+    rest = next((rest for other, rest in _taken_apart(universe, term[1], extents) if other == truth), None)
+    return term if rest is None else (term[0] * rest[0], rest[1])
+
+
+def _decided(other: Ref, truth: Ref, holds: bool) -> bool | None:
+    """What a truth that holds, or does not, says of another: of itself, and of masks on positions along the same line."""
+    if other == truth:
+        return holds
+    if other[0] is not truth[0] or not (is_step(truth[0]) or is_delta(truth[0])):
+        return None
+    mine, its = truth[1][0], other[1][0]
+    against = other[2] == tuple(tuple((axis, -stride, size) for axis, stride, size in digits) for digits in truth[2])
+    if is_delta(truth[0]):
+        return holds if against and mine + its == 0 else None
+    if other[2] == truth[2]:  # x > -mine and x > -its
+        return holds if (its >= mine if holds else its <= mine) else None
+    if against:  # x > -mine and -x > -its
+        return not holds if (mine + its < 2 if holds else mine + its > 0) else None
+    return None
+
+
+def _taken_apart(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[tuple[Ref, Term]]:
+    """Every truth among a term's factors, with what the term is without it."""
+    key = ("truths", ref, extents)
+    known: Any = universe.memo.get(key)
+    if known is None:
+        known = list(_pairs(universe, ref, extents))
+        universe.memo[key] = known
+    return known  # type: ignore[no-any-return]
+
+
+def _pairs(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Iterator[tuple[Ref, Term]]:
+    kernel, free = ref[0], len(ref[0].shape)
+    if kernel.kind == "one":
+        return
+    if kernel.kind != "product":
+        if indicator(ref):
+            sizes, dims, _ = refine([ref], extents)
+            yield ref, Product(universe, sizes, dims, set()).finish()
+        return
+    alone = [place for place, f in enumerate(kernel.factors) if f[0].truth and f[1] == 1 and not _bound([f], free)]
+    groups = [{place} for place in alone]
+    tied = {place for place, factor in enumerate(kernel.factors) if _bound([factor], free)}
+    if tied and all(kernel.factors[place][0].truth for place in tied):
+        groups.append(tied)
+    for group in groups:
+        coefficient, truth = _of_factors(universe, ref, group, extents)
+        if coefficient == 1 and indicator(truth):
+            yield truth, _of_factors(universe, ref, set(range(len(kernel.factors))) - group, extents)
+
+
+def _of_factors(universe: Universe, ref: Ref, places: set[int], extents: tuple[int, ...]) -> Term:
+    """The product of some of the factors of a reference to a product."""
+    sizes, dims, used = refine([ref], extents)
+    product = Product(universe, sizes, dims, set())
+    factors = [ref[0].factors[place] for place in sorted(places)]
+    product.include(
+        factors, len(ref[0].shape), 1, ref[3], list(ref[1]), used[0], only=_bound(factors, len(ref[0].shape))
+    )
+    return product.finish()
 
 
 def between(universe: Universe, base: Ref, low: int, high: int, extents: tuple[int, ...]) -> Terms:

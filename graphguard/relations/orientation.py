@@ -24,6 +24,11 @@ def is_delta(kernel: Kernel) -> bool:
     return kernel.kind == "function" and kernel.name == "eq0" and kernel.factors[0][0].kind == "iota"
 
 
+def is_step(kernel: Kernel) -> bool:
+    """Whether a kernel is a mask on positions."""
+    return kernel.kind == "function" and kernel.name == "gt0" and kernel.factors[0][0].kind == "iota"
+
+
 def orient(parts: list[Part], sizes: list[int], core: Set[int]) -> set[int]:
     """Turn digits and equations in place; the digits that were turned.  ``core`` digits stay: a closed function sees their order."""
     if not any(step[2] < 0 for part in parts for step in part.expressions):

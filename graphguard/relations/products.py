@@ -128,9 +128,9 @@ class Product:
                 )
             self._open_deferred()
         if any(part.kernel.name == "gt0" for part in self.parts):
-            from graphguard.relations.triangles import extend_windows, settle_steps
+            from graphguard.relations.triangles import extend_windows, meet_steps, settle_steps
 
-            if not self.keep_steps and not settle_steps(self):
+            if not meet_steps(self) or (not self.keep_steps and not settle_steps(self)):
                 return 0, _nothing(self)
             if self.reduced:
                 extend_windows(self)

@@ -6,18 +6,19 @@ the opposite mask; where the mask is 1 on all of a sum's window the sum may carr
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
 
 from graphguard.relations.building import Part, reach
-from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Universe, Window
+from graphguard.relations.kernels import Digits, Expression, Factor, Kernel, Number, Ref, Term, Universe, Window
 from graphguard.relations.lifting import family
-from graphguard.relations.products import Product
+from graphguard.relations.orientation import is_step
+from graphguard.relations.products import Product, multiply
 from graphguard.relations.windows import refine
 
-
-def is_step(kernel: Kernel) -> bool:
-    """Whether a kernel is a mask on positions."""
-    return kernel.kind == "function" and kernel.name == "gt0" and kernel.factors[0][0].kind == "iota"
+_MASKS: Final = 4  # masks of one term that are turned
+_WAITING: Final = 64  # terms under masks that are looked at
 
 
 def steps_in(kernel: Kernel) -> int:
@@ -42,6 +43,21 @@ def settle_steps(product: Product) -> bool:
                 return False
             if low > 0:
                 product.parts.remove(part)
+    return True
+
+
+def meet_steps(product: Product) -> bool:
+    """Of masks on one index that run the same way keep the narrower; False where two that run against each other exclude each other."""
+    seen: dict[tuple[Expression, ...], Part] = {}
+    for part in [product.parts[place] for place in _steps_of(product.parts)]:
+        steps = tuple(sorted(part.expressions))
+        against = seen.get(tuple((axis, digit, -stride) for axis, digit, stride in steps))
+        if against is not None and against.offsets[0] + part.offsets[0] < 2:
+            return False  # x > -a and -x > -b have a whole number between them where a + b > 1
+        same = seen.setdefault(steps, part)
+        if same is not part:
+            same.offsets[0] = min(same.offsets[0], part.offsets[0])
+            product.parts.remove(part)
     return True
 
 
@@ -120,53 +136,142 @@ def _opened(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Product:
     return product
 
 
-def opposite(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[tuple[Number, Ref], tuple[Number, Ref]]:
-    """For a term with one mask on positions: the term without it, and the term under the opposite mask."""
-    key = ("opposite", ref, extents)
+def _steps_of(parts: list[Part]) -> list[int]:
+    """Places of the masks on positions among parts."""
+    return [place for place, part in enumerate(parts) if is_step(part.kernel) and part.payload == 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Masked:
+    """One mask on positions of a term: the term without it, the term under its opposite, and the mask alone (None where a sum ties it to the rest)."""
+
+    plain: Term
+    turned: Term
+    mask: Ref | None
+
+    def line(self, sign: int = 1) -> tuple[Digits, ...] | None:
+        """The direction in which the mask runs, or the opposite one."""
+        if self.mask is None:
+            return None
+        return tuple(tuple((axis, sign * stride, size) for axis, stride, size in digits) for digits in self.mask[2])
+
+    def opposite(self) -> Ref | None:
+        """The mask that holds where this one does not."""
+        turned = self.line(-1)
+        return None if self.mask is None or turned is None else (self.mask[0], (1 - self.mask[1][0],), turned, ())
+
+
+def _masks_of(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[_Masked, ...]:
+    key = ("masks of", ref, extents)
     known: Any = universe.memo.get(key)
     if known is None:
-        plain = _opened(universe, ref, extents)
-        plain.parts = [part for part in plain.parts if not is_step(part.kernel)]
-        turned = _opened(universe, ref, extents)
-        for part in turned.parts:
-            if is_step(part.kernel):
-                part.offsets[0] = 1 - part.offsets[0]
-                part.expressions = [(axis, digit, -stride) for axis, digit, stride in part.expressions]
-        known = universe.memo[key] = (plain.finish(), turned.finish())
+        places = _steps_of(_opened(universe, ref, extents).parts)[:_MASKS]
+        known = tuple(_masked_by(universe, ref, extents, place) for place in places)
+        universe.memo[key] = known
     return known  # type: ignore[no-any-return]
+
+
+def _masked_by(universe: Universe, ref: Ref, extents: tuple[int, ...], place: int) -> _Masked:
+    plain, turned, alone = (_opened(universe, ref, extents) for _ in range(3))
+    del plain.parts[place]
+    part = turned.parts[place]
+    part.offsets[0] = 1 - part.offsets[0]
+    part.expressions = [(axis, digit, -stride) for axis, digit, stride in part.expressions]
+    alone.parts = [alone.parts[place]]
+    tied = any(digit in alone.reduced for _, digit, _ in alone.parts[0].expressions)
+    alone.reduced = set()
+    mask = None if tied else alone.finish()[1]
+    return _Masked(plain.finish(), turned.finish(), mask if mask is not None and is_step(mask[0]) else None)
 
 
 def join_steps(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """Terms under masks on positions, joined with what they complete."""
-    if len(items) < 2 or not any(steps_in(ref[0]) == 1 for _, ref in items):
+    if len(items) < 2 or not any(steps_in(ref[0]) for _, ref in items):
         return items
     found: dict[Ref, Number] = {ref: coefficient for coefficient, ref in items}
-    present = {family(universe, ref[0]) for _, ref in items}
-    for ref in [ref for _, ref in items if steps_in(ref[0]) == 1]:
-        if ref not in found or _unmasked(universe, ref[0]) not in present:
+    waiting = [ref for _, ref in items if steps_in(ref[0])]
+    for ref in waiting:
+        if ref not in found or len(waiting) > _WAITING:
             continue
-        (factor, plain), (other, turned) = opposite(universe, ref, extents)
-        coefficient = found[ref]
-        if factor and plain in found and found[plain] * factor == -coefficient * factor * factor and factor == other:
-            del found[ref], found[plain]
-            if other:
-                found[turned] = found.get(turned, 0) - coefficient * other
-            continue
-        for candidate in list(found):
-            own = found[candidate]
-            if candidate is not ref and own == coefficient and steps_in(candidate[0]) == 0:
-                masked = _under(universe, candidate, ref, extents)
-                if masked is not None:
-                    del found[candidate]
-                    found[masked[1]] = found.get(masked[1], 0) + own * masked[0]
+        fresh = _completed(universe, found, ref, extents)
+        if fresh is None:
+            fresh = _between(universe, found, ref, extents)
+        if fresh is not None:
+            waiting += fresh  # under their masks they may complete other terms
+        elif steps_in(ref[0]) == 1:
+            _join_equals(universe, found, ref, extents)
     return [(coefficient, ref) for ref, coefficient in found.items() if coefficient != 0]
 
 
-def _unmasked(universe: Universe, kernel: Kernel) -> Any:
-    """The family of a term without its mask on positions."""
+def _replace(found: dict[Ref, Number], old: tuple[Ref, Ref], fresh: list[Term]) -> list[Ref]:
+    """Put terms in place of two others; those of them that are under masks."""
+    del found[old[0]], found[old[1]]
+    for coefficient, ref in fresh:
+        found[ref] = found.get(ref, 0) + coefficient
+        if found[ref] == 0:
+            del found[ref]
+    return [ref for _, ref in fresh if ref in found and steps_in(ref[0])]
+
+
+def _completed(universe: Universe, found: dict[Ref, Number], ref: Ref, extents: tuple[int, ...]) -> list[Ref] | None:
+    """Replace a masked term and minus the same term by minus the term under the opposite mask; what is new, or None where nothing is."""
+    present = {family(universe, other[0]) for other in found}
+    if not any(without in present for without in _unmasked(universe, ref[0])):
+        return None
+    for masked in _masks_of(universe, ref, extents):
+        (factor, plain), (other, turned) = masked.plain, masked.turned
+        if factor and factor == other and found.get(plain) == -found[ref] * factor:
+            return _replace(found, (ref, plain), [(-found[ref] * other, turned)])
+    return None
+
+
+def _between(universe: Universe, found: dict[Ref, Number], ref: Ref, extents: tuple[int, ...]) -> list[Ref] | None:
+    """Join two terms that differ in one mask: a half-line less a part of it is an interval, two half-lines apart are all but one."""
+    coefficient = found[ref]
+    others = [other for other in found if other is not ref and family(universe, other[0]) == family(universe, ref[0])]
+    for other in others:
+        if found[other] not in (coefficient, -coefficient):
+            continue
+        for mine, its in product(_masks_of(universe, ref, extents), _masks_of(universe, other, extents)):
+            if mine.mask is None or its.mask is None or mine.plain != its.plain:
+                continue
+            if found[other] == -coefficient and mine.line() == its.line():
+                wide, narrow = (mine, its) if mine.mask[1] > its.mask[1] else (its, mine)
+                factor, interval = _under_mask(universe, narrow.turned, wide.mask, extents)
+                return _replace(found, (ref, other), [(found[ref if wide is mine else other] * factor, interval)])
+            if found[other] == coefficient and mine.line() == its.line(-1) and mine.mask[1][0] + its.mask[1][0] < 2:
+                factor, interval = _under_mask(universe, mine.turned, its.opposite(), extents)
+                whole = (coefficient * mine.plain[0], mine.plain[1])
+                return _replace(found, (ref, other), [whole, (-coefficient * factor, interval)])
+    return None
+
+
+def _under_mask(universe: Universe, term: Term, mask: Ref | None, extents: tuple[int, ...]) -> Term:
+    assert mask is not None
+    factor, ref = multiply(universe, [(term[1], 1), (mask, 1)], extents)
+    return term[0] * factor, ref
+
+
+def _join_equals(universe: Universe, found: dict[Ref, Number], ref: Ref, extents: tuple[int, ...]) -> None:
+    """Put sums of the same form, with the same coefficient, under a term's mask where it is 1 on all of their windows."""
+    without = _unmasked(universe, ref[0])
+    for candidate in list(found):
+        own = found[candidate]
+        if own != found.get(ref) or steps_in(candidate[0]) or family(universe, candidate[0]) not in without:
+            continue
+        masked = _under(universe, candidate, ref, extents)
+        if masked is not None:
+            del found[candidate]
+            found[masked[1]] = found.get(masked[1], 0) + own * masked[0]
+
+
+def _unmasked(universe: Universe, kernel: Kernel) -> list[Any]:
+    """For each mask on positions among a term's factors, the family of the term without it."""
     if is_step(kernel):
-        return family(universe, universe.one)
-    return tuple(sorted((f[0].id, f[1]) for f in kernel.factors if not is_step(f[0])))
+        return [family(universe, universe.one)]
+    rows = [(factor[0].id, factor[1]) for factor in kernel.factors]
+    steps = [place for place, factor in enumerate(kernel.factors) if is_step(factor[0]) and factor[1] == 1]
+    return [tuple(sorted(rows[:place] + rows[place + 1 :])) for place in steps]
 
 
 def _under(universe: Universe, ref: Ref, model: Ref, extents: tuple[int, ...]) -> tuple[Number, Ref] | None:

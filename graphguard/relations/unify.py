@@ -2,25 +2,49 @@
 
 Maximal domains make most shards meet by themselves.  Where a shard is one index thick (one head, one expert a rank) or shared (fewer KV heads
 than ranks) the missing digit leaves no trace in the shard, and only the specification's kernel says which label it belongs to: then an affine
-embedding of the shard's digits into the labels is solved for, factor by factor.
+embedding of the shard's digits into the labels is solved for, factor by factor.  A mask on positions that is 1 throughout a shard leaves no trace
+either: the specification's kernel may have it as one more factor if it is 1 wherever the shard looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
-from graphguard.relations.kernels import UNBOUNDED, Digits, Kernel, Ref, Universe
-from graphguard.relations.orientation import is_delta
+from graphguard.relations.kernels import UNBOUNDED, Digits, Factor, Kernel, Ref, Universe
+from graphguard.relations.orientation import is_delta, is_step
 from graphguard.relations.windows import joined
 
 if TYPE_CHECKING:
     from graphguard.relations.building import Part
 
 _TRIES: Final = 400  # assignments of factors to parts that are looked at for one kernel
+_ABSENT: Final = 3  # masks that a shard may lack
 _Solution = dict[int, tuple[int, tuple[tuple[int, int], ...]]]  # label -> constant and (digit, coefficient)
+
+
+def skeleton(kind: str, attributes: tuple[Hashable, ...], factors: Iterable[tuple[Kernel, Hashable]]) -> Hashable:
+    """What two kernels must share for one to be a window onto the other."""
+    return (kind, attributes, tuple(sorted((kernel.id, payload) for kernel, payload in factors)))
+
+
+def offer(universe: Universe, kernel: Kernel) -> None:
+    """Let kernels of implementations be matched against this one of the specification, with all of its masks on positions or without some."""
+    pairs = [(factor[0], factor[1]) for factor in kernel.factors]
+    masks = [place for place, factor in enumerate(kernel.factors) if _is_mask(factor)]
+    names = set()
+    for count in range(min(len(masks), _ABSENT) + 1):
+        for absent in combinations(masks, count):
+            left = [pair for place, pair in enumerate(pairs) if place not in absent]
+            names.add(skeleton(kernel.kind, kernel.attributes, left))
+    for name in names:
+        universe.skeletons.setdefault(name, []).append(kernel)
+
+
+def _is_mask(factor: Factor) -> bool:
+    return is_step(factor[0]) and factor[1] == 1
 
 
 def matched(
@@ -34,7 +58,7 @@ def matched(
     core: dict[int, Hashable],
 ) -> Ref | None:
     """A window onto one of the specification's kernels that equals the kernel of these parts, or None."""
-    name = (kind, attributes, tuple(sorted((part.kernel.id, part.payload) for part in parts)))
+    name = skeleton(kind, attributes, [(part.kernel, part.payload) for part in parts])
     for kernel in universe.skeletons.get(name, ()):
         search = _Search(kernel, parts, sizes, reduced)
         solution = search.run()
@@ -140,13 +164,15 @@ class _Search:
                     axes[axis].append((stride, digit))
             self.given.append(axes)
         self.pending: list[_Row] = []
+        self.absent: list[Factor] = []
 
     def run(self) -> _Solution | None:
         return self._assign(0, {})
 
     def _assign(self, index: int, labels: _Solution) -> _Solution | None:
         if index == len(self.kernel.factors):
-            return _completed(labels, self.pending)
+            solution = _completed(labels, self.pending)
+            return solution if solution is not None and all(self._holds(f, solution) for f in self.absent) else None
         factor = self.kernel.factors[index]
         for number, part in enumerate(self.parts):
             if (
@@ -170,7 +196,24 @@ class _Search:
                 return result
             self.used[number] = False
             del self.pending[waiting:]
-        return None
+        if not _is_mask(factor) or len(self.absent) == len(self.kernel.factors) - len(self.parts):
+            return None
+        self.absent.append(factor)
+        result = self._assign(index + 1, labels)
+        self.absent.pop()
+        return result
+
+    def _holds(self, mask: Factor, labels: _Solution) -> bool:
+        """Whether a mask on positions is 1 wherever the parts look."""
+        lowest, steps = mask[3][0], dict[int, int]()
+        for _, label, stride in mask[4]:
+            if label not in labels:
+                return False
+            constant, share = labels[label]
+            lowest += stride * constant
+            for digit, coefficient in share:
+                steps[digit] = steps.get(digit, 0) + stride * coefficient
+        return lowest + sum(min(0, step * (self.sizes[digit] - 1)) for digit, step in steps.items()) > 0
 
     def _fit(self, index: int, number: int, labels: _Solution) -> bool:
         """Solve, axis by axis, for the labels at which the factor is the part."""

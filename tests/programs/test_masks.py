@@ -93,7 +93,7 @@ LENGTHS = gg.tensor(BATCH, dtype=torch.long, low=1, high=TOKENS + 1)
     ("hidden", "marks", "spec", "impl", "ranks"),
     [
         (window, IDS, filled, None, 2),
-        (window, IDS, filled, filled, 4),
+        (window, IDS, filled, filled, 2),
         (documents, IDS, filled, filled, 2),
         (padding, LENGTHS, filled, None, 4),
     ],

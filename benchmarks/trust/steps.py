@@ -197,7 +197,6 @@ def _merged(p: Program) -> Made:
     shape = p.shape(i)
     place = p.rng.randrange(1, shape[dim])
     masked = p.rng.random() < 0.4 and len(shape) >= 2 and dim == len(shape) - 1
-    fewer = tuple(size for d, size in enumerate(shape) if d != dim)
 
     def part(a: Any, v: Any, low: int, high: int) -> tuple[Any, Any]:
         v = a.slice(v, dim, low, high)
@@ -214,7 +213,10 @@ def _merged(p: Program) -> Made:
         (one, first), (two, second) = part(a, v, 0, place), part(a, v, place, shape[dim])
         weight = a.apply("sigmoid", (), [a.add([second, a.scale(first, Fraction(-1))])], "float")
         step = a.multiply(weight, a.add([one, a.scale(two, Fraction(-1))]))
-        whole = a.add([first, a.scale(a.log(a.add([a.full(fewer, 1, "float"), a.scale(weight, Fraction(-1))])), -1)])
+        rest = a.apply(
+            "sigmoid", (), [a.add([first, a.scale(second, Fraction(-1))])], "float"
+        )  # 1 - weight, to the last digit
+        whole = a.add([first, a.scale(a.log(rest), -1)])
         return a.add([one, a.scale(step, Fraction(-1)), a.scale(whole, Fraction(1, 2))])
 
     return act, [i]

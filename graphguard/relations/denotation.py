@@ -22,6 +22,7 @@ _FULL: Final = 1 << 20
 _LARGEST: Final = (
     1 << 25
 )  # elements of a factor or of a product before it is summed: more than these would take gigabytes
+_WRITTEN: Final = 1 << 12  # elements of a product that are written down before they are summed
 _FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
     "exp": np.exp,
     "log": np.log,
@@ -188,6 +189,8 @@ class Denotation:
     def _product(
         self, kernel: Kernel, parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]
     ) -> Array:
+        if axes and math.prod(full) > _WRITTEN and all(np.isfinite(part).all() for _, part in parts):
+            return _contracted(parts, full, axes)
         out: Array = np.ones(())
         nothing = np.zeros((), dtype=bool)
         with np.errstate(invalid="ignore"):  # minus infinity times a mask that is 0 is 0
@@ -218,6 +221,23 @@ class Denotation:
                         break
             out.append((low, max(low, high)))
         return out
+
+
+def _contracted(parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+    """A sum over axes of a product of powers, without writing the product down."""
+    operands: list[Any] = []
+    seen: set[int] = set()
+    for power, part in parts:
+        array = np.asarray(part if power == 1 else np.power(part, float(power)), dtype=float)
+        lead = len(full) - array.ndim
+        dims = [lead + dim for dim, size in enumerate(array.shape) if size != 1]
+        operands += [array.reshape([full[dim] for dim in dims]), dims]
+        seen.update(dims)
+    kept = [dim for dim in range(len(full)) if dim not in axes]
+    total = np.einsum(*operands, [dim for dim in kept if dim in seen], optimize="greedy")
+    total = total * math.prod(full[dim] for dim in axes if dim not in seen)
+    spread = np.reshape(total, [full[dim] if dim in seen else 1 for dim in kept])
+    return np.broadcast_to(spread, [full[dim] for dim in kept])
 
 
 def known_elements(value: NormalValue) -> Array | None:

@@ -57,7 +57,11 @@ def _targets(algebra: NormalForm, leaf: Leaf, ignored: int) -> NormalValue:
 
 
 class Evaluator:
-    """Evaluates nodes into one universe; equal calls on the same values are made once, whichever rank makes them."""
+    """Evaluates nodes into one universe; equal calls on equal values are made once, whichever program makes them.
+
+    Equal values are one object (``own``), so a call is known by its operands as objects: what a rank does with a replicated tensor is what the
+    specification did, and is not done again.
+    """
 
     def __init__(self, algebra: NormalForm, capture: Capture, traits: Mapping[str, Trait]) -> None:
         self.algebra = algebra
@@ -66,15 +70,19 @@ class Evaluator:
         self.gaps: dict[Location, Gap] = {}
         self._calls: dict[object, tuple[NormalValue, ...]] = {}
         self._reasons: dict[object, str] = {}
-        self._keep: list[NormalValue] = []
+        self._owned: dict[tuple[object, ...], NormalValue] = {}
         self._unknown = 0
 
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
-        values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
+        values: Values = {var: self.own(leaves[name]) for var, name in graph.inputs.items()}
         for var, constant in graph.constants.items():
             values[var] = self.constant(constant)
         return values
+
+    def own(self, value: NormalValue) -> NormalValue:
+        """The one object for values equal to this one, which lives as long as the evaluator."""
+        return self._owned.setdefault(value.key(), value)
 
     def constant(self, constant: Constant) -> NormalValue:
         """The value of a literal tensor; an unknown of its own where only its digest is known."""
@@ -86,16 +94,16 @@ class Evaluator:
             except Unsupported:
                 kind = constant.type
                 found = (self.algebra.leaf(f"literal:{constant.digest}", shape_of(kind), kind_of(kind.dtype)),)
-            self._calls[key] = found
+            found = self._calls[key] = (self.own(found[0]),)
         return found[0]
 
     def node(self, where: Location, node: Node, graph: Graph, values: Values) -> None:
         """Evaluate one call that is no collective."""
-        missing = next((var for var in node.operands() if var not in values), None)
-        if missing is not None:
+        try:
+            key = _call(node, graph.types, values)
+        except KeyError:
             self._give_up(where, node, graph, values, "its operand is not known")
             return
-        key = self._key(node, graph, values)
         results = self._calls.get(key)
         reason = self._reasons.get(key)
         if results is None:
@@ -110,30 +118,13 @@ class Evaluator:
             except Exception as error:  # noqa: BLE001  a defect of a rule costs this operator, not the verdict
                 self._give_up(where, node, graph, values, f"the rule failed: {type(error).__name__} {error}")
                 return
-            results = tuple(map(self.algebra.written_down, results))
-            self._calls[key] = results
-            self._keep += [values[var] for var in node.operands()]
+            results = self._calls[key] = tuple([self.own(self.algebra.written_down(value)) for value in results])
             if notes:
                 reason = self._reasons[key] = notes[0]
         if reason is not None:
             self.gaps[where] = Gap(where, node.op, reason)
         for out, value in zip(node.outs, results, strict=True):
             values[out] = value
-
-    def _key(self, node: Node, graph: Graph, values: Values) -> object:
-        if "empty" in node.op:  # every uninitialised tensor is an unknown of its own
-            return object()
-        types = graph.types
-
-        def name(arg: Arg) -> object:
-            if isinstance(arg, Var):
-                return (id(values[arg]), types[arg].dtype)
-            if isinstance(arg, tuple):
-                return tuple(map(name, arg))
-            return (type(arg), arg)
-
-        named = tuple((key, name(arg)) for key, arg in node.kwargs.items()) if node.kwargs else ()
-        return (node.op, tuple(map(name, node.args)), named, node.draw, tuple([types[out] for out in node.outs]))
 
     def _give_up(self, where: Location, node: Node, graph: Graph, values: Values, reason: str) -> None:
         """Results of which nothing is known: unknowns that equal nothing else."""
@@ -144,7 +135,7 @@ class Evaluator:
             except Unsupported:
                 continue
             self._unknown += 1
-            values[out] = self.algebra.random(("unknown", self._unknown), node.op, (), shape, kind)
+            values[out] = self.own(self.algebra.random(("unknown", self._unknown), node.op, (), shape, kind))
 
     def again(self, capture: Capture) -> Evaluator:
         """An evaluator of a capture that shares leaves and specification with this one's: what was evaluated stays evaluated."""
@@ -155,11 +146,11 @@ class Evaluator:
 
     def _combined(self, how: str, dtype: str, values: list[NormalValue]) -> NormalValue:
         """A reduction over members, made once for the same values."""
-        key = ("combine", how, dtype, *map(id, values))
+        key = ("combine", how, dtype, *values)
         found = self._calls.get(key)
         if found is None:
-            found = self._calls[key] = (self.algebra.written_down(combine(self.algebra, how, values, dtype)),)
-            self._keep += values
+            combined = self.algebra.written_down(combine(self.algebra, how, values, dtype))
+            found = self._calls[key] = (self.own(combined),)
         return found[0]
 
     # -- whole programs
@@ -253,6 +244,26 @@ class Evaluator:
         if kind == "gg.gather":
             return {rank: [given[other] for other in members] if rank == root else [] for rank in members}
         raise Unsupported(f"a collective of kind {kind}")
+
+
+def _call(node: Node, types: Mapping[Var, TensorType], values: Values) -> object:
+    """A call as what decides its results, the same for equal calls; raises ``KeyError`` for an operand without a value."""
+    row: list[object] = [node.op, node.draw, len(node.args)]
+    row += [_argument(arg, types, values) for arg in node.args]
+    for name, arg in node.kwargs.items():
+        row += [name, _argument(arg, types, values)]
+    row += [types[out] for out in node.outs]
+    if "empty" in node.op:  # every uninitialised tensor is an unknown of its own
+        row.append(object())
+    return tuple(row)
+
+
+def _argument(arg: Arg, types: Mapping[Var, TensorType], values: Values) -> object:
+    if arg.__class__ is Var:
+        return (values[arg], types[arg].dtype)  # the value by identity, and kept alive by the key
+    if isinstance(arg, tuple):
+        return tuple([_argument(item, types, values) for item in arg])
+    return (arg.__class__, arg)
 
 
 def _var(arg: Arg) -> Var:

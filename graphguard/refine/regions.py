@@ -127,7 +127,7 @@ class StageRun:
         for item in spelt.entered:
             if isinstance(item, Entered):
                 if item.graph == graph:
-                    value = self._entered(item)
+                    value = self.evaluator.own(self._entered(item))
                     self.state.values[item.number] = self.tables[graph][item.var] = value
             elif item[0] == graph:
                 self._make(graph, item[1], self.division.graphs[graph].nodes[item[1]])

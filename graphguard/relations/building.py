@@ -8,6 +8,7 @@ onto the kernel (Section "windows" of docs/engine.md).
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Any, Final
 
@@ -48,43 +49,42 @@ class Part:
         """A part that can be changed alone."""
         return Part(self.kernel, self.payload, self.window, list(self.offsets), list(self.expressions))
 
-    def before(self) -> Part:
-        """The part as it is before construction, which replaces lists of expressions but never changes one."""
-        return Part(self.kernel, self.payload, self.window, self.offsets.copy(), self.expressions)
-
 
 class _Domain:
     """How far every digit reaches below and above the tensor's own indices."""
 
-    __slots__ = ("above", "below", "flipped", "full", "live", "sizes")
+    __slots__ = ("above", "below", "flipped", "full")
 
     def __init__(self, parts: list[Part], sizes: list[int], core: dict[int, Hashable]) -> None:
-        self.sizes = list(sizes)
         self.flipped = orient(parts, sizes, core.keys())
         count = len(sizes)
         self.below: list[int] = [0] * count
         self.above: list[int] = [0] * count
-        bounded: set[int] = set()
+        self.full: dict[int, int] = {}
         free: set[int] = set()
         low: list[int | None] = [None] * count
         high: list[int | None] = [None] * count
         crossed: list[tuple[list[tuple[int, int]], int, int]] = []
         for part in parts:
-            _reach(part, sizes, low, high, free, crossed)
+            if len({axis for axis, _, _ in part.expressions}) == len(part.expressions):
+                _reach_apart(part, sizes, low, high, free, crossed)
+            else:
+                _reach(part, sizes, low, high, free, crossed)
         for steps, top, offset in crossed:
             _reach_crossed(steps, top, offset, sizes, low, high)
-        for digit in range(count):
-            below = low[digit]
+        for digit, below in enumerate(low):
             above = high[digit]
-            if below is not None and above is not None:
-                bounded.add(digit)
-                if digit not in core:
-                    self.below[digit], self.above[digit] = below, above
-        for part in parts:
-            _shift(part, self.below, bounded)
-        free -= bounded
-        self.full: dict[int, int] = {digit: sizes[digit] + self.below[digit] + self.above[digit] for digit in bounded}
-        for digit in sorted(free):
+            if below is None or above is None:
+                continue
+            if digit in core:
+                self.full[digit] = sizes[digit]
+            else:
+                self.below[digit], self.above[digit] = below, above
+                self.full[digit] = sizes[digit] + below + above
+        if any(self.below):
+            for part in parts:
+                _shift(part, self.below)
+        for digit in sorted(free - self.full.keys()) if free else ():
             if digit in core:
                 self.full[digit] = sizes[digit]
                 continue
@@ -92,7 +92,6 @@ class _Domain:
             self.full[digit] = UNBOUNDED
         for digit in core:
             self.full.setdefault(digit, sizes[digit])
-        self.live = sorted(self.full)
 
 
 def _reach(
@@ -104,22 +103,61 @@ def _reach(
     crossed: list[tuple[list[tuple[int, int]], int, int]] | None = None,
 ) -> None:
     """Narrow the reach of the part's digits to where the part exists; axes whose digits overlap are left for ``crossed``."""
+    shape, offsets = part.kernel.shape, part.offsets
     by_axis: dict[int, list[tuple[int, int]]] = {}
     for axis, digit, stride in part.expressions:
-        by_axis.setdefault(axis, []).append((stride, digit))
+        row = by_axis.get(axis)
+        if row is None:
+            by_axis[axis] = [(stride, digit)]
+        else:
+            row.append((stride, digit))
     for axis, steps in by_axis.items():
-        top = part.kernel.shape[axis]
+        top = shape[axis]
         if top == UNBOUNDED:
-            free.update(digit for _, digit in steps)
+            free.update([digit for _, digit in steps])
             continue
         if len(steps) > 1:
             steps.sort(reverse=True)
-        found = _radix(steps, top, part.offsets[axis], sizes)
+        found = _radix(steps, top, offsets[axis], sizes)
         if found is None and crossed is not None:
-            crossed.append((steps, top, part.offsets[axis]))
+            crossed.append((steps, top, offsets[axis]))
             continue
         for digit, below, above in found or [(digit, 0, 0) for _, digit in steps]:
             _narrow(digit, below, above, low, high)
+
+
+def _reach_apart(
+    part: Part,
+    sizes: list[int],
+    low: list[int | None],
+    high: list[int | None],
+    free: set[int],
+    crossed: list[tuple[list[tuple[int, int]], int, int]],
+) -> None:
+    """The same where every axis has one digit, as nearly all have."""
+    shape, offsets = part.kernel.shape, part.offsets
+    for axis, digit, stride in part.expressions:
+        top = shape[axis]
+        if top == UNBOUNDED:
+            free.add(digit)
+            continue
+        below = offsets[axis]
+        if stride != 1:
+            if stride <= 0 or top % stride:
+                crossed.append(([(stride, digit)], top, below))
+                continue
+            below //= stride
+            top //= stride
+        above = top - below - sizes[digit]
+        if above < 0 or below < 0:
+            crossed.append(([(stride, digit)], shape[axis], offsets[axis]))
+            continue
+        old = low[digit]
+        if old is None or below < old:
+            low[digit] = below
+        old = high[digit]
+        if old is None or above < old:
+            high[digit] = above
 
 
 def _narrow(digit: int, below: int, above: int, low: list[int | None], high: list[int | None]) -> None:
@@ -177,9 +215,9 @@ def _radix(steps: list[tuple[int, int]], top: int, offset: int, sizes: list[int]
     return out
 
 
-def _shift(part: Part, below: list[int], digits: set[int]) -> None:
+def _shift(part: Part, below: list[int]) -> None:
     for axis, digit, stride in part.expressions:
-        if digit in digits and below[digit]:
+        if below[digit]:
             part.offsets[axis] -= below[digit] * stride
 
 
@@ -210,46 +248,78 @@ def build(
     """
     universe.step()
     core = core or {}
-    original = [part.before() for part in parts]
+    before = [(part.offsets.copy(), part.expressions) for part in parts]
     domain = _Domain(parts, sizes, core)
-    single = {digit for digit in domain.live if domain.full[digit] == 1 and digit not in core}
-    if single:
-        for part in parts:
-            part.expressions = [step for step in part.expressions if step[1] not in single]
-        reduced = reduced - single
-    touched = _touched(parts, [digit for digit in domain.live if digit not in single])
-    members = _merge(touched, domain, reduced, core)
-    order, key_parts = _canonical(parts, members, touched, domain, reduced, core)
-    free_labels = [digit for digit in order if digit not in reduced]
-    bound_labels = [digit for digit in order if digit in reduced]
-    shape = tuple(domain.full[digit] for digit in free_labels)
-    extents = tuple(domain.full[digit] for digit in bound_labels)
-    cores = tuple((index, core[digit]) for index, digit in enumerate((*free_labels, *bound_labels)) if digit in core)
-    key = (kind, attributes, key_parts, shape, extents, cores)
-    kernel = universe.table.get(key)
+    rows = tuple([(part.kernel, part.payload, part.window, *part.offsets, *part.expressions) for part in parts])
+    partial = frozenset([digit for digit in reduced if domain.below[digit] or domain.above[digit]])
+    name = (kind, attributes, rows, tuple(domain.full.items()), frozenset(reduced), partial, tuple(core.items()))
+    plan = universe.plans.get(name)
+    if plan is None:
+        plan = universe.plans[name] = _planned(kind, attributes, parts, domain.full, reduced, partial, core)
+    kernel = universe.table.get(plan.key)
     if kernel is None or not kernel.specified:
-        found = matched(universe, kind, attributes, original, sizes, dims, reduced, core)
+        own = [Part(p.kernel, p.payload, p.window, *was) for p, was in zip(parts, before, strict=True)]
+        found = matched(universe, kind, attributes, own, sizes, dims, reduced, core)
         if found is not None:
             return found
     if kernel is None:
-        kernel = _intern(universe, key, parts, (*free_labels, *bound_labels), shape, extents, dict(cores))
+        kernel = _intern(universe, plan, parts)
     elif universe.specifying and not kernel.specified:  # an implementation's, met by a later stage of the specification
         kernel.specified = True
         offer(universe, kernel)
-    return _reference(kernel, domain, members, free_labels, bound_labels, dims, reduced, sizes)
+    return _reference(kernel, domain, plan, dims, reduced, sizes)
 
 
-def _intern(
-    universe: Universe,
-    key: tuple[Any, ...],
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What construction makes of factors whose digits are extended: the kernel's key, and its labels as digits, each with the digits merged into it.
+
+    Shards of one tensor, on all ranks, differ in how far their digits had to be extended and in nothing after that: they share one plan.  ``members`` are
+    ``(original digit, stride within)``, by the digit that stayed.
+    """
+
+    key: tuple[Any, ...]
+    free: tuple[int, ...]
+    bound: tuple[int, ...]
+    members: dict[int, list[tuple[int, int]]]
+    core: dict[int, Hashable]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the kernel's axes."""
+        return self.key[3]  # type: ignore[no-any-return]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Extents of its reduced axes."""
+        return self.key[4]  # type: ignore[no-any-return]
+
+
+def _planned(
+    kind: str,
+    attributes: tuple[Hashable, ...],
     parts: list[Part],
-    labels: tuple[int, ...],
-    shape: tuple[int, ...],
-    extents: tuple[int, ...],
+    sizes: dict[int, int],
+    reduced: set[int],
+    partial: frozenset[int],
     core: dict[int, Hashable],
-) -> Kernel:
-    kind, attributes = key[0], key[1]
-    number = {digit: index for index, digit in enumerate(labels)}
+) -> Plan:
+    """The plan for factors over digits of the given extents, of which those in ``partial`` are summed over a part only."""
+    full = dict(sizes)
+    touched = _touched(parts, [digit for digit in sorted(full) if full[digit] != 1 or digit in core])
+    members = _Merging(touched, full, reduced, partial).merged(core)
+    order, key_parts = _canonical(parts, members, touched, full, reduced, core)
+    free = tuple(digit for digit in order if digit not in reduced)
+    bound = tuple(digit for digit in order if digit in reduced)
+    shape = tuple(full[digit] for digit in free)
+    extents = tuple(full[digit] for digit in bound)
+    cores = tuple((index, core[digit]) for index, digit in enumerate((*free, *bound)) if digit in core)
+    return Plan((kind, attributes, key_parts, shape, extents, cores), free, bound, members, dict(cores))
+
+
+def _intern(universe: Universe, plan: Plan, parts: list[Part]) -> Kernel:
+    kind, attributes = plan.key[0], plan.key[1]
+    number = {digit: index for index, digit in enumerate((*plan.free, *plan.bound))}
     factors: list[Factor] = []
     for part in parts:
         expressions = tuple(
@@ -257,8 +327,8 @@ def _intern(
         )
         factors.append((part.kernel, part.payload, part.window, tuple(part.offsets), expressions))
     factors.sort(key=_factor_key)
-    kernel = universe.intern(key, kind, "", shape, extents, tuple(factors), attributes)
-    kernel.core = core
+    kernel = universe.intern(plan.key, kind, "", plan.shape, plan.extents, tuple(factors), attributes)
+    kernel.core = plan.core
     if universe.specifying:
         offer(universe, kernel)
     return kernel
@@ -279,82 +349,71 @@ def _touched(parts: list[Part], live: list[int]) -> dict[int, dict[int, tuple[in
     return touched
 
 
-def _merge(
-    touched: dict[int, dict[int, tuple[int, int] | None]], domain: _Domain, reduced: set[int], core: dict[int, Hashable]
-) -> dict[int, list[tuple[int, int]]]:
-    """Join digits that every part sees side by side; maps the digits that stay to ``(original digit, stride within)``."""
-    members = {digit: [(digit, 1)] for digit in touched}
-    if len(touched) < 2:
-        return members
-    rows: dict[tuple[Any, ...], list[int]] = {}  # only digits that move along the same axes can be side by side
-    for digit, places in touched.items():
-        if digit not in core:
-            for index, place in places.items():
-                rows.setdefault((digit in reduced, len(places), index, place and place[0]), []).append(digit)
-                break
-    for digits in rows.values():
-        if len(digits) > 1:
-            _merge_row(digits, touched, domain, reduced, members)
-    return members
+@dataclass(frozen=True, slots=True)
+class _Merging:
+    """Joins digits that every part sees side by side; ``full`` becomes the extents of the digits that stay."""
 
+    touched: dict[int, dict[int, tuple[int, int] | None]]
+    full: dict[int, int]
+    reduced: set[int]
+    partial: frozenset[int]
 
-def _merge_row(
-    digits: list[int],
-    touched: dict[int, dict[int, tuple[int, int] | None]],
-    domain: _Domain,
-    reduced: set[int],
-    members: dict[int, list[tuple[int, int]]],
-) -> None:
-    changed = True
-    while changed:
-        changed = False
-        for outer in digits:
-            for inner in digits:
-                if (
-                    outer != inner
-                    and outer in members
-                    and inner in members
-                    and _adjacent(outer, inner, touched, domain, reduced)
-                ):
-                    _absorb(outer, inner, members, domain, outer in reduced)
-                    changed = True
+    def merged(self, core: dict[int, Hashable]) -> dict[int, list[tuple[int, int]]]:
+        """The digits that stay, each with ``(original digit, stride within)`` of those that it stands for."""
+        members = {digit: [(digit, 1)] for digit in self.touched}
+        if len(members) < 2:
+            return members
+        rows: dict[tuple[Any, ...], list[int]] = {}  # only digits that move along the same axes can be side by side
+        for digit, places in self.touched.items():
+            if digit not in core:
+                for index, place in places.items():
+                    rows.setdefault((digit in self.reduced, len(places), index, place and place[0]), []).append(digit)
                     break
+        for digits in rows.values():
+            if len(digits) > 1:
+                self._row(digits, members)
+        return members
 
+    def _row(self, digits: list[int], members: dict[int, list[tuple[int, int]]]) -> None:
+        partial = set(self.partial)
+        changed = True
+        while changed:
+            changed = False
+            for outer in digits:
+                for inner in digits:
+                    if (
+                        outer != inner
+                        and outer in members
+                        and inner in members
+                        and inner not in partial
+                        and self._adjacent(outer, inner)
+                    ):
+                        size = self.full[inner]
+                        members[inner] += [(digit, stride * size) for digit, stride in members.pop(outer)]
+                        full = self.full.pop(outer)
+                        self.full[inner] = UNBOUNDED if full == UNBOUNDED else full * size
+                        if outer in partial:
+                            partial.add(inner)
+                        changed = True
+                        break
 
-def _adjacent(
-    outer: int,
-    inner: int,
-    touched: dict[int, dict[int, tuple[int, int] | None]],
-    domain: _Domain,
-    reduced: set[int],
-) -> bool:
-    mine, other = touched[outer], touched[inner]
-    size = domain.full[inner]
-    if size == UNBOUNDED or (outer in reduced and (domain.below[inner] or domain.above[inner])):
-        return False
-    for index, place in other.items():
-        there = mine.get(index)
-        if place is None or there is None or there[0] != place[0] or there[1] != place[1] * size:
+    def _adjacent(self, outer: int, inner: int) -> bool:
+        mine, other = self.touched[outer], self.touched[inner]
+        size = self.full[inner]
+        if size == UNBOUNDED:
             return False
-    return True
-
-
-def _absorb(outer: int, inner: int, members: dict[int, list[tuple[int, int]]], domain: _Domain, bound: bool) -> None:
-    size = domain.full[inner]
-    if bound:
-        domain.below[inner] = domain.below[outer] * size
-        domain.above[inner] = domain.above[outer] * size
-        domain.sizes[inner] = domain.sizes[outer] * size
-    members[inner] += [(digit, stride * size) for digit, stride in members.pop(outer)]
-    full = domain.full.pop(outer)
-    domain.full[inner] = UNBOUNDED if full == UNBOUNDED else full * size
+        for index, place in other.items():
+            there = mine.get(index)
+            if place is None or there is None or there[0] != place[0] or there[1] != place[1] * size:
+                return False
+        return True
 
 
 def _canonical(
     parts: list[Part],
     members: dict[int, list[tuple[int, int]]],
     touched: dict[int, dict[int, tuple[int, int] | None]],
-    domain: _Domain,
+    full: dict[int, int],
     reduced: set[int],
     core: dict[int, Hashable],
 ) -> tuple[list[int], tuple[Any, ...]]:
@@ -373,7 +432,7 @@ def _canonical(
                 (names[i], axis, s) for i, part in enumerate(parts) for axis, d, s in part.expressions if d == digit
             ]
         seen.sort()
-        return (digit in reduced, str(core.get(digit, "")), domain.full[digit], seen)
+        return (digit in reduced, str(core.get(digit, "")), full[digit], seen)
 
     def under(order: tuple[int, ...]) -> tuple[Any, ...]:
         label = {digit: index for index, digit in enumerate(order)}
@@ -415,37 +474,37 @@ def _canonical(
 
 
 def _reference(
-    kernel: Kernel,
-    domain: _Domain,
-    members: dict[int, list[tuple[int, int]]],
-    free_labels: list[int],
-    bound_labels: list[int],
-    dims: list[list[int]],
-    reduced: set[int],
-    sizes: list[int],
+    kernel: Kernel, domain: _Domain, plan: Plan, dims: list[list[int]], reduced: set[int], sizes: list[int]
 ) -> Ref:
-    label = {digit: index for index, digit in enumerate(free_labels)}
-    offsets = [0] * len(free_labels)
+    offsets: list[int] = []
     where: dict[int, tuple[int, int]] = {}
-    for head in free_labels:
-        for digit, stride in members[head]:
-            step = stride
-            offsets[label[head]] += domain.below[digit] * stride
+    for axis, head in enumerate(plan.free):
+        offset = 0
+        for digit, stride in plan.members[head]:
+            offset += domain.below[digit] * stride
             if digit in domain.flipped:
-                offsets[label[head]] += (sizes[digit] - 1) * stride
-                step = -stride
-            where[digit] = (label[head], step)
+                offset += (sizes[digit] - 1) * stride
+                stride = -stride
+            where[digit] = (axis, stride)
+        offsets.append(offset)
     out: list[Digits] = []
     for digits in dims:
         mine: list[Digit] = []
         for digit in digits:
-            if digit in reduced:
-                continue
-            axis, stride = where.get(digit, (-1, 0))
-            mine.append((axis, stride, sizes[digit]))
+            if digit not in reduced:
+                axis, stride = where.get(digit, (-1, 0))
+                mine.append((axis, stride, sizes[digit]))
         out.append(joined(mine))
-    window = tuple((domain.below[digit], domain.below[digit] + domain.sizes[digit]) for digit in bound_labels)
-    return (kernel, tuple(offsets), tuple(out), window)
+    window = []
+    for head in plan.bound:  # of merged digits all but the outermost are summed whole
+        digit, stride = max(plan.members[head], key=_stride)
+        low = domain.below[digit] * stride
+        window.append((low, low + sizes[digit] * stride))
+    return (kernel, tuple(offsets), tuple(out), tuple(window))
+
+
+def _stride(member: tuple[int, int]) -> int:
+    return member[1]
 
 
 __all__ = ["Number", "Part", "build", "reach"]

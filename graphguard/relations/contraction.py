@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.functions import larger, largest
-from graphguard.relations.kernels import Terms, Universe
-from graphguard.relations.layout import expand, permute, reshape
+from graphguard.relations.kernels import Digits, Terms, Universe
+from graphguard.relations.layout import permute
 from graphguard.relations.linear import summed_over, times
 from graphguard.relations.values import Grid, NormalValue, Piece, act_on, aligned, coarsened, gathered, overlay, single
+from graphguard.relations.windows import repeat
 
 Letters = str
 
@@ -103,9 +105,27 @@ def _pair(
 
 
 def _spread(value: NormalValue, letters: Letters, joint: tuple[str, ...], shape: tuple[int, ...]) -> NormalValue:
-    order = [letters.index(letter) for letter in joint if letter in letters]
-    value = permute(value, order)
-    return expand(
-        reshape(value, tuple(size if letter in letters else 1 for letter, size in zip(joint, shape, strict=True))),
-        shape,
-    )
+    """The operand over all letters, in their order: repeated along those that are not its own."""
+    if 0 in shape:
+        return single(shape, value.kind, ())
+    starts = [0, *accumulate(map(len, value.grid))]
+    grid: list[tuple[int, ...]] = []
+    cells: list[tuple[int, Digits, tuple[int, int]]] = []  # its own cell, or -1 and what stands for it
+    for letter, size in zip(joint, shape, strict=True):
+        dim = letters.find(letter)
+        if dim < 0:
+            grid.append((size,))
+            cells.append((-1, repeat(size), (0, size)))
+        else:
+            grid.append(value.grid[dim])
+            cells += [(cell, (), (0, 0)) for cell in range(starts[dim], starts[dim + 1])]
+    pieces: list[Piece] = []
+    for box, terms in value.pieces:
+        rows = tuple(
+            [
+                (c, (k, off, tuple([dims[cell] if cell >= 0 else fresh for cell, fresh, _ in cells]), w))
+                for c, (k, off, dims, w) in terms
+            ]
+        )
+        pieces.append((tuple([box[cell] if cell >= 0 else span for cell, _, span in cells]), rows))
+    return NormalValue(shape, value.kind, pieces, tuple(grid))

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from fractions import Fraction
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.interruption import INTERRUPTION
+
+if TYPE_CHECKING:
+    from graphguard.relations.building import Plan
 
 Number: TypeAlias = int | Fraction
 Digit: TypeAlias = tuple[int, int, int]  # (axis, or -1 for a repeat; stride along it; extent)
@@ -33,6 +36,10 @@ def quotient(a: Number, b: Number) -> Number:
     """The exact quotient, an int where it is one."""
     if b == 1:
         return a
+    if b == -1:
+        return -a
+    if a == b:
+        return 1
     result = Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else Fraction(a) / b
     return result.numerator if result.denominator == 1 else result
 
@@ -57,7 +64,7 @@ class Kernel:
     ``kind`` is one of one, leaf, iota, number, product, sum, function, onehot, max, maximum, apply, opaque.  ``factors`` are its parts, each
     ``(kernel, payload, window, offsets, expressions)`` where the coordinate of axis a of the part is ``offsets[a] + sum of
     stride * label``; labels count the kernel's axes, then its reduced axes.  ``truth`` says that all values are 0 or 1, ``placed`` that a part
-    of the kernel may have a simpler form.
+    of the kernel may have a simpler form, ``selects`` that it is 1 where an index equals something, else 0.
     """
 
     __slots__ = (
@@ -73,6 +80,7 @@ class Kernel:
         "placed",
         "range",
         "reduced",
+        "selects",
         "shape",
         "specified",
         "truth",
@@ -101,6 +109,7 @@ class Kernel:
         self.masks: list[tuple[int, tuple[int, int]]] | None = None
         self.infinite = kind == "infinity" or _may_be_infinite(kind, factors)
         self.placed = _is_placed(kind, name, factors)
+        self.selects = kind == "onehot" or (kind == "function" and name == "eq0" and factors[0][0].kind == "iota")
         self.truth = False
         self.type: Kind = "float"
         self.range: tuple[int, int] | None = None
@@ -137,6 +146,7 @@ class Universe:
         self.expand = expand
         self.specifying = True
         self.skeletons: dict[Hashable, list[Kernel]] = {}
+        self.plans: dict[Hashable, Plan] = {}  # constructions by what they are built of
         self.memo: dict[Hashable, Terms | tuple[Number, Ref] | None] = {}
         self.steps = 0
         self.assumed: set[str] = set()

@@ -6,6 +6,7 @@ so a sum over ranks of partial sums is the whole sum, whatever the order and the
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from fractions import Fraction
 from itertools import islice, pairwise, product
 from math import floor, gcd
@@ -145,10 +146,17 @@ def _fill_holes(
 
 def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[int, ...]) -> bool:
     """See a term as the whole window of a mask where another term has a part of it; whether there are masks at all."""
+    from graphguard.relations.lifting import family
+
     masked = False
+    families: set[Hashable] = set()
     for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"]:
         for axis, bounds in mask_axes(ref[0]):
             masked = True
+            families = families or {family(universe, other[0]) for other in found}
+            rest = _unmasked_family(universe, ref[0], axis)
+            if rest is not None and rest not in families:
+                continue  # no other term can be this one without its mask
             factor, plain = _whole_mask(universe, ref, axis, bounds, extents)
             if factor and plain != ref and plain in found:
                 whole = (*ref[:3], (*ref[3][:axis], bounds, *ref[3][axis + 1 :]))
@@ -156,16 +164,27 @@ def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[in
     return masked
 
 
+def _unmasked_family(universe: Universe, kernel: Kernel, axis: int) -> Hashable | None:
+    """The family of a product without the one-hot that selects by a reduced axis; None where taking it away may change the other factors."""
+    key = ("unmasked", kernel.id, axis)
+    if key not in universe.memo:
+        label = len(kernel.shape) + axis
+        rest = [factor for factor in kernel.factors if all(other != label for _, other, _ in factor[4])]
+        plain = not any(factor[0].selects or factor[0].placed for factor in rest)
+        family = tuple(sorted((factor[0].id, factor[1]) for factor in rest)) or ((universe.one.id, 1),)
+        universe.memo[key] = family if plain else None  # type: ignore[assignment]
+    return universe.memo[key]
+
+
 def _take_neighbours(universe: Universe, found: dict[Ref, Number], extents: tuple[int, ...]) -> None:
     """See a term as the column right before or after a mask's window where that is what it is: one column alone has lost its axis."""
     from graphguard.relations.lifting import family
 
-    present: dict[Any, int] = {}
+    present: dict[Any, set[Kernel]] = {}
     for ref in found:
-        name = family(universe, ref[0])
-        present[name] = present.get(name, 0) + 1
+        present.setdefault(family(universe, ref[0]), set()).add(ref[0])
     for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"]:
-        if ref not in found or present[family(universe, ref[0])] < 2:
+        if ref not in found or len(present[family(universe, ref[0])]) < 2:
             continue
         for axis, _ in mask_axes(ref[0]):
             for low in (ref[3][axis][0] - 1, ref[3][axis][1]):
@@ -293,6 +312,14 @@ def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[N
         return 0, (universe.one, (), tuple(map(repeat, extents)), ())
     if len(terms) == 1:
         return terms[0]
+    key = ("closed", terms, extents)
+    known: Any = universe.memo.get(key)
+    if known is None:
+        known = universe.memo[key] = _closed_sum(universe, terms, extents)
+    return known  # type: ignore[no-any-return]
+
+
+def _closed_sum(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term:
     sizes, dims, used = refine([ref for _, ref in terms], extents)
     lead = min(terms, key=_leading)[0]
     parts = []
@@ -443,7 +470,7 @@ def settled(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms
     out: list[Term] = []
     changed = False
     for coefficient, ref in terms:
-        if not ref[0].placed:
+        if not ref[0].placed or not _decided(ref):
             out.append((coefficient, ref))
             continue
         key = ("settled", ref, extents)
@@ -454,6 +481,38 @@ def settled(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms
         changed = changed or plain != ref or factor != 1
         out += reopened(universe, times_number(coefficient, factor), plain)
     return normalise(universe, out, extents) if changed else terms
+
+
+def _decided(ref: Ref) -> bool:
+    """Whether a truth about positions may be known throughout the part that a reference looks at."""
+    kernel, offsets, dims, window = ref
+    low, high = list(offsets), list(offsets)
+    for digits in dims:
+        for axis, stride, size in digits:
+            if axis >= 0:
+                low[axis] += min(0, stride * (size - 1))
+                high[axis] += max(0, stride * (size - 1))
+    return _decided_within(kernel, list(zip(low, high, strict=True)), window)
+
+
+def _decided_within(kernel: Kernel, spans: list[tuple[int, int]], window: Window) -> bool:
+    """The same over spans of the kernel's axes, both ends included; masks ``i > 0`` of products are looked at, all else counts as decided."""
+    if kernel.kind == "function" and kernel.name == "gt0" and kernel.factors[0][1] == 1:
+        return spans[0][0] > 0 or spans[0][1] <= 0
+    if kernel.kind != "product":
+        return True
+    spans = [*spans, *((low, high - 1) for low, high in window)]
+    for part, _, inner, base, steps in kernel.factors:
+        if part.kind == "onehot":
+            return True
+        if part.placed:
+            places = [(start, start) for start in base]
+            for axis, label, stride in steps:
+                ends = sorted((stride * spans[label][0], stride * spans[label][1]))
+                places[axis] = (places[axis][0] + ends[0], places[axis][1] + ends[1])
+            if _decided_within(part, places, inner):
+                return True
+    return False
 
 
 def summed_over(universe: Universe, terms: Terms, extents: tuple[int, ...], dims: tuple[int, ...]) -> Terms:
@@ -502,7 +561,7 @@ def exact(value: float | Fraction | int) -> Number:
     """The number a literal stands for: the simplest fraction that rounds to it."""
     if isinstance(value, int):
         return value
-    fraction = Fraction(value)
+    fraction = value if isinstance(value, Fraction) else Fraction(value)
     if fraction.denominator == 1:
         return int(fraction)
     if fraction.denominator > 1 << 24:

@@ -31,7 +31,7 @@ def is_step(kernel: Kernel) -> bool:
 
 def orient(parts: list[Part], sizes: list[int], core: Set[int]) -> set[int]:
     """Turn digits and equations in place; the digits that were turned.  ``core`` digits stay: a closed function sees their order."""
-    if not any(step[2] < 0 for part in parts for step in part.expressions):
+    if not _runs_back(parts):
         return set()
     deltas = [part for part in parts if is_delta(part.kernel)]
     limited = {digit for part in parts for axis, digit, _ in part.expressions if part.kernel.shape[axis] != UNBOUNDED}
@@ -43,6 +43,14 @@ def orient(parts: list[Part], sizes: list[int], core: Set[int]) -> set[int]:
     if free:
         turned |= _turn(parts, sizes, free, limited)
     return turned
+
+
+def _runs_back(parts: list[Part]) -> bool:
+    for part in parts:
+        for step in part.expressions:
+            if step[2] < 0:
+                return True
+    return False
 
 
 def _turn(parts: list[Part], sizes: list[int], wanted: set[int], limited: set[int]) -> set[int]:

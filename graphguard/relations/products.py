@@ -68,15 +68,20 @@ class Product:
         raw: bool = False,
     ) -> None:
         """Multiply by factors over labels, whose reduced labels (those in ``only``) become summed digits; ``raw`` opens none."""
-        bound: dict[int, tuple[int, int]] = {}
+        places: list[list[tuple[int, int]]] = [[] for _ in range(free)]
+        for label, digit, stride in expressions:
+            places[label].append((digit, stride))
+        origins = list(offsets)
         for index, (low, high) in enumerate(window):
+            origins.append(low)
             if only is not None and free + index not in only:
+                places.append([])  # of a label that none of the factors touches
                 continue
-            bound[free + index] = (len(self.sizes), low)
+            places.append([(len(self.sizes), 1)])
             self.reduced.add(len(self.sizes))
             self.sizes.append(high - low)
         for kernel, own, inner, base, steps in factors:
-            moved, composed = compose(base, steps, offsets, expressions, free, bound)
+            moved, composed = compose(base, steps, origins, places)
             if raw:
                 self.parts.append(Part(kernel, own, inner, moved, composed))
             else:
@@ -107,7 +112,8 @@ class Product:
         """The coefficient and the reference; coefficient 0 when the product vanishes."""
         self._open_deferred()
         while True:
-            self._drop_units()
+            if self.reduced:
+                self._drop_units()
             self._gather()
             outcome = solve_selections(self)
             if outcome == "zero" or self.coefficient == 0:
@@ -134,7 +140,8 @@ class Product:
                 return 0, _nothing(self)
             if self.reduced:
                 extend_windows(self)
-        self._count_unused()
+        if self.reduced:
+            self._count_unused()
         return self.coefficient, self._reference()
 
     def _open_deferred(self) -> None:
@@ -159,31 +166,25 @@ class Product:
 
     def _gather(self) -> None:
         """Join equal factors; a truth value is its own square, a number's whole power is a coefficient."""
-        seen: dict[tuple[object, ...], Part] = {}
         for part in self.parts:
             shape = part.kernel.shape
-            steps = sorted(step for step in part.expressions if shape[step[0]] != 1)
-            part.expressions = steps
-            key = (part.kernel.id, tuple(part.offsets), tuple(steps), part.window)
-            old = seen.get(key)
-            if old is None:
-                seen[key] = part
-            else:
-                old.payload += part.payload
+            if 1 in shape:
+                part.expressions = sorted([step for step in part.expressions if shape[step[0]] != 1])
+            elif len(part.expressions) > 1:
+                part.expressions = sorted(part.expressions)
+        parts = self.parts
+        if len({part.kernel for part in parts}) < len(parts):
+            parts = _equal_joined(parts)
         self.parts = []
-        for part in seen.values():
-            if part.kernel.truth and part.payload > 1:
+        for part in parts:
+            kernel = part.kernel
+            if kernel.truth and part.payload > 1:
                 part.payload = 1
-            if part.kernel.kind == "number":
+            if kernel.kind == "number":
                 whole = part.payload.numerator // part.payload.denominator
-                self.coefficient *= Fraction(int(part.kernel.name)) ** whole
+                self.coefficient *= Fraction(int(kernel.name)) ** whole
                 part.payload -= whole
-            elif (
-                part.kernel.kind == "iota"
-                and not part.expressions
-                and part.payload > 0
-                and part.payload.denominator == 1
-            ):
+            elif kernel.kind == "iota" and not part.expressions and part.payload > 0 and part.payload.denominator == 1:
                 self.coefficient *= part.offsets[0] ** int(part.payload)  # an index at one place is a number
                 continue
             if part.payload != 0:
@@ -223,32 +224,37 @@ class Product:
         return (part.kernel, tuple(part.offsets), dims, part.window)
 
 
+def _equal_joined(parts: list[Part]) -> list[Part]:
+    """Equal factors as one, with the sum of their powers."""
+    seen: dict[tuple[object, ...], Part] = {}
+    for part in parts:
+        key = (part.kernel, tuple(part.offsets), tuple(part.expressions), part.window)
+        old = seen.setdefault(key, part)
+        if old is not part:
+            old.payload += part.payload
+    return list(seen.values())
+
+
 def _divided(kernel: Kernel) -> bool:
     """Whether a product has a quotient by a sum."""
     return any(factor[1] < 0 and factor[0].kind == "product" for factor in kernel.factors)
 
 
 def compose(
-    base: tuple[int, ...],
-    steps: tuple[Expression, ...],
-    offsets: list[int],
-    expressions: list[Expression],
-    free: int,
-    bound: dict[int, tuple[int, int]],
+    base: tuple[int, ...], steps: tuple[Expression, ...], origins: list[int], places: list[list[tuple[int, int]]]
 ) -> tuple[list[int], list[Expression]]:
-    """A factor's map onto labels, followed by the labels' map onto digits; reduced labels become the digits in ``bound``."""
+    """A factor's map onto labels, followed by the labels' map onto digits: where each label starts, and the digits with their strides that move it."""
     moved = list(base)
-    total: dict[tuple[int, int], int] = {}
+    composed: list[Expression] = []
     for axis, label, stride in steps:
-        if label >= free:
-            digit, low = bound[label]
-            moved[axis] += low * stride
-            total[axis, digit] = total.get((axis, digit), 0) + stride
-        else:
-            moved[axis] += offsets[label] * stride
-            for other, digit, step in expressions:
-                if other == label:
-                    total[axis, digit] = total.get((axis, digit), 0) + step * stride
+        moved[axis] += origins[label] * stride
+        for digit, step in places[label]:
+            composed.append((axis, digit, step * stride))
+    if len(composed) < 2 or len({step[:2] for step in composed}) == len(composed):
+        return moved, composed
+    total: dict[tuple[int, int], int] = {}
+    for axis, digit, stride in composed:
+        total[axis, digit] = total.get((axis, digit), 0) + stride
     return moved, [(axis, digit, stride) for (axis, digit), stride in total.items() if stride]
 
 

@@ -22,14 +22,12 @@ _Affine = tuple[int, tuple[tuple[int, int], ...]]  # constant, (digit, coefficie
 
 def solve_selections(product: Product) -> Outcome:
     """Solve one equality; to be called until it answers ``same``."""
-    hots = [part for part in product.parts if part.kernel.kind == "onehot" and part.payload == 1]
-    for part in product.parts:
-        if (
-            part.kernel.kind == "function"
-            and part.kernel.name == "eq0"
-            and part.kernel.factors[0][0].kind == "iota"
-            and part.payload == 1
-        ):
+    selecting = [part for part in product.parts if part.kernel.selects and part.payload == 1]
+    if not selecting:
+        return "same"
+    hots = [part for part in selecting if part.kernel.kind == "onehot"]
+    for part in selecting:
+        if part.kernel.kind != "onehot":
             outcome = _solve(product, part, (part.offsets[0], [(d, s) for _, d, s in part.expressions]))
             if outcome != "same":
                 return outcome

@@ -32,6 +32,8 @@ def extent(digits: Digits) -> int:
 
 def joined(digits: list[Digit] | Digits) -> Digits:
     """The same map with as few digits as possible."""
+    if len(digits) < 2:
+        return tuple(digits) if digits and digits[0][2] != 1 else ()
     out: list[Digit] = []
     for digit in digits:
         if digit[2] == 1:
@@ -201,8 +203,15 @@ def refine(refs: list[Ref], extents: tuple[int, ...]) -> tuple[list[int], list[l
     used: list[list[Expression]] = [[] for _ in refs]
     for dim, size in enumerate(extents):
         mine: list[int] = []
-        if size != 1:
-            stacks = [list(ref[2][dim]) for ref in refs]
+        rows = [ref[2][dim] for ref in refs]
+        if size != 1 and max(map(len, rows)) == 1:
+            mine.append(len(sizes))
+            for index, ((axis, stride, _),) in enumerate(rows):
+                if axis >= 0:
+                    used[index].append((axis, len(sizes), stride))
+            sizes.append(size)
+        elif size != 1:
+            stacks = [list(row) for row in rows]
             left = size
             while left > 1:
                 step = 0

@@ -70,8 +70,8 @@ def plus(a: Algebra[V], *xs: Any) -> V:
     """The sum of values and numbers."""
     kind = common_kind(*xs)
     values = [x for x in xs if not isinstance(x, NUMBER)]
-    shift = sum((exact(x) for x in xs if isinstance(x, NUMBER)), start=Fraction(0))
     terms = aligned(a, *values, kind="int" if kind == "bool" else kind)
+    shift = sum([exact(x) for x in xs if isinstance(x, NUMBER)]) if len(values) < len(xs) else 0
     if shift != 0:
         terms.append(a.full(terms[0].shape, shift, terms[0].kind))
     return terms[0] if len(terms) == 1 else a.add(terms)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.discovery import FoundCheck
 from graphguard.checks.prover import Prover
+from graphguard.checks.shelf import user_shelf
 from graphguard.checks.steps import CheckRequest, Step, Steps, check_steps
 from graphguard.checks.worker_client import WorkerClient, WorkerError
 from graphguard.ir import CheckRef, Trouble
@@ -112,15 +113,19 @@ def _reports(
         return run_unit(unit, configuration, options, client, prover)
 
     if options.jobs <= 1 or len(units) <= 1:
-        one = prover or Prover()
+        one = prover or _prover(options)
         for unit in units:
             yield run(unit, one)
         return
     executor = ThreadPoolExecutor(min(options.jobs, len(units)))
     try:
-        yield from executor.map(lambda unit: run(unit, Prover()), units)
+        yield from executor.map(lambda unit: run(unit, _prover(options)), units)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _prover(options: Options) -> Prover:
+    return Prover(user_shelf() if options.cache else None)
 
 
 def run_unit(unit: Unit, configuration: Configuration, options: Options, worker: Caller, prover: Caller) -> Report:

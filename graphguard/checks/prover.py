@@ -20,11 +20,12 @@ from typing import Any, BinaryIO
 
 from graphguard.checks.explorer import picture
 from graphguard.checks.places import places
+from graphguard.checks.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Var, capture_from_json
 from graphguard.ir.lookups import without_ignored
 from graphguard.ir.plain import from_plain, to_plain
-from graphguard.refine.memo import Memo
+from graphguard.refine.memo import Memo, Shelf
 from graphguard.refine.prove import Proof, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.repair.candidates import candidates
@@ -49,11 +50,14 @@ class _Entry:
 
 
 class Prover:
-    """Answers the ``prover`` steps of :func:`graphguard.checks.steps.check_steps`; keeps the last proofs for follow-up questions."""
+    """Answers the ``prover`` steps of :func:`graphguard.checks.steps.check_steps`; keeps the last proofs for follow-up questions.
 
-    def __init__(self) -> None:
+    With a shelf it knows what provers before it proved.
+    """
+
+    def __init__(self, shelf: Shelf | None = None) -> None:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._memo = Memo()
+        self._memo = Memo(shelf)
         self._methods: dict[str, Callable[..., Any]] = {
             "prove": self.prove,
             "relations": self.relations,
@@ -213,7 +217,7 @@ def main() -> None:
     die_with_starter()
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    Service(Prover(), sys.stdin.buffer, stream).serve()
+    Service(Prover(user_shelf()), sys.stdin.buffer, stream).serve()
 
 
 def _answer(prover: Prover, message: dict[str, Any]) -> dict[str, Any]:

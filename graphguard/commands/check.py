@@ -14,6 +14,7 @@ from graphguard.checks.configuration import Configuration, ConfigurationError, l
 from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover
 from graphguard.checks.driver import Listener, Options, Unit, run_checks
 from graphguard.checks.prover import Prover
+from graphguard.checks.shelf import user_shelf
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
 from graphguard.commands.formats import WHOLE
@@ -41,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(
         WorkerClient(configuration)
     ) as worker:  # kept from run to run: it is warm, and the prover knows its proofs
-        return watch(Session(arguments, configuration, worker, Prover()).once, configuration.root)
+        prover = Prover(None if arguments.no_cache else user_shelf())
+        return watch(Session(arguments, configuration, worker, prover).once, configuration.root)
 
 
 def _start(paths: Sequence[str]) -> Path:

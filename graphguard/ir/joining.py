@@ -333,6 +333,8 @@ class _Run:
         return self._same_shapes(one.op, calls)
 
     def _same_shapes(self, op: str, calls: dict[int, int]) -> bool:
+        if len(self._types(calls)) == 1:
+            return True
         members = list(calls)
         for i, a in enumerate(members):
             for j, b in enumerate(members[i + 1 :], start=i + 1):
@@ -346,6 +348,15 @@ class _Run:
             if op in ("gg.all_reduce", "gg.reduce", "gg.broadcast"):
                 break  # equal to the first is equal to each other
         return True
+
+    def _types(self, calls: dict[int, int]) -> set[TensorType]:
+        """All types that the members read and get."""
+        found = set()
+        for rank, index in calls.items():
+            graph = self.ranks[rank].graph
+            node = graph.nodes[index]
+            found.update([graph.types[var] for var in (*node.operands(), *node.outs)])
+        return found
 
     def _compared(
         self, op: str, calls: dict[int, int], a: tuple[int, int], b: tuple[int, int]

@@ -1,25 +1,30 @@
 """What proofs remember of each other: the results of stages, by content.
 
 A key is a stage's rows (:mod:`graphguard.refine.spelling`) and the stage of the same region that went before; equal keys are equal problems up to a
-renaming.  Keys are compared, not only hashed.
+renaming.  In memory keys are compared, not only hashed; a shelf, which outlives the process, is asked by a digest of the whole region so far.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from graphguard.refine.spelling import Row
 from graphguard.refine.windows import Windowed
 
 if TYPE_CHECKING:
+    from graphguard.ir import Capture
+    from graphguard.refine.outcome import Outcome
     from graphguard.refine.regions import Universes
 
 _ROWS: Final = 400_000  # rows that are kept, in all
+_PROGRAM_ROWS: Final = 200_000  # the same for whole programs
 _STATES: Final = 64  # evaluated regions that are kept
 
 Key = tuple[int, tuple[Row, ...]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,42 @@ class Remembered:
     result: Result
 
 
-class Memo:
-    """Results of stages, and the last evaluated regions; the stages used longest ago are forgotten first."""
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What was found of every promise of a proved program, in order, and all that was assumed."""
 
-    def __init__(self) -> None:
+    found: tuple[str, ...]
+    assumed: tuple[str, ...]
+
+
+class Shelf(Protocol):
+    """Stages (``Result``) and programs (``Program``) that were proved, by digest; what it does not know for certain it does not know."""
+
+    def get(self, digest: str, kind: type[T]) -> T | None:
+        """What was put under a digest."""
+
+    def put(self, digest: str, value: Result | Program) -> None:
+        """Keep what was proved; never raises."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+class Memo:
+    """Proved programs, results of stages, and the last evaluated regions; those used longest ago are forgotten first.
+
+    With a shelf, what was proved is found there too, whoever proved it.
+    """
+
+    def __init__(self, shelf: Shelf | None = None) -> None:
+        self._shelf = shelf
+        self._digests: dict[int, str] = {0: ""}
+        self._asked: tuple[Key, str] = ((0, ()), "")  # the last key that a digest was made of
         self._entries: OrderedDict[Key, Remembered] = OrderedDict()
+        self._programs: OrderedDict[tuple[Row, ...], Program] = OrderedDict()
+        self._program_rows = 0
+        self._sizes: set[int] = set()  # of programs that are known
+        self._waiting: OrderedDict[int, list[tuple[Capture, Outcome]]] = OrderedDict()
         self._states: OrderedDict[int, Universes] = OrderedDict()
         self._rows = 0
         self._tokens = 0
@@ -62,13 +98,72 @@ class Memo:
         found = self._entries.get(key)
         if found is not None:
             self._entries.move_to_end(key)
-        return found
+            return found
+        if self._shelf is None:
+            return None
+        result = self._shelf.get(self._digest(key), Result)
+        return None if result is None else self._enter(key, result)
 
     def put(self, key: Key, result: Result, state: Universes) -> Remembered:
         """Remember a result, and the evaluated region for what comes after."""
-        self._tokens += 1
+        entry = self._enter(key, result)
         if not result.failure:
-            self.keep(self._tokens, state)
+            self.keep(entry.token, state)
+            if self._shelf is not None:
+                self._shelf.put(self._digest(key), result)
+        return entry
+
+    def program(self, rows: tuple[Row, ...]) -> Program | None:
+        """What is remembered of a whole program."""
+        found = self._programs.get(rows)
+        if found is None and self._shelf is not None:
+            found = self._shelf.get(self._digest((0, rows)), Program)
+            if found is not None:
+                self._keep_program(rows, found)
+        elif found is not None:
+            self._programs.move_to_end(rows)
+        return found
+
+    def may_know(self, size: int) -> bool:
+        """Whether a program of so many calls can be known."""
+        return self._shelf is not None or size in self._sizes
+
+    def wait(self, size: int, capture: Capture, outcome: Outcome) -> None:
+        """Put a proved program aside, to be learnt when another of its size comes."""
+        self._waiting.setdefault(size, []).append((capture, outcome))
+        if len(self._waiting) > _STATES:
+            self._waiting.popitem(last=False)
+
+    def waiting(self, size: int) -> list[tuple[Capture, Outcome]]:
+        """The programs of a size that were put aside."""
+        return self._waiting.pop(size, [])
+
+    def learn(self, size: int, rows: tuple[Row, ...], program: Program) -> None:
+        """Remember a program that was proved, and how many calls it has."""
+        self._sizes.add(size)
+        self._keep_program(rows, program)
+        if self._shelf is not None:
+            self._shelf.put(self._digest((0, rows)), program)
+
+    def _keep_program(self, rows: tuple[Row, ...], program: Program) -> None:
+        if rows not in self._programs:
+            self._program_rows += len(rows)
+        self._programs[rows] = program
+        while self._program_rows > _PROGRAM_ROWS and len(self._programs) > 1:
+            forgotten, _ = self._programs.popitem(last=False)
+            self._program_rows -= len(forgotten)
+
+    def _digest(self, key: Key) -> str:
+        """A stage and all of its region that went before; rows are strings, integers, None and rows, which ``repr`` tells apart."""
+        if self._asked[0] is not key:
+            before, rows = key
+            self._asked = key, hashlib.sha256(f"{self._digests[before]}{rows!r}".encode()).hexdigest()
+        return self._asked[1]
+
+    def _enter(self, key: Key, result: Result) -> Remembered:
+        self._tokens += 1
+        if self._shelf is not None:
+            self._digests[self._tokens] = self._digest(key)
         entry = self._entries[key] = Remembered(self._tokens, result)
         self._rows += len(key[1])
         while self._rows > _ROWS and len(self._entries) > 1:
@@ -95,6 +190,12 @@ class Memo:
 
     def clear(self) -> None:
         """Forget everything."""
+        if self._shelf is not None:
+            self._shelf.clear()
         self._entries.clear()
+        self._programs.clear()
+        self._sizes.clear()
+        self._waiting.clear()
+        self._program_rows = 0
         self._states.clear()
         self._rows = 0

@@ -13,8 +13,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from graphguard.ir import Capture, Placement, Var
+from graphguard.ir.collection import without_collection
 from graphguard.ir.joining import Joined, join
-from graphguard.refine.cuts import divided
+from graphguard.refine.cuts import Division, divided
 from graphguard.refine.evaluate import Evaluator, Values, leaf_values
 from graphguard.refine.frontiers import cautions_of, implementation_frontier, relevant_gaps, specification_frontier
 from graphguard.refine.layouts import Layouts
@@ -22,6 +23,7 @@ from graphguard.refine.lookup import GroupRelation, Lookup
 from graphguard.refine.memo import Memo
 from graphguard.refine.naming import names_of
 from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
+from graphguard.refine.programs import recalled, remember
 from graphguard.refine.promises import Checker, told
 from graphguard.refine.regions import Failed
 from graphguard.refine.segments import Answers, Segments, Work
@@ -74,15 +76,24 @@ class Proof:
     """A proof attempt and everything that can be asked about it afterwards.
 
     ``evaluated`` counts the calls that had to be evaluated for it: fewer than ``calls``, all that both programs have, where a memo knew the others.
+    ``again`` makes the proof anew where it was remembered as a whole and something is asked about it.
     """
 
     def __init__(
-        self, capture: Capture, outcome: Outcome, state: _State | None = None, segments: Segments | None = None
+        self,
+        capture: Capture,
+        outcome: Outcome,
+        state: _State | None = None,
+        segments: Segments | None = None,
+        again: Callable[[], Proof] | None = None,
     ) -> None:
         self.capture = capture
         self.outcome = outcome
         self.calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
         self.evaluated = self.calls if segments is None else segments.evaluated
+        if again is not None:
+            self.evaluated = 0
+        self._again = again
         self._known = state
         self._answers = None if segments is None else Answers(segments)
         self._relations: dict[Var, Relation | None] = {}
@@ -90,13 +101,22 @@ class Proof:
     @property
     def _state(self) -> _State | None:
         """The evaluation of the whole program, made when it is first needed where the proof went without."""
+        self._recall()
         if self._known is None and self._answers is not None:
             self._known = prove(self.capture)._known  # noqa: SLF001 - of the same class
         return self._known
 
+    def _recall(self) -> None:
+        """Have something to ask, where the proof was remembered as a whole."""
+        if self._again is not None:
+            again, self._again = self._again, None
+            full = again()
+            self._known, self._answers = full._known, full._answers  # noqa: SLF001 - of the same class
+
     @property
     def facts(self) -> Facts:
         """Ranges of index leaves, by name, that the specification's look-ups state."""
+        self._recall()
         if self._answers is not None:
             return dict(self._answers.segments.facts)
         return {} if self._known is None else dict(self._known.algebra.universe.facts)
@@ -118,6 +138,7 @@ class Proof:
 
     def names(self) -> dict[Var, str]:
         """The names of the specification's tensors."""
+        self._recall()
         if self._known is None and self._answers is None:
             return {}
         assert self.capture.spec is not None
@@ -155,6 +176,7 @@ class Proof:
         values = self._state.specification if graph == SPECIFICATION else self._state.ranks[graph]
         return values.get(var)
 
+    @without_collection()
     def reprove(self, edited: Capture, seconds: float = SECONDS, explain: bool = True) -> Proof:
         """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again.
 
@@ -172,6 +194,7 @@ class Proof:
 
     def _ask(self, graph: int, var: Var, question: Callable[[Lookup], T | None]) -> T | None:
         """An answer about a tensor of a graph (0 for the specification, then the ranks)."""
+        self._recall()
         if self._known is not None:
             return _answer(self._known.lookup, question)
         if self._answers is None:
@@ -192,10 +215,11 @@ def _answer(lookup: Lookup, question: Callable[[Lookup], T | None]) -> T | None:
         return None
 
 
+@without_collection()
 def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) -> Proof:
     """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds``.
 
-    With a memo the program is first taken stage by stage, and what the memo knows is not proved again.
+    With a memo the stages of the program, or all of it where it cannot be cut, are first looked for there; what the memo knows is not proved again.
     """
     started = time.perf_counter()
     try:
@@ -206,16 +230,50 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) 
     trouble = _trouble(capture, joined)
     if trouble:
         return Proof(capture, _failed(capture, trouble, started))
-    if memo is not None:
-        segments = _piecewise(capture, traits, joined, memo, started + seconds / 2)
+    division = None if memo is None else divided(capture, joined)
+    search = _Search(capture, traits, joined, memo, division, seconds)
+    if memo is None or division is not None:
+        return search.run(started)
+    outcome, spelling = recalled(capture, memo, started)  # what cannot be cut is remembered as a whole
+    if outcome is not None:
+        return Proof(capture, outcome, again=lambda: search.run(time.perf_counter()))
+    proof = search.run(started)
+    if proof.outcome.proved:
+        remember(capture, memo, proof.outcome, spelling)
+    return proof
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The ways to a proof, in order."""
+
+    capture: Capture
+    traits: Mapping[str, Trait]
+    joined: Joined
+    memo: Memo | None
+    division: Division | None
+    seconds: float
+
+    def run(self, started: float) -> Proof:
+        capture = self.capture
+        segments = None
+        if self.memo is not None and self.division is not None:
+            deadline = started + self.seconds / 2
+            segments = _piecewise(capture, self.traits, self.joined, self.memo, self.division, deadline)
         if segments is not None:
             outcome = _proved(capture, segments.promises, segments.facts, segments.assumed, started)
             return Proof(capture, outcome, segments=segments)
-    first = _Attempt(capture, traits, joined, {}, 1, seconds).run(started)
-    if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > seconds / 4:
-        return first
-    second = _Attempt(capture, traits, joined, first.facts, _EXPANDED, min(_EXPANDED_SECONDS, seconds)).run(started)
-    return second if second.outcome.proved else completed(first, second, _Judgement(capture, joined, started))
+        return self._whole(started)
+
+    def _whole(self, started: float) -> Proof:
+        first = _Attempt(self.capture, self.traits, self.joined, {}, 1, self.seconds).run(started)
+        if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > self.seconds / 4:
+            return first
+        limit = min(_EXPANDED_SECONDS, self.seconds)
+        second = _Attempt(self.capture, self.traits, self.joined, first.facts, _EXPANDED, limit).run(started)
+        if second.outcome.proved:
+            return second
+        return completed(first, second, _Judgement(self.capture, self.joined, started))
 
 
 def completed(first: Proof, second: Proof, judgement: _Judgement) -> Proof:
@@ -239,12 +297,9 @@ def completed(first: Proof, second: Proof, judgement: _Judgement) -> Proof:
 
 
 def _piecewise(
-    capture: Capture, traits: Mapping[str, Trait], joined: Joined, memo: Memo, deadline: float
+    capture: Capture, traits: Mapping[str, Trait], joined: Joined, memo: Memo, division: Division, deadline: float
 ) -> Segments | None:
     """A proof stage by stage; None where there is none."""
-    division = divided(capture, joined)
-    if division is None:
-        return None
     try:
         return Work(capture, joined, traits, memo, division).prove(deadline)
     except (Failed, Unspelt, Unsupported, Exhausted):

@@ -135,13 +135,13 @@ def store(key: str, capture: Capture, footprint: Footprint, folder: Path | None 
     name = hashlib.sha256(dumps(header)).hexdigest()[:32]
     with contextlib.suppress(OSError):
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(home / f"{name}.json", dumps(header) + b"\n" + capture_to_json(capture))
+        write_whole(home / f"{name}.json", dumps(header) + b"\n" + capture_to_json(capture))
         for old in list(_newest_first(home))[ENTRIES_PER_REQUEST:]:
             old.unlink(missing_ok=True)
         _trim(home.parents[1])
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that nobody ever reads half of it."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:

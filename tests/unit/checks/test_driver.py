@@ -98,7 +98,7 @@ def processes(monkeypatch):
         return Report(reference(request.name), request.mesh, Verdict.REFINES)
 
     monkeypatch.setattr(driver, "WorkerClient", Worker)
-    monkeypatch.setattr(driver, "Prover", lambda: Process("prover"))
+    monkeypatch.setattr(driver, "Prover", lambda shelf: Process("prover"))
     monkeypatch.setattr(driver, "check_steps", steps)
 
 

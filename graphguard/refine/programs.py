@@ -1,0 +1,131 @@
+"""Whole programs by content: one that was proved before, as it is or under another layout of its source, is known after one walk over its calls.
+
+A program is spelt like a stage (:mod:`graphguard.refine.spelling`), with everything that texts are made of beside it: names of leaves, outputs and promises.  So what
+is remembered is what was found, word for word.  Programs that cannot be cut, and the same program again in another process, profit as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from graphguard.ir import Capture, Graph
+from graphguard.refine.cuts import Division, Stage, labelled
+from graphguard.refine.frontiers import cautions_of
+from graphguard.refine.memo import Memo, Program
+from graphguard.refine.outcome import Outcome, PromiseOutcome
+from graphguard.refine.promises import needed_by
+from graphguard.refine.spelling import Row, Speller, Unspelt
+
+_LARGEST: Final = 50_000  # calls; a larger program is only known stage by stage
+_PHASE: Final = attrgetter("phase")
+
+
+def recalled(capture: Capture, memo: Memo, started: float) -> tuple[Outcome | None, Spelling | None]:
+    """The outcome of a program that was proved before, and the program's spelling where it was needed to know.
+
+    In memory only programs of one size are spelt, and only when a second one comes: a program that is proved once is walked over once less.
+    """
+    size = _size(capture)
+    for other, outcome in memo.waiting(size):
+        spelling = spelt(other, memo)
+        if spelling is not None:
+            spelling.learn(outcome)
+    if not memo.may_know(size):
+        return None, None
+    spelling = spelt(capture, memo)
+    known = None if spelling is None else spelling.known()
+    return None if spelling is None or known is None else spelling.outcome(known, started), spelling
+
+
+def remember(capture: Capture, memo: Memo, outcome: Outcome, spelling: Spelling | None) -> None:
+    """Remember a proof, now or when a program of its size comes again."""
+    if spelling is not None:
+        spelling.learn(outcome)
+    elif _size(capture) <= _LARGEST:
+        memo.wait(_size(capture), capture, outcome)
+
+
+def _size(capture: Capture) -> int:
+    return sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A capture's rows, by which a memo knows it."""
+
+    capture: Capture
+    memo: Memo
+    rows: tuple[Row, ...]
+
+    def outcome(self, known: Program, started: float) -> Outcome:
+        """What is known, told of this capture."""
+        promises = tuple(
+            PromiseOutcome(promise.name, True, needed_by(promise, self.capture), found)
+            for promise, found in zip(self.capture.promises, known.found, strict=True)
+        )
+        seconds = time.perf_counter() - started
+        return Outcome(True, promises, assumed=known.assumed, cautions=cautions_of(self.capture), seconds=seconds)
+
+    def known(self) -> Program | None:
+        """What the memo knows of the program."""
+        known = self.memo.program(self.rows)
+        return known if known is not None and len(known.found) == len(self.capture.promises) else None
+
+    def learn(self, outcome: Outcome) -> None:
+        """Remember a proof."""
+        self.memo.learn(
+            _size(self.capture),
+            self.rows,
+            Program(tuple(promise.found for promise in outcome.promises), outcome.assumed),
+        )
+
+
+def spelt(capture: Capture, memo: Memo) -> Spelling | None:
+    """The spelling of a capture; None where it has none, or is too large to be kept."""
+    assert capture.spec is not None
+    graphs = (capture.spec, *capture.ranks)
+    if any(graph.symbols for graph in graphs) or _size(capture) > _LARGEST:
+        return None
+    speller = Speller(_undivided(capture, graphs), {leaf.name: leaf for leaf in capture.leaves}, {})
+    try:
+        rows = speller.stage(speller.division.stages[0], {}).rows
+    except Unspelt:
+        return None
+    named = (_named(graph, numbers) for graph, numbers in zip(graphs, speller.numbers, strict=True))
+    return Spelling(capture, memo, (*_words(capture), *named, *rows))
+
+
+def _undivided(capture: Capture, graphs: tuple[Graph, ...]) -> Division:
+    """The capture as one stage that makes every tensor."""
+    kinds = tuple({var.id: kind for var, kind in graph.types.items()} for graph in graphs)
+    whole = Stage(0, tuple(range(len(graph.nodes)) for graph in graphs), capture.promises)
+    home = tuple(dict.fromkeys(table, 0) for table in kinds)
+    return Division((whole,), (), graphs, home, home, tuple(map(labelled, graphs[1:])), kinds)
+
+
+def _words(capture: Capture) -> Iterator[Row]:
+    """What the outcome of a proof depends on or speaks of beside the calls."""
+    yield (
+        "job",
+        tuple(capture.mesh.items()),
+        len(capture.ranks),
+        tuple(sorted(capture.traits.items())),
+        capture.assumed,
+    )
+    for leaf in capture.leaves:
+        value = None if leaf.value is None else leaf.value.digest
+        yield ("leaf", leaf.name, leaf.kind, leaf.type.shape, leaf.type.dtype, leaf.low, leaf.high, leaf.ignored, value)
+    for promise in capture.promises:
+        yield ("promise", promise.name, repr(promise.wanted))
+
+
+def _named(graph: Graph, numbers: dict[int, tuple[int]]) -> Row:
+    """A graph's outputs, inputs and labels by number, and where its phases begin and end."""
+    tables = (graph.outputs.items(), ((name, var) for var, name in (*graph.inputs.items(), *graph.labels.items())))
+    names = tuple((name, numbers.get(var.id)) for table in tables for name, var in table)
+    return ("named", names, tuple((phase, sum(1 for _ in run)) for phase, run in groupby(map(_PHASE, graph.nodes))))

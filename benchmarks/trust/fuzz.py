@@ -120,9 +120,12 @@ class Program:
             self.wrong(f"shape or kind: {number.shape} {number.kind}, {form.shape} {form.kind}")
             return False
         self.denotation.tables = {kernel.id: data for kernel, data in self.forms.universe.tables}
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore", over="raise"):
             try:
                 found = self.denotation.value(form)
+            except FloatingPointError:  # exponentials of single terms are too large for floats, though the sum's is not
+                self.result.reasons["not denoted: an overflow"] += 1
+                return True
             except Unsupported as reason:
                 self.result.reasons[f"not denoted: {reason}"] += 1
                 return True

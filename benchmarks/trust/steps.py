@@ -112,6 +112,8 @@ def _binary(name: str) -> Callable[[Program], Made]:
         if name == "subtract":
             return lambda a, x, y: a.add([x, a.scale(y, Fraction(-1))]), [i, j]
         if name == "divide":
+            if (np.abs(p.pairs[j][0].array) < _CONDITIONED).any():
+                return None
             return lambda a, x, y: a.multiply(x, a.power(y, Fraction(-1))), [i, j]
         return lambda a, x, y: getattr(a, name)(x, y), [i, j]
 

@@ -74,20 +74,21 @@ class Prover:
         """Run one method; raises ``KeyError`` for an unknown method or a proof that is no longer kept."""
         return self._methods[method](**params)
 
-    def prove(self, capture: bytes, ignored: bool = True) -> dict[str, Any]:
+    def prove(self, capture: bytes, ignored: bool = True, patient: bool = False) -> dict[str, Any]:
         """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated", "ignored"}``.
 
         ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.  ``ignored`` says whether some targets may be
-        ignored ones; without it the claim is proved for the others alone.
+        ignored ones; without it the claim is proved for the others alone.  ``patient`` gives a proof that was hurried more time.
         """
         started = time.perf_counter()
-        key = hashlib.sha256(capture).hexdigest()[:32] + ("" if ignored else " without ignored targets")
+        key = hashlib.sha256(capture).hexdigest()[:32]
+        key += ("" if ignored else " without ignored targets") + (" patiently" if patient else "")
         entry = self._entries.get(key)
         cached = entry is not None
         if entry is None:
             decoded = capture_from_json(capture)
             decoded = decoded if ignored else without_ignored(decoded)
-            proof = prove(decoded, self._memo)
+            proof = prove(decoded, self._memo, patient=patient)
             INTERRUPTION.check()
             entry = self._entries[key] = _Entry(decoded, proof)
             while len(self._entries) > KEPT_PROOFS:

@@ -127,10 +127,12 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
     report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds})
     if outcome.proved:
         return _cross_checked(report, numbers, request)
-    if numbers.status == "equal" and answer.get("ignored"):
-        narrower = yield from _without_ignored(request, captured, report)
-        if narrower is not None:
-            return narrower
+    if numbers.status == "equal":
+        ways = [{"patient": True}] * outcome.hurried + [{"ignored": False}] * answer.get("ignored", False)
+        for way in ways:
+            proved = yield from _proved_otherwise(request, captured, report, way)
+            if proved is not None:
+                return proved
     broken = numbers.status == "differs" and not outcome.conflicts
     report = replace(
         report,
@@ -161,9 +163,11 @@ def _mended_and_shown(request: CheckRequest, report: Report, findings: list[Find
     return report
 
 
-def _without_ignored(request: CheckRequest, captured: _Captured, report: Report) -> Generator[Step, Any, Report | None]:
-    """The report of a proof for targets of which none is ignored, where the numbers, with ignored ones, agree."""
-    answer = yield Step("prover", "prove", {"capture": captured.data, "ignored": False})
+def _proved_otherwise(
+    request: CheckRequest, captured: _Captured, report: Report, way: dict[str, Any]
+) -> Generator[Step, Any, Report | None]:
+    """The report of a proof with more time, or for targets of which none is ignored, where numbers, with ignored ones, agree."""
+    answer = yield Step("prover", "prove", {"capture": captured.data, **way})
     outcome = from_plain(Outcome, answer["outcome"])
     if not outcome.proved:
         return None

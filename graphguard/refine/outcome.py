@@ -48,6 +48,7 @@ class Outcome:
     ``specification_frontier``: the specification's first operators without a clean relation, though their operands have one.
     ``implementation_frontier``: the ranks' first operators that are off the relation, though their operands are on it.
     ``conflicts``: input relations that contradict each other.  ``cautions``: equal sizes that could mask a bug.
+    ``hurried``: the last attempt was given up for want of time.
     """
 
     proved: bool
@@ -59,3 +60,4 @@ class Outcome:
     assumed: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     seconds: float = 0.0
+    hurried: bool = False

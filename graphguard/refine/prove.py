@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -41,6 +41,7 @@ T = TypeVar("T")
 SECONDS: Final = 60.0
 _EXPANDED: Final = 16  # products of sums of at most this many terms are written out where the first attempt fails
 _EXPANDED_SECONDS: Final = 5.0
+_PATIENT_SECONDS: Final = 30.0  # the same where numbers say that there is something to prove
 _QUESTION_SECONDS: Final = 10.0
 
 __all__ = ["GroupRelation", "Memo", "Proof", "prove"]
@@ -216,10 +217,11 @@ def _answer(lookup: Lookup, question: Callable[[Lookup], T | None]) -> T | None:
 
 
 @without_collection()
-def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) -> Proof:
+def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, patient: bool = False) -> Proof:
     """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds``.
 
     With a memo the stages of the program, or all of it where it cannot be cut, are first looked for there; what the memo knows is not proved again.
+    A second attempt gets a few seconds, ``patient`` ones some more; an outcome that is ``hurried`` may come out otherwise with these.
     """
     started = time.perf_counter()
     try:
@@ -231,7 +233,8 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS) 
     if trouble:
         return Proof(capture, _failed(capture, trouble, started))
     division = None if memo is None else divided(capture, joined)
-    search = _Search(capture, traits, joined, memo, division, seconds)
+    patience = _PATIENT_SECONDS if patient else _EXPANDED_SECONDS
+    search = _Search(capture, traits, joined, memo, division, seconds, min(patience, seconds))
     if memo is None or division is not None:
         return search.run(started)
     outcome, spelling = recalled(capture, memo, started)  # what cannot be cut is remembered as a whole
@@ -253,6 +256,7 @@ class _Search:
     memo: Memo | None
     division: Division | None
     seconds: float
+    patience: float
 
     def run(self, started: float) -> Proof:
         capture = self.capture
@@ -269,11 +273,14 @@ class _Search:
         first = _Attempt(self.capture, self.traits, self.joined, {}, 1, self.seconds).run(started)
         if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > self.seconds / 4:
             return first
-        limit = min(_EXPANDED_SECONDS, self.seconds)
-        second = _Attempt(self.capture, self.traits, self.joined, first.facts, _EXPANDED, limit).run(started)
+        attempt = _Attempt(self.capture, self.traits, self.joined, first.facts, _EXPANDED, self.patience)
+        second = attempt.run(started)
         if second.outcome.proved:
             return second
-        return completed(first, second, _Judgement(self.capture, self.joined, started))
+        whole = completed(first, second, _Judgement(self.capture, self.joined, started))
+        if not whole.outcome.proved and time.perf_counter() > attempt.deadline:
+            whole.outcome = replace(whole.outcome, hurried=True)
+        return whole
 
 
 def completed(first: Proof, second: Proof, judgement: _Judgement) -> Proof:

@@ -18,8 +18,13 @@ CHECK = CheckRef("checks.py::c", "c", Span("checks.py", 1))
 SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
 
 
-def judged(proved: bool, narrower: bool, numbers: str) -> tuple[Report, list[dict[str, Any]]]:
-    """The report where the proof holds or not, with ignored targets and without, and numbers say what they say; and what was asked to be proved."""
+def judged(
+    numbers: str, proved: bool = False, narrower: bool = False, patiently: bool | None = None
+) -> tuple[Report, list[dict[str, Any]]]:
+    """The report where the proof holds or not, with ignored targets and without, at once or given time; and what was asked to be proved.
+
+    ``patiently`` is None where the proof was not hurried.
+    """
     asked: list[dict[str, Any]] = []
 
     def answer(step: Step) -> Any:
@@ -30,14 +35,10 @@ def judged(proved: bool, narrower: bool, numbers: str) -> tuple[Report, list[dic
                 return to_plain(Confirmation(numbers))
             case "prove":
                 asked.append(step.params)
-                with_them = step.params.get("ignored", True)
-                outcome = Outcome(proved if with_them else narrower, (), assumed=() if with_them else ("no ignored",))
-                return {
-                    "proof": "all" if with_them else "some",
-                    "outcome": to_plain(outcome),
-                    "seconds": 0.0,
-                    "ignored": with_them,
-                }
+                way = "some" if not step.params.get("ignored", True) else "later" if "patient" in step.params else "all"
+                holds = {"all": proved, "some": narrower, "later": bool(patiently)}[way]
+                outcome = Outcome(holds, (), assumed=(way,), hurried=way == "all" and patiently is not None)
+                return {"proof": way, "outcome": to_plain(outcome), "seconds": 0.0, "ignored": narrower}
             case "relations":
                 return {"out": step.params["proof"]}
             case "diagnose":
@@ -61,23 +62,30 @@ def judged(proved: bool, narrower: bool, numbers: str) -> tuple[Report, list[dic
 
 
 def test_what_is_proved_for_all_targets_is_not_proved_again():
-    report, asked = judged(proved=True, narrower=False, numbers="equal")
+    report, asked = judged("equal", proved=True)
     assert (report.verdict, len(asked)) == (Verdict.REFINES, 1)
 
 
 def test_a_proof_without_ignored_targets_counts_where_numbers_with_some_agree():
-    report, asked = judged(proved=False, narrower=True, numbers="equal")
+    report, asked = judged("equal", narrower=True)
     assert (report.verdict, report.proof, report.relations) == (Verdict.REFINES, "some", {"out": "some"})
-    assert "no ignored" in report.assumed
+    assert "some" in report.assumed
     assert [one.get("ignored", True) for one in asked] == [True, False]
 
 
 @pytest.mark.parametrize(("numbers", "verdict"), [("differs", Verdict.BROKEN), ("not-run", Verdict.UNKNOWN)])
-def test_it_does_not_count_where_numbers_differ_or_say_nothing(numbers, verdict):
-    report, asked = judged(proved=False, narrower=True, numbers=numbers)
+@pytest.mark.parametrize("way", [{"narrower": True}, {"patiently": True}])
+def test_neither_is_tried_where_numbers_differ_or_say_nothing(numbers, verdict, way):
+    report, asked = judged(numbers, **way)
     assert (report.verdict, len(asked)) == (verdict, 1)
 
 
-def test_without_a_proof_of_either_kind_nothing_is_known():
-    report, _ = judged(proved=False, narrower=False, numbers="equal")
-    assert report.verdict is Verdict.UNKNOWN
+def test_a_hurried_proof_gets_time_where_numbers_agree():
+    report, asked = judged("equal", patiently=True)
+    assert (report.verdict, report.proof) == (Verdict.REFINES, "later")
+    assert [one.get("patient", False) for one in asked] == [False, True]
+
+
+def test_where_nothing_helps_nothing_is_known():
+    report, asked = judged("equal", patiently=False)
+    assert (report.verdict, len(asked)) == (Verdict.UNKNOWN, 2)

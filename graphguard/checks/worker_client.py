@@ -77,12 +77,7 @@ class WorkerClient:
         self._abandon("the worker was closed")
         process.kill()
         process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:  # what was still to be written has no reader any more
-                    continue
+        _close_streams(process)
 
     def __enter__(self) -> WorkerClient:
         return self
@@ -93,7 +88,10 @@ class WorkerClient:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._closed:
             raise WorkerError("the worker was closed")
-        if self._process is None or self._process.poll() is not None:
+        if self._process is not None and self._process.poll() is not None:
+            _close_streams(self._process)
+            self._process = None
+        if self._process is None:
             argv, environment = worker_command(self._configuration.python)
             try:
                 process = subprocess.Popen(
@@ -153,3 +151,12 @@ class WorkerClient:
         ended = f"signal {-status}" if status < 0 else f"exit status {status}"
         said = "".join(self._stderr).strip()
         return f"the tracing worker ended ({ended})" + (f":\n{said}" if said else "")
+
+
+def _close_streams(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            try:
+                stream.close()
+            except OSError:  # what was still to be written has no reader any more
+                continue

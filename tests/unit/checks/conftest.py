@@ -23,7 +23,9 @@ def record() -> Record:
     def run(build: Callable[[Any], Any], mesh: dict[str, int]) -> Capture:
         reference = CheckRef("test::check", "check", Span(__file__, 1))
         configuration = Configuration(Path(__file__).parent, timeout=60)
-        return capture_from_json(_Forks(build, mesh, reference, configuration).call("capture", {})["capture"])
+        return capture_from_json(
+            _Forks(build, mesh, reference, configuration).call("capture", {"mesh": mesh})["capture"]
+        )
 
     return run
 

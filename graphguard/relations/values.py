@@ -7,6 +7,7 @@ regroup digits and leave the pieces as they are.  A value of one piece has the p
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
@@ -183,6 +184,8 @@ def regrid(value: NormalValue, grid: Grid) -> NormalValue:
 
 def _regrid_dim(value: NormalValue, dim: int, digits: tuple[int, ...]) -> NormalValue:
     value = _without_units(value, dim)
+    if math.prod(digits) != math.prod(value.grid[dim]):
+        raise Unsupported("operands whose extents differ")
     if len(digits) == 1 and len(value.grid[dim]) > 1:
         return _flatten(value, dim)
     while value.grid[dim] != digits:

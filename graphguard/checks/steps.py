@@ -155,7 +155,7 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
 def _mended_and_shown(request: CheckRequest, report: Report, findings: list[Finding], outcome: Outcome) -> Steps:
     """The report with proved fixes, and with the smallest counterexample that was found."""
     if request.fixes:
-        spoiled = frozenset(promise.name for promise in outcome.promises if not promise.holds)
+        spoiled = frozenset(outcome.failing)
         report = yield from _repaired(request, report, findings, spoiled)
     if request.smallest and findings and findings[0].span is not None and smaller_meshes(report.mesh):
         yield report
@@ -331,7 +331,7 @@ def _proved_fixes(
             continue
         result = yield Step("prover", "prove", {"capture": captured.data})
         outcome = from_plain(Outcome, result["outcome"])
-        broken = frozenset(promise.name for promise in outcome.promises if not promise.holds)
+        broken = frozenset(outcome.failing)
         mended = broken <= spoiled - set(finding.promises)
         if not mended and finding.regains and broken <= spoiled:
             mended = yield Step("prover", "held", {"proof": result["proof"], "variables": list(finding.regains)})

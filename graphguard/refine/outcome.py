@@ -61,3 +61,8 @@ class Outcome:
     cautions: tuple[str, ...] = ()
     seconds: float = 0.0
     hurried: bool = False
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The promises that do not hold, in order."""
+        return tuple(promise.name for promise in self.promises if not promise.holds)

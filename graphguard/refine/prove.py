@@ -78,6 +78,7 @@ class Proof:
 
     ``evaluated`` counts the calls that had to be evaluated for it: fewer than ``calls``, all that both programs have, where a memo knew the others.
     ``again`` makes the proof anew where it was remembered as a whole and something is asked about it.
+    ``failing`` are the promises that do not hold in the evaluation behind it, which ``reprove`` starts from; ``outcome`` may hold some of them by another.
     """
 
     def __init__(
@@ -87,9 +88,11 @@ class Proof:
         state: _State | None = None,
         segments: Segments | None = None,
         again: Callable[[], Proof] | None = None,
+        failing: tuple[str, ...] | None = None,
     ) -> None:
         self.capture = capture
         self.outcome = outcome
+        self.failing = frozenset(outcome.failing if failing is None else failing)
         self.calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
         self.evaluated = self.calls if segments is None else segments.evaluated
         if again is not None:
@@ -289,18 +292,17 @@ def completed(first: Proof, second: Proof, judgement: _Judgement) -> Proof:
     promises = tuple(p if p.holds else held.get(p.name, p) for p in first.outcome.promises)
     if promises == first.outcome.promises:
         return first
-    failing = [promise.name for promise in promises if not promise.holds]
     outcome = Outcome(
-        proved=not failing,
+        proved=all(promise.holds for promise in promises),
         promises=promises,
         assumed=tuple(dict.fromkeys((*first.outcome.assumed, *second.outcome.assumed))),
         cautions=first.outcome.cautions,
         seconds=time.perf_counter() - judgement.started,
     )
     state = first._known  # noqa: SLF001 - of the same class
-    if failing and state is not None:
-        outcome = judgement.explained(state, outcome, failing)
-    return Proof(first.capture, outcome, state)
+    if not outcome.proved and state is not None:
+        outcome = judgement.explained(state, outcome)
+    return Proof(first.capture, outcome, state, failing=first.outcome.failing)
 
 
 def _piecewise(
@@ -437,14 +439,13 @@ class _Judgement:
         self, state: _State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float
     ) -> Outcome:
         promises = tuple(told(outcome, p) for outcome, p in zip(promises, self.capture.promises, strict=True))
-        failing = [promise.name for promise in promises if not promise.holds]
         universe = state.algebra.universe
         outcome = _proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
-        return self.explained(state, outcome, failing) if failing and self.explain else outcome
+        return self.explained(state, outcome) if outcome.failing and self.explain else outcome
 
-    def explained(self, state: _State, outcome: Outcome, failing: list[str]) -> Outcome:
+    def explained(self, state: _State, outcome: Outcome) -> Outcome:
         """The outcome with the frontiers of what is not proved."""
-        capture = self.capture
+        capture, failing = self.capture, outcome.failing
         assert capture.spec is not None
         state.algebra.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
         here: tuple[Location, ...] = ()

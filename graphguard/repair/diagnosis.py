@@ -50,7 +50,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         return Diagnosis(left_open, (None,) * len(left_open))
     whole = capture
     capture, proof = opened(capture, proof)
-    unproved = tuple(promise.name for promise in outcome.promises if not promise.holds)
+    unproved = outcome.failing
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
     found = search(capture, proof, broken, numbers.ratios or {}, sources)
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
@@ -327,7 +327,7 @@ def _open(capture: Capture, outcome: Outcome, numbers: Confirmation | None, sour
 def _gap(capture: Capture, gap: Gap, outcome: Outcome, sources: Sources) -> Finding:
     graph = _graph(capture, gap.where)
     span = sources.place(graph, graph.nodes[gap.where.node]) if gap.where.node >= 0 else None
-    names = [promise.name for promise in outcome.promises if not promise.holds]
+    names = outcome.failing
     resting = f"{', '.join(names[:4])} {'rests' if len(names) == 1 else 'rest'}"
     return Finding(
         rule="unsupported-operator",

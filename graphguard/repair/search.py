@@ -199,9 +199,7 @@ def _try(
     except (KeyError, IndexError):
         return None  # a rank lacks the position: the edit does not exist there
     again = proof.reprove(edited, explain=False)
-    failing = {promise.name for promise in again.outcome.promises if not promise.holds}
-    before = {promise.name for promise in proof.outcome.promises if not promise.holds}
-    if not failing <= before:
+    if not again.failing <= proof.failing:
         return None
-    mends = tuple(name for name in broken if name not in failing)
+    mends = tuple(name for name in broken if name not in again.failing)
     return Repair(guess, mends, capture, edited, again, sites)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import Part, build
@@ -91,22 +91,47 @@ class Product:
         self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]
     ) -> None:
         """(a * sum b)^-n is a^-n * (sum b)^-n: take out what does not take part in the sum."""
-        apart = _separated(self.universe, kernel, window)
-        if apart is None:
+        free = len(kernel.shape)
+        bound = _linked(kernel, free)
+        outside = [factor for index, factor in enumerate(kernel.factors) if index not in bound]
+        summed = self._summed(kernel, sorted(bound), window, offsets, expressions) if outside else None
+        if summed is None:
             self.parts.append(Part(kernel, power, window, offsets, expressions))
             return
-        coefficient, outside, rest = apart
+        coefficient, part = summed
         self.coefficient *= Fraction(coefficient) ** int(power) if coefficient != 1 else 1
-        self.include(outside, len(kernel.shape), power, (), offsets, expressions)
-        inner, base, dims, inner_window = rest
-        moved = list(base)
-        composed: list[Expression] = []
-        for label, digits in enumerate(dims):
-            if digits and digits[0][0] >= 0:
-                axis, stride, _ = digits[0]
-                moved[axis] += offsets[label] * stride
-                composed += [(axis, digit, step * stride) for other, digit, step in expressions if other == label]
-        self.parts.append(Part(inner, power, inner_window, moved, composed))
+        self.include(outside, free, power, (), offsets, expressions)
+        part.payload = power
+        self.parts.append(part)
+
+    def _summed(
+        self, kernel: Kernel, bound: list[int], window: Window, offsets: list[int], expressions: list[Expression]
+    ) -> tuple[Number, Part] | None:
+        """The sum of some factors of a reduced product where this product looks, as a coefficient and a factor; None where it has no simple form.
+
+        It is built over the digits in use, not over the whole kernel: what a mask leaves there may be a window of another kernel.
+        """
+        digits = sorted({digit for _, digit, _ in expressions})
+        place = {digit: index for index, digit in enumerate(digits)}
+        steps = tuple([(label, place[digit], stride) for label, digit, stride in expressions])
+        sizes = [self.sizes[digit] for digit in digits]
+        key = ("summed", kernel.id, window, tuple(offsets), steps, tuple(sizes))
+        known: Any = self.universe.memo.get(key)
+        if known is None:
+            product = Product(self.universe, sizes, [[index] for index in range(len(sizes))], set())
+            factors = [kernel.factors[index] for index in bound]
+            product.include(factors, len(kernel.shape), 1, window, list(offsets), list(steps))
+            known = self.universe.memo[key] = product.finish()
+        coefficient, (inner, base, dims, inner_window) = known
+        if coefficient == 0 or any(len(radix) > 1 for radix in dims):
+            return None
+        composed = [
+            (axis, digit, stride)
+            for digit, radix in zip(digits, dims, strict=True)
+            for axis, stride, _ in radix
+            if axis >= 0
+        ]
+        return coefficient, Part(inner, 1, inner_window, list(base), composed)
 
     def finish(self) -> tuple[Number, Ref]:
         """The coefficient and the reference; coefficient 0 when the product vanishes."""
@@ -271,27 +296,6 @@ def _positive(kernel: Kernel) -> bool:
         if not (root or factor[0].kind == "number" or (factor[0].kind == "function" and factor[0].name == "exp")):
             return False
     return True
-
-
-def _separated(universe: Universe, kernel: Kernel, window: Window) -> tuple[Number, list[Factor], Ref] | None:
-    """Factors of a reduced product outside its sum, and a reference (one dim per label) to the sum of the others."""
-    key = ("separated", kernel.id, window)
-    if key in universe.memo:
-        return universe.memo[key]  # type: ignore[return-value]
-    free = len(kernel.shape)
-    bound = _linked(kernel, free)
-    outside = [factor for index, factor in enumerate(kernel.factors) if index not in bound]
-    result = None
-    if outside:
-        sizes = list(kernel.shape)
-        product = Product(universe, sizes, [[label] for label in range(free)], set())
-        steps = [(label, label, 1) for label in range(free)]
-        product.include([kernel.factors[index] for index in sorted(bound)], free, 1, window, [0] * free, steps)
-        coefficient, ref = product.finish()
-        if coefficient != 0 and all(len(digits) <= 1 for digits in ref[2]):
-            result = (coefficient, outside, ref)
-    universe.memo[key] = result  # type: ignore[assignment]
-    return result
 
 
 def _linked(kernel: Kernel, free: int) -> set[int]:

@@ -1,0 +1,85 @@
+"""Causal attention in parts that are merged by the logarithms of their sums, the sequence in zigzag order: rank r of n has chunks r and 2n - 1 - r."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+import graphguard as gg
+
+BATCH, HEADS, TOKENS, WIDTH = 2, 3, 16, 5
+Part = tuple[torch.Tensor, torch.Tensor]
+
+
+class Attention(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Part:
+    scores = q @ k.transpose(-1, -2) * WIDTH**-0.5
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, float("-inf"))
+    return scores.softmax(-1) @ v, scores.logsumexp(-1, keepdim=True)
+
+
+def merged(one: Part, two: Part) -> Part:
+    (out, lse), (other, more) = one, two
+    return out - torch.sigmoid(more - lse) * (out - other), lse - F.logsigmoid(lse - more)
+
+
+class Zigzag(nn.Module):
+    def __init__(self, group: Any, half: int = 0) -> None:
+        super().__init__()
+        self.group, self.half = group, half
+        self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
+
+    def mine(self, x: torch.Tensor, rank: int) -> torch.Tensor:
+        chunks = x.chunk(2 * self.ranks, 2)
+        return torch.cat([chunks[rank], chunks[2 * self.ranks - 1 - rank]], 2)
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q = self.mine(q, self.rank)
+        out, lse = attend(q, self.mine(k, self.rank), self.mine(v, self.rank), causal=True)
+        middle = q.shape[2] // 2
+        for step in range(1, self.ranks):
+            source = (self.rank - step) % self.ranks
+            keys, values = self.mine(k, source), self.mine(v, source)
+            if source < self.rank:  # their first chunk is before all of ours, their second after
+                keys, values = keys.chunk(2, 2)[self.half], values.chunk(2, 2)[self.half]
+                out, lse = merged((out, lse), attend(q, keys, values, causal=False))
+            else:  # only our second chunk is after theirs
+                late = attend(q[:, :, middle:], keys, values, causal=False)
+                late = merged((out[:, :, middle:], lse[:, :, middle:]), late)
+                out, lse = (torch.cat([x[:, :, :middle], y], 2) for x, y in zip((out, lse), late, strict=True))
+        return self.whole(out)
+
+    def whole(self, out: torch.Tensor) -> torch.Tensor:
+        parts = [torch.empty_like(out) for _ in range(self.ranks)]
+        dist.all_gather(parts, out.contiguous(), group=self.group)
+        halves = [part.chunk(2, 2) for part in parts]
+        return torch.cat([*(first for first, _ in halves), *(second for _, second in reversed(halves))], 2)
+
+
+def verdict(ranks: int, half: int = 0) -> gg.Verdict | None:
+    return gg.verify(
+        Attention(),
+        lambda mesh: Zigzag(mesh.get_group("cp"), half),
+        tuple(gg.tensor(BATCH, HEADS, TOKENS, WIDTH) for _ in range(3)),
+        mesh={"cp": ranks},
+        out_relations="replicate",
+        grads=False,
+    ).verdict
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_parts_of_a_causal_softmax_are_merged(ranks: int) -> None:
+    assert verdict(ranks) is gg.Verdict.REFINES
+
+
+def test_keys_of_the_wrong_chunk() -> None:
+    assert verdict(2, half=1) is gg.Verdict.BROKEN

@@ -15,11 +15,13 @@ from graphguard.repair.slices import JOINING, LAYOUT, Site, backward_slice
 def suspect(found: Search, promise: str) -> tuple[str, Location | None]:
     """A rule and a place: a collective without effect, else the first site off the relation whose operands are on it.
 
-    Without either it is the node that makes the output.
+    Without either it is the node that makes the output.  A gather of the backward pass that nobody reads explains nothing: sharded parameters are gathered for gradients that do
+    not ask for them.
     """
     capture, alignment = found.capture, found.alignment
     for node in dead_collectives(capture.ranks[0]):
-        return "dead-collective", Location(0, capture.ranks[0].nodes.index(node))
+        if node.op != "gg.all_gather" or node.phase != "backward":
+            return "dead-collective", Location(0, capture.ranks[0].nodes.index(node))
     sites = backward_slice(capture, found.proof, alignment, (promise,))
     around = Neighbours.of(capture, sites)
     frontier = [site for site in sites.values() if around.at_frontier(site)]

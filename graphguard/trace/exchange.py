@@ -93,6 +93,9 @@ def _pieces(call: Call, reads: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def _reduce(kind: str, parts: list[torch.Tensor]) -> torch.Tensor:
     stacked = torch.stack(parts)
+    kind, _, factor = kind.partition(":")
+    if kind == "premul_sum":
+        return (stacked * float(factor)).sum(0)
     if kind == "sum":
         return stacked.sum(0)
     if kind == "avg":

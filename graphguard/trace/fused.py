@@ -1,4 +1,4 @@
-"""Fused optimizer kernels in the steps that they fuse.
+"""Fused kernels in the steps that they fuse: optimizers here, batch normalisation over ranks in its own file.
 
 The formulas are those of ``torch.optim`` without ``fused=True`` (``_single_tensor_adam``, ``_single_tensor_sgd``).
 """
@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from graphguard.trace import batch_norms
 
-def steps_of(func: Any) -> Callable[..., None] | None:
-    """What computes the same as a fused kernel by unfused in-place operators; None for any other operator."""
+
+def steps_of(func: Any) -> Callable[..., Any] | None:
+    """What computes the same as a fused kernel by unfused operators; None for any other operator."""
     return _FUSED.get(func._schema.name)  # noqa: SLF001
 
 
@@ -100,7 +102,7 @@ def _unscale(grads: Any, found_inf: Any, inv_scale: Any) -> None:  # noqa: ARG00
         grad.mul_(inv_scale)
 
 
-_FUSED: dict[str, Callable[..., None]] = {
+_FUSED: dict[str, Callable[..., Any]] = batch_norms.STEPS | {
     "aten::_fused_adam_": _plain_adam,
     "aten::_fused_adamw_": _adamw,
     "aten::_fused_sgd_": _sgd,

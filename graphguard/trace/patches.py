@@ -19,7 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace import attention, cuda, objects, state
+from graphguard.trace import attention, batch_norms, cuda, objects, premultiplied, state
 from graphguard.trace.extensions import refuse_builds
 from graphguard.trace.works import as_batch, done, finished
 
@@ -40,7 +40,8 @@ def install() -> None:
     _data_dependent()
     _scaling()
     _broadcasts()
-    _factors()
+    premultiplied.watch()
+    batch_norms.install()
     _device_meshes()
     _sharding_propagation()
     _modules()
@@ -185,18 +186,6 @@ def _broadcasts() -> None:
     library.impl("broadcast", broadcast, "Autograd")
 
 
-def _factors() -> None:
-    original = dist._make_nccl_premul_sum  # noqa: SLF001
-
-    def make(factor: Any) -> Any:
-        recorder = state.current_recorder()
-        if recorder is not None:
-            recorder.factors.add(float(factor))
-        return original(factor)
-
-    dist._make_nccl_premul_sum = make  # noqa: SLF001
-
-
 def _scaling() -> None:
     """A loss scaler looks whether gradients overflowed and then skips the step; a proof is about steps that are taken."""
     original = torch.amp.GradScaler._maybe_opt_step  # noqa: SLF001
@@ -313,7 +302,11 @@ def _compilers() -> None:
 
     def scripter(original: Any) -> Any:
         def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(obj, *args, **kwargs) if state.current_world() is None else obj
+            if state.current_world() is not None:
+                return obj
+            if len(args) < 2:  # names are looked up in the caller's frame, which is one further away
+                kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 1
+            return original(obj, *args, **kwargs)
 
         return script
 

@@ -19,7 +19,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import DType, Sym
-from graphguard.trace import state
 from graphguard.trace.collectives import PREMULTIPLIED, REDUCE_OPS, calls_of
 from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
 from graphguard.trace.cuda import refuse_cuda
@@ -31,6 +30,7 @@ from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
+from graphguard.trace.premultiplied import factor
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.randomness import Draws
 from graphguard.trace.twins import written_positions
@@ -78,7 +78,6 @@ class Recorder(TorchDispatchMode):
         self.assumed: set[str] = set()
         self.paused = 0
         self.symbols: dict[str, Ref] = {}
-        self.factors: set[float] = set()
         self._stop = stop
         self._forward: dict[int, tuple[int, str]] = {}
         self._storages: dict[int, int] = {}
@@ -440,7 +439,7 @@ def _script_object(value: Any) -> Members | Opaque:
         return _members(dist.ProcessGroup.unbox(value))
     if name.endswith(".ReduceOp"):
         number = int(value.op())
-        return Opaque(f"premul_sum:{_factor()}" if number == PREMULTIPLIED else REDUCE_OPS[number])
+        return Opaque(f"premul_sum:{factor()}" if number == PREMULTIPLIED else REDUCE_OPS[number])
     return Opaque(name)
 
 
@@ -450,15 +449,6 @@ def _members(group: Any) -> Members:
 
 def _with_group(value: Any) -> Any:
     return _script_object(value) if isinstance(value, torch._C.ScriptObject) else value  # noqa: SLF001
-
-
-def _factor() -> float:
-    """The factor of a pre-multiplied sum, which the boxed operator does not tell: the only one that the program ever made."""
-    recorder = state.current_recorder()
-    factors = set() if recorder is None else recorder.factors
-    if len(factors) != 1:
-        raise TracingError("unsupported-operator", "sums with several different pre-multiplied factors are not traced")
-    return next(iter(factors))
 
 
 def _small(tensor: torch.Tensor) -> bool:

@@ -28,7 +28,9 @@ NEEDS = {
     "megatron_gpt": "megatron",
     "fairscale_layers": "fairscale",
     "fairscale_bugs": "fairscale",
+    "titan_bugs": "torchtitan",
     "titan_llama": "torchtitan",
+    "titan_train": "torchtitan",
     "transformers_bugs": "transformers",
     "transformers_plans": "transformers",
 }

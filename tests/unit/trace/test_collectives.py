@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from graphguard.trace.errors import TracingError
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 HERE = Path(__file__).parent
 
@@ -102,6 +104,48 @@ def test_a_premultiplied_sum_keeps_its_factor() -> None:
 
     graphs = record_ranks(program, [torch.ones(3)], {"w": 2})
     assert torch.equal(run_ranks(graphs, {"in0": torch.ones(3)})[0]["out[0]"], torch.full((3,), 0.5))
+
+
+def test_premultiplied_sums_keep_their_own_factors() -> None:
+    from programs import record_ranks, run_ranks
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        half, quarter = (dist._make_nccl_premul_sum(factor) for factor in (0.5, 0.25))
+        y, z, part, piece, wholes = x * 1, x * 1, torch.empty(2), torch.empty(2), [x * 1, x * 1]
+        dist.all_reduce(y, quarter)
+        dist.reduce_scatter_tensor(part, x * 1, op=half)
+        dist.reduce_scatter(piece, list((x * 1).chunk(2)), op=quarter)
+        dist.all_reduce_coalesced(wholes, op=half)
+        with dist._coalescing_manager():
+            dist.all_reduce(z, op=half)
+        return y, part, piece, *wholes, z
+
+    graphs = record_ranks(program, [torch.ones(4)], {"w": 2})
+    found = run_ranks(graphs, {"in0": torch.ones(4)})[0]
+    assert [float(found[f"out[{i}]"][0]) for i in range(6)] == [0.5, 1.0, 0.5, 1.0, 1.0, 1.0]
+
+
+def test_a_constant_goes_through_a_premultiplied_sum() -> None:
+    from programs import record_ranks, run_ranks
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        count = torch.tensor(float(dist.get_rank() + 1))
+        dist.all_reduce(count, op=dist._make_nccl_premul_sum(0.5))
+        return x * count.item()
+
+    graphs = record_ranks(program, [torch.ones(3)], {"w": 2})
+    assert torch.equal(run_ranks(graphs, {"in0": torch.ones(3)})[0]["out[0]"], torch.full((3,), 1.5))
+
+
+def test_a_sum_premultiplied_by_a_tensor_is_said() -> None:
+    from programs import record
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(y := x * 1, op=dist._make_nccl_premul_sum(torch.ones(1)))
+        return y
+
+    with pytest.raises(TracingError, match="by a tensor"):
+        record(program, [torch.ones(3)], 0, {"w": 2})
 
 
 def test_a_reduction_without_a_meaning_here_is_said() -> None:

@@ -1,7 +1,8 @@
 """What a program's comments say of operators that nobody else knows: ``y = mylib.gate(x)  # graphguard: assume elementwise``.
 
 The comment stands on a line of the statement that calls the operator and holds for that operator in the whole check.  Every verdict lists it.  It is part of a
-file's meaning: a capture recorded without it is another one.
+file's meaning: a capture recorded without it is another one.  The gradient of an elementwise function is elementwise as well, so that operators which autograd
+runs for the statement are; any other trait says nothing of them.
 """
 
 from __future__ import annotations
@@ -81,16 +82,29 @@ def assuming(capture: Capture, sources: Mapping[str, bytes]) -> Capture:
 def _unknown(capture: Capture) -> Iterator[tuple[Graph, Node]]:
     for graph in (capture.spec, *capture.ranks):
         for node in graph.nodes if graph is not None else ():
-            if node.phase != "backward" and node.op.partition(".")[0] not in _KNOWN:
+            if node.op.partition(".")[0] not in _KNOWN:
                 yield graph, node  # type: ignore[misc]
 
 
 def _said(
     graph: Graph, node: Node, declared: Mapping[str, list[tuple[int, int, int, str]]]
 ) -> Iterator[tuple[Span, str]]:
-    """What is said on the statement that calls an operator: that of the innermost frame in a file of the user's."""
-    for frame in graph.stack_of(node.stack):
+    """What is said of an operator where it is called, or of the function whose gradient it is."""
+    own = _on_statement(graph, node.stack, declared)
+    if own is not None:
+        yield own
+    elif node.phase == "backward":
+        forward = _on_statement(graph, node.forward, declared)
+        if forward is not None and forward[1] == "elementwise":
+            yield forward
+
+
+def _on_statement(
+    graph: Graph, stack: int, declared: Mapping[str, list[tuple[int, int, int, str]]]
+) -> tuple[Span, str] | None:
+    """What is said on the statement of the innermost frame of which anything is said."""
+    for frame in graph.stack_of(stack):
         for _, first, last, trait in declared.get(frame.span.file, ()):
             if first <= frame.span.line <= last:
-                yield frame.span, trait
-                return
+                return frame.span, trait
+    return None

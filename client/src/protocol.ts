@@ -53,6 +53,7 @@ export interface CheckRun {
   readonly mesh: Mesh;
   readonly state: RunState;
   readonly stale: boolean;
+  readonly described: boolean;
   readonly cached: boolean;
   readonly seconds: number;
   readonly headline: string;

@@ -77,6 +77,11 @@ class Run:
         return self.report is not None or bool(self.failure)
 
     @property
+    def described(self) -> bool:
+        """Whether hover, hints and references have what they tell of tensors: it follows the verdict, where there is a proof to ask."""
+        return self.report is None or not self.report.proof or self.places is not None
+
+    @property
     def seconds(self) -> float:
         """Wall-clock time of the last result."""
         return sum(self.report.seconds.values()) if self.report is not None else 0.0

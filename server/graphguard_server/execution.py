@@ -58,8 +58,12 @@ class Execution:
         finally:
             self.underway.pop(key, None)
             self._searched(run)
-            if key not in self._session.scheduler.waiting:
-                run.activity = "idle"
+            self._rest(run)
+
+    def _rest(self, run: Run) -> None:
+        """The verdict is there, or will not come; what else the job does keeps nobody waiting."""
+        if run.key not in self._session.scheduler.waiting:
+            run.activity = "idle"
 
     async def _run(self, project: Project, check: Check, run: Run, snapshot: dict[str, str]) -> None:
         request = CheckRequest(
@@ -93,6 +97,7 @@ class Execution:
             project.configuration.memory,
         )
         self._searched(run)
+        self._rest(run)
         self._finished(project, check, run, report, snapshot)
         if run.places is None and not await self._look_up(run):
             self._look_up_again(run)

@@ -84,7 +84,7 @@ MESSAGES: Final = (
   checks: [{
     id: string, name: string, uri: string, range: Range,
     runs: [{
-      mesh: {[axis]: number}, state: RunState, stale: boolean, cached: boolean, seconds: number,
+      mesh: {[axis]: number}, state: RunState, stale: boolean, described: boolean, cached: boolean, seconds: number,
       headline: string, message: string, location?: {uri: string, range: Range}
     }]
   }]
@@ -92,6 +92,7 @@ MESSAGES: Final = (
         "",
         "Every known check with one run per mesh: test explorer, verdict matrix, gutter of the check's line. "
         "While a run is under way `state` says so and the rest is the last result, with `stale` set. "
+        "`described` says that hover and hints have their data, which follows the verdict. "
         "`RunState` is one of " + ", ".join(f"`{state}`" for state in RUN_STATES) + ".",
     ),
     Message(

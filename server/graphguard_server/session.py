@@ -251,7 +251,7 @@ class Session:
                 if run.known:
                     run.stale = not self.is_fresh(run)
                     paths.update(run.snapshot)
-                if run.activity in ("tracing", "proving") and not self._same(self.execution.underway.get(run.key, {})):
+                if run.key in self.execution.underway and not self._same(self.execution.underway[run.key]):
                     self.scheduler.cancel([run.key])
                     run.activity = "idle"
         return paths

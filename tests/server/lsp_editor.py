@@ -150,12 +150,13 @@ class Editor:
         return value
 
     async def settled(self, seconds: float = 20.0) -> None:
-        """Wait until every check has a fresh result and nothing is under way."""
+        """Wait until every check has a fresh result with its hover data, and nothing is under way."""
 
         def done() -> bool:
             runs = self.runs()
             return bool(runs) and all(
-                not run["stale"] and run["state"] not in ("idle", "queued", "tracing", "proving") for run in runs
+                not run["stale"] and run["described"] and run["state"] not in ("idle", "queued", "tracing", "proving")
+                for run in runs
             )
 
         await self.until(done, seconds)

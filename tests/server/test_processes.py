@@ -49,7 +49,7 @@ async def test_a_worker_that_dies_underway_is_tried_again_and_the_status_says_so
     assert "SIGKILL" in editor.status()["detail"]
     await editor.settled()
     assert editor.diagnostics(uri)
-    assert editor.status()["health"] == "ok"
+    await editor.until(lambda: editor.status()["health"] == "ok")
 
 
 async def test_a_prover_that_ends_before_it_told_what_the_tensors_are_is_asked_again(editor: Editor) -> None:

@@ -37,6 +37,7 @@ def _run(server: GraphGuardServer, run: Run) -> dict[str, Any]:
         "mesh": run.shown_mesh,
         "state": run.state,
         "stale": run.stale or (run.activity != "idle" and run.known),
+        "described": run.described,
         "cached": report is not None and report.cached,
         "seconds": round(run.seconds, 4),
         "headline": run.failure or (first.headline if first is not None else ""),

@@ -19,6 +19,7 @@ from graphguard.confirm.opinion import second_opinion
 from graphguard.confirm.promises import Comparison
 from graphguard.confirm.replay import OutOfTimeError
 from graphguard.confirm.shrink import shrunk
+from graphguard.confirm.strange_draws import reason_of, redrawn
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Capture, Graph, Promise
 
@@ -37,7 +38,7 @@ def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: fl
     """
     started = time.monotonic()
     found = _run(capture, promises, seconds, _described)
-    if found.status == "not-run" and capture.spec is not None:
+    if found.status == "not-run" and capture.spec is not None and redrawn(capture) is None:
         words = {"equal": "agree", "differs": "differ"}.get(second_opinion(capture).status)
         said = f"; over finite fields the programs {words}" if words else ""
         found = replace(found, reason=found.reason + said)
@@ -132,6 +133,8 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
             break
     if failures:
         return describe(trial, failures)
+    if trial.excused:
+        return Confirmation("not-run", reason_of(tuple(trial.excused)))
     undefined = [promise.name for promise in trial.promises if promise.name not in trial.defined]
     if undefined:
         return Confirmation("not-run", f"'{undefined[0]}' of the specification is not a number on any draw")

@@ -11,6 +11,7 @@ from graphguard.confirm.draws import GENERIC, Draw, Ranges, index_ranges, leaf_v
 from graphguard.confirm.elements import NARROW
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
 from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Values, run_graph, run_ranks
+from graphguard.confirm.strange_draws import redrawn
 from graphguard.ir import Capture, Graph, Promise
 from graphguard.ir.joining import Joined, join
 
@@ -39,8 +40,11 @@ class Trial:
     preludes: tuple[Graph, ...] = field(init=False)
     defined: set[str] = field(default_factory=set)
     copied: dict[str, frozenset[str]] = field(default_factory=dict)
+    redrawn: tuple[Graph, ...] | None = field(init=False)
+    excused: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.redrawn = redrawn(self.capture)
         self.joined = join(self.capture.ranks)
         self.preludes = preludes_of(self.capture)
         self.ranges = index_ranges(self.capture)
@@ -63,11 +67,34 @@ class Trial:
             return []
         noise = self._noise(draw, leaves, expected, found)
         slacks = {name: Slack(noise[name], strict) for name in doubtful}
+        for name in self._moved_by_strange_draws(doubtful, slacks, leaves, found):
+            self.excused[name] = None
+            del doubtful[name]
         return [
             Failure(promise, _closest(doubtful[promise.name], slacks[promise.name]), slacks[promise.name], draw)
             for promise in self.promises
             if promise.name in doubtful and _refuted(doubtful[promise.name], slacks[promise.name])
         ]
+
+    def _moved_by_strange_draws(
+        self,
+        doubtful: dict[str, list[list[Comparison]]],
+        slacks: dict[str, Slack],
+        leaves: dict[str, torch.Tensor],
+        found: Sequence[Values],
+    ) -> list[str]:
+        """Promises whose values move with draws that the specification has no like of, and whose copies agree among themselves."""
+        if self.redrawn is None:
+            return []
+        how = Arithmetic(self.sharp)
+        again = run_ranks(self.joined, self.redrawn, leaves, how=how, deadline=self.deadline)
+        moved = []
+        for name, alternatives in doubtful.items():
+            before, after = (held_values(self.capture, name, values) for values in (found, again))
+            rests = any(_apart(before[rank], after[rank], slacks[name]) for rank in before)
+            if rests and any(_agree(option, slacks[name]) for option in alternatives):
+                moved.append(name)
+        return moved
 
     def alternatives(self, promise: Promise, expected: Values, found: Sequence[Values]) -> list[list[Comparison]]:
         """The ways to keep a promise; where any would do, sums over ranks come in only if no other way holds."""
@@ -123,6 +150,19 @@ class Trial:
             )
             for promise in self.promises
         }
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor, slack: Slack) -> bool:
+    return bool(slack.apart(one, other).any())
+
+
+def _agree(option: list[Comparison], slack: Slack) -> bool:
+    """Whether what several ranks have of one and the same is the same on all of them."""
+    first = next((c for c in option if c.expected is option[0].expected), None)
+    alike = [c for c in option if first is not None and c.expected is first.expected]
+    return first is None or not any(
+        c.found.shape != first.found.shape or _apart(first.found, c.found, slack) for c in alike
+    )
 
 
 def _closest(alternatives: list[list[Comparison]], slack: Slack) -> list[Comparison]:

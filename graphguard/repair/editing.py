@@ -274,7 +274,10 @@ def _split_bias(graph: Graph, product: int, reduction: int) -> Graph:
 
 
 def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> Graph:
-    """``all_reduce(a + b)`` becomes ``all_reduce(a) + b``; ``moved`` is the argument of the addition that goes behind."""
+    """``all_reduce(a + b)`` becomes ``all_reduce(a) + b``; ``moved`` is the argument of the addition that goes behind.
+
+    Where the addition stood ``a`` is passed on, so that other edits find their calls up to the reduction under the same index.
+    """
     add, reduced = graph.nodes[addition], graph.nodes[reduction].outs[0]
     whole = Var(_fresh(graph))
     behind = replace(
@@ -284,17 +287,14 @@ def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> G
         kwargs=add.kwargs,
         outs=(whole,),
     )
-    kept = add.args[1 - moved]
-    assert isinstance(kept, Var)
+    kept = replace(add, op="aten.alias.default", args=(add.args[1 - moved],), kwargs={})
     nodes: list[Node] = []
-    names = {add.outs[0]: kept}
+    names: dict[Var, Var] = {}
     for index, node in enumerate(graph.nodes):
-        if index == addition:
-            continue
-        nodes.append(renamed(node, names))
+        nodes.append(kept if index == addition else renamed(node, names))
         if index == reduction:
             nodes.append(behind)
-            names = {**names, reduced: whole}
+            names = {reduced: whole}
     outputs = {name: names.get(out, out) for name, out in graph.outputs.items()}
     types = {**graph.types, whole: graph.types[reduced]}
     return replace(graph, nodes=tuple(nodes), types=types, outputs=outputs)

@@ -3,7 +3,7 @@
 import pytest
 
 from graphguard.ir import Graph, Node, TensorType, Var
-from graphguard.repair.editing import _swapped
+from graphguard.repair.editing import _move_addition, _swapped
 from graphguard.repair.slices import Site, exposed
 
 KIND = TensorType((2,), "float32")
@@ -32,6 +32,28 @@ def test_tensors_of_which_one_rests_on_the_other_are_not_exchanged() -> None:
     graph = chain(("aten.sin.default", (0,), 1), ("aten.cos.default", (1,), 2), ("aten.mul.Tensor", (1, 2), 3))
     swapped = _swapped(graph, Var(1), Var(2))
     assert [node.args for node in swapped.nodes] == [(Var(0),), (Var(1),), (Var(2), Var(1))]
+
+
+def test_additions_that_move_behind_nested_reductions_keep_each_other_in_place() -> None:
+    graph = chain(
+        ("aten.add.Tensor", (0, 0), 1),
+        ("aten.add.Tensor", (0, 0), 2),
+        ("gg.all_reduce", (2,), 3),
+        ("gg.all_reduce", (1,), 4),
+        ("aten.mul.Tensor", (3, 4), 5),
+    )
+    moved = _move_addition(_move_addition(graph, 0, 3, 1), 1, 2, 1)
+    assert [node.op.split(".")[1] for node in moved.nodes] == [
+        "alias",
+        "alias",
+        "all_reduce",
+        "add",
+        "all_reduce",
+        "add",
+        "mul",
+    ]
+    second, first, product = moved.nodes[3], moved.nodes[5], moved.nodes[6]
+    assert product.args == (second.outs[0], first.outs[0])
 
 
 def site(number: int, state: str, *operands: int) -> Site:

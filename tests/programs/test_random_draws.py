@@ -1,0 +1,88 @@
+"""Random draws: the same ones are the same numbers; a part's own, or another shape's, can be neither proved nor refuted."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.distributed.tensor import Shard
+
+import graphguard as gg
+from graphguard.report.diagnostics import Report
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+ROWS, COLUMNS = 4, 6
+
+
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rand(ROWS, COLUMNS)
+
+
+def report(spec: Function, impl: Callable[[Any], Function], placed: Any) -> Report:
+    return gg.verify(
+        spec,
+        impl,
+        (gg.tensor(ROWS, COLUMNS),),
+        mesh={"tp": 2},
+        in_relations=None if placed == "replicate" else placed,
+        out_relations=placed,
+    )
+
+
+def seeded(mesh: Any) -> Function:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(mesh.get_local_rank("tp"))
+        return F.dropout(x, 0.5)
+
+    return run
+
+
+def own_part(mesh: Any) -> Function:
+    return lambda x: x * torch.rand(ROWS, COLUMNS).chunk(2)[mesh.get_local_rank("tp")]
+
+
+SHARDED = {"tp": Shard(0)}
+
+
+@pytest.mark.parametrize(
+    ("impl", "placed"),
+    [
+        (lambda mesh: noisy, "replicate"),
+        (own_part, SHARDED),
+    ],
+)
+def test_the_same_draws(impl: Callable[[Any], Function], placed: Any) -> None:
+    assert report(noisy, impl, placed).verdict is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize(
+    ("spec", "impl", "placed"),
+    [
+        (noisy, lambda mesh: lambda x: x * torch.rand(ROWS * COLUMNS).view(ROWS, COLUMNS), "replicate"),
+        (noisy, lambda mesh: lambda x: x * torch.rand(COLUMNS, ROWS).t(), "replicate"),
+        (noisy, lambda mesh: lambda x: x * torch.rand(ROWS // 2, COLUMNS), SHARDED),
+        (lambda x: F.dropout(x, 0.5), lambda mesh: lambda x: F.dropout(x, 0.5), SHARDED),
+        (lambda x: F.dropout(x, 0.5), seeded, SHARDED),
+    ],
+)
+def test_draws_that_the_specification_has_no_like_of(
+    spec: Function, impl: Callable[[Any], Function], placed: Any
+) -> None:
+    found = report(spec, impl, placed)
+    assert found.verdict is gg.Verdict.UNKNOWN
+    assert "random numbers of a shape or a generator" in found.diagnostics[0].message
+
+
+@pytest.mark.parametrize(
+    ("spec", "impl", "placed"),
+    [
+        (noisy, lambda mesh: lambda x: 2 * noisy(x), "replicate"),
+        (noisy, lambda mesh: lambda x: x, "replicate"),
+        (lambda x: F.dropout(x, 0.5), lambda mesh: lambda x: F.dropout(x, 0.4), "replicate"),
+        (lambda x: F.dropout(x, 0.5), seeded, "replicate"),  # copies that differ
+        (noisy, lambda mesh: lambda x: (torch.rand(ROWS // 2, COLUMNS), x)[1], SHARDED),  # drawn, and of no use
+    ],
+)
+def test_other_values(spec: Function, impl: Callable[[Any], Function], placed: Any) -> None:
+    assert report(spec, impl, placed).verdict is gg.Verdict.BROKEN

@@ -24,6 +24,7 @@ from graphguard.repair.messages import (
     spoiled_text,
 )
 from graphguard.repair.opened import opened
+from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.search import Repair, Search, search
 from graphguard.repair.suspects import suspect
 from graphguard.report.wording import UNKNOWN_OPERATOR
@@ -64,9 +65,17 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     ]
     repairs: list[Repair | None] = list(found.repairs)
     if found.left:
-        findings.append(_unexplained(capture, found, sources, numbers))
+        findings.append(_without_repair(found, sources, numbers))
         repairs.append(None)
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _without_repair(found: Search, sources: Sources, numbers: Confirmation) -> Finding:
+    """What no edit of the program mends: parameters that are cut in another way than the program reads them, or both frontiers."""
+    cut = packed(found.capture, found.proof, found.left)
+    if cut is not None:
+        return packed_finding(found.capture, cut, sources)
+    return _unexplained(found, sources, numbers)
 
 
 def _origin(capture: Capture, repair: Repair) -> Location | None:
@@ -226,8 +235,9 @@ def _related(
     return found
 
 
-def _unexplained(capture: Capture, found: Search, sources: Sources, numbers: Confirmation) -> Finding:
+def _unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Finding:
     """Broken, but no edit that we know of mends it: both frontiers, and the factor where numbers show one."""
+    capture = found.capture
     outcome = found.proof.outcome
     promise = next(promise for promise in outcome.promises if promise.name in found.left)
     rule, where = suspect(found, promise.name)

@@ -75,11 +75,11 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case ReduceToAll(position):
             node = graph.nodes[position[rank]]
             args = (node.args[0], *node.args[2:])
-            return _with_nodes(graph, {position[rank]: (replace(node, op="gg.all_reduce", args=args),)})
+            return with_nodes(graph, {position[rank]: (replace(node, op="gg.all_reduce", args=args),)})
         case SetArgument(position, index, values, _):
             node = graph.nodes[position[rank]]
             args = (*node.args[:index], values[rank], *node.args[index + 1 :])
-            return _with_nodes(graph, {position[rank]: (replace(node, args=args),)})
+            return with_nodes(graph, {position[rank]: (replace(node, args=args),)})
         case AddAfterReduction(addition, reduction, moved):
             return _move_addition(graph, addition[rank], reduction[rank], moved)
         case BiasAfterReduction(product, reduction):
@@ -88,7 +88,7 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             var, reduced = tensors[rank], _bypass(graph, reduction[rank], 0, rank)
             return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
         case MoveSlice(position, starts, _):
-            return _with_nodes(graph, {position[rank]: (_moved(graph, graph.nodes[position[rank]], starts[rank]),)})
+            return with_nodes(graph, {position[rank]: (_moved(graph, graph.nodes[position[rank]], starts[rank]),)})
         case Shift(tensors, offsets, _):
             var = tensors[rank]
             return _insert(graph, var, "aten.add.Tensor", (var, offsets[rank]), graph.types[var])
@@ -102,12 +102,13 @@ def _apply_guided(edit: InsertCall | ChangeCall | SwapTensors, graph: Graph, ran
             return _insert_call(graph, tensors[rank], call.op, call.args[rank], dict(call.kwargs))
         case ChangeCall(position, call):
             node = replace(graph.nodes[position[rank]], op=call.op, args=call.args[rank], kwargs=dict(call.kwargs))
-            return _with_nodes(graph, {position[rank]: (node,)})
+            return with_nodes(graph, {position[rank]: (node,)})
         case SwapTensors(tensors, others):
             return _swapped(graph, tensors[rank], others[rank])
 
 
-def _fresh(graph: Graph) -> int:
+def fresh(graph: Graph) -> int:
+    """The least number that no variable has."""
     return 1 + max((var.id for var in graph.types), default=0)
 
 
@@ -128,22 +129,21 @@ def renamed(node: Node, names: dict[Var, Var]) -> Node:
     )
 
 
-def _with_nodes(
-    graph: Graph, changed: dict[int, tuple[Node, ...]], types: dict[Var, TensorType] | None = None
-) -> Graph:
+def with_nodes(graph: Graph, changed: dict[int, tuple[Node, ...]], types: dict[Var, TensorType] | None = None) -> Graph:
+    """The graph with others in place of some nodes, by index."""
     nodes = tuple(new for index, node in enumerate(graph.nodes) for new in changed.get(index, (node,)))
     return replace(graph, nodes=nodes, types=graph.types if types is None else {**graph.types, **types})
 
 
 def _insert(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: TensorType) -> Graph:
     """Call an operator on a variable where it is defined; later readers and outputs see the result."""
-    new = Var(_fresh(graph))
+    new = Var(fresh(graph))
     return _spliced(graph, var, (Node(op, args, {}, (new,)),), {new: kind}, new)
 
 
 def _insert_call(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kwargs: dict[str, Arg]) -> Graph:
     """Call an operator where its last operand is defined; later readers of ``var`` and outputs see the result."""
-    new, producers = Var(_fresh(graph)), graph.producers()
+    new, producers = Var(fresh(graph)), graph.producers()
     node = Node(op, args, kwargs, (new,))
     last = max(node.operands(), key=lambda operand: producers.get(operand, -1))
     return _spliced(graph, var, (node,), {new: graph.types[var]}, new, producers.get(last, -1))
@@ -192,7 +192,7 @@ def _ordered(nodes: list[Node]) -> tuple[Node, ...]:
 
 
 def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> Graph:
-    first, kind = _fresh(graph), graph.types[var]
+    first, kind = fresh(graph), graph.types[var]
     parts = tuple(Var(first + offset) for offset in range(len(group)))
     whole = Var(first + len(group))
     size = kind.shape[dim]
@@ -265,12 +265,12 @@ def _split_bias(graph: Graph, product: int, reduction: int) -> Graph:
     if fused.op != "aten.addmm.default":
         raise IndexError("this rank adds no bias")
     bias, first, second = fused.args[:3]
-    partial = Var(_fresh(graph))
+    partial = Var(fresh(graph))
     kind = graph.types[reduce.outs[0]]
     product_only = replace(fused, op="aten.mm.default", args=(first, second), kwargs={})
     reduced = replace(reduce, outs=(partial,))
     added = replace(reduce, op="aten.add.Tensor", args=(partial, bias), kwargs={}, outs=reduce.outs)
-    return _with_nodes(graph, {product: (product_only,), reduction: (reduced, added)}, {partial: kind})
+    return with_nodes(graph, {product: (product_only,), reduction: (reduced, added)}, {partial: kind})
 
 
 def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> Graph:
@@ -279,7 +279,7 @@ def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> G
     Where the addition stood ``a`` is passed on, so that other edits find their calls up to the reduction under the same index.
     """
     add, reduced = graph.nodes[addition], graph.nodes[reduction].outs[0]
-    whole = Var(_fresh(graph))
+    whole = Var(fresh(graph))
     behind = replace(
         graph.nodes[reduction],
         op=add.op,

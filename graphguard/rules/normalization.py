@@ -351,3 +351,23 @@ def native_batch_norm_backward(
         total(a, times(a, grad_out, normalised), dims, False) if output_mask[1] else None,
         total(a, grad_out, dims, False) if output_mask[2] else None,
     ]
+
+
+@rule("aten._weight_norm_interface.default")
+def weight_norm(a: Algebra[V], v: V, g: V, dim: int = 0) -> tuple[V, V]:
+    """(v g / norm, norm), norm the root of the sum of squares over all dims but one"""
+    norms = a.power(total(a, square(a, v), _all_but(v, dim), True), Fraction(1, 2))
+    return times(a, v, times(a, g, a.power(norms, Fraction(-1)))), norms
+
+
+@rule("aten._weight_norm_interface_backward.default")
+def weight_norm_backward(a: Algebra[V], grad_w: V, saved_v: V, saved_g: V, saved_norms: V, dim: int) -> tuple[V, V]:
+    """(g / norm (grad_w - v inner / norm^2), inner / norm), inner the sum of grad_w v over all dims but one"""
+    inner = total(a, times(a, grad_w, saved_v), _all_but(saved_v, dim), True)
+    along = times(a, saved_v, times(a, inner, a.power(saved_norms, Fraction(-2))))
+    scale = times(a, saved_g, a.power(saved_norms, Fraction(-1)))
+    return times(a, scale, minus(a, grad_w, along)), times(a, inner, a.power(saved_norms, Fraction(-1)))
+
+
+def _all_but(v: V, dim: int) -> list[int]:
+    return [each for each in range(len(v.shape)) if each != dim % len(v.shape)]

@@ -277,6 +277,9 @@ sample("_native_batch_norm_legit_functional.default", lambda: (r(4, 3, 5), r(3),
 sample("_native_batch_norm_legit.no_stats", lambda: (r(4, 3, 5), r(3), r(3), True, 0.1, 1e-5))
 sample("_native_batch_norm_legit_no_training.default", lambda: (r(4, 3, 5), r(3), r(3), r(3), p(3), 0.1, 1e-5))
 sample("native_batch_norm.default", lambda: (r(4, 3), None, None, r(3), p(3), False, 0.1, 1e-5))
+sample("_weight_norm_interface.default", lambda: (r(4, 3, 2), r(4, 1, 1), 0))
+sample("_weight_norm_interface.default", lambda: (r(4, 3), r(1, 3), 1))
+sample("_weight_norm_interface_backward.default", lambda: (r(4, 3), r(4, 3), r(4, 1), p(4, 1), 0))
 
 # -- losses
 sample("nll_loss.default nll_loss_nd.default", lambda: (r(4, 3), i(3, 4)))

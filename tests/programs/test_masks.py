@@ -5,34 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
 
+from .collectives import Gather
+
 BATCH, HEADS, TOKENS, WIDTH, WINDOW = 2, 3, 8, 5, 3
 Hidden = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 Weights = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-class Gather(torch.autograd.Function):
-    """All parts along the tokens; the gradient is the sum of every rank's, cut."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.group = group
-        parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(parts, x.contiguous(), group=group)
-        return torch.cat(parts, 2)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        parts = [part.contiguous() for part in gradient.chunk(dist.get_world_size(ctx.group), 2)]
-        out = torch.empty_like(parts[0])
-        dist.reduce_scatter(out, parts, group=ctx.group)
-        return out, None
 
 
 def window(i: torch.Tensor, j: torch.Tensor, _: Any) -> torch.Tensor:
@@ -64,7 +47,7 @@ class Attention(nn.Module):
         first = 0
         if self.mesh is not None:
             group = self.mesh.get_group("cp")
-            k, v = Gather.apply(k, group), Gather.apply(v, group)
+            k, v = Gather.apply(k, group, 2), Gather.apply(v, group, 2)
             first = self.mesh.get_local_rank("cp") * q.shape[2] if self.shifted else 0
         rows = torch.arange(q.shape[2])[:, None] + first
         hidden = self.hidden(rows, torch.arange(TOKENS)[None, :], marks)

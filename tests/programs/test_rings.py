@@ -1,0 +1,137 @@
+"""Attention whose keys and values go round a ring, merged by running maxima or plain sums; forward and backward written by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor import Shard
+
+import graphguard as gg
+
+TOKENS, WIDTH = 8, 3
+PART = {"cp": Shard(2)}
+Positions = Callable[[int, int, int], torch.Tensor]
+
+
+def passed_on(x: torch.Tensor, group: Any) -> torch.Tensor:
+    """What the rank before has."""
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    out = torch.empty_like(x)
+    sent = dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % ranks, group)
+    received = dist.P2POp(dist.irecv, out, (rank - 1) % ranks, group)
+    for work in dist.batch_isend_irecv([sent, received]):
+        work.wait()
+    return out
+
+
+def in_order(rank: int, ranks: int, local: int) -> torch.Tensor:
+    return torch.arange(local) + rank * local
+
+
+def zigzag(rank: int, ranks: int, local: int) -> torch.Tensor:
+    """A chunk from the front and its mirror image from the back, so that all ranks have the same work under a causal mask."""
+    half = local // 2
+    return torch.cat([torch.arange(half) + rank * half, torch.arange(half) + (2 * ranks - 1 - rank) * half])
+
+
+class Ring(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: "Attention") -> torch.Tensor:
+        largest = torch.full(q.shape[:3], float("-inf"))
+        total, out = torch.zeros(q.shape[:3]), torch.zeros_like(q)
+        keys, values = k, v
+        for step in range(how.ranks):
+            if how.sees(step):
+                scores = how.scores(q, keys, step)
+                larger = torch.maximum(largest, scores.amax(-1)) if how.positions is in_order else torch.zeros(())
+                scale = torch.ones(()) if how.wrong == "scale" or how.positions is zigzag else (largest - larger).exp()
+                weights = (scores - larger[..., None]).exp()
+                total, out = total * scale + weights.sum(-1), out * scale[..., None] + weights @ values
+                largest = larger
+            keys, values = passed_on(keys, how.group), passed_on(values, how.group)
+        out = out / total[..., None]
+        ctx.how = how
+        ctx.save_for_backward(q, k, v, out, largest + total.log())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, keys, values, out, logarithm = ctx.saved_tensors
+        how = ctx.how
+        inner = (gradient * out).sum(-1, keepdim=True) if how.wrong != "inner" else torch.zeros(())
+        of_q, of_k, of_v = torch.zeros_like(q), torch.zeros_like(keys), torch.zeros_like(values)
+        for step in range(how.ranks):
+            weights = (how.scores(q, keys, step) - logarithm[..., None]).exp()
+            of_scores = weights * (gradient @ values.transpose(-1, -2) - inner) * WIDTH**-0.5
+            of_q = of_q + of_scores @ keys
+            of_k = of_k + of_scores.transpose(-1, -2) @ q
+            of_v = of_v + weights.transpose(-1, -2) @ gradient
+            keys, values, of_k, of_v = (passed_on(x, how.group) for x in (keys, values, of_k, of_v))
+        return of_q, passed_on(of_k, how.group) if how.wrong == "place" else of_k, of_v, None
+
+
+class Attention(nn.Module):
+    def __init__(self, mesh: Any, positions: Positions, causal: bool, wrong: str = "") -> None:
+        super().__init__()
+        self.positions, self.causal, self.wrong = positions, causal, wrong
+        self.group, self.ranks, self.rank = mesh.get_group("cp"), mesh.size(), mesh.get_local_rank("cp")
+
+    def sees(self, step: int) -> bool:
+        """Whether any of a step's keys comes before a query: its blocks above the diagonal are left out."""
+        return not self.causal or self.positions is zigzag or step <= self.rank
+
+    def scores(self, q: torch.Tensor, k: torch.Tensor, step: int) -> torch.Tensor:
+        rows = self.positions(self.rank, self.ranks, q.shape[2])
+        columns = self.positions((self.rank - step) % self.ranks, self.ranks, q.shape[2])
+        scores = q @ k.transpose(-1, -2) * WIDTH**-0.5
+        return scores.masked_fill(columns[None, :] > rows[:, None], float("-inf")) if self.causal else scores
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return Ring.apply(q, k, v, self)
+
+
+class Whole(nn.Module):
+    """Attention over all tokens, which may come in the order of the ranks' parts."""
+
+    def __init__(self, order: torch.Tensor, causal: bool) -> None:
+        super().__init__()
+        self.order, self.causal = order, causal
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (x[:, :, self.order.argsort()] for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)[:, :, self.order]
+
+
+def verdict(
+    ranks: int, positions: Positions, causal: bool, wrong: str = "", impl: Positions | None = None
+) -> gg.Verdict | None:
+    order = torch.cat([positions(rank, ranks, TOKENS // ranks) for rank in range(ranks)])
+    return gg.verify(
+        Whole(order, causal),
+        lambda mesh: Attention(mesh, impl or positions, causal, wrong),
+        tuple(gg.tensor(1, 2, TOKENS, WIDTH) for _ in range(3)),
+        mesh={"cp": ranks},
+        in_relations=PART,
+        out_relations=PART,
+    ).verdict
+
+
+@pytest.mark.parametrize(
+    ("ranks", "positions", "causal"),
+    [(2, in_order, True), (2, in_order, False), (4, in_order, True), (4, in_order, False), (2, zigzag, True)],
+)
+def test_rings(ranks: int, positions: Positions, causal: bool) -> None:
+    assert verdict(ranks, positions, causal) is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize("wrong", ["scale", "inner", "place"])
+def test_wrong_rings(wrong: str) -> None:
+    assert verdict(2, in_order, causal=True, wrong=wrong) is gg.Verdict.BROKEN
+
+
+def test_parts_in_another_order_than_the_mask() -> None:
+    assert verdict(2, zigzag, causal=True, impl=in_order) is gg.Verdict.BROKEN

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import le
 
 from graphguard.ir import Capture, Graph, Placement, Var
 from graphguard.refine.covers import cover
@@ -122,11 +123,9 @@ class Lookup:
             return None
         kernel = self.kernel(value)
         tables = self.held().get(kernel) if kernel is not None else None
-        if tables is None:
-            return None
         name = self.names(-1).get(var, "")
         partial: Relation | None = None
-        for group in self._groups(tables, name):
+        for group in self._groups(tables, name, value) if tables is not None else self._alike(var, value):
             held = {rank: self.ranks[rank][mine] for rank, mine in group.items()}
             found = self.layouts.find(value, held)
             if found is not None:
@@ -146,10 +145,11 @@ class Lookup:
         value = self.specification.get(var)
         kernel = self.kernel(value) if value is not None else None
         tables = self.held().get(kernel) if kernel is not None else None
-        if value is None or tables is None:
+        if value is None:
             return []
         groups: list[tuple[dict[int, Var], dict[str, Placement]]] = []
-        for group in self._groups(tables, self.names(-1).get(var, "")):
+        name = self.names(-1).get(var, "")
+        for group in self._groups(tables, name, value) if tables is not None else self._alike(var, value):
             found = self.layouts.find(value, {rank: self.ranks[rank][mine] for rank, mine in group.items()})
             if found is not None and len(group) == len(self.ranks) and group not in [known for known, _ in groups]:
                 groups.append((group, found[0]))
@@ -163,8 +163,8 @@ class Lookup:
             if name in graph.outputs and graph.outputs[name] in self.ranks[rank]
         }
 
-    def _groups(self, tables: list[dict[Var, int]], name: str) -> list[dict[int, Var]]:
-        """Tensors of the ranks at one position of the program; own parameters first, inputs of the prelude last."""
+    def _groups(self, tables: list[dict[Var, int]], name: str, value: NormalValue) -> list[dict[int, Var]]:
+        """Tensors of the ranks at one position of the program that could be parts of a value; own parameters first, inputs of the prelude last."""
         groups: list[dict[int, Var]] = []
         labelled = {
             r: v
@@ -173,6 +173,10 @@ class Lookup:
             if label == name and v in self.ranks[r]
         }
         groups += [group for group in (self._outputs(name) if name in self.spec.outputs else {}, labelled) if group]
+        tables = [
+            {var: place for var, place in table.items() if _could_be_part(self.ranks[rank][var], value)}
+            for rank, table in enumerate(tables)
+        ]
         first = next((rank for rank, table in enumerate(tables) if table), None)
         if first is None:
             return groups
@@ -189,6 +193,20 @@ class Lookup:
                     group[rank] = mine[min(ordinal, len(mine) - 1)]
             groups.append(group)
         return groups
+
+    def _alike(self, var: Var, value: NormalValue) -> list[dict[int, Var]]:
+        """Tensors that the same operator gives, for a value whose pieces a rank's part cuts: such a part has other kernels than the whole."""
+        if len(value.pieces) < 2:
+            return []
+        made = self.spec.producers().get(var)
+        first = self.capture.ranks[0] if made is not None and self.capture.ranks else None
+        if made is None or first is None:
+            return []
+        op = self.spec.nodes[made].op
+        same = (out for node in first.nodes if node.op == op and node.phase != "prelude" for out in node.outs)
+        everywhere = (out for out in same if all(out in values for values in self.ranks))
+        fitting = [out for out in everywhere if _could_be_part(self.ranks[0][out], value)]
+        return [dict.fromkeys(range(len(self.ranks)), out) for out in fitting[:_GROUPS]]
 
     # -- the ranks' tensors
 
@@ -252,13 +270,15 @@ class Lookup:
         found = self._group_by(first, held)
         if found is not None:
             return found
+        cut = range(len(first.shape) if len(first.pieces) > 1 or len(held) > 1 else 0)
         for axis, size in self.capture.mesh.items():
-            rebuilt = (
-                self.layouts.rebuild({axis: Placement("partial")}, held) if size > 1 and first.kind == "float" else None
-            )
-            found = self._group_by(rebuilt.value, held) if rebuilt is not None else None
-            if found is not None:
-                return found
+            if size == 1 or first.kind != "float":
+                continue
+            for placement in (Placement("partial"), *(Placement("shard", dim) for dim in cut)):
+                rebuilt = self.layouts.rebuild({axis: placement}, held)
+                found = self._group_by(rebuilt.value, held) if rebuilt is not None else None
+                if found is not None:
+                    return found
         return None
 
     def _group_by(self, sample: NormalValue, held: Mapping[int, NormalValue]) -> GroupRelation | None:
@@ -274,6 +294,11 @@ class Lookup:
                     return relation
                 scaled = scaled or relation
         return scaled
+
+
+def _could_be_part(part: NormalValue, whole: NormalValue) -> bool:
+    """Whether a tensor has the dims of another, none of them longer: a shard, a summand or a copy of it."""
+    return len(part.shape) == len(whole.shape) and all(map(le, part.shape, whole.shape))
 
 
 def _window_text(name: str, ref: Ref, target: Ref) -> str:

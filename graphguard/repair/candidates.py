@@ -13,16 +13,19 @@ from graphguard.repair.alignment import Position
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
 from graphguard.repair.edits import (
+    Accumulate,
     AddAfterReduction,
     BiasAfterReduction,
     Bypass,
     ChangeCall,
     InsertCall,
     InsertReduction,
+    Mask,
     MoveReduction,
     MoveSlice,
     OtherPart,
     ReduceToAll,
+    Reread,
     Scale,
     SetArgument,
     Shift,
@@ -139,7 +142,7 @@ def _at(
 def _arguments(capture: Capture, edit: SetArgument, rank: int, program: Program, span: Span) -> Iterator[Draft]:
     """Another argument of a collective, or of the joining of what it gave."""
     call = program.expression(span)
-    if edit.what in {"dim", "order"}:
+    if edit.what in {"dim", "order", "parts"}:
         yield from source.change_concatenation(program, span, edit.what, edit.values[rank])
     elif edit.what == "src":
         yield from source.change_sender(program, span, edit.values[rank])
@@ -171,7 +174,9 @@ def _reduced(
 def is_guided(guess: Hypothesis) -> bool:
     """Whether the specification suggested an edit."""
     match guess.edit:
-        case InsertCall() | ChangeCall() | SwapTensors() | SetArgument(what="operand"):
+        case (
+            InsertCall() | ChangeCall() | SwapTensors() | SetArgument(what="operand") | Reread() | Accumulate() | Mask()
+        ):
             return True
         case Bypass():
             return guess.rule == "wrong-relation"

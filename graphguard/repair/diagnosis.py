@@ -11,9 +11,9 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location, Outcome
 from graphguard.refine.prove import Proof
 from graphguard.repair.dead import dead_reduction
-from graphguard.repair.edits import Bypass, InsertReduction, SwapTensors
+from graphguard.repair.edits import Accumulate, Bypass, InsertReduction, Mask, Reread, SetArgument, SwapTensors
 from graphguard.repair.frames import Read, Sources
-from graphguard.repair.guided_source import exchanged_places
+from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.messages import (
     Named,
@@ -26,7 +26,7 @@ from graphguard.repair.messages import (
 from graphguard.repair.opened import opened
 from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.search import Repair, Search, search
-from graphguard.repair.suspects import suspect
+from graphguard.repair.suspects import Suspect, suspect
 from graphguard.report.wording import UNKNOWN_OPERATOR
 
 FORWARD = "the forward call whose gradient this is"
@@ -102,6 +102,8 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     name = _name(graph, site.node, sources.name_place(graph, site.node), sources, repair.mends)
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name
+    if isinstance(guess.edit, Accumulate):
+        name = _assigned_near(capture, guess, rank, guess.edit.tensors[rank], sources) or name
     if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(graph, site.node)) is not None:
         return _dropped(capture, repair, sources, dead, guess.edit.axis, name)
     needed, found = _relations(capture, repair, name, sources)
@@ -163,7 +165,7 @@ def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) ->
     """The relation that a missing reduction would give, and the one that is there; empty where the defect is another one."""
     guess = repair.hypothesis
     edit = guess.edit
-    if not isinstance(edit, InsertReduction) or edit.reduce != "sum":
+    if not isinstance(edit, InsertReduction) or edit.reduce != "sum" or len(edit.tensors) == 1:
         return "", ""
     site = guess.site
     if guess.rule == "nonlinear-on-partial":  # the site computes from the partial sum
@@ -179,6 +181,8 @@ def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) ->
 def _named(capture: Capture, guess: Hypothesis, sources: Sources) -> Named:
     """Names for what a repair is about: two tensors that are in each other's place are named where their sources part."""
     named = _naming(capture, sources)
+    if isinstance(guess.edit, Reread | Mask | SetArgument):
+        return lambda rank, var: _assigned_near(capture, guess, rank, var, sources) or named(rank, var)
     if not isinstance(guess.edit, SwapTensors):
         return named
     rank = min(guess.edit.tensors)
@@ -187,6 +191,14 @@ def _named(capture: Capture, guess: Hypothesis, sources: Sources) -> Named:
         texts = dict(zip(pair, map(sources.tensor_at, spans), strict=True))
         return lambda rank, var: texts.get(var) or named(rank, var)
     return named
+
+
+def _assigned_near(capture: Capture, guess: Hypothesis, rank: int, var: Var, sources: Sources) -> str:
+    """The name that a tensor is assigned to in the file where a repair goes; empty where it has none there."""
+    graph = capture.ranks[rank]
+    place = sources.place(graph, graph.nodes[guess.site.position[rank]]) if rank in guess.site.position else None
+    program = sources.program(place.file) if place is not None else None
+    return next(iter(names_of(capture, rank, var, program, sources)), "") if program is not None else ""
 
 
 def _naming(capture: Capture, sources: Sources) -> Named:
@@ -240,11 +252,12 @@ def _unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Find
     capture = found.capture
     outcome = found.proof.outcome
     promise = next(promise for promise in outcome.promises if promise.name in found.left)
-    rule, where = suspect(found, promise.name)
+    suspected = suspect(found, promise.name)
+    rule, where = suspected.rule, suspected.where
     span = None
     if where is not None:
         graph = _graph(found.capture, where)
-        span = sources.place(graph, graph.nodes[where.node])
+        span = _beside(found.capture, suspected, sources) or sources.place(graph, graph.nodes[where.node])
     ratio = (numbers.ratios or {}).get(promise.name)
     what = sources.tensor_at(span) or promise.name
     if rule == "wrong-relation" and ratio is not None:
@@ -252,10 +265,10 @@ def _unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Find
         factor = Fraction(ratio).limit_denominator(1 << 10)
         text = f"'{promise.name}' is {factor_text(factor, capture)} times what the specification computes"
     else:
-        text = f"{_unexplained_text(rule, what, found, where)}: {spoiled_text(found.left)}"
+        text = f"{_unexplained_text(rule, what, found, suspected)}: {spoiled_text(found.left)}"
     related = [
         Related(place, "the specification computes this, and the ranks do not")
-        for location in outcome.specification_frontier[:2]
+        for location in ((suspected.meant,) if suspected.meant is not None else outcome.specification_frontier[:2])
         if (place := _specification_place(capture, location, sources)) is not None
     ]
     related.append(Related(capture.check.span, "the check that fails"))
@@ -272,9 +285,33 @@ def _unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Find
     )
 
 
-def _unexplained_text(rule: str, what: str, found: Search, where: Location | None) -> str:
+def _beside(capture: Capture, suspected: Suspect, sources: Sources) -> Span | None:
+    """Where the function that reads a tensor makes it: a helper that gives it may serve other calls well."""
+    if suspected.where is None or suspected.reader is None or suspected.where == suspected.reader:
+        return None
+    graph = _graph(capture, suspected.where)
+    reader = sources.place(graph, graph.nodes[suspected.reader.node])
+    program = sources.program(reader.file) if reader is not None else None
+    if reader is None or program is None:
+        return None
+    function = program.enclosing_function(reader)
+    frames = (frame.span for frame in sources.frames(graph, graph.nodes[suspected.where.node]))
+    inner = (span for span in frames if span.file == reader.file)
+    return next((span for span in inner if program.enclosing_function(span) is function), None)
+
+
+def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -> str:
+    where = suspected.where
     if where is None:
         return f"'{what}' is not what the specification computes"
+    if suspected.meant is not None:
+        meant = _graph(found.capture, suspected.meant).nodes[suspected.meant.node]
+        does = operation(meant.op).removeprefix("a ")
+        if suspected.where == suspected.reader:
+            return f"'{what}' is computed from another tensor than the specification's {does}"
+        return f"'{what}' is not what the specification's {does} reads"
+    if suspected.reason:
+        return suspected.reason.format(what=what)
     graph = _graph(found.capture, where)
     node = graph.nodes[where.node]
     does = operation(node.op)

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.repair.edits import (
+    Accumulate,
     AddAfterReduction,
     BiasAfterReduction,
     Bypass,
@@ -16,10 +17,12 @@ from graphguard.repair.edits import (
     InsertCall,
     InsertGather,
     InsertReduction,
+    Mask,
     MoveReduction,
     MoveSlice,
     OtherPart,
     ReduceToAll,
+    Reread,
     Scale,
     SetArgument,
     Shift,
@@ -44,7 +47,9 @@ def _ranks(edit: Edit) -> tuple[int, ...]:
             return tuple(tensors)
         case InsertCall(tensors=tensors) | SwapTensors(tensors=tensors):
             return tuple(tensors)
-        case ChangeCall(position=position):
+        case Accumulate(tensors=tensors) | Mask(tensors=tensors):
+            return tuple(tensors)
+        case ChangeCall(position=position) | Reread(position=position):
             return tuple(position)
         case Bypass(position=position) | SetArgument(position=position):
             return tuple(position)
@@ -70,7 +75,7 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             return _insert(graph, tensors[rank], "aten.mul.Scalar", (tensors[rank], number), kind)
         case Bypass(position, kept):
             return _bypass(graph, position[rank], kept, rank)
-        case InsertCall() | ChangeCall() | SwapTensors():
+        case InsertCall() | ChangeCall() | SwapTensors() | Accumulate() | Mask() | Reread():
             return _apply_guided(edit, graph, rank)
         case ReduceToAll(position):
             node = graph.nodes[position[rank]]
@@ -96,8 +101,18 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             return _other_part(graph, position[rank], capture.coordinates(rank)[axis])
 
 
-def _apply_guided(edit: InsertCall | ChangeCall | SwapTensors, graph: Graph, rank: int) -> Graph:
+def _apply_guided(
+    edit: InsertCall | ChangeCall | SwapTensors | Accumulate | Mask | Reread, graph: Graph, rank: int
+) -> Graph:
     match edit:
+        case Accumulate(tensors, earlier):
+            for other in earlier[rank]:
+                graph = _insert_call(graph, tensors[rank], "aten.add.Tensor", (tensors[rank], other), {})
+            return graph
+        case Mask(tensors, masks, shape, fill):
+            return _masked(graph, tensors[rank], masks[rank], shape, fill)
+        case Reread(position, index, steps, tensors):
+            return _reread(graph, position[rank], index, steps, tensors[rank])
         case InsertCall(tensors, call):
             return _insert_call(graph, tensors[rank], call.op, call.args[rank], dict(call.kwargs))
         case ChangeCall(position, call):
@@ -147,6 +162,43 @@ def _insert_call(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kwargs:
     node = Node(op, args, kwargs, (new,))
     last = max(node.operands(), key=lambda operand: producers.get(operand, -1))
     return _spliced(graph, var, (node,), {new: graph.types[var]}, new, producers.get(last, -1))
+
+
+def _masked(graph: Graph, var: Var, mask: Var, shape: tuple[int, ...], fill: float) -> Graph:
+    """Later readers of ``var`` see it filled where a mask holds."""
+    first, producers = _fresh(graph), graph.producers()
+    viewed, new = Var(first), Var(first + 1)
+    nodes = (
+        Node("aten.view.default", (mask, shape), {}, (viewed,)),
+        Node("aten.masked_fill.Scalar", (var, viewed, fill), {}, (new,)),
+    )
+    types = {viewed: replace(graph.types[mask], shape=shape), new: graph.types[var]}
+    return _spliced(graph, var, nodes, types, new, max(producers.get(var, -1), producers.get(mask, -1)))
+
+
+def _reread(graph: Graph, index: int, argument: int, steps: int, start: Var) -> Graph:
+    """One node reads what the rearrangements before its operand make of ``start``; raises ``IndexError`` where that comes too late."""
+    producers, node = graph.producers(), graph.nodes[index]
+    if producers.get(start, -1) >= index:
+        raise IndexError("the tensor does not exist yet")
+    chain: list[Node] = []
+    var = node.args[argument]
+    for _ in range(steps):
+        assert isinstance(var, Var)
+        chain.append(graph.nodes[producers[var]])
+        var = next(chain[-1].operands())
+    assert isinstance(var, Var)
+    names, fresh, copies = {var: start}, _fresh(graph), []
+    types: dict[Var, TensorType] = {}
+    for each in reversed(chain):
+        outs = tuple(Var(fresh + place) for place in range(len(each.outs)))
+        fresh += len(outs)
+        copies.append(replace(renamed(each, names), outs=outs))
+        names.update(zip(each.outs, outs, strict=True))
+        types.update((out, graph.types[old]) for old, out in zip(each.outs, outs, strict=True))
+    read = node.args[argument]
+    args = (*node.args[:argument], _substitute(read, names), *node.args[argument + 1 :])
+    return _with_nodes(graph, {index: (*copies, replace(node, args=args))}, types)
 
 
 def _swapped(graph: Graph, first: Var, second: Var) -> Graph:
@@ -205,9 +257,15 @@ def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> 
 def _spliced(
     graph: Graph, var: Var, new: tuple[Node, ...], types: dict[Var, TensorType], result: Var, at: int | None = None
 ) -> Graph:
-    """New nodes behind node ``at``, else behind the one that gives ``var``; what follows reads ``result`` in its place."""
-    at = graph.producers().get(var, -1) if at is None else at
-    template = graph.nodes[at] if at >= 0 else None
+    """New nodes behind node ``at``, else behind the one that gives ``var``; what follows reads ``result`` in its place.
+
+    What only the outputs read is changed at the end, where the ranks meet whatever they did before.
+    """
+    made = graph.producers().get(var, -1)
+    if at is None:
+        read = any(var in node.operands() for node in graph.nodes[made + 1 :])
+        at = made if read else len(graph.nodes) - 1
+    template = graph.nodes[made] if made >= 0 else None
     if template is not None:
         new = tuple(
             replace(node, stack=template.stack, forward=template.forward, phase=template.phase, module=template.module)

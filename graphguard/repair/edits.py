@@ -147,6 +147,34 @@ class ChangeCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Accumulate:
+    """Add a tensor to what earlier passes of a loop gave."""
+
+    tensors: Tensors
+    earlier: Mapping[int, tuple[Var, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Fill a tensor with a number where a mask holds, which is viewed in a shape first."""
+
+    tensors: Tensors
+    masks: Tensors
+    shape: tuple[int, ...]
+    fill: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """Let one reader start from another tensor: the ``steps`` rearrangements before its operand are made of that one instead."""
+
+    position: Position
+    index: int
+    steps: int
+    tensors: Tensors
+
+
+@dataclass(frozen=True, slots=True)
 class SwapTensors:
     """Two tensors change places for everything that comes after both."""
 
@@ -158,6 +186,9 @@ Edit = (
     InsertCall
     | ChangeCall
     | SwapTensors
+    | Accumulate
+    | Mask
+    | Reread
     | Shift
     | ReduceToAll
     | InsertReduction

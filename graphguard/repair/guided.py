@@ -14,9 +14,19 @@ from graphguard.ir import Capture, Node, Placement, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
-from graphguard.repair.edits import Bypass, Call, ChangeCall, InsertCall, Scale, SetArgument, SwapTensors, Tensors
+from graphguard.repair.edits import (
+    Bypass,
+    Call,
+    ChangeCall,
+    InsertCall,
+    Reread,
+    Scale,
+    SetArgument,
+    SwapTensors,
+    Tensors,
+)
 from graphguard.repair.neighbours import SCALING, Guess, Neighbours
-from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site
+from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, state_of
 
 RULE = "wrong-relation"
 LIKELY, POSSIBLE = 2, 3
@@ -38,10 +48,22 @@ def guided(proof: Proof, around: Neighbours) -> Iterator[Guess]:
         for node in missing:
             yield from _another(site, node, proof, around)
         yield from _misnamed(site, around)
+    if not frontier:  # everything is a tensor of the specification, so another one was meant
+        for number in sorted(around.exposed):
+            yield from _misnamed(around.sites[number], around, collectives=True)
     for node in missing:
         yield from _forgotten(node, proof, around)
     yield from _exchanged(frontier, around)
+    yield from _unknown(proof.capture, around)
     yield from _absent(proof.capture, around)
+
+
+def _unknown(capture: Capture, around: Neighbours) -> Iterator[Guess]:
+    """An operator that the specification has nowhere, such as one that puts rows in another order, may be one too many."""
+    known = {node.op for node in capture.spec.nodes} if capture.spec is not None else set()
+    for site in around.sites.values():
+        if site.node.op not in known and site.node.phase == "forward" and not around.at_frontier(site):
+            yield from ((rule, edit, at, POSSIBLE) for rule, edit, at, _ in _superfluous(site, around))
 
 
 def _absent(capture: Capture, around: Neighbours) -> Iterator[Guess]:
@@ -91,10 +113,14 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
     if site.node.op in COLLECTIVES or len(operands) != len(meant) or len(site.node.outs) != 1:
         return
     args: dict[int, tuple[Arg, ...]] = {}
+    read: list[Tensors] = [{} for _ in meant]
     for rank, index in site.position.items():
-        names = dict(zip(meant, around.capture.ranks[rank].nodes[index].operands(), strict=False))
+        own = list(around.capture.ranks[rank].nodes[index].operands())
+        names = dict(zip(meant, own, strict=False))
         args[rank] = tuple(_renamed(arg, names) for arg in wanted.args)
-    if all(_holds(proof, var, operand, min(site.position)) for var, operand in zip(meant, operands, strict=True)):
+        for tensors, operand in zip(read, own, strict=False):
+            tensors[rank] = operand
+    if all(holds_operand(proof, var, tensors) for var, tensors in zip(meant, read, strict=True)):
         same = all(tuple(site.node.args) == found for found in list(args.values())[:1]) and wanted.op == site.node.op
         if not same:
             span = _span(proof.capture, wanted)
@@ -112,11 +138,18 @@ def _factor(site: Site, wanted: Node) -> Iterator[Guess]:
         yield "wrong-scale", Scale(site.tensors, ratio), site, 1
 
 
-def _holds(proof: Proof, meant: Var, operand: Var, rank: int) -> bool:
-    return any(group.get(rank) == operand for group, _ in proof.holders(meant))
+def holds_operand(proof: Proof, meant: Var, operand: Tensors) -> bool:
+    """Whether the ranks' tensors are a tensor of the specification, whole or in parts; a split gives every rank another one of its results."""
+    if any(all(group.get(rank) == var for rank, var in operand.items()) for group, _ in proof.holders(meant)):
+        return True
+    found = proof.group(operand)
+    if found is None or state_of(found) != "whole":
+        return False
+    target, wanted = proof.value(SPECIFICATION, found.target), proof.value(SPECIFICATION, meant)
+    return target is not None and wanted is not None and target.key() == wanted.key()
 
 
-def _misnamed(site: Site, around: Neighbours) -> Iterator[Guess]:
+def _misnamed(site: Site, around: Neighbours, collectives: bool = False) -> Iterator[Guess]:
     """A tensor of the same type that nobody reads may have been meant where another is read."""
     rank = min(site.position)
     graph = around.capture.ranks[rank]
@@ -124,9 +157,11 @@ def _misnamed(site: Site, around: Neighbours) -> Iterator[Guess]:
     edge = [site]
     if site.relation is not None:  # right but for a factor: what reads it may have meant another one
         edge += [around.sites[number] for number in around.readers.get(site.number, ())]
+    readers = COLLECTIVES if not collectives else frozenset[str]()
+    through = LAYOUT | JOINING | COLLECTIVES if collectives else LAYOUT
     for _ in range(_DEPTH):
         for reader in edge:
-            if reader.node.op in COLLECTIVES:
+            if reader.node.op in readers:
                 continue
             for index, arg in enumerate(reader.node.args):
                 if not isinstance(arg, Var):
@@ -136,7 +171,22 @@ def _misnamed(site: Site, around: Neighbours) -> Iterator[Guess]:
                     if fits and set(tensors) >= set(reader.position):
                         where = site if reader.node.op in LAYOUT else reader
                         yield RULE, SetArgument(reader.position, index, tensors, "operand"), where, 1
-        edge = [below for reader in edge for below in around.operands(reader) if below.node.op in LAYOUT]
+        edge = [below for reader in edge for below in around.operands(reader) if below.node.op in through]
+    yield from _reread(site, spare, around)
+
+
+def _reread(site: Site, spare: list[Tensors], around: Neighbours) -> Iterator[Guess]:
+    """The same, of what reaches a reader through rearrangements that others read as well."""
+    rank = min(site.position)
+    graph = around.capture.ranks[rank]
+    producers = graph.producers()
+    for index, arg in enumerate(site.node.args if site.node.op not in COLLECTIVES else ()):
+        steps = 0
+        while isinstance(arg, Var) and arg in producers and graph.nodes[producers[arg]].op in LAYOUT and steps < _DEPTH:
+            arg, steps = next(graph.nodes[producers[arg]].operands()), steps + 1
+            for tensors in spare:
+                if rank in tensors and graph.types[tensors[rank]] == graph.types[arg]:
+                    yield RULE, Reread(site.position, index, steps, tensors), site, 1
 
 
 def _unread(capture: Capture) -> list[Tensors]:

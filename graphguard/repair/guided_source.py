@@ -6,13 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Span, Var
-from graphguard.repair.edits import Bypass, ChangeCall, InsertCall, SetArgument, SwapTensors
+from graphguard.repair.edits import Accumulate, Bypass, ChangeCall, InsertCall, Mask, Reread, SetArgument, SwapTensors
 from graphguard.repair.frames import Sources
+from graphguard.repair.masks import change_bound, fill_masked
+from graphguard.repair.passes import added_to_earlier
 from graphguard.repair.program import MODULES, Program, assigned_name, first_operand
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
-Guided = InsertCall | ChangeCall | SwapTensors | SetArgument | Bypass
+Guided = InsertCall | ChangeCall | SwapTensors | SetArgument | Bypass | Accumulate | Mask | Reread
 _SIMPLE = ast.Call | ast.Name | ast.Attribute | ast.Subscript
 
 
@@ -23,14 +25,18 @@ def guided_drafts(
     value = program.expression(span)
     if value is None:
         return
+    yield from _by_the_ranks(capture, edit, rank, program, span, sources)
     match edit:
         case InsertCall(tensors, call):
             meant = _specified(call.expression, sources)
             operands = [arg for arg in call.args[rank] if isinstance(arg, Var)]
             others = [operand for operand in operands if operand != tensors[rank]]
             first = operands[:1] == [tensors[rank]]
-            names = [name for other in others for name in _names(capture, rank, other, program, sources)]
-            for text in _applied(program, value, meant, names, bool(others), first) if meant is not None else ():
+            names = [name for other in others for name in names_of(capture, rank, other, program, sources)]
+            texts = list(_applied(program, value, meant, names, bool(others), first)) if meant is not None else []
+            if call.op == "aten.add.Tensor" and meant is not None and isinstance(meant[1], ast.Call):
+                texts = [f"{_bare(program, value)} + {name}" for name in names]  # its module adds in the same call
+            for text in texts:
                 yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
         case ChangeCall(call=call):
             meant = _specified(call.expression, sources)
@@ -41,11 +47,28 @@ def guided_drafts(
         case SwapTensors(tensors, others):
             pair = (tensors[rank], others[rank])
             yield from _exchanged(program, value, exchanged_places(capture, rank, pair, sources))
-        case SetArgument(values=values):
-            operand = values[rank]
+        case SetArgument(values=tensors) | Reread(tensors=tensors):
+            operand = tensors[rank]
             if isinstance(operand, Var):
-                for name in _names(capture, rank, operand, program, sources):
+                for name in names_of(capture, rank, operand, program, sources):
                     yield from _read_instead(program, value, name)
+
+
+def _by_the_ranks(
+    capture: Capture, edit: Guided, rank: int, program: Program, span: Span, sources: Sources
+) -> Iterator[Draft]:
+    """Text edits for what the ranks' own programs suggest: their loops, bounds and masks."""
+    match edit:
+        case ChangeCall(call=call) if call.expression is None:
+            yield from change_bound(program, span, call.op.split(".")[1])
+        case Accumulate():
+            yield from added_to_earlier(program, span)
+        case Mask(_, masks, shape, fill):
+            added = len(shape) - len(capture.ranks[rank].types[masks[rank]].shape)
+            trailing = added if all(size == 1 for size in shape[len(shape) - added :]) else 0
+            yield from fill_masked(
+                program, span, names_of(capture, rank, masks[rank], program, sources), trailing, fill
+            )
 
 
 def _specified(where: Span | None, sources: Sources) -> tuple[Program, ast.expr] | None:
@@ -144,7 +167,7 @@ def _operands(program: Program, value: ast.expr, kept_first: int) -> Iterator[Dr
         yield Draft(f"{text} instead of {whole}", (TextEdit(program.span(value), text),))
 
 
-def _names(capture: Capture, rank: int, var: Var, program: Program, sources: Sources) -> list[str]:
+def names_of(capture: Capture, rank: int, var: Var, program: Program, sources: Sources) -> list[str]:
     """What the author calls a tensor in a file, as far as it has names."""
     graph = capture.ranks[rank]
     found = [graph.labels.get(var, ""), graph.inputs.get(var, "")]
@@ -153,6 +176,10 @@ def _names(capture: Capture, rank: int, var: Var, program: Program, sources: Sou
             node = program.expression(span)
             found.append(assigned_name(program.statement(node), node) if node is not None else "")
             found.extend(_unpacked(program, node))
+    owned = [
+        f"self.{name.rpartition('.')[2]}" for name in found if name
+    ]  # a parameter, by the name that its module knows it by
+    found.extend(name for name in owned if name in program.text)
     return [name for name in dict.fromkeys(found) if name]
 
 

@@ -15,11 +15,13 @@ from graphguard.refine.prove import Proof
 from graphguard.repair.edits import ChangeCall, Edit, InsertCall, InsertReduction, Scale, SetArgument, Tensors
 from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
+from graphguard.repair.masks import masks
 from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.passes import dropped_passes
 from graphguard.repair.slices import JOINING, LAYOUT, Site
 
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
-_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product"})
+_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product", "earlier", "masks"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ def hypotheses(
     around = Neighbours.of(capture, sites)
     found = [guess for site in sites.values() for guess in guesses_at(site, around)]
     found.extend(guided(proof, around))
+    found.extend(dropped_passes(around))
+    found.extend(masks(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
         (rule, edit, site, cost + 1)
@@ -103,7 +107,7 @@ def _result(edit: Edit, site: Site) -> Hashable:
 def _kind(edit: Edit) -> Hashable:
     """What an edit does, apart from where."""
     what = {field.name: getattr(edit, field.name) for field in fields(edit) if field.name not in _WHERE}
-    if isinstance(edit, SetArgument) and edit.what == "order":
+    if isinstance(edit, SetArgument) and edit.what in {"order", "parts"}:
         del what["values"]
     if isinstance(edit, InsertCall | ChangeCall):
         what["call"] = replace(edit.call, args={})

@@ -9,6 +9,7 @@ from fractions import Fraction
 from graphguard.ir import Capture, Placement, Var
 from graphguard.relations.relation import describe_placements
 from graphguard.repair.edits import (
+    Accumulate,
     AddAfterReduction,
     BiasAfterReduction,
     Bypass,
@@ -17,10 +18,12 @@ from graphguard.repair.edits import (
     InsertCall,
     InsertGather,
     InsertReduction,
+    Mask,
     MoveReduction,
     MoveSlice,
     OtherPart,
     ReduceToAll,
+    Reread,
     Scale,
     SetArgument,
     Shift,
@@ -28,6 +31,7 @@ from graphguard.repair.edits import (
     Tensors,
     group_of,
 )
+from graphguard.repair.masks import SYMBOLS
 from graphguard.repair.parts import Part, needed_parts, read_parts
 from graphguard.repair.slices import Site
 
@@ -129,19 +133,22 @@ def factor_text(factor: Fraction, capture: Capture, axis: str = "") -> str:
 def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, named: Named) -> str:
     """One line that stands alone: which value, what is wrong with it."""
     match edit:
-        case InsertReduction(axis=axis) | MoveReduction(axis=axis) if rule == "nonlinear-on-partial":
-            does = operation(site.node.op)
-            return f"'{name}' is {does} of a partial sum over axis '{axis}', and {does} is not linear: the sum must come first"
+        case InsertReduction(axis=axis) if rule == "nonlinear-on-partial":
+            return _too_early(name, axis, site)
+        case MoveReduction(axis=axis) if rule != "lower-precision":
+            return _too_early(name, axis, site)
         case InsertReduction(axis=axis) if rule == "gradient-not-reduced":
             return _gradient(name, axis)
-        case InsertReduction(axis=axis, reduce=reduce):
+        case InsertReduction(tensors=tensors, axis=axis, reduce=reduce):
+            if len(tensors) == 1:
+                return (
+                    f"'{name}' is made on rank {min(tensors)} only: the other ranks of axis '{axis}' go on without it"
+                )
             what = "the maximum of each rank's own part" if reduce == "max" else "a partial sum"
             return f"'{name}' is {what} over axis '{axis}' and is used as if it were whole"
-        case MoveReduction(axis=axis) if rule == "lower-precision":
+        case MoveReduction(axis=axis):
             dtype = capture.ranks[min(site.position)].types[site.node.outs[0]].dtype
             return f"'{name}' is rounded to {dtype} before the sum over axis '{axis}'; the specification rounds the sum"
-        case MoveReduction(axis=axis):
-            return f"'{name}' must be computed after the reduction over axis '{axis}'"
         case InsertGather(axis=axis, dim=dim):
             return f"'{name}' is sharded on dim {dim} over axis '{axis}' and is used as if it were whole"
         case Scale(factor=factor):
@@ -155,17 +162,33 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
         case ReduceToAll():
             node = site.node
             return f"'{name}' is whole on rank {node.args[1]} only: {operation(node.op)} leaves every other rank its own summand"
-        case SetArgument(what="operand") | InsertCall() | ChangeCall() | SwapTensors():
+        case (
+            SetArgument(what="operand") | InsertCall() | ChangeCall() | SwapTensors() | Reread() | Accumulate() | Mask()
+        ):
             return _guided(edit, name, site, named)
         case SetArgument():
             return _wrong_argument(edit, name, site, capture)
 
 
+def _too_early(name: str, axis: str, site: Site) -> str:
+    does = operation(site.node.op)
+    return f"'{name}' is {does} of a partial sum over axis '{axis}', and {does} is not linear: the sum must come first"
+
+
 def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
-    """A repair that the specification suggested."""
+    """A repair that the specification suggested, or the ranks' own programs."""
     match edit:
+        case Accumulate(_, earlier):
+            count = len(next(iter(earlier.values())))
+            passes = "the pass" if count == 1 else f"the {count} passes"
+            return f"'{name}' keeps what the last pass of the loop gives: that of {passes} before it is dropped instead of added"
+        case Mask(_, masks, _, fill):
+            return _unmasked(name, named(min(masks), masks[min(masks)]), fill)
         case InsertCall(call=call):
             return f"'{name}' lacks {operation(call.op)}, which the specification computes of it"
+        case ChangeCall(call=call) if call.expression is None:
+            now, wanted = (SYMBOLS[op.split(".")[1]] for op in (site.node.op, call.op))
+            return f"'{name}' compares by {now} where {wanted} is needed: the bound itself is on the wrong side"
         case ChangeCall(call=call) if call.op == site.node.op:
             return f"'{name}' is {operation(call.op)} with another argument than in the specification"
         case ChangeCall(call=call):
@@ -177,7 +200,21 @@ def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
                 f"'{first}' and '{second}'" if first and second and first != second else f"'{name}' and another tensor"
             )
             return f"{told} are in each other's place"
-    return f"'{name}' is computed from another tensor than in the specification"
+    meant: object = ""
+    if isinstance(edit, Reread):
+        meant = edit.tensors[min(edit.tensors)]
+    elif isinstance(edit, SetArgument):
+        meant = edit.values[min(edit.values)]
+    text = named(min(site.position), meant) if isinstance(meant, Var) else ""
+    unread = f": '{text}' is meant, which nothing reads" if text and text != name else ""
+    return f"'{name}' is computed from another tensor than in the specification{unread}"
+
+
+def _unmasked(name: str, mask: str, fill: float) -> str:
+    what = f"'{mask}'" if mask else "the mask"
+    if fill:
+        return f"'{name}' is not masked by {what}, which nothing reads; the specification masks here"
+    return f"'{name}' keeps what rows of other ranks look up: where {what} holds it must be 0, so that the sum over the ranks is right"
 
 
 def _gradient(name: str, axis: str) -> str:
@@ -229,6 +266,8 @@ def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) 
         return f"the parts that are exchanged for '{name}' are not sent in rank order"
     if edit.what == "order":
         return f"the gathered parts in '{name}' are not joined in rank order"
+    if edit.what == "parts":
+        return f"'{name}' joins its parts in another order than the specification"
     if edit.what == "dim":
         now = site.node.args[1] if len(site.node.args) > 1 else 0
         return f"the gathered parts in '{name}' are joined along dim {now}; dim {wanted} is needed"
@@ -251,7 +290,7 @@ def _wrong_part(edit: MoveSlice | OtherPart | Shift, name: str, site: Site, capt
     """A rank works on another part than its own: which it reads, and which it needs."""
     if isinstance(edit, Shift):
         rank, offset = max(edit.offsets.items(), key=lambda item: item[1])
-        (*_, length) = capture.ranks[rank].types[site.tensors[rank]].shape
+        length = offset // max(1, capture.coordinates(rank)[edit.axis])
         now, needed = _span_text(0, length), _span_text(offset, length)
         return f"'{name}' starts at 0 on every rank: rank {rank} has {now}, needs {needed} along axis '{edit.axis}'"
     now_by_rank = read_parts(site, capture)

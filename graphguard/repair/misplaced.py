@@ -9,6 +9,15 @@ from graphguard.repair.edits import MoveSlice, OtherPart, SetArgument, Shift
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.slices import SLICES, SPLITS, Site
 
+FINDING = {
+    "aten.argmax.default": 1,
+    "aten.argmin.default": 1,
+    "aten.max.dim": 1,
+    "aten.min.dim": 1,
+    "aten.topk.default": 2,
+}
+"""Operators whose last result says where along a dim something was found, and which argument is that dim."""
+
 
 def misplaced(site: Site, around: Neighbours) -> Iterator[Guess]:
     """Every guess about the parts at a site."""
@@ -22,6 +31,8 @@ def misplaced(site: Site, around: Neighbours) -> Iterator[Guess]:
         yield from _at_broadcast(site)
     if site.node.op.startswith("aten.arange"):
         yield from _at_positions(site, around.capture)
+    if site.node.op in FINDING:
+        yield from _at_found(site, around.capture)
 
 
 def _at_broadcast(site: Site) -> Iterator[Guess]:
@@ -48,9 +59,17 @@ def _at_slices(site: Site, capture: Capture) -> Iterator[Guess]:
 def _at_gathered(site: Site, around: Neighbours) -> Iterator[Guess]:
     """The parts of an all-gather or an exchange, put together along another dim or in another order."""
     operands = around.operands(site)
+    capture = around.capture
+    if (
+        len(operands) > 1
+        and site.state == "off"
+        and all(operand.state != "off" or operand.relation for operand in operands)
+    ):
+        now = {rank: capture.ranks[rank].nodes[index].args[0] for rank, index in site.position.items()}
+        turned = {rank: parts[::-1] for rank, parts in now.items() if isinstance(parts, tuple)}
+        yield "wrong-shard", SetArgument(site.position, 0, turned, "parts"), site, 2
     if len(operands) != 1 or operands[0].node.op not in ("gg.all_gather", "gg.all_to_all"):
         return
-    capture = around.capture
     nodes = {rank: capture.ranks[rank].nodes[index] for rank, index in site.position.items()}
     gathered = {rank: capture.ranks[rank].nodes[index] for rank, index in operands[0].position.items()}
     ordered = {rank: gathered[rank].outs for rank in nodes if rank in gathered}
@@ -85,6 +104,22 @@ def _at_positions(site: Site, capture: Capture) -> Iterator[Guess]:
             offsets[rank] = capture.coordinates(rank)[axis] * (length if isinstance(length, int) else 0)
         if size > 1 and any(offsets.values()):
             yield "wrong-shard", Shift(site.tensors, offsets, axis), site, 1
+
+
+def _at_found(site: Site, capture: Capture) -> Iterator[Guess]:
+    """Places of the largest elements, counted from the start of the rank's own part of a dim."""
+    for axis, size in capture.mesh.items():
+        found, offsets = {}, {}
+        for rank, index in site.position.items():
+            graph = capture.ranks[rank]
+            node = graph.nodes[index]
+            dim = node.args[FINDING[site.node.op]] if len(node.args) > FINDING[site.node.op] else None
+            shape = graph.types[next(node.operands())].shape
+            length = shape[dim] if isinstance(dim, int) else None
+            found[rank] = node.outs[-1]
+            offsets[rank] = capture.coordinates(rank)[axis] * (length if isinstance(length, int) else 0)
+        if size > 1 and any(offsets.values()):
+            yield "wrong-shard", Shift(found, offsets, axis), site, 1
 
 
 def _starts(site: Site, capture: Capture, axis: str) -> dict[int, int] | None:

@@ -244,8 +244,8 @@ def change_concatenation(program: Program, span: Span, what: str, value: object)
     call = program.expression(span)
     if not isinstance(call, ast.Call) or not call.args:
         return
-    if what == "order":
-        yield from _in_order(program, call)
+    if what in {"order", "parts"}:
+        yield from _in_order(program, call, "the parts in rank order" if what == "order" else "{}")
         return
     dims = [keyword.value for keyword in call.keywords if keyword.arg in {"dim", "axis"}] or call.args[1:2]
     if dims:
@@ -263,8 +263,8 @@ def change_sender(program: Program, span: Span, rank: object) -> Iterator[Draft]
         yield Draft(f"send from rank {rank}", (TextEdit(program.span(given), str(rank)),))
 
 
-def _in_order(program: Program, call: ast.Call) -> Iterator[Draft]:
-    """Take a reversal out of what a call reads, or of what the names in it stand for."""
+def _in_order(program: Program, call: ast.Call, what: str) -> Iterator[Draft]:
+    """Take a reversal out of what a call reads, or of what the names in it stand for; ``what`` tells what stays."""
     names = [node for arg in call.args for node in ast.walk(arg) if isinstance(node, ast.Name)]
     for value in [*call.args, *(each for name in names for each in definitions(program, name))]:
         for node in ast.walk(value):
@@ -276,7 +276,8 @@ def _in_order(program: Program, call: ast.Call) -> Iterator[Draft]:
                 case _:
                     continue
             place = program.span(node)
-            yield Draft("take the parts in rank order", (TextEdit(place, program.source(inner)),), place)
+            text = program.source(inner)
+            yield Draft(f"take {what.format(text)}", (TextEdit(place, text),), place)
 
 
 def shift(program: Program, span: Span, axis: str, length: int) -> Iterator[Draft]:

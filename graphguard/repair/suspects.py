@@ -3,42 +3,200 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from graphguard.refine.outcome import Location
+from graphguard.ir import Graph, Node, Placement, Var
+from graphguard.ir.graph import COLLECTIVES
+from graphguard.refine.outcome import SPECIFICATION, Location
+from graphguard.refine.prove import GroupRelation
+from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.dead import dead_collectives
+from graphguard.repair.edits import Tensors, group_of
 from graphguard.repair.guesses import is_nonlinear, narrows
-from graphguard.repair.neighbours import Neighbours
+from graphguard.repair.guided import holds_operand
+from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT, Site, backward_slice
 
+_MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 
-def suspect(found: Search, promise: str) -> tuple[str, Location | None]:
-    """A rule and a place: a collective without effect, else the first site off the relation whose operands are on it.
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A rule and a place; ``meant`` is the specification's operator that reads another tensor where the ranks' ``reader`` reads that of the place.
+
+    ``reason`` says what is wrong with ``{what}`` there, as far as relations tell.
+    """
+
+    rule: str
+    where: Location | None
+    meant: Location | None = None
+    reader: Location | None = None
+    reason: str = ""
+
+
+def suspect(found: Search, promise: str) -> Suspect:
+    """A collective without effect, else the first site off the relation whose operands are on it, or the one operand that it should not read.
 
     Without either it is the node that makes the output.  A gather of the backward pass that nobody reads explains nothing: sharded parameters are gathered for gradients that do
     not ask for them.
     """
     capture, alignment = found.capture, found.alignment
-    for node in dead_collectives(capture.ranks[0]):
-        if node.op != "gg.all_gather" or node.phase != "backward":
-            return "dead-collective", Location(0, capture.ranks[0].nodes.index(node))
     sites = backward_slice(capture, found.proof, alignment, (promise,))
     around = Neighbours.of(capture, sites)
+    for node in dead_collectives(capture.ranks[0]):
+        if node.op != "gg.all_gather" or node.phase != "backward":
+            return Suspect("dead-collective", Location(0, capture.ranks[0].nodes.index(node)))
     frontier = [site for site in sites.values() if around.at_frontier(site)]
     known = set(found.proof.outcome.implementation_frontier)
     frontier = [site for site in frontier if _location(site) in known] or frontier
     for site in frontier:
         if narrows(site, capture):
-            return "lower-precision", _location(site)
+            return Suspect("lower-precision", _location(site))
     for site in frontier:
         operands = [sites[number] for number in site.operands if number in sites]
         if is_nonlinear(site) and any(operand.state == "partial" for operand in operands):
-            return "nonlinear-on-partial", _location(site)
-    if frontier:
-        rule = "wrong-shard" if _only_rearranged(frontier[0], sites) else "wrong-relation"
-        return rule, _location(frontier[0])
+            return Suspect("nonlinear-on-partial", _location(site))
+    for site in _computing(frontier, around):
+        if (foreign := _foreign_operand(site, found, around)) is not None:
+            return foreign
+    if frontier and _only_rearranged(frontier[0], sites):
+        return Suspect("wrong-shard", _location(frontier[0]))
+    for site in _computing(frontier, around) or frontier:
+        return Suspect("wrong-relation", _location(site), reason=reason(site, found, around))
     last = max(sites, default=None)
-    return "wrong-relation", None if last is None else _location(sites[last])
+    return Suspect("wrong-relation", None if last is None else _location(sites[last]))
+
+
+def reason(site: Site, found: Search, around: Neighbours) -> str:
+    """Why a site's result is off although its operands are not: what is computed of shards as if they were whole, or draws of its own."""
+    if site.node.draw is not None:
+        return "'{what}' draws random numbers on every rank that are not those of the specification"
+    held = [related for operand in around.operands(site) if (related := _related(operand, around)) is not None]
+    shards = [(axis, place.dim) for relation in held for axis, place in _shards(relation)]
+    if site.node.op in REDUCING:
+        group = site.node.args[2]
+        over = next((axis for axis, _ in shards if group_of(around.capture, min(site.position), axis) == group), "")
+        return (
+            f"'{{what}}' adds up the parts of one tensor that axis '{over}' splits: they are to be gathered, not summed"
+            if over
+            else ""
+        )
+    if shards and _is_computed(site, found, around):
+        axis, dim = shards[0]
+        return (
+            f"'{{what}}' is computed of each rank's own part, which axis '{axis}' splits along dim {dim};"
+            " the specification computes it of the whole"
+        )
+    return ""
+
+
+def _related(site: Site, around: Neighbours) -> GroupRelation | None:
+    """How a site's tensor, or what it was rearranged from, stands to the specification."""
+    while site.relation is None and site.node.op in LAYOUT and (operands := around.operands(site)):
+        site = operands[0]
+    return site.relation
+
+
+def _shards(relation: GroupRelation) -> list[tuple[str, Placement]]:
+    return [(axis, place) for axis, place in (relation.placements or {}).items() if place.kind == "shard"]
+
+
+def _is_computed(site: Site, found: Search, around: Neighbours) -> bool:
+    """Whether the specification does the same to the same tensors, and the ranks hold no part of its result."""
+    spec, read = found.capture.spec, _operands(site, around)
+    for node in spec.nodes if spec is not None else ():
+        meant = list(node.operands())
+        if (
+            _family(node) == _family(site.node)
+            and len(meant) == len(read)
+            and found.proof.relation(node.outs[0]) is None
+        ):
+            if all(holds_operand(found.proof, var, tensors) for var, tensors in zip(meant, read, strict=True)):
+                return True
+    return False
+
+
+def _computing(frontier: list[Site], around: Neighbours) -> list[Site]:
+    """What computes first of tensors off the relation: rearrangements and exchanges before it may be as they should."""
+    found: dict[int, Site] = {}
+    waiting = list(frontier)
+    while waiting:
+        site = waiting.pop(0)
+        if site.node.op not in _MOVING:
+            found[site.number] = site
+        else:
+            waiting += [around.sites[number] for number in around.readers.get(site.number, ())]
+    return [found[number] for number in sorted(found)]
+
+
+def _foreign_operand(site: Site, found: Search, around: Neighbours) -> Suspect | None:
+    """The one operand that is not what the specification's operator reads, where all others are: it is wrong, not what is made of it."""
+    spec = found.capture.spec
+    read = _operands(site, around)
+    wrong: dict[int, Location] = {}
+    for index, node in enumerate(spec.nodes if spec is not None else ()):
+        meant = list(node.operands())
+        if _family(node) != _family(site.node) or len(meant) != len(read) or len(read) < 2:
+            continue
+        held = [holds_operand(found.proof, var, tensors) for var, tensors in zip(meant, read, strict=True)]
+        if held.count(False) == 1:
+            wrong.setdefault(held.index(False), Location(SPECIFICATION, index))
+    if len(wrong) != 1 or spec is None:
+        return None
+    (operand, where), *_ = wrong.items()
+    made = _made(site, read[operand], around)
+    if made is None:
+        return None
+    reader = _location(site)
+    target = made.relation.target if made.relation is not None and made.state == "whole" else None
+    if target is not None and target not in _behind(spec, list(spec.nodes[where.node].operands())[operand]):
+        return Suspect("wrong-relation", reader, where, reader)  # too much was computed, or another tensor is read
+    return Suspect("wrong-relation", _location(made), where, reader)
+
+
+def _behind(graph: Graph, var: Var) -> set[Var]:
+    """The tensors that one is computed from."""
+    producers, found, waiting = graph.producers(), set[Var](), [var]
+    while waiting:
+        index = producers.get(waiting.pop())
+        operands = set(graph.nodes[index].operands()) - found if index is not None else set[Var]()
+        found |= operands
+        waiting += operands
+    return found
+
+
+def _family(node: Node) -> str:
+    return FAMILIES.get(node.op, node.op)
+
+
+def _operands(site: Site, around: Neighbours) -> list[Tensors]:
+    """What every rank reads, operand by operand."""
+    read: list[Tensors] = []
+    for rank, index in site.position.items():
+        for place, var in enumerate(around.capture.ranks[rank].nodes[index].operands()):
+            if place == len(read):
+                read.append({})
+            read[place][rank] = var
+    return read
+
+
+def _made(site: Site, tensors: Tensors, around: Neighbours) -> Site | None:
+    """The site that makes a site's operand, behind what rearranges it on the very same line."""
+    rank, graph = min(tensors), around.capture.ranks[min(tensors)]
+    made = next((each for each in around.operands(site) if tensors[rank] in _outs(each, rank, around)), None)
+    while made is not None and made.node.op in LAYOUT and _line(graph, made.node) == _line(graph, site.node):
+        made = next(iter(around.operands(made)), None)
+    return made
+
+
+def _line(graph: Graph, node: Node) -> tuple[str, int]:
+    frames = graph.stack_of(node.stack)
+    return (frames[0].span.file, frames[0].span.line) if frames else ("", 0)
+
+
+def _outs(site: Site, rank: int, around: Neighbours) -> tuple[object, ...]:
+    return around.capture.ranks[rank].nodes[site.position[rank]].outs if rank in site.position else ()
 
 
 def _only_rearranged(site: Site, sites: Mapping[int, Site]) -> bool:

@@ -142,8 +142,18 @@ def size_expressions(program: Program, at: ast.AST, factor: Fraction, capture: C
         else (outer for outer in program.ancestors(at) if isinstance(outer, Function))
     ):
         found.update((name, None) for name, value in assignments(ast.walk(scope)) if _gives_size(value))
+    if not found:
+        found.update((text, None) for text in _asked(program, at, factor, capture))
     used = {name.id for name in ast.walk(at) if isinstance(name, ast.Name)}
     return sorted((*found, *_constants(program, at, factor)), key=used.__contains__)[:2]
+
+
+def _asked(program: Program, at: ast.AST, factor: Fraction, capture: Capture) -> Iterator[str]:
+    """The number of ranks as a question to the group of the one axis that has so many."""
+    axes = [axis for axis, size in capture.mesh.items() if size > 1 and factor in (size, Fraction(1, size))]
+    dist = distributed_name(program)
+    if dist and len(axes) == 1:
+        yield from (f"{dist}.get_world_size({group})" for group in group_expressions(program, at, axes[0])[:1])
 
 
 def _constants(program: Program, at: ast.AST, factor: Fraction) -> Iterator[str]:

@@ -132,7 +132,8 @@ def _at(
     elif isinstance(edit, SetArgument):
         yield from _arguments(capture, edit, rank, program, span)
     elif isinstance(edit, AddAfterReduction | BiasAfterReduction):
-        forms = ["{}", *gradients.reducing_forms(program, span)]
+        learned = any(name.startswith("grad(") for name in capture.ranks[rank].outputs)
+        forms = ["{}", *(gradients.reducing_forms(program, span) if learned else ())]
         for reduction in _in_function(capture, rank, edit.reduction, program, span, sources):
             yield from source.add_after_reduction(program, span, reduction, forms)
     else:

@@ -17,6 +17,7 @@ from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.messages import (
     Named,
+    axis_of_group,
     factor_text,
     headline,
     needed_and_found,
@@ -109,7 +110,8 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     needed, found = _relations(capture, repair, name, sources)
     return Finding(
         rule=guess.rule,
-        headline=headline(guess.rule, guess.edit, name, site, capture, _named(capture, guess, sources)),
+        headline=_added_shards(capture, repair, name)
+        or headline(guess.rule, guess.edit, name, site, capture, _named(capture, guess, sources)),
         span=span,
         needed=needed,
         found=found,
@@ -118,6 +120,20 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         promises=repair.mends,
         related=tuple(_related(capture, graph, site.node, span, sources, repair)),
     )
+
+
+def _added_shards(capture: Capture, repair: Repair, name: str) -> str:
+    """What a reduction that is one too many does to parts of one tensor; empty where its operand is whole."""
+    guess = repair.hypothesis
+    if not isinstance(guess.edit, Bypass) or guess.rule != "extra-reduction":
+        return ""
+    axis = axis_of_group(guess.site.node.args[-1], capture)
+    for number in guess.site.operands:
+        relation = repair.sites[number].relation if number in repair.sites else None
+        place = (relation.placements or {}).get(axis) if relation is not None else None
+        if place is not None and place.kind == "shard":
+            return f"'{name}' adds up over axis '{axis}' what are no summands but the ranks' parts of one tensor, cut along dim {place.dim}"
+    return ""
 
 
 def _exchanged(capture: Capture, guess: Hypothesis, rank: int, sources: Sources) -> Span | None:
@@ -165,7 +181,7 @@ def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) ->
     """The relation that a missing reduction would give, and the one that is there; empty where the defect is another one."""
     guess = repair.hypothesis
     edit = guess.edit
-    if not isinstance(edit, InsertReduction) or edit.reduce != "sum" or len(edit.tensors) == 1:
+    if not isinstance(edit, InsertReduction) or edit.reduce != "sum" or len(guess.site.position) == 1:
         return "", ""
     site = guess.site
     if guess.rule == "nonlinear-on-partial":  # the site computes from the partial sum
@@ -324,7 +340,7 @@ def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -
         return f"'{what}' is {does} of a partial sum, and {does} is not linear"
     if rule == "wrong-shard":
         return f"'{what}' joins the parts of the ranks in another way than the specification has them"
-    return f"'{what}' has no counterpart in the specification"
+    return f"'{what}' is the first value that the specification does not have, whole or in parts"
 
 
 def _specification_place(capture: Capture, location: Location, sources: Sources) -> Span | None:

@@ -77,6 +77,8 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
             yield "nonlinear-on-partial", insert, reader, 0
         cost = (0 if born else 1 if last else 2) + (4 if around.reduced_after(site, axis) else 2 if early else 0)
         yield _reduction_rule(site), insert, site, cost
+        if _factor(site) == around.capture.mesh[axis]:  # every rank's own mean
+            yield _reduction_rule(site), InsertReduction(site.tensors, axis, "avg"), site, cost + 1
 
 
 def is_nonlinear(site: Site) -> bool:

@@ -41,6 +41,7 @@ Named = Callable[[int, Var], str]
 SHORT = 24
 _VERBS = {"sum": "summed", "avg": "averaged"}
 _OTHER_REDUCTIONS = {"max": "maximum", "min": "minimum", "product": "product"}
+_OWN = {"max": "the maximum of each rank's own part", "avg": "the mean of each rank's own part"}
 _OPERATIONS = {
     "add": "a sum",
     "sub": "a difference",
@@ -133,19 +134,12 @@ def factor_text(factor: Fraction, capture: Capture, axis: str = "") -> str:
 def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, named: Named) -> str:
     """One line that stands alone: which value, what is wrong with it."""
     match edit:
-        case InsertReduction(axis=axis) if rule == "nonlinear-on-partial":
-            return _too_early(name, axis, site)
-        case MoveReduction(axis=axis) if rule != "lower-precision":
+        case InsertReduction(axis=axis) | MoveReduction(axis=axis) if rule == "nonlinear-on-partial":
             return _too_early(name, axis, site)
         case InsertReduction(axis=axis) if rule == "gradient-not-reduced":
             return _gradient(name, axis)
-        case InsertReduction(tensors=tensors, axis=axis, reduce=reduce):
-            if len(tensors) == 1:
-                return (
-                    f"'{name}' is made on rank {min(tensors)} only: the other ranks of axis '{axis}' go on without it"
-                )
-            what = "the maximum of each rank's own part" if reduce == "max" else "a partial sum"
-            return f"'{name}' is {what} over axis '{axis}' and is used as if it were whole"
+        case InsertReduction():
+            return _unreduced(edit, name, site)
         case MoveReduction(axis=axis):
             dtype = capture.ranks[min(site.position)].types[site.node.outs[0]].dtype
             return f"'{name}' is rounded to {dtype} before the sum over axis '{axis}'; the specification rounds the sum"
@@ -168,6 +162,13 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
             return _guided(edit, name, site, named)
         case SetArgument():
             return _wrong_argument(edit, name, site, capture)
+
+
+def _unreduced(edit: InsertReduction, name: str, site: Site) -> str:
+    if len(site.position) == 1:
+        return f"'{name}' is made on rank {min(site.position)} only: the other ranks of axis '{edit.axis}' go on without it"
+    what = _OWN.get(edit.reduce, "a partial sum")
+    return f"'{name}' is {what} over axis '{edit.axis}' and is used as if it were whole"
 
 
 def _too_early(name: str, axis: str, site: Site) -> str:

@@ -9,15 +9,6 @@ from graphguard.repair.edits import MoveSlice, OtherPart, SetArgument, Shift
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.slices import SLICES, SPLITS, Site
 
-FINDING = {
-    "aten.argmax.default": 1,
-    "aten.argmin.default": 1,
-    "aten.max.dim": 1,
-    "aten.min.dim": 1,
-    "aten.topk.default": 2,
-}
-"""Operators whose last result says where along a dim something was found, and which argument is that dim."""
-
 
 def misplaced(site: Site, around: Neighbours) -> Iterator[Guess]:
     """Every guess about the parts at a site."""
@@ -31,8 +22,6 @@ def misplaced(site: Site, around: Neighbours) -> Iterator[Guess]:
         yield from _at_broadcast(site)
     if site.node.op.startswith("aten.arange"):
         yield from _at_positions(site, around.capture)
-    if site.node.op in FINDING:
-        yield from _at_found(site, around.capture)
 
 
 def _at_broadcast(site: Site) -> Iterator[Guess]:
@@ -60,14 +49,7 @@ def _at_gathered(site: Site, around: Neighbours) -> Iterator[Guess]:
     """The parts of an all-gather or an exchange, put together along another dim or in another order."""
     operands = around.operands(site)
     capture = around.capture
-    if (
-        len(operands) > 1
-        and site.state == "off"
-        and all(operand.state != "off" or operand.relation for operand in operands)
-    ):
-        now = {rank: capture.ranks[rank].nodes[index].args[0] for rank, index in site.position.items()}
-        turned = {rank: parts[::-1] for rank, parts in now.items() if isinstance(parts, tuple)}
-        yield "wrong-shard", SetArgument(site.position, 0, turned, "parts"), site, 2
+    yield from _turned(site, operands, capture)
     if len(operands) != 1 or operands[0].node.op not in ("gg.all_gather", "gg.all_to_all"):
         return
     nodes = {rank: capture.ranks[rank].nodes[index] for rank, index in site.position.items()}
@@ -80,6 +62,15 @@ def _at_gathered(site: Site, around: Neighbours) -> Iterator[Guess]:
     for other in range(len(capture.ranks[rank].types[nodes[rank].outs[0]].shape)):
         if other != dim and len(nodes[rank].args) > 1:
             yield "wrong-shard", SetArgument(site.position, 1, dict.fromkeys(nodes, other), "dim"), site, 1
+
+
+def _turned(site: Site, operands: list[Site], capture: Capture) -> Iterator[Guess]:
+    """Tensors of the rank itself, put together in the opposite order."""
+    parts = {rank: capture.ranks[rank].nodes[index].args[0] for rank, index in site.position.items()}
+    turned = {rank: each[::-1] for rank, each in parts.items() if isinstance(each, tuple) and len(each) > 1}
+    known = all(operand.state != "off" or operand.relation for operand in operands)
+    if site.state == "off" and known and set(turned) == set(parts):
+        yield "wrong-shard", SetArgument(site.position, 0, turned, "parts"), site, 2
 
 
 def _at_exchange(site: Site, around: Neighbours) -> Iterator[Guess]:
@@ -104,22 +95,6 @@ def _at_positions(site: Site, capture: Capture) -> Iterator[Guess]:
             offsets[rank] = capture.coordinates(rank)[axis] * (length if isinstance(length, int) else 0)
         if size > 1 and any(offsets.values()):
             yield "wrong-shard", Shift(site.tensors, offsets, axis), site, 1
-
-
-def _at_found(site: Site, capture: Capture) -> Iterator[Guess]:
-    """Places of the largest elements, counted from the start of the rank's own part of a dim."""
-    for axis, size in capture.mesh.items():
-        found, offsets = {}, {}
-        for rank, index in site.position.items():
-            graph = capture.ranks[rank]
-            node = graph.nodes[index]
-            dim = node.args[FINDING[site.node.op]] if len(node.args) > FINDING[site.node.op] else None
-            shape = graph.types[next(node.operands())].shape
-            length = shape[dim] if isinstance(dim, int) else None
-            found[rank] = node.outs[-1]
-            offsets[rank] = capture.coordinates(rank)[axis] * (length if isinstance(length, int) else 0)
-        if size > 1 and any(offsets.values()):
-            yield "wrong-shard", Shift(found, offsets, axis), site, 1
 
 
 def _starts(site: Site, capture: Capture, axis: str) -> dict[int, int] | None:

@@ -53,6 +53,11 @@ def _dim(graph: Graph, node: Node, index: int) -> int:
     return (dim + rank if dim < 0 else dim) if isinstance(dim, int) else 0
 
 
+def split_dim(graph: Graph, node: Node) -> int:
+    """The dim along which a split cuts, counted from the front."""
+    return _dim(graph, node, 1 if node.op == "aten.unbind.int" else 2)
+
+
 def _sliced(graph: Graph, node: Node) -> Part | None:
     dim = _dim(graph, node, 1)
     start = node.args[2] if len(node.args) > 2 else 0
@@ -69,7 +74,7 @@ def _sliced(graph: Graph, node: Node) -> Part | None:
 
 def _split(graph: Graph, node: Node) -> list[Part]:
     """Every part of a split, in order."""
-    dim = _dim(graph, node, 1 if node.op == "aten.unbind.int" else 2)
+    dim = split_dim(graph, node)
     parts: list[Part] = []
     start = 0
     for out in node.outs:

@@ -15,8 +15,9 @@ from graphguard.repair.edits import Tensors, group_of
 from graphguard.repair.guesses import is_nonlinear, narrows
 from graphguard.repair.guided import holds_operand
 from graphguard.repair.neighbours import REDUCING, Neighbours
+from graphguard.repair.parts import split_dim
 from graphguard.repair.search import Search
-from graphguard.repair.slices import JOINING, LAYOUT, Site, backward_slice
+from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
 
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 
@@ -60,6 +61,9 @@ def suspect(found: Search, promise: str) -> Suspect:
     for site in _computing(frontier, around):
         if (foreign := _foreign_operand(site, found, around)) is not None:
             return foreign
+    for site in _computing(frontier, around):
+        if (split := _split_again(site, found, around)) is not None:
+            return split
     if frontier and _only_rearranged(frontier[0], sites):
         return Suspect("wrong-shard", _location(frontier[0]))
     for site in _computing(frontier, around) or frontier:
@@ -72,7 +76,8 @@ def reason(site: Site, found: Search, around: Neighbours) -> str:
     """Why a site's result is off although its operands are not: what is computed of shards as if they were whole, or draws of its own."""
     if site.node.draw is not None:
         return "'{what}' draws random numbers on every rank that are not those of the specification"
-    held = [related for operand in around.operands(site) if (related := _related(operand, around)) is not None]
+    groups = [found.proof.group(tensors) for tensors in _operands(site, around)]
+    held = [related for related in (*groups, *(_related(each, around) for each in around.operands(site))) if related]
     shards = [(axis, place.dim) for relation in held for axis, place in _shards(relation)]
     if site.node.op in REDUCING:
         group = site.node.args[2]
@@ -85,10 +90,27 @@ def reason(site: Site, found: Search, around: Neighbours) -> str:
     if shards and _is_computed(site, found, around):
         axis, dim = shards[0]
         return (
-            f"'{{what}}' is computed of each rank's own part, which axis '{axis}' splits along dim {dim};"
+            f"'{{what}}' is computed of each rank's own part of dim {dim}, which axis '{axis}' splits;"
             " the specification computes it of the whole"
         )
     return ""
+
+
+def _split_again(site: Site, found: Search, around: Neighbours) -> Suspect | None:
+    """A split of what the specification splits as well, along a dim that the ranks have cut before: queries, keys and values in one."""
+    spec, proof, capture = found.capture.spec, found.proof, around.capture
+    for split in around.operands(site):
+        if split.node.op not in SPLITS or spec is None:
+            continue
+        whole = {rank: next(capture.ranks[rank].nodes[index].operands()) for rank, index in split.position.items()}
+        meant = (next(node.operands()) for node in spec.nodes if node.op in SPLITS)
+        relation = proof.group(whole) if any(holds_operand(proof, var, whole) for var in meant) else None
+        dim = split_dim(capture.ranks[min(split.position)], split.node)
+        for axis, place in _shards(relation) if relation is not None else ():
+            if place.dim == dim:
+                text = f"'{{what}}' splits dim {dim}, of which axis '{axis}' gives every rank a consecutive part: its pieces are not the rank's parts of the specification's pieces"
+                return Suspect("wrong-shard", _location(split), reason=text)
+    return None
 
 
 def _related(site: Site, around: Neighbours) -> GroupRelation | None:
@@ -107,13 +129,11 @@ def _is_computed(site: Site, found: Search, around: Neighbours) -> bool:
     spec, read = found.capture.spec, _operands(site, around)
     for node in spec.nodes if spec is not None else ():
         meant = list(node.operands())
-        if (
-            _family(node) == _family(site.node)
-            and len(meant) == len(read)
-            and found.proof.relation(node.outs[0]) is None
-        ):
-            if all(holds_operand(found.proof, var, tensors) for var, tensors in zip(meant, read, strict=True)):
-                return True
+        alike = _family(node) == _family(site.node) and len(meant) == len(read)
+        if not alike or found.proof.relation(node.outs[0]) is not None:
+            continue
+        if all(holds_operand(found.proof, var, tensors) for var, tensors in zip(meant, read, strict=True)):
+            return True
     return False
 
 

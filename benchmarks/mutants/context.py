@@ -57,7 +57,14 @@ DISPATCH: tuple[SourceEdit, ...] = (
         "return y * weight * weight\n\n    inputs",
         "wrong-relation",
     ),
-    moe("gate forgotten", "return y * weight\n\n    inputs", "return y\n\n    inputs", "wrong-relation"),
+    moe(
+        "gate forgotten",
+        "return y * weight\n\n    inputs",
+        "return y\n\n    inputs",
+        "wrong-relation",
+        "*",
+        "y = exchange(back, group)",
+    ),
     moe("results divided", "return y * weight\n\n    inputs", "return y * weight / ranks\n\n    inputs", SCALE),
     moe(
         "tokens reversed",
@@ -68,24 +75,26 @@ DISPATCH: tuple[SourceEdit, ...] = (
 )
 
 ULYSSES: tuple[SourceEdit, ...] = (
-    ulysses(
+    ulysses.followed(
         "keys in reverse order",
         "k = all_to_all(k, scatter=1, gather=0, group=group)",
-        "k = all_to_all(k, scatter=1, gather=0, group=group).flip(0)",
+        ".flip(0)",
         "wrong-relation wrong-shard",
     ),
-    ulysses(
+    ulysses.within(
         "result joined along the wrong dim",
         "y = all_to_all(y, scatter=0, gather=1, group=group)",
-        "y = all_to_all(y, scatter=0, gather=0, group=group)",
+        "gather=1,",
+        "gather=0,",
         "wrong-shard",
         "*",
         "torch.cat(received",
     ),
-    ulysses(
+    ulysses.within(
         "result split along the heads",
         "y = all_to_all(y, scatter=0, gather=1, group=group)",
-        "y = all_to_all(y, scatter=1, gather=1, group=group)",
+        "scatter=0,",
+        "scatter=1,",
         "wrong-shard wrong-relation",
         "*",
         "x.chunk(ranks, dim=scatter)",
@@ -171,10 +180,9 @@ RING: tuple[SourceEdit, ...] = (
         "norm = weights.sum(-1, keepdim=True)",
         "wrong-relation",
     ),
-    ring(
+    ring.removed(
         "values stay",
         "                v = passed_on(v, rank, ranks, group)\n",
-        "",
         "wrong-shard wrong-relation missing-reduction",
         "total = total + weights @ v",
         "k = passed_on",
@@ -233,15 +241,16 @@ OUTSIDE = "        x = x.masked_fill(outside[:, None], 0.0)\n"
 CHOSEN = "        chosen = chosen.masked_fill(outside, 0.0)\n"
 
 VOCABULARY: tuple[SourceEdit, ...] = (
-    vocabulary(
+    vocabulary.removed(
         "embedding not reduced",
         "        dist.all_reduce(x, group=group)\n",
-        "",
         MISSING,
         "x = x.masked_fill",
         "x = F.embedding(local",
     ),
-    vocabulary("foreign rows not zeroed", OUTSIDE, "", "wrong-relation", "x = F.embedding(local", "dist.all_reduce(x"),
+    vocabulary.removed(
+        "foreign rows not zeroed", OUTSIDE, "wrong-relation", "x = F.embedding(local", "dist.all_reduce(x"
+    ),
     vocabulary(
         "every rank looks up its table from zero",
         "start = rank * size\n        outside = (tokens",
@@ -252,27 +261,26 @@ VOCABULARY: tuple[SourceEdit, ...] = (
         "local = (tokens",
     ),
     vocabulary("bounds off by one", "tokens >= start + size)", "tokens > start + size)", "wrong-shard wrong-relation"),
-    vocabulary(
+    vocabulary.averaged(
         "embedding averaged",
         "dist.all_reduce(x, group=group)",
-        "dist.all_reduce(x, op=dist.ReduceOp.AVG, group=group)",
         SCALE,
     ),
-    vocabulary(
+    vocabulary.removed(
         "denominator not reduced",
         "        dist.all_reduce(total, group=group)\n",
-        "",
         MISSING,
         "total = logits.exp().sum(-1)",
     ),
-    vocabulary("chosen logit not reduced", "        dist.all_reduce(chosen, group=group)\n", "", MISSING, "chosen = "),
-    vocabulary(
-        "foreign targets not zeroed", CHOSEN, "", "wrong-relation", "chosen = logits.gather", "dist.all_reduce(chosen"
+    vocabulary.removed(
+        "chosen logit not reduced", "        dist.all_reduce(chosen, group=group)\n", MISSING, "chosen = "
     ),
-    vocabulary(
+    vocabulary.removed(
+        "foreign targets not zeroed", CHOSEN, "wrong-relation", "chosen = logits.gather", "dist.all_reduce(chosen"
+    ),
+    vocabulary.removed(
         "largest of the own part",
         "        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)\n",
-        "",
         "wrong-relation missing-reduction",
         "largest = logits.max",
         "logits = logits - largest",
@@ -298,10 +306,10 @@ VOCABULARY: tuple[SourceEdit, ...] = (
         "return (total.log() - chosen).sum()",
         "wrong-scale",
     ),
-    vocabulary(
+    vocabulary.followed(
         "loss over the ranks",
         "return (total.log() - chosen).mean()",
-        "return (total.log() - chosen).mean() / dist.get_world_size(group)",
+        " / dist.get_world_size(group)",
         SCALE,
     ),
     vocabulary(
@@ -321,10 +329,10 @@ PIPELINE: tuple[SourceEdit, ...] = (
         "*",
         "loss = F.mse_loss(",
     ),
-    pipeline(
+    pipeline.followed(
         "divided by the stages",
         "total = total + loss / MICRO_BATCHES",
-        "total = total + loss / MICRO_BATCHES / dist.get_world_size(group)",
+        " / dist.get_world_size(group)",
         SCALE,
     ),
     pipeline(
@@ -339,10 +347,9 @@ PIPELINE: tuple[SourceEdit, ...] = (
         "dist.broadcast(total, 0, group=group)",
         "wrong-relation wrong-group",
     ),
-    pipeline(
+    pipeline.removed(
         "loss stays on the last stage",
         "        dist.broadcast(total, 1, group=group)\n",
-        "",
         "wrong-relation missing-reduction",
         "return total",
         "total = ",
@@ -364,7 +371,7 @@ PIPELINE: tuple[SourceEdit, ...] = (
         "first micro-batch twice",
         "total = total + loss / MICRO_BATCHES",
         "total = total + F.mse_loss(h @ second, wanted) / MICRO_BATCHES + 0 * loss + loss / MICRO_BATCHES",
-        SCALE,
+        "wrong-scale wrong-relation",
     ),
     pipeline(
         "targets of the first micro-batch",

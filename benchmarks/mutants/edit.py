@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = "benchmarks/mutants/programs"
@@ -64,16 +64,40 @@ class SourceEdit:
         return at
 
 
-def spoiler(program: str, check: str) -> Callable[..., SourceEdit]:
+@dataclass(frozen=True, slots=True)
+class Spoiler:
     """A short way to write the edits of one check: ``edit(name, old, new, rules, *places, nth=0, file=None)``."""
-    where = program if "/" in program else f"{PROGRAMS}/{program}"
 
-    def edit(
-        name: str, old: str, new: str, rules: str, *places: str, nth: int = 0, file: str | None = None
+    program: str
+    check: str
+
+    def __call__(
+        self, name: str, old: str, new: str, rules: str, *places: str, nth: int = 0, file: str | None = None
     ) -> SourceEdit:
-        other = where if file is None else f"{PROGRAMS}/{file}"
+        """One text becomes another."""
+        other = self.program if file is None else f"{PROGRAMS}/{file}"
+        title = f"{self.check}: {name}"
         return SourceEdit(
-            f"{check}: {name}", where, check, other, old, new, tuple(rules.split()), places or (CHANGED,), nth
+            title, self.program, self.check, other, old, new, tuple(rules.split()), places or (CHANGED,), nth
         )
 
-    return edit
+    def removed(self, name: str, old: str, rules: str, *places: str, **options: Any) -> SourceEdit:
+        """A text is not there."""
+        return self(name, old, "", rules, *places, **options)
+
+    def averaged(self, name: str, old: str, rules: str, *places: str, **options: Any) -> SourceEdit:
+        """A collective takes the mean instead of the sum."""
+        return self.within(name, old, "group=", "op=dist.ReduceOp.AVG, group=", rules, *places, **options)
+
+    def followed(self, name: str, old: str, more: str, rules: str, *places: str, **options: Any) -> SourceEdit:
+        """More comes behind a text."""
+        return self(name, old, old + more, rules, *places, **options)
+
+    def within(self, name: str, old: str, part: str, by: str, rules: str, *places: str, **options: Any) -> SourceEdit:
+        """A part of a text becomes another; the rest only says where it is."""
+        return self(name, old, old.replace(part, by, 1), rules, *places, **options)
+
+
+def spoiler(program: str, check: str) -> Spoiler:
+    """The edits of one check of a program, which is one of ours unless a folder is named."""
+    return Spoiler(program if "/" in program else f"{PROGRAMS}/{program}", check)

@@ -15,7 +15,7 @@ classifier = spoiler("vllm.py", "vllm_classifier")
 lora = spoiler("adapters.py", "adapters")
 
 FUNCTIONAL: tuple[SourceEdit, ...] = (
-    mlp("no all-reduce", '        y = all_reduce(y, "sum", tp)\n', "", MISSING, "y = h @ part(down, 0, tp)"),
+    mlp.removed("no all-reduce", '        y = all_reduce(y, "sum", tp)\n', MISSING, "y = h @ part(down, 0, tp)"),
     mlp("mean", 'y = all_reduce(y, "sum", tp)', 'y = all_reduce(y, "avg", tp)', SCALE),
     mlp(
         "result not read",
@@ -43,10 +43,9 @@ FUNCTIONAL: tuple[SourceEdit, ...] = (
         "y = F.gelu(h @ part(down, 0, tp))\n",
         "wrong-relation nonlinear-on-partial",
     ),
-    norm(
+    norm.removed(
         "square not reduced",
         '        square = all_reduce(square, "sum", tp)\n',
-        "",
         "missing-reduction nonlinear-on-partial",
         "square = own.pow(2)",
         "mean = square",
@@ -65,10 +64,10 @@ FUNCTIONAL: tuple[SourceEdit, ...] = (
         "return all_gather_tensor(y, 0, tp).view(x.shape)",
         SHARD,
     ),
-    norm(
+    norm.followed(
         "epsilon added on every rank",
         "square = own.pow(2).sum(-1, keepdim=True)",
-        "square = own.pow(2).sum(-1, keepdim=True) + EPS",
+        " + EPS",
         "extra-reduction wrong-scale wrong-relation",
     ),
     norm(
@@ -117,7 +116,7 @@ VLLM: tuple[SourceEdit, ...] = (
         "*",
         "return self.down(h)",
     ),
-    vmlp("flag without effect", REDUCED, "", MISSING, "y = F.linear(x, self.weight, bias)", "*"),
+    vmlp.removed("flag without effect", REDUCED, MISSING, "y = F.linear(x, self.weight, bias)", "*"),
     vmlp(
         "bias on every rank",
         "bias = None if dist.get_rank(get_tp_group()) > 0 else self.bias",
@@ -132,6 +131,7 @@ VLLM: tuple[SourceEdit, ...] = (
         "wrong-relation",
         "*",
         "y = F.linear(x, self.weight, bias)",
+        "y = tensor_model_parallel_all_reduce(y)",
     ),
     vmlp(
         "reduced once more", "return self.down(h)", "return tensor_model_parallel_all_reduce(self.down(h))", EXTRA, "*"
@@ -148,37 +148,37 @@ VLLM: tuple[SourceEdit, ...] = (
         "h = F.silu(self.up(x)) * self.gate(x)",
         "wrong-relation",
     ),
-    vmlp(
+    vmlp.averaged(
         "helper averages",
         "    dist.all_reduce(x, group=get_tp_group())",
-        "    dist.all_reduce(x, op=dist.ReduceOp.AVG, group=get_tp_group())",
         SCALE,
         "*",
         "tensor_model_parallel_all_reduce(y)",
     ),
-    vmlp(
+    vmlp.removed(
         "helper forgets to reduce",
         "    dist.all_reduce(x, group=get_tp_group())\n",
-        "",
         MISSING,
         "y = F.linear(x, self.weight, bias)",
         "y = tensor_model_parallel_all_reduce(y)",
         "x = x.clone()",
     ),
-    layer(
+    layer.within(
         "attention's results not reduced",
         "self.o = RowParallelLinear(HEADS * HEAD_DIM, DIM, bias=False)",
-        "self.o = RowParallelLinear(HEADS * HEAD_DIM, DIM, bias=False, reduce_results=False)",
+        "bias=False)",
+        "bias=False, reduce_results=False)",
         MISSING,
         "y = F.linear(x, self.weight, bias)",
         "*",
         "return self.o(context)",
     ),
     layer("attention's context halved", "return self.o(context)", "return self.o(context / 2)", SCALE),
-    layer(
+    layer.within(
         "keys for values",
         "context = attend(self.q(x), self.k(x), self.v(x))",
-        "context = attend(self.q(x), self.k(x), self.k(x))",
+        "self.v(x))",
+        "self.k(x))",
         "wrong-relation",
     ),
     layer(
@@ -216,11 +216,10 @@ VLLM: tuple[SourceEdit, ...] = (
 )
 
 ADAPTERS: tuple[SourceEdit, ...] = (
-    lora("product not reduced", "        dist.all_reduce(y, group=group)\n", "", MISSING, "y = h @ down"),
-    lora(
+    lora.removed("product not reduced", "        dist.all_reduce(y, group=group)\n", MISSING, "y = h @ down"),
+    lora.removed(
         "adapter not reduced",
         "        dist.all_reduce(low, group=group)\n",
-        "",
         MISSING,
         "low = h @ down_a",
         "y = y + scale",
@@ -240,10 +239,9 @@ ADAPTERS: tuple[SourceEdit, ...] = (
         EXTRA,
         "y = y + scale",
     ),
-    lora(
+    lora.averaged(
         "adapter averaged",
         "dist.all_reduce(low, group=group)",
-        "dist.all_reduce(low, op=dist.ReduceOp.AVG, group=group)",
         SCALE,
     ),
     lora("scale forgotten", "y = y + scale * (low @ down_b)", "y = y + low @ down_b", "wrong-scale"),

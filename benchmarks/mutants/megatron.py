@@ -17,7 +17,7 @@ BIAS = "y = F.linear(h, self.weight)\n" + REDUCE + "        return y + self.bias
 BACKWARD = "        dist.all_reduce(grad, group=ctx.group)\n"
 
 MLP: tuple[SourceEdit, ...] = (
-    mlp("no all-reduce", REDUCE, "", MISSING, "y = F.linear(h, self.weight)"),
+    mlp.removed("no all-reduce", REDUCE, MISSING, "y = F.linear(h, self.weight)"),
     mlp(
         "bias before the all-reduce",
         BIAS,
@@ -32,26 +32,23 @@ MLP: tuple[SourceEdit, ...] = (
         EXTRA,
         "y = F.linear(h, self.weight) + self.bias",
     ),
-    mlp(
+    mlp.removed(
         "gradient of the input not reduced",
         BACKWARD,
-        "",
         GRADIENT,
         "return grad, None",
         "F.linear(x, self.weight",
         "CopyToTensorParallel.apply",
     ),
-    mlp(
+    mlp.removed(
         "column-parallel input not copied",
         "        x = CopyToTensorParallel.apply(x, self.group)\n",
-        "",
         GRADIENT,
         "F.linear(x, self.weight, self.bias)",
     ),
-    mlp(
+    mlp.averaged(
         "mean instead of sum",
         "dist.all_reduce(x, group=group)",
-        "dist.all_reduce(x, op=dist.ReduceOp.AVG, group=group)",
         SCALE,
         "*",
         "ReduceFromTensorParallel.apply(y",
@@ -78,7 +75,7 @@ MLP: tuple[SourceEdit, ...] = (
         "return y / dist.get_world_size(self.group) + self.bias",
         SCALE,
     ),
-    mlp("output doubled", REDUCE, REDUCE + "        y = y * 2\n", SCALE, "y = y * 2"),
+    mlp.followed("output doubled", REDUCE, "        y = y * 2\n", SCALE, "y = y * 2"),
     mlp("gradient of the input halved", "return grad, None", "return grad / 2, None", SCALE),
     mlp("gradient behind the row-parallel sum halved", "return grad, None", "return grad / 2, None", SCALE, nth=1),
     mlp("weight divided", "y = F.linear(h, self.weight)\n", "y = F.linear(h, self.weight / 2)\n", SCALE),
@@ -97,10 +94,11 @@ MLP: tuple[SourceEdit, ...] = (
         "*",
         "ReduceFromTensorParallel.apply(y",
     ),
-    mlp(
+    mlp.within(
         "gelu behind the partial product",
         "y = ReduceFromTensorParallel.apply(y, self.group)\n        return y + self.bias",
-        "y = F.relu(y)\n        y = ReduceFromTensorParallel.apply(y, self.group)\n        return y + self.bias",
+        "ReduceFromTensorParallel.apply(y,",
+        "F.relu(y)\n        y = ReduceFromTensorParallel.apply(y,",
         "wrong-relation",
     ),
     mlp(
@@ -120,41 +118,41 @@ LLAMA: tuple[SourceEdit, ...] = (
     llama("no all-reduce in ffn", REDUCED, "return y", MISSING, "y = self.down(F.silu", nth=1),
     llama("attention input not copied", COPY, "pass\n", GRADIENT, "attend(self.wq(x)"),
     llama("ffn input not copied", COPY, "pass\n", GRADIENT, "self.gate(x)", nth=1),
-    llama(
+    llama.removed(
         "backward of the copy forgets to reduce",
         BACKWARD,
-        "",
         GRADIENT,
         "return grad, None",
         "CopyToTensorParallel.apply",
         "attend(self.wq(x)",
         "self.gate(x)",
     ),
-    llama(
+    llama.averaged(
         "mean instead of sum",
         "dist.all_reduce(x, group=group)",
-        "dist.all_reduce(x, op=dist.ReduceOp.AVG, group=group)",
         SCALE,
         "*",
         "ReduceFromTensorParallel.apply(y",
     ),
-    llama(
+    llama.within(
         "ffn adds its own input, before the reduction",
         "y = self.down(F.silu(self.gate(x)) * self.up(x))\n        return Reduce",
-        "y = self.down(F.silu(self.gate(x)) * self.up(x)) + x\n        return Reduce",
+        "self.up(x))",
+        "self.up(x)) + x",
         "extra-reduction wrong-scale wrong-relation",
         "+ x",
     ),
-    llama(
+    llama.followed(
         "attention output halved",
         REDUCED,
-        "return ReduceFromTensorParallel.apply(y, self.group) / dist.get_world_size(self.group)",
+        " / dist.get_world_size(self.group)",
         SCALE,
     ),
-    llama(
+    llama.within(
         "up projection reads what is not copied",
         "y = self.down(F.silu(self.gate(x)) * self.up(x))\n        return Reduce",
-        "y = self.down(F.silu(self.gate(x)) * self.up(x.detach()))\n        return Reduce",
+        "self.up(x))",
+        "self.up(x.detach()))",
         "wrong-relation gradient-not-reduced",
         "*",
     ),
@@ -173,29 +171,26 @@ MOE: tuple[SourceEdit, ...] = (
         "weights = self.router(x)",
         "own = weights",
     ),
-    moe(
+    moe.removed(
         "tokens' gradient not reduced",
         "        x = CopyToExpertParallel.apply(x, self.group)\n",
-        "",
         GRADIENT,
         "self.experts(x, own)",
         'torch.einsum("td,ehd->teh", x, self.up)',
     ),
     moe("every rank reads the weights of the first experts", "[dist.get_rank(self.group)]", "[0]", "wrong-shard"),
     moe("weights in reverse order", "[dist.get_rank(self.group)]", "[1 - dist.get_rank(self.group)]", "wrong-shard"),
-    moe(
+    moe.averaged(
         "mean over the ranks",
         "dist.all_reduce(x, group=group)",
-        "dist.all_reduce(x, op=dist.ReduceOp.AVG, group=group)",
         SCALE,
         "*",
         "return ReduceFromExpertParallel",
     ),
-    moe("result divided", EXPERTS, EXPERTS + " / dist.get_world_size(self.group)", SCALE),
-    moe(
+    moe.followed("result divided", EXPERTS, " / dist.get_world_size(self.group)", SCALE),
+    moe.removed(
         "backward of the copy forgets to reduce",
         BACKWARD,
-        "",
         GRADIENT,
         "return grad, None",
         "CopyToExpertParallel.apply",
@@ -229,17 +224,15 @@ GPT: tuple[SourceEdit, ...] = (
         "reduce_from_tensor_model_parallel_region(reduce_from_tensor_model_parallel_region(partial))",
         EXTRA,
     ),
-    gpt(
+    gpt.removed(
         "input of attention not copied",
         "        x = copy_to_tensor_model_parallel_region(x)\n",
-        "",
         GRADIENT,
         "qkv = torch.cat(",
     ),
-    gpt(
+    gpt.removed(
         "input of the MLP not copied",
         "        h = copy_to_tensor_model_parallel_region(h)\n",
-        "",
         GRADIENT,
         "h = F.gelu(self.up(h)",
     ),
@@ -261,20 +254,20 @@ GPT: tuple[SourceEdit, ...] = (
         "*",
         file="mappings.py",
     ),
-    gpt(
+    gpt.followed(
         "helper averages",
         "    dist.all_reduce(x, group=get_tensor_model_parallel_group())\n    return x",
-        "    dist.all_reduce(x, group=get_tensor_model_parallel_group())\n    return x / get_tensor_model_parallel_world_size()",
+        " / get_tensor_model_parallel_world_size()",
         SCALE,
         "return x / get",
         file="mappings.py",
     ),
     gpt("result halved", "return whole + self.bias", "return whole / 2 + self.bias", SCALE),
     gpt("bias doubled", "return whole + self.bias", "return whole + 2 * self.bias", SCALE),
-    gpt(
+    gpt.followed(
         "bias divided by the number of ranks",
         "return whole + self.bias",
-        "return whole + self.bias / get_tensor_model_parallel_world_size()",
+        " / get_tensor_model_parallel_world_size()",
         SCALE,
     ),
     gpt("query scaled", "qkv = torch.cat((self.q(x), ", "qkv = torch.cat((self.q(x) * 2, ", SCALE),
@@ -284,10 +277,11 @@ GPT: tuple[SourceEdit, ...] = (
         "qkv = torch.cat((self.k(x), self.q(x), self.v(x)), dim=-1)\n        context",
         "wrong-relation wrong-shard",
     ),
-    gpt(
+    gpt.within(
         "residual before the reduction",
         "        x = x + self.attention(self.norm1(x))\n        h = ",
-        "        x = 2 * x + self.attention(self.norm1(x))\n        h = ",
+        "= x",
+        "= 2 * x",
         SCALE,
     ),
     gpt(
@@ -366,11 +360,12 @@ SEQUENCE: tuple[SourceEdit, ...] = (
     ),
     sequence("result halved", "y = local + y", "y = local + y / 2", SCALE),
     sequence("residual of the norm's result", "y = local + y", "y = normed + y", "wrong-relation"),
-    sequence("no residual", "        y = local + y\n", "", "wrong-relation", "y = y + bias", LAST),
-    sequence(
+    sequence.removed("no residual", "        y = local + y\n", "wrong-relation", "y = y + bias", LAST),
+    sequence.within(
         "reduce-scatter's mean",
         "    dist.reduce_scatter_tensor(out, x.contiguous(), group=get_tensor_model_parallel_group())\n    return out\n",
-        "    dist.reduce_scatter_tensor(out, x.contiguous(), group=get_tensor_model_parallel_group())\n    return out / ranks\n",
+        "return out",
+        "return out / ranks",
         SCALE,
         "return out / ranks",
         file="mappings.py",

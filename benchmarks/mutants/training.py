@@ -22,27 +22,26 @@ net = spoiler("dtensor.py", "dtensor_net")
 dsequence = spoiler("dtensor.py", "dtensor_sequence")
 
 STEP: tuple[SourceEdit, ...] = (
-    step("sum instead of mean", "        grad.div_(dist.get_world_size())\n", "", SCALE, "dist.all_reduce(grad)"),
-    step(
+    step.removed("sum instead of mean", "        grad.div_(dist.get_world_size())\n", SCALE, "dist.all_reduce(grad)"),
+    step.removed(
         "gradients not reduced",
         "        dist.all_reduce(grad)\n",
-        "",
         UNREDUCED,
         "grad.div_",
         "gradients(",
         "autograd.grad",
     ),
-    step(
+    step.followed(
         "divided twice",
         "grad.div_(dist.get_world_size())",
-        "grad.div_(dist.get_world_size()).div_(dist.get_world_size())",
+        ".div_(dist.get_world_size())",
         SCALE,
     ),
     step("every rank reads the first part", "x.chunk(ranks)[rank]", "x.chunk(ranks)[0]", SHARD),
-    step(
+    step.followed(
         "reduced twice",
         "        dist.all_reduce(grad)\n",
-        "        dist.all_reduce(grad)\n        dist.all_reduce(grad)\n",
+        "        dist.all_reduce(grad)\n",
         EXTRA,
         "dist.all_reduce(grad)",
     ),
@@ -66,12 +65,11 @@ STEP: tuple[SourceEdit, ...] = (
 SCATTER = "dist.reduce_scatter_tensor(grad, bucket, group=group)"
 
 ZERO: tuple[SourceEdit, ...] = (
-    zero("sum instead of mean", "        bucket = bucket / ranks\n", "", SCALE, SCATTER, "bucket = torch.cat"),
-    zero("divided twice", "bucket = bucket / ranks", "bucket = bucket / ranks / ranks", SCALE),
-    zero(
+    zero.removed("sum instead of mean", "        bucket = bucket / ranks\n", SCALE, SCATTER, "bucket = torch.cat"),
+    zero.followed("divided twice", "bucket = bucket / ranks", " / ranks", SCALE),
+    zero.averaged(
         "mean of means",
         SCATTER,
-        SCATTER.replace("bucket,", "bucket, op=dist.ReduceOp.AVG,"),
         SCALE,
         "*",
         "bucket = bucket / ranks",
@@ -100,25 +98,25 @@ ZERO: tuple[SourceEdit, ...] = (
         "        grad = grad + 2 * DECAY * own\n        mom",
         SCALE,
     ),
-    zero(
+    zero.removed(
         "decay forgotten",
         "        grad = grad + DECAY * own\n",
-        "",
         "wrong-relation",
         "momentum = MOMENTUM * momentum + grad",
         "dist.reduce_scatter_tensor",
     ),
-    zero(
+    zero.followed(
         "decay before the reduction",
         "        bucket = bucket / ranks\n",
-        "        bucket = bucket / ranks\n        bucket = bucket + DECAY * torch.cat([weight.flatten(), bias.flatten()])\n",
+        "        bucket = bucket + DECAY * torch.cat([weight.flatten(), bias.flatten()])\n",
         "wrong-relation wrong-scale extra-reduction",
         "bucket = bucket + DECAY",
     ),
-    zero(
+    zero.within(
         "momentum scaled",
         "momentum = MOMENTUM * momentum + grad\n        own",
-        "momentum = MOMENTUM * momentum + grad / ranks\n        own",
+        "grad",
+        "grad / ranks",
         SCALE,
     ),
     zero(
@@ -155,10 +153,8 @@ TRAINING: tuple[SourceEdit, ...] = (
         "*",
         "total = total / ranks",
     ),
-    accumulation(
-        "divided by the micro-batches twice", "total = total / ranks", "total = total / ranks / MICRO_BATCHES", SCALE
-    ),
-    accumulation("sum over the ranks", "        total = total / ranks\n", "", SCALE, "dist.all_reduce(total"),
+    accumulation.followed("divided by the micro-batches twice", "total = total / ranks", " / MICRO_BATCHES", SCALE),
+    accumulation.removed("sum over the ranks", "        total = total / ranks\n", SCALE, "dist.all_reduce(total"),
     accumulation(
         "not reduced",
         "        dist.all_reduce(total, group=group)\n        total = total / ranks\n        return weight - RATE",
@@ -167,21 +163,22 @@ TRAINING: tuple[SourceEdit, ...] = (
         "total = total",
     ),
     accumulation("only the last micro-batch", "total = total + grad", "total = grad", "wrong-relation", "*"),
-    accumulation(
+    accumulation.followed(
         "reduced in every micro-batch, too",
         "            total = total + grad\n",
-        "            total = total + grad\n            dist.all_reduce(total, group=group)\n",
+        "            dist.all_reduce(total, group=group)\n",
         "extra-reduction wrong-scale",
         "dist.all_reduce(total",
     ),
-    accumulation(
+    accumulation.within(
         "copy reduced",
         "        dist.all_reduce(total, group=group)\n        total = total / ranks\n        return weight - RATE",
-        "        dist.all_reduce(total.clone(), group=group)\n        total = total / ranks\n        return weight - RATE",
+        "dist.all_reduce(total,",
+        "dist.all_reduce(total.clone(),",
         "dead-collective missing-reduction gradient-not-reduced",
         "total.clone()",
     ),
-    accumulation("averaged and divided", ADD, ADD.replace("total, group", "total, op=dist.ReduceOp.AVG, group"), SCALE),
+    accumulation.averaged("averaged and divided", ADD, SCALE),
     clip(
         "norm of the own part",
         "        dist.all_reduce(square, group=group)\n        square = square + norm",
@@ -196,10 +193,9 @@ TRAINING: tuple[SourceEdit, ...] = (
         EXTRA,
         "square = square + norm_grad",
     ),
-    clip(
+    clip.averaged(
         "norm averaged",
         "dist.all_reduce(square, group=group)\n        square = square + norm",
-        "dist.all_reduce(square, op=dist.ReduceOp.AVG, group=group)\n        square = square + norm",
         SCALE,
     ),
     clip(
@@ -208,18 +204,18 @@ TRAINING: tuple[SourceEdit, ...] = (
         "square = weight_grad.pow(2).sum().sqrt()\n        dist",
         "nonlinear-on-partial wrong-relation",
     ),
-    clip(
+    clip.removed(
         "replicated gradients forgotten",
         "        square = square + norm_grad.pow(2).sum()\n",
-        "",
         "wrong-relation",
         "norm = square.sqrt()",
         "dist.all_reduce(square",
     ),
-    clip(
+    clip.within(
         "factor of one gradient only",
         "return weight_grad * factor, norm_grad * factor\n\n    shard",
-        "return weight_grad * factor, norm_grad\n\n    shard",
+        "norm_grad * factor",
+        "norm_grad",
         "wrong-relation",
         "*",
     ),
@@ -232,7 +228,7 @@ TRAINING: tuple[SourceEdit, ...] = (
         "mean = total / count",
         "dist.all_reduce(mean",
     ),
-    loss("count not reduced", "        dist.all_reduce(count, group=group)\n", "", MISSING, "count = mask.sum()"),
+    loss.removed("count not reduced", "        dist.all_reduce(count, group=group)\n", MISSING, "count = mask.sum()"),
     loss(
         "sum not reduced",
         "        dist.all_reduce(total, group=group)\n        dist.all_reduce(count",
@@ -240,10 +236,9 @@ TRAINING: tuple[SourceEdit, ...] = (
         MISSING,
         "total = (losses * mask).sum()",
     ),
-    loss(
+    loss.averaged(
         "count averaged",
         "dist.all_reduce(count, group=group)",
-        "dist.all_reduce(count, op=dist.ReduceOp.AVG, group=group)",
         SCALE,
     ),
     loss(
@@ -281,22 +276,23 @@ TRAINING: tuple[SourceEdit, ...] = (
         "mean = total / count",
         "variance = square / count",
     ),
-    norm(
+    norm.averaged(
         "mean averaged",
         "dist.all_reduce(total, group=group)\n        mean",
-        "dist.all_reduce(total, op=dist.ReduceOp.AVG, group=group)\n        mean",
         SCALE,
     ),
-    norm(
+    norm.within(
         "scale forgotten",
         "torch.rsqrt(variance + 1e-5) * scale + shift\n\n    inputs",
-        "torch.rsqrt(variance + 1e-5) + shift\n\n    inputs",
+        "* scale +",
+        "+",
         "wrong-relation",
     ),
-    norm(
+    norm.within(
         "root of the unscaled square",
         "torch.rsqrt(variance + 1e-5) * scale + shift\n\n    inputs",
-        "torch.rsqrt(square + 1e-5) * scale + shift\n\n    inputs",
+        "torch.rsqrt(variance",
+        "torch.rsqrt(square",
         "wrong-scale wrong-relation",
     ),
 )
@@ -317,27 +313,24 @@ AXES: tuple[SourceEdit, ...] = (
     axes("product reduced over the world", PRODUCT, "y = Reduce.apply(partial, None)", "wrong-group"),
     axes("one gradient reduced over the wrong axis", UP, UP.replace("dp_group", "tp_group"), GROUP),
     axes("other gradient reduced over the wrong axis", DOWN, DOWN.replace("dp_group", "tp_group"), GROUP),
-    axes(
+    axes.removed(
         "one gradient not reduced",
         UP,
-        "",
         UNREDUCED,
         "torch.autograd.grad(loss, (up, down))\n"[:-1],
         "up_grad, down_grad = up_grad / dp",
     ),
-    axes(
+    axes.removed(
         "other gradient not reduced",
         DOWN,
-        "",
         UNREDUCED,
         "torch.autograd.grad(loss, (up, down))\n"[:-1],
         "up_grad, down_grad = up_grad / dp",
     ),
     axes("gradients reduced over the world", UP, UP.replace(", group=dp_group", ""), GROUP),
-    axes(
+    axes.removed(
         "gradients not divided",
         "        up_grad, down_grad = up_grad / dp_ranks, down_grad / dp_ranks\n",
-        "",
         SCALE,
         "dist.all_reduce(up_grad",
         "dist.all_reduce(down_grad",
@@ -345,14 +338,14 @@ AXES: tuple[SourceEdit, ...] = (
     axes(
         "one gradient divided by the world", "up_grad / dp_ranks, down", "up_grad / dist.get_world_size(), down", SCALE
     ),
-    axes("loss not reduced", "        dist.all_reduce(mean, group=dp_group)\n", "", MISSING, "mean = "),
+    axes.removed("loss not reduced", "        dist.all_reduce(mean, group=dp_group)\n", MISSING, "mean = "),
     axes(
         "loss reduced over the wrong axis",
         "dist.all_reduce(mean, group=dp_group)",
         "dist.all_reduce(mean, group=tp_group)",
         GROUP,
     ),
-    axes("loss summed", "        mean = mean / dp_ranks\n", "", SCALE, "dist.all_reduce(mean"),
+    axes.removed("loss summed", "        mean = mean / dp_ranks\n", SCALE, "dist.all_reduce(mean"),
     axes(
         "backward reduces again",
         "        return grad, None\n",
@@ -375,43 +368,43 @@ FSDP: tuple[SourceEdit, ...] = (
         "dist.all_reduce(x)",
         "return MeanOverRanks.apply(mean)",
     ),
-    fsdp(
+    fsdp.removed(
         "loss not reduced",
         "        dist.all_reduce(x)\n",
-        "",
         MISSING,
         "x = x.clone()",
         "mean = y.square()",
         "MeanOverRanks.apply(mean)",
         "return x / dist",
     ),
-    fsdp(
+    fsdp.within(
         "gradient divided by hand, too",
         "    def backward(ctx, grad):\n        return grad\n",
-        "    def backward(ctx, grad):\n        return grad / dist.get_world_size()\n",
+        "return grad",
+        "return grad / dist.get_world_size()",
         SCALE,
         "return grad / dist",
     ),
-    fsdp(
+    fsdp.followed(
         "gradients summed",
         '    fully_shard(impl, mesh=mesh["dp"])\n',
-        '    fully_shard(impl, mesh=mesh["dp"])\n    impl.set_gradient_divide_factor(1.0)\n',
+        "    impl.set_gradient_divide_factor(1.0)\n",
         SCALE,
         "*",
         "fully_shard(",
         "set_gradient",
     ),
-    fsdp(
+    fsdp.within(
         "sum of squares",
         "        mean = y.square().mean()\n        return MeanOverRanks",
-        "        mean = y.square().sum()\n        return MeanOverRanks",
+        "y.square().mean()",
+        "y.square().sum()",
         SCALE,
         "y.square().sum()",
     ),
-    replicated(
+    replicated.removed(
         "gradients not reduced",
         "        dist.all_reduce(grad)\n",
-        "",
         UNREDUCED,
         "return grad / dist.get_world_size()",
         "grad = grad.clone()",
@@ -425,10 +418,10 @@ FSDP: tuple[SourceEdit, ...] = (
         "dist.all_reduce(grad)",
         "return grad",
     ),
-    replicated(
+    replicated.followed(
         "gradients reduced twice",
         "        dist.all_reduce(grad)\n",
-        "        dist.all_reduce(grad)\n        dist.all_reduce(grad)\n",
+        "        dist.all_reduce(grad)\n",
         EXTRA,
         "dist.all_reduce(grad)",
     ),
@@ -460,10 +453,9 @@ DTENSOR: tuple[SourceEdit, ...] = (
         "*",
         "torch.tanh(self.mid(h))",
     ),
-    dsequence(
+    dsequence.removed(
         "norm not in the plan",
         '        "norm": SequenceParallel(),\n',
-        "",
         GRADIENT,
         "x + self.feed_forward(self.norm(x))",
         "plan = {",

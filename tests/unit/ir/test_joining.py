@@ -3,7 +3,8 @@
 import pytest
 
 from graphguard.ir import Frame, Graph, Node, Span, TensorType, Var
-from graphguard.ir.joining import JoinedCall, join, prune_prelude
+from graphguard.ir.joining import JoinedCall, join
+from graphguard.ir.pruning import prune_prelude
 
 F32 = TensorType((4,), "float32")
 

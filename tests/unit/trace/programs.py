@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from graphguard.ir import DType, Graph, Node, Var
-from graphguard.ir.joining import JoinedCall, join, prune_prelude
+from graphguard.ir.joining import JoinedCall, join
+from graphguard.ir.pruning import prune_prelude
 from graphguard.ir.validity import faults
 from graphguard.trace.capture import RankTrace, Recording
 from graphguard.trace.exchange import tensor_of

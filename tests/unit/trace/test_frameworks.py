@@ -8,7 +8,8 @@ import torch
 from programs import run, run_ranks
 
 from graphguard.ir import Graph
-from graphguard.ir.joining import join, prune_prelude
+from graphguard.ir.joining import join
+from graphguard.ir.pruning import prune_prelude
 from graphguard.ir.validity import faults
 from graphguard.trace.capture import Recording
 from graphguard.trace.world import World

@@ -22,7 +22,8 @@ from torch.utils.checkpoint import checkpoint
 
 from graphguard.ir import Graph
 from graphguard.ir.codec import dumps, graph_to_plain
-from graphguard.ir.joining import join, prune_prelude
+from graphguard.ir.joining import join
+from graphguard.ir.pruning import prune_prelude
 from graphguard.trace.capture import Recording
 from graphguard.trace.lockstep import rounds
 from graphguard.trace.world import World

@@ -79,7 +79,7 @@ def search(
             repair = _best(capture, proof, sites, broken, ratios, sources, deadline)
         if repair is None:
             repair = _step(capture, proof, sites, broken, ratios, sources, deadline + STEP_SECONDS)
-        if repair is None:
+        if repair is None or _is_consequence(repair, broken):
             break
         steps.append(repair)
         capture = repair.capture
@@ -91,6 +91,13 @@ def search(
         start = (broken, capture, proof) if not steps else start
     broken, capture, proof = start
     return Search(tuple(repairs), broken, capture, proof, align(capture))
+
+
+def _is_consequence(repair: Repair, broken: tuple[str, ...]) -> bool:
+    """Whether a repair rewrites how gradients are computed although a result is wrong that it does not mend: that one spoils them."""
+    results = [name for name in broken if not name.startswith("grad(")]
+    guess = repair.hypothesis
+    return guess.rule == "wrong-relation" and guess.site.node.phase == "backward" and not {*results} <= {*repair.mends}
 
 
 def _step(

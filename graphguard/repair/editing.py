@@ -166,7 +166,7 @@ def _insert_call(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kwargs:
 
 def _masked(graph: Graph, var: Var, mask: Var, shape: tuple[int, ...], fill: float) -> Graph:
     """Later readers of ``var`` see it filled where a mask holds."""
-    first, producers = _fresh(graph), graph.producers()
+    first, producers = fresh(graph), graph.producers()
     viewed, new = Var(first), Var(first + 1)
     nodes = (
         Node("aten.view.default", (mask, shape), {}, (viewed,)),
@@ -188,17 +188,17 @@ def _reread(graph: Graph, index: int, argument: int, steps: int, start: Var) -> 
         chain.append(graph.nodes[producers[var]])
         var = next(chain[-1].operands())
     assert isinstance(var, Var)
-    names, fresh, copies = {var: start}, _fresh(graph), []
+    names, following, copies = {var: start}, fresh(graph), []
     types: dict[Var, TensorType] = {}
     for each in reversed(chain):
-        outs = tuple(Var(fresh + place) for place in range(len(each.outs)))
-        fresh += len(outs)
+        outs = tuple(Var(following + place) for place in range(len(each.outs)))
+        following += len(outs)
         copies.append(replace(renamed(each, names), outs=outs))
         names.update(zip(each.outs, outs, strict=True))
         types.update((out, graph.types[old]) for old, out in zip(each.outs, outs, strict=True))
     read = node.args[argument]
     args = (*node.args[:argument], _substitute(read, names), *node.args[argument + 1 :])
-    return _with_nodes(graph, {index: (*copies, replace(node, args=args))}, types)
+    return with_nodes(graph, {index: (*copies, replace(node, args=args))}, types)
 
 
 def _swapped(graph: Graph, first: Var, second: Var) -> Graph:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from graphguard.checks.api import Refinement
 from graphguard.checks.leaves import Leaves
-from graphguard.checks.parameters import State, plain_name, relate
+from graphguard.checks.parameters import Related, State, plain_name, relate
 from graphguard.checks.placements import Mesh
 from graphguard.checks.units import Unit, unit_of
 from graphguard.trace.capture import Recording
@@ -16,7 +19,7 @@ from graphguard.trace.errors import TracingError
 def bind_specification(recording: Recording, leaves: Leaves, unit: Unit) -> list[State]:
     """Make every parameter and buffer of the specification a leaf; returns the parameters that have gradients."""
     for state in unit.states:
-        recording.bind(state.tensor, leaves.of_state(state))
+        _bind(recording, state, state, partial(leaves.of_state, state))
         recording.label(state.tensor, state.name)
         state.tensor.grad = None
     return [state for state in unit.states if state.kind == "parameter" and state.tensor.requires_grad]
@@ -40,17 +43,43 @@ def bind_rank(
     else:
         states = unit_of(refinement.impl).states
         bound = [state for state in states if not _stays_as_built(recording, state, specification)]
-        relations = relate(specification.states, bound, mesh)
-        for one in relations:
-            recording.bind(one.state.tensor, one.part(leaves.of_state(one.source), mesh))
+        relations = relate(specification.states, [_as_made(recording, state) for state in bound], mesh)
+        for one, state in zip(relations, bound, strict=True):
+            _bind(recording, one.state, state, partial(_part, leaves, one, mesh))
         # what the specification trains must be trained: a rank's parameter that is frozen by mistake has a zero gradient
         differentiated = [
-            one.state for one in relations if one.source.kind == "parameter" and one.source.tensor.requires_grad
+            replace(one.state, tensor=state.tensor)
+            for one, state in zip(relations, bound, strict=True)
+            if one.source.kind == "parameter" and one.source.tensor.requires_grad
         ]
     for state in states:
         recording.label(state.tensor, state.name)
         state.tensor.grad = None
     return differentiated
+
+
+def _part(leaves: Leaves, one: Related, mesh: Mesh) -> Any:
+    return one.part(leaves.of_state(one.source), mesh)
+
+
+def _as_made(recording: Recording, state: State) -> State:
+    """A parameter whose memory was moved or cut since it was made, after its elements had been read, as it was made."""
+    made = recording.read_since_birth(state.tensor)
+    if made is None or recording.same_memory(made, state.tensor):
+        return state
+    for name, attribute in vars(state.tensor).items():  # Megatron's marks
+        if name not in vars(made):
+            setattr(made, name, attribute)
+    return replace(state, tensor=made)
+
+
+def _bind(recording: Recording, related: State, state: State, value: Callable[[], Any]) -> None:
+    """Give a parameter its value: where it is now, and in the memory that it was made with, if that has been read."""
+    made = recording.read_since_birth(state.tensor)
+    if made is not None:
+        recording.bind_birth(made, value)
+    if related.tensor is state.tensor:
+        recording.bind(state.tensor, value())
 
 
 def _stays_as_built(recording: Recording, state: State, specification: Unit) -> bool:

@@ -107,6 +107,9 @@ class RealRun:
         with torch.no_grad():
             getattr(tensor, "_local_tensor", tensor).copy_(value)
 
+    def read_since_birth(self, tensor: Any) -> None:
+        """What was copied or moved while the program was built is not known: parameters get their values where they are."""
+
     def known(self, tensor: Any) -> Any:
         """Every value is known."""
         return tensor.detach().clone()

@@ -316,6 +316,7 @@ def _proved_fixes(
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
     Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
+    What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing.
     Also the promises that are still broken after the best of them.
     """
     params = {"proof": report.proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
@@ -327,10 +328,12 @@ def _proved_fixes(
         if any(known.title == fix.title for known in proved):
             continue  # another way to write what is proved already
         captured = yield from _capture(request, {**request.overlay, **row["texts"]})
-        if captured.troubles:
+        if captured.troubles or captured.summary["operators"].get("spec") != report.operators.get("spec"):
             continue
         result = yield Step("prover", "prove", {"capture": captured.data})
         outcome = from_plain(Outcome, result["outcome"])
+        if not {promise.name for promise in outcome.promises}.issuperset(finding.promises):
+            continue
         broken = frozenset(outcome.failing)
         mended = broken <= spoiled - set(finding.promises)
         if not mended and finding.regains and broken <= spoiled:

@@ -26,6 +26,7 @@ class Builder:
         self.symbols: dict[str, Var] = {}
         self.at: Event = _NOWHERE
         self._kinds: dict[tuple[tuple[Size, ...], str], TensorType] = {}
+        self._bits: dict[Var, Var] = {}
 
     def new(self, shape: tuple[Size, ...], dtype: str) -> Var:
         """A variable of this type."""
@@ -45,8 +46,19 @@ class Builder:
         return results
 
     def one(self, op: str, args: tuple[Any, ...], shape: tuple[Size, ...], dtype: str, /, **kwargs: Any) -> Var:
-        """Append a node with one result."""
-        return self.emit(op, args, [(shape, dtype)], **kwargs)[0]
+        """Append a node with one result; bits that are read as another type and back are what they were."""
+        if op != "aten.view.dtype":
+            return self.emit(op, args, [(shape, dtype)], **kwargs)[0]
+        before = self.bits_of(args[0])
+        if before is not None and self.types[before] == TensorType(shape, dtype):
+            return before
+        result = self.emit(op, args, [(shape, dtype)], **kwargs)[0]
+        self._bits[result] = args[0]
+        return result
+
+    def bits_of(self, value: Var) -> Var | None:
+        """The value of another type whose bits a value shows, if it does."""
+        return self._bits.get(value)
 
     def append(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any], results: tuple[Var, ...]) -> None:
         """Append a node whose results exist already."""

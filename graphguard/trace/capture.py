@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -142,6 +142,19 @@ class Recording:
         local = getattr(tensor, "_local_tensor", tensor)
         with torch.no_grad():
             local.copy_(value)
+
+    def bind_birth(self, memory: torch.Tensor, value: Callable[[], torch.Tensor]) -> None:
+        """What :meth:`read_since_birth` gave held this value before anything read it."""
+        with self._recorder.before_first_read(memory), torch.no_grad():
+            memory.copy_(value())
+
+    def read_since_birth(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        """The memory that a parameter was made with, if its elements have gone elsewhere since: into flat buffers, partitions, copies."""
+        return self._recorder.read_since_birth(parameter)
+
+    def same_memory(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        """Whether two tensors show the same elements of the same memory."""
+        return self._recorder.ref(one).key == self._recorder.ref(other).key
 
     def output(self, name: str, tensor: torch.Tensor) -> None:
         """The value of ``tensor`` as it is now is the graph's output ``name``."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from graphguard.ir.graph import Size, Sym, Var
+from graphguard.ir.graph import DType, Size, Sym, Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.collectives import Call
 from graphguard.trace.errors import TracingError
@@ -55,6 +55,18 @@ class Communication:
             scaled.append(Ref(self._scratch, ref.geometry))
             self.memory.define(scaled[-1], value)
         return replace(call, reads=tuple(scaled), reduce="sum")
+
+    def _broadcast(self, call: Call) -> None:
+        """Bits of another type, as programs send what a backend has no type for, arrive as the value that they are of."""
+        value = self.memory.read(call.reads[0])
+        source = self.builder.bits_of(value)
+        if source is None:
+            self._in_place(call)
+            return
+        kind = self.builder.types[source]
+        arrived = self.builder.one("gg.broadcast", (source, call.peer, call.group), kind.shape, kind.dtype)
+        shape, dtype = type_of(call.writes[0])
+        self.memory.write(call.writes[0], self.builder.one("aten.view.dtype", (arrived, DType(dtype)), shape, dtype))
 
     def _in_place(self, call: Call) -> None:
         args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
@@ -152,7 +164,7 @@ class Communication:
 
 _CALLS: dict[str, Callable[[Communication, Call], None]] = {
     "all_reduce": Communication._in_place,  # noqa: SLF001
-    "broadcast": Communication._in_place,  # noqa: SLF001
+    "broadcast": Communication._broadcast,  # noqa: SLF001
     "reduce": Communication._in_place,  # noqa: SLF001
     "all_gather": Communication._all_gather,  # noqa: SLF001
     "reduce_scatter": Communication._reduce_scatter,  # noqa: SLF001

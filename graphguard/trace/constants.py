@@ -112,6 +112,12 @@ class Constants:
             else:
                 self._pending.discard(storage)
 
+    def forget_storages(self, storages: Iterable[int]) -> None:
+        """The contents of storages, by identity, are not known any more."""
+        for storage in storages:
+            self._real.pop(storage, None)
+            self._pending.discard(storage)
+
     def real(self, tensor: torch.Tensor) -> torch.Tensor:
         """The real tensor behind a fake one whose storage is known; it shares memory as the fake ones do."""
         if not isinstance(tensor, FakeTensor):

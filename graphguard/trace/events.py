@@ -70,3 +70,14 @@ class Event:
     draw: tuple[str, int] | None = None
     forward: int = -1
     waited: bool = False
+
+
+def refs_in(value: Any) -> list[Ref]:
+    """Every tensor in nested lists, tuples and dicts of an event."""
+    if isinstance(value, Ref):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        return [ref for item in value for ref in refs_in(item)]
+    return []

@@ -19,7 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace import attention, batch_norms, cuda, objects, premultiplied, state
+from graphguard.trace import addresses, attention, batch_norms, cuda, objects, premultiplied, state
 from graphguard.trace.extensions import refuse_builds
 from graphguard.trace.works import as_batch, done, finished
 
@@ -41,6 +41,7 @@ def install() -> None:
     _scaling()
     _broadcasts()
     premultiplied.watch()
+    addresses.install()
     batch_norms.install()
     _device_meshes()
     _sharding_propagation()
@@ -248,7 +249,14 @@ def _modules() -> None:
             return original_apply(self, fn, recurse)
         return _apply_anew(self, fn, recurse, {})
 
-    def new(cls: Any, data: Any = None, requires_grad: bool = True, **_: Any) -> Any:
+    def new(cls: Any, data: Any = None, requires_grad: bool = True, **others: Any) -> Any:
+        made = graft(cls, data, requires_grad, **others)
+        recorder = state.current_recorder()
+        if recorder is not None:
+            recorder.born(made)
+        return made
+
+    def graft(cls: Any, data: Any, requires_grad: bool, **_: Any) -> Any:
         # a subclass of Parameter loses its class when its data is fake: graft it on
         if cls is nn.Parameter or not isinstance(data, FakeTensor):
             return original_new(cls, data, requires_grad)

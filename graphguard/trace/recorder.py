@@ -19,12 +19,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import DType, Sym
+from graphguard.trace.births import Births, first_read, forget_copies, moved_before
 from graphguard.trace.collectives import PREMULTIPLIED, REDUCE_OPS, calls_of
 from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
 from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Members, Opaque, Ref
 from graphguard.trace.exchange import communicate
+from graphguard.trace.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.geometry import geometry_of, size_of
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
@@ -77,6 +79,7 @@ class Recorder(TorchDispatchMode):
         self.phase = "prelude"
         self.assumed: set[str] = set()
         self.paused = 0
+        self.births = Births()
         self.symbols: dict[str, Ref] = {}
         self._stop = stop
         self._forward: dict[int, tuple[int, str]] = {}
@@ -87,12 +90,15 @@ class Recorder(TorchDispatchMode):
     # -- identities ----------------------------------------------------------------------------------------------------
     def ref(self, tensor: torch.Tensor) -> Ref:
         """What memory a fake tensor shows."""
-        storage = tensor.untyped_storage()
+        return Ref(self.number(tensor.untyped_storage()), geometry_of(tensor))
+
+    def number(self, storage: torch.UntypedStorage) -> int:
+        """The number of a storage, in the order in which they are first met."""
         number = self._storages.get(storage._cdata)  # noqa: SLF001
         if number is None:
             number = self._storages[storage._cdata] = len(self._storages)  # noqa: SLF001
             self._alive.append(storage)
-        return Ref(number, geometry_of(tensor))
+        return number
 
     def twin(self, real: torch.Tensor) -> FakeTensor:
         """The fake tensor that stands for a real one from outside, the same each time; its value is known."""
@@ -111,6 +117,27 @@ class Recorder(TorchDispatchMode):
         """From now on ``fake`` stands for ``real`` wherever an operator meets it."""
         self._twins[id(real)] = fake
         self._alive.append(real)
+
+    def born(self, parameter: Any) -> None:
+        """A parameter has been made."""
+        if isinstance(parameter, FakeTensor) and parameter.fake_mode is self.fake_mode and self.phase == "prelude":
+            with self.pause():
+                self.births.note(parameter, parameter.detach())
+
+    def read_since_birth(self, parameter: Any) -> FakeTensor | None:
+        """The memory that a parameter was made with, if its elements have gone elsewhere since."""
+        memory = self.births.memory(parameter)
+        return None if memory is None or first_read(self.events, self.ref(memory).storage) is None else memory
+
+    @contextmanager
+    def before_first_read(self, memory: FakeTensor) -> Iterator[None]:
+        """What is recorded inside happened before anything read this memory."""
+        storage = self.ref(memory).storage
+        index = first_read(self.events, storage)
+        assert index is not None
+        with moved_before(self.events, index):
+            yield
+        forget_copies(self.events, index, storage, self._storages, self.constants)
 
     def elements(self, tensor: FakeTensor) -> torch.Tensor:
         """What a tensor holds, where that is known; a program that needs it otherwise cannot be recorded."""
@@ -186,6 +213,8 @@ class Recorder(TorchDispatchMode):
                 return out
         elif func is _ITEM and knowledge == "pending":
             self.ledger.need()
+        elif func is _ITEM and args[0].dtype == torch.bool and (truth := self._truth(args[0])) is not None:
+            return truth
         else:
             before = [storage_of(tensor) for tensor in tensors_in(args)] if knowledge != "unknown" else []
             out = self.kernels.run(kind, args, kwargs)
@@ -401,6 +430,13 @@ class Recorder(TorchDispatchMode):
         self.events.append(event)
         if real.numel() <= LARGEST:
             self.constants.set(fake, real)
+
+    def _truth(self, condition: torch.Tensor) -> bool | None:
+        """A condition that only checks for NaN and infinity decide."""
+        truth = truth_where_finite(self.events, self.ref(condition))
+        if truth is not None:
+            self.assumed.add(ASSUMED)
+        return truth
 
     def _note_symbols(self, args: Any, out: Any) -> None:
         if isinstance(out, _SYMBOLS):

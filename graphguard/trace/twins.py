@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from graphguard.ir.graph import DType, Sym
-from graphguard.trace.events import Ref
+from graphguard.trace.events import Event, Ref, refs_in
+from graphguard.trace.kinds import kind_of
 
 _RENAMED = {
     "aten.bernoulli_.float": "aten.bernoulli.p",
@@ -62,6 +63,16 @@ def written_positions(func: Any) -> tuple[tuple[int, str], ...]:
     return tuple((i, arg.name) for i, arg in enumerate(func._schema.arguments) if _is_written(arg))  # noqa: SLF001
 
 
+def written_by(event: Event) -> list[Ref]:
+    """The tensors that a call writes; of a collective, all that it is given."""
+    if not isinstance(event.op, torch._ops.OpOverload):  # noqa: SLF001
+        return []
+    if kind_of(event.op).may_communicate:
+        return refs_in((event.args, event.kwargs))
+    places = written_positions(event.op)
+    return refs_in([event.args[at] if at < len(event.args) else event.kwargs.get(name) for at, name in places])
+
+
 def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
@@ -69,7 +80,7 @@ def _is_written(argument: Any) -> bool:
 def result_dtypes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: str) -> list[str]:
     """Element types of a functional operator's results; ``like`` where every operand has that type and the operator keeps it."""
     name = func._schema.name.partition("::")[2]  # noqa: SLF001
-    operands = _refs((args, tuple(kwargs.values())))
+    operands = refs_in((args, kwargs))
     if name not in _COMPARISONS and all(ref.dtype == like for ref in operands):
         return [like]
     try:
@@ -78,14 +89,6 @@ def result_dtypes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like
         return [like]  # an operator without a shape-only kernel: in-place operators keep their operand's type
     outs = out if isinstance(out, list | tuple) else [out]
     return [str(tensor.dtype).removeprefix("torch.") for tensor in outs]
-
-
-def _refs(value: Any) -> list[Ref]:
-    if isinstance(value, Ref):
-        return [value]
-    if isinstance(value, tuple):
-        return [ref for item in value for ref in _refs(item)]
-    return []
 
 
 def _meta(value: Any) -> Any:

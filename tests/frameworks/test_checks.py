@@ -24,6 +24,8 @@ CHECKS = Path(__file__).parent / "checks"
 NEEDS = {
     "deepspeed_bugs": "deepspeed",
     "deepspeed_layers": "deepspeed",
+    "deepspeed_zero": "deepspeed",
+    "deepspeed_zero_bugs": "deepspeed",
     "megatron_bugs": "megatron",
     "megatron_gpt": "megatron",
     "fairscale_layers": "fairscale",

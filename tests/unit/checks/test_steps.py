@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.steps import CheckRequest, Step, check_steps
+from graphguard.checks.steps import CheckRequest, Step, _proved_fixes, check_steps
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.codec import capture_summary
 from graphguard.ir.plain import to_plain
-from graphguard.refine.outcome import Outcome
-from graphguard.report.diagnostics import Report, Verdict
+from graphguard.refine.finding import Finding
+from graphguard.refine.outcome import Outcome, PromiseOutcome
+from graphguard.report.diagnostics import Fix, Report, Verdict
 
 CHECK = CheckRef("checks.py::c", "c", Span("checks.py", 1))
 SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
@@ -89,3 +90,36 @@ def test_a_hurried_proof_gets_time_where_numbers_agree():
 def test_where_nothing_helps_nothing_is_known():
     report, asked = judged("equal", patiently=False)
     assert (report.verdict, len(asked)) == (Verdict.UNKNOWN, 2)
+
+
+def ended(steps: Any, answers: dict[str, Any]) -> Any:
+    """What steps return that are answered so."""
+    given = None
+    while True:
+        try:
+            given = answers[steps.send(given).method]
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.mark.parametrize(
+    ("operators", "promises", "counts"),
+    [
+        ({"spec": 5, "impl": 7}, ("w", "b"), True),
+        ({"spec": 5, "impl": 9}, ("w", "b"), True),
+        ({"spec": 3, "impl": 7}, ("w", "b"), False),  # the specification shares the code, and was changed
+        ({"spec": 5, "impl": 7}, ("b",), False),  # nobody returns what was wrong any more
+    ],
+)
+def test_a_fix_keeps_the_specification_and_its_promises(operators, promises, counts):
+    report = Report(CHECK, {"dp": 2}, Verdict.BROKEN, operators={"spec": 5, "impl": 7}, proof="broken")
+    finding = Finding("wrong-scale", "twice", None, promises=("w",))
+    outcome = Outcome(True, tuple(PromiseOutcome(name, True, "") for name in promises))
+    answers = {
+        "candidates": [{"fix": to_plain(Fix("halve", (), False)), "texts": {}}],
+        "capture": {"capture": b"", "summary": {**SUMMARY, "operators": operators}},
+        "prove": {"proof": "fixed", "outcome": to_plain(outcome)},
+    }
+    request = CheckRequest("checks.py", "c", {"dp": 2}, "/")
+    fixes, left = ended(_proved_fixes(request, report, 0, finding, frozenset({"w"}), ()), answers)
+    assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))

@@ -119,7 +119,8 @@ def _result(name: str, event: Event, operands: list[Ref], facts: dict[int, Fact 
     positive = name in _NOT_NEGATIVE or _is_root(name, event) or (
         name in _KEEP_SIGN and all(fact.positive for fact in known) and all(number >= 0 for number in numbers)
     )  # fmt: skip
-    truths = {fact.truth for fact in known}
+    empty = any(0 in ref.shape for ref in operands)  # where any is not all
+    truths = {None if empty else fact.truth for fact in known}
     truth = next(iter(truths)) if len(truths) == 1 and name in _KEEP_TRUTH else None
     return Fact(finite, positive, truth, exact)
 

@@ -11,9 +11,10 @@ from graphguard.ir import Capture, Placement
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Number
 from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.piecewise import equal, scaled_value
 from graphguard.relations.points import equal_at_points
 from graphguard.relations.relation import Concat, Expression, Held, Same, Sum
-from graphguard.relations.values import NormalValue, equal, scaled_value
+from graphguard.relations.values import NormalValue
 from graphguard.rules import combine
 
 Placements = dict[str, Placement]

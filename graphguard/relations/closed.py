@@ -6,11 +6,13 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from graphguard.relations.algebra import Kind, Unsupported
-from graphguard.relations.building import Part, build
+from graphguard.relations.building import build
+from graphguard.relations.domains import Part
 from graphguard.relations.kernels import Terms, Universe
 from graphguard.relations.layout import expand, permute, reshape
 from graphguard.relations.linear import close
-from graphguard.relations.values import NormalValue, Piece, act_on, aligned, overlay, regrid, single
+from graphguard.relations.piecewise import act_on, overlay
+from graphguard.relations.values import NormalValue, Piece, aligned, regrid, single
 from graphguard.relations.windows import refine
 
 #: Functions whose result is a place on the line that they see whole, the core dim A.

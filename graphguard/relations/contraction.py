@@ -10,7 +10,8 @@ from graphguard.relations.functions import larger, largest
 from graphguard.relations.kernels import Digits, Terms, Universe
 from graphguard.relations.layout import permute
 from graphguard.relations.linear import summed_over, times
-from graphguard.relations.values import Grid, NormalValue, Piece, act_on, aligned, coarsened, gathered, overlay, single
+from graphguard.relations.piecewise import act_on, gathered, overlay
+from graphguard.relations.values import Grid, NormalValue, Piece, aligned, coarsened, single
 from graphguard.relations.windows import repeat
 
 Letters = str

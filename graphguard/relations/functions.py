@@ -7,7 +7,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from graphguard.relations.algebra import Kind, Unsupported
-from graphguard.relations.building import Part, build
+from graphguard.relations.building import build
+from graphguard.relations.domains import Part
 from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
 from graphguard.relations.linear import close, constant, exact, indicator, normalise, order, reopened, times
 from graphguard.relations.masks import given, truth_cases

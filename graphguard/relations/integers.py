@@ -7,7 +7,8 @@ from math import floor
 from typing import Literal
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.building import Part, build
+from graphguard.relations.building import build
+from graphguard.relations.domains import Part
 from graphguard.relations.functions import elementwise, known_number, truth
 from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, fold, normalise, times

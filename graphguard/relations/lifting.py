@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from graphguard.relations.building import Part
+from graphguard.relations.domains import Part
 from graphguard.relations.kernels import Kernel, Number, Ref, Term, Terms, Universe
-from graphguard.relations.linear import mask_axes, order
+from graphguard.relations.linear import order
+from graphguard.relations.partial_sums import mask_axes
 from graphguard.relations.products import Product, multiply
 from graphguard.relations.windows import refine
 

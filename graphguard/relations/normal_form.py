@@ -19,17 +19,8 @@ from graphguard.relations.integers import check_range, compared, divided, larger
 from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
-from graphguard.relations.values import (
-    NormalValue,
-    Piece,
-    act_on,
-    aligned,
-    merged,
-    pointwise,
-    scaled_value,
-    settled_value,
-    single,
-)
+from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
+from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
 from graphguard.relations.windows import joined, whole
 
 _KNOWN = 65536

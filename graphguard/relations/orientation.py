@@ -14,7 +14,7 @@ from graphguard.relations.kernels import UNBOUNDED, Kernel
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from graphguard.relations.building import Part
+    from graphguard.relations.domains import Part
 
 _Colour = tuple[tuple[int, Any, int, int], ...]
 

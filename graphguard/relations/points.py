@@ -22,8 +22,9 @@ from graphguard.relations.denotation import Denotation
 from graphguard.relations.functions import applied, elementwise, exponential, larger, logarithm
 from graphguard.relations.kernels import Budget, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
 from graphguard.relations.linear import close, constant, exact, order, powered
+from graphguard.relations.piecewise import difference
 from graphguard.relations.products import multiply
-from graphguard.relations.values import NormalValue, difference, extents_of
+from graphguard.relations.values import NormalValue, extents_of
 
 _ELEMENTS: Final = 256  # of a value that is compared
 _WINDOW: Final = 512  # summands that are written out

@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.building import Part, build
+from graphguard.relations.building import build
+from graphguard.relations.domains import Part
 from graphguard.relations.kernels import UNBOUNDED, Digit, Expression, Factor, Kernel, Number, Ref, Universe, Window
 from graphguard.relations.selection import solve_selections
 from graphguard.relations.windows import joined, refine

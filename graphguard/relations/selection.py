@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from graphguard.relations.kernels import UNBOUNDED, Expression
 
 if TYPE_CHECKING:
-    from graphguard.relations.building import Part
+    from graphguard.relations.domains import Part
     from graphguard.relations.products import Product
 
 _BLOCKS: Final = 64  # blocks that are looked at one by one

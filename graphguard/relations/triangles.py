@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from graphguard.relations.building import Part, reach
+from graphguard.relations.domains import Part, reach
 from graphguard.relations.kernels import Digits, Expression, Factor, Kernel, Number, Ref, Term, Universe, Window
 from graphguard.relations.lifting import family
 from graphguard.relations.orientation import is_step

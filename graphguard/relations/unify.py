@@ -18,7 +18,7 @@ from graphguard.relations.orientation import is_delta, is_step
 from graphguard.relations.windows import joined
 
 if TYPE_CHECKING:
-    from graphguard.relations.building import Part
+    from graphguard.relations.domains import Part
 
 _TRIES: Final = 400  # assignments of factors to parts that are looked at for one kernel
 _ABSENT: Final = 3  # masks that a shard may lack

@@ -6,7 +6,8 @@ import pytest
 
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue, equal
+from graphguard.relations.piecewise import equal
+from graphguard.relations.values import NormalValue
 
 ROWS, LENGTH = 4, 5
 Closed = Callable[[NormalForm, NormalValue], NormalValue]

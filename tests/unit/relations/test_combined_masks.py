@@ -12,7 +12,7 @@ from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.numbers import Number, Numbers
-from graphguard.relations.values import equal
+from graphguard.relations.piecewise import equal
 
 TOKENS, WINDOW, PREFIX = 8, 3, 2
 Hidden = Callable[[Any, Any, Any], Any]

@@ -12,8 +12,9 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Exhausted, Universe
 from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.piecewise import equal
 from graphguard.relations.ranges import from_parts
-from graphguard.relations.values import NormalValue, equal
+from graphguard.relations.values import NormalValue
 
 
 @pytest.fixture

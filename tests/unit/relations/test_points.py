@@ -9,8 +9,9 @@ import pytest
 
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.piecewise import equal
 from graphguard.relations.points import equal_at_points
-from graphguard.relations.values import NormalValue, equal
+from graphguard.relations.values import NormalValue
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.numbers import Numbers
+from graphguard.relations.piecewise import equal
 from graphguard.relations.quotients import never_negative
-from graphguard.relations.values import equal
 
 ROWS, KEYS, DIM = 3, 8, 2
 SHAPES = {"s": (ROWS, KEYS), "v": (KEYS, DIM)}

@@ -9,7 +9,7 @@ import pytest
 
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import equal
+from graphguard.relations.piecewise import equal
 
 TOKENS, GROUPS, HEADS, DIM = 3, 2, 2, 4
 WIDTH = (HEADS + 2) * DIM  # of a group: its queries, its key, its value

@@ -7,7 +7,8 @@ import pytest
 
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue, equal
+from graphguard.relations.piecewise import equal
+from graphguard.relations.values import NormalValue
 
 TOKENS, WIDTH = 5, 3
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import equal
+from graphguard.relations.piecewise import equal
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 
 from graphguard.ir import Graph, Node, TensorType, Var
 from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue, equal
+from graphguard.relations.piecewise import equal
+from graphguard.relations.values import NormalValue
 from graphguard.rules import evaluate_node
 
 

@@ -1,0 +1,239 @@
+"""Whole training steps: optimizers, clipping by the norm of all gradients, sharded states, accumulation, loss scaling, pipelines of micro-batches."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor import Replicate, Shard
+
+import graphguard as gg
+
+INPUTS, HIDDEN, OUTPUTS, BATCH = 3, 4, 5, 8
+ROWS: dict[str, Any] = {"dp": Shard(0)}
+COPY: dict[str, Any] = {"dp": Replicate()}
+DATA = (gg.tensor(BATCH, INPUTS), gg.tensor(BATCH, OUTPUTS))
+Make = Callable[[Any], torch.optim.Optimizer]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(INPUTS, HIDDEN), nn.Linear(HIDDEN, OUTPUTS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+class Step:
+    """A step of training; every rank has its rows of the batch, and ``wrong`` says what it leaves out."""
+
+    def __init__(self, make: Make, mesh: Any = None, parts: int = 1, scale: float = 1.0, wrong: str = "") -> None:
+        self.net, self.mesh, self.parts, self.scale, self.wrong = Net(), mesh, parts, scale, wrong
+        self.optimizer = make(self.net.parameters())
+
+    def __call__(self, x: torch.Tensor, target: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.optimizer.zero_grad()
+        for rows, wanted in zip(x.chunk(self.parts), target.chunk(self.parts), strict=True):
+            loss = F.mse_loss(self.net(rows), wanted) / (1 if self.wrong == "parts" else self.parts)
+            (loss * self.scale).backward()
+        if self.wrong == "clipped before":
+            nn.utils.clip_grad_norm_(self.net.parameters(), 0.1)
+        for parameter in self.net.parameters():
+            assert parameter.grad is not None
+            parameter.grad /= 1.0 if self.wrong == "scale" else self.scale
+            if self.mesh is not None:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= 1 if self.wrong == "mean" else self.mesh.size()
+        if self.wrong != "clipped before":
+            nn.utils.clip_grad_norm_(self.net.parameters(), 0.1)
+        self.optimizer.step()
+        return {name: parameter.detach() for name, parameter in self.net.named_parameters()}
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1)
+
+
+def adagrad(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adagrad(parameters, lr=0.1)
+
+
+def trained(make: Make, ranks: int, **how: Any) -> gg.Verdict | None:
+    return gg.verify(
+        Step(make),
+        lambda mesh: Step(make, mesh, **how),
+        DATA,
+        mesh={"dp": ranks},
+        in_relations=(ROWS, ROWS),
+        out_relations=COPY,
+    ).verdict
+
+
+@pytest.mark.parametrize(
+    ("make", "ranks", "how"),
+    [
+        (sgd, 2, {}),
+        (sgd, 4, {"scale": 128.0}),
+        (adamw, 2, {}),
+        (adamw, 2, {"parts": 2, "scale": 128.0}),
+        (adagrad, 2, {}),
+    ],
+)
+def test_steps(make: Make, ranks: int, how: dict[str, Any]) -> None:
+    assert trained(make, ranks, **how) is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        (sgd, {"wrong": "clipped before"}),
+        (adamw, {"wrong": "mean"}),
+        (adamw, {"wrong": "parts", "parts": 2}),
+        (sgd, {"wrong": "scale", "scale": 128.0}),
+    ],
+)
+def test_wrong_steps(make: Make, how: dict[str, Any]) -> None:
+    assert trained(make, 2, **how) is gg.Verdict.BROKEN
+
+
+SIZES = (INPUTS * HIDDEN, HIDDEN * OUTPUTS)
+State = tuple[torch.Tensor, torch.Tensor]
+
+
+def adam(weights: torch.Tensor, gradient: torch.Tensor, state: State, decay: float = 0.01) -> tuple[torch.Tensor, ...]:
+    """The third step with decoupled weight decay."""
+    mean, square = 0.9 * state[0] + 0.1 * gradient, 0.99 * state[1] + 0.01 * gradient * gradient
+    change = mean / (1 - 0.9**3) / ((square / (1 - 0.99**3)).sqrt() + 1e-8)
+    return weights * (1 - 0.1 * decay) - 0.1 * change, mean, square
+
+
+def flat_gradient(first: torch.Tensor, second: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    first, second = first.detach().requires_grad_(), second.detach().requires_grad_()
+    loss = F.mse_loss(torch.tanh(x @ first) @ second, target)
+    return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, [first, second])])
+
+
+def clipped(gradient: torch.Tensor, squares: torch.Tensor) -> torch.Tensor:
+    return gradient * (0.3 / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+
+
+def named(weights: torch.Tensor, mean: torch.Tensor, square: torch.Tensor) -> dict[str, torch.Tensor]:
+    first, second = weights.split(SIZES)
+    return {"first": first.view(INPUTS, -1), "second": second.view(HIDDEN, -1), "mean": mean, "square": square}
+
+
+def whole_states(first: torch.Tensor, second: torch.Tensor, *rest: torch.Tensor) -> dict[str, torch.Tensor]:
+    x, target, mean, square = rest
+    gradient = flat_gradient(first, second, x, target)
+    weights = torch.cat([first.flatten(), second.flatten()])
+    return named(*adam(weights, clipped(gradient, gradient.pow(2).sum()), (mean, square)))
+
+
+def sharded_states(mesh: Any, scattered: bool, wrong: str) -> Callable[..., dict[str, torch.Tensor]]:
+    """ZeRO: a rank keeps its part of the states, and steps its part of the flat weights; stage 2 scatters the gradients as well."""
+
+    def run(first: torch.Tensor, second: torch.Tensor, *rest: torch.Tensor) -> dict[str, torch.Tensor]:
+        x, target, mean, square = rest
+        ranks, rank, size = mesh.size(), mesh.get_local_rank("dp"), sum(SIZES) // mesh.size()
+        part = slice(rank * size, (rank + 1) * size)
+        gradient = flat_gradient(first, second, x, target) / ranks
+        own = gradient.new_empty(size)
+        if scattered:
+            dist.reduce_scatter_tensor(own, gradient)
+        else:
+            dist.all_reduce(gradient)
+            own = gradient[part]
+        squares = own.pow(2).sum()
+        if wrong != "norm":
+            dist.all_reduce(squares)
+        weights = torch.cat([first.flatten(), second.flatten()])[part]
+        weights, *state = adam(weights, clipped(own, squares), (mean, square), decay=0.0 if wrong == "decay" else 0.01)
+        out = weights.new_empty(sum(SIZES))
+        dist.all_gather_into_tensor(out, weights)
+        return named(out, *state)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("ranks", "scattered", "wrong"),
+    [(2, False, ""), (4, False, ""), (2, True, ""), (4, True, ""), (2, True, "norm"), (2, True, "decay")],
+)
+def test_sharded_states(ranks: int, scattered: bool, wrong: str) -> None:
+    state = gg.tensor(sum(SIZES))
+    report = gg.verify(
+        whole_states,
+        lambda mesh: sharded_states(mesh, scattered, wrong),
+        (gg.tensor(INPUTS, HIDDEN), gg.tensor(HIDDEN, OUTPUTS), *DATA, state, state),
+        mesh={"dp": ranks},
+        in_relations=(COPY, COPY, ROWS, ROWS, ROWS, ROWS),
+        out_relations={"first": COPY, "second": COPY, "mean": ROWS, "square": ROWS},
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES)
+
+
+class Whole:
+    """Loss and gradients of the whole batch at once."""
+
+    def __init__(self) -> None:
+        self.net = Net()
+
+    def __call__(self, x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
+        loss = F.mse_loss(self.net(x), target)
+        loss.backward()
+        return {"loss": loss.detach(), **{name: parameter.grad for name, parameter in self.net.named_parameters()}}
+
+
+class Pipeline:
+    """One layer on each of two ranks; micro-batches go forward, and their gradients back."""
+
+    def __init__(self, mesh: Any, count: int, wrong: str) -> None:
+        self.count, self.wrong, self.first = count, wrong, mesh.get_local_rank("pp") == 0
+        self.net = Net()
+
+    def gradients(self) -> dict[str, Any]:
+        named = self.net.named_parameters()
+        return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
+
+    def forth(self, x: torch.Tensor) -> torch.Tensor:
+        results = [torch.relu(self.net.first(rows)) for rows in x.chunk(self.count)]
+        for result in results:
+            dist.send(result.detach(), 1)
+        for result in reversed(results) if self.wrong == "order" else results:
+            gradient = torch.empty_like(result)
+            dist.recv(gradient, 1)
+            result.backward(gradient)
+        return torch.zeros(())
+
+    def back(self, target: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(())
+        received = []
+        for rows in target.chunk(self.count):
+            received.append(torch.empty(rows.shape[0], HIDDEN))
+            dist.recv(received[-1], 0)
+        for x, rows in zip(received, target.chunk(self.count), strict=True):
+            x.requires_grad_()
+            loss = F.mse_loss(self.net.second(x), rows) / (1 if self.wrong == "mean" else self.count)
+            loss.backward()
+            dist.send(x.grad, 0)
+            total = total + loss.detach()
+        return total
+
+    def __call__(self, x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
+        loss = self.forth(x) if self.first else self.back(target)
+        dist.broadcast(loss, 1)
+        return {"loss": loss, **self.gradients()}
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(2, ""), (4, ""), (2, "order"), (4, "mean")])
+def test_pipelines(count: int, wrong: str) -> None:
+    report = gg.verify(Whole(), lambda mesh: Pipeline(mesh, count, wrong), DATA, mesh={"pp": 2})
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES)

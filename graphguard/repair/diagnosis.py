@@ -10,7 +10,7 @@ from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location, Outcome
 from graphguard.refine.prove import Proof
-from graphguard.repair.dead import dead_reduction
+from graphguard.repair.dead import dead_reduction, rearranged_outputs
 from graphguard.repair.edits import Accumulate, Bypass, InsertReduction, Mask, Reread, SetArgument, SwapTensors
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
@@ -243,6 +243,9 @@ def _name(graph: Graph, node: Node, span: Span | None, sources: Sources, mends: 
     own = [name for name in gradients if graph.outputs.get(f"grad({name})") in node.outs]
     if own and own == gradients:
         return ", ".join(own)
+    returned = [name for var, name in rearranged_outputs(graph) if var in node.outs and name in mends]
+    if returned and not gradients:  # the program hands out the gradient itself
+        return returned[0]
     if operand := sources.operand_at(span):
         return operand
     forward = next(iter(graph.stack_of(node.forward)), None)

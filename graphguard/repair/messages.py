@@ -223,6 +223,8 @@ def _gradient(name: str, axis: str) -> str:
         *others, last = name.split(", ")
         names = f"{', '.join(map(repr, others))} and '{last}'"
         return f"the gradients of {names} are partial sums over axis '{axis}': they are not reduced"
+    if re.fullmatch(r"out(\[.*\])?", name):
+        return f"'{name}' is a gradient that is a partial sum over axis '{axis}': it is not reduced"
     what = name if name.startswith("an operand of ") else f"'{name}'"
     return f"the gradient of {what} is a partial sum over axis '{axis}': it is not reduced"
 

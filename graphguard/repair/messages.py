@@ -117,6 +117,8 @@ def needed_and_found(name: str, site: Site, axis: str, capture: Capture) -> tupl
 
 def factor_text(factor: Fraction, capture: Capture, axis: str = "") -> str:
     """A factor in terms of mesh axes where it is one of their sizes: ``dp = 2``, ``1/dp = 1/2``, or ``dp or tp = 2``; ``axis`` if it is known."""
+    if not factor:
+        return "0"
     sizes = {name: extent for name, extent in capture.mesh.items() if extent > 1 and axis in ("", name)}
     for size, shown in ((factor, "{}"), (1 / factor, "1/{}")):
         names = [name for name, extent in sizes.items() if extent == size]

@@ -22,6 +22,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     failed = (specification,) if specification.troubles else ranks
     troubles = _distinct([trouble for program in failed for trouble in program.troubles])
     troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
+    if specification.waiting and not troubles:
+        troubles.append(_dependent(job))
     bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles))
     traces = [program.trace for program in ranks]
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
@@ -101,6 +103,14 @@ def _unanswered(job: Job, rank: int) -> Trouble:
         f"while recording {title(rank)}"
     )
     return Trouble("trace-error", message, job.check.span, rank)
+
+
+def _dependent(job: Job) -> Trouble:
+    message = (
+        "the specification needs a value that other ranks send; it is the sequential program, without collectives\n"
+        "fix: exchange it where the check builds both programs, or in the implementation"
+    )
+    return Trouble("trace-error", message, job.check.span)
 
 
 def _leaves(claims: list[Claims | None]) -> tuple[Leaf, ...]:

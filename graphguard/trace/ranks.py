@@ -78,7 +78,10 @@ class _Programs:
     def run(self, ranks: list[int], answers: Answers) -> list[Recorded]:
         """Record these ranks, and the specification where that is not done yet."""
         # a rank may wait for the specification, so that one is never queued behind it
-        queue = deque(ranks if SPECIFICATION in self._done else [SPECIFICATION, *ranks])
+        queue = deque(ranks)
+        if not self._specified():
+            queue.appendleft(SPECIFICATION)
+            self._outputs = None
         for program in queue:
             self._done.pop(program, None)
         while queue or len(self._family):
@@ -86,6 +89,11 @@ class _Programs:
                 self._start(queue.popleft(), answers)
             self._family.step()
         return [self._done[rank] for rank in ranks]
+
+    def _specified(self) -> bool:
+        """Whether the specification is recorded; what builds the ranks runs beside it, and may wait for their answers as they do."""
+        done = self._done.get(SPECIFICATION)
+        return done is not None and not (done.trace is not None and done.trace.waiting)
 
     def _start(self, program: int, answers: Answers) -> None:
         limits = self._job.limits.share(_AT_ONCE, max(0.0, self._deadline - time.monotonic()))

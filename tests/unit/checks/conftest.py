@@ -8,9 +8,11 @@ import pytest
 
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.verify import _Forks
+from graphguard.checks.worker_client import WorkerClient
 from graphguard.confirm.check import confirm
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span, capture_from_json
+from tests.unit.checks.projects import CHECK, MODEL, Project
 
 Record = Callable[..., Capture]
 Judge = Callable[..., Confirmation]
@@ -42,3 +44,19 @@ def judge(record: Record) -> Judge:
         return found
 
     return run
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    root = tmp_path_factory.mktemp("project")
+    (root / "model.py").write_text(MODEL)
+    logs: list[str] = []
+    with WorkerClient(Configuration(root, timeout=20.0), logs.append) as client:
+        yield Project(root, client, logs)
+
+
+@pytest.fixture
+def project(running):
+    yield running
+    capture = running.capture("still_alive.py", CHECK)
+    assert not capture.troubles, "the worker serves the next check"

@@ -28,6 +28,8 @@ NEEDS = {
     "deepspeed_zero_bugs": "deepspeed",
     "megatron_bugs": "megatron",
     "megatron_gpt": "megatron",
+    "megatron_optimizer": "megatron",
+    "megatron_optimizer_bugs": "megatron",
     "fairscale_layers": "fairscale",
     "fairscale_bugs": "fairscale",
     "titan_bugs": "torchtitan",

@@ -29,6 +29,7 @@ from graphguard.repair.edits import (
     SwapTensors,
     group_of,
 )
+from graphguard.repair.slices import LAYOUT
 
 
 def apply(edit: Edit, capture: Capture) -> Capture:
@@ -49,7 +50,9 @@ def _ranks(edit: Edit) -> tuple[int, ...]:
             return tuple(tensors)
         case Accumulate(tensors=tensors) | Mask(tensors=tensors):
             return tuple(tensors)
-        case ChangeCall(position=position) | Reread(position=position):
+        case Reread(readers=tensors):
+            return tuple(tensors)
+        case ChangeCall(position=position):
             return tuple(position)
         case Bypass(position=position) | SetArgument(position=position):
             return tuple(position)
@@ -111,8 +114,8 @@ def _apply_guided(
             return graph
         case Mask(tensors, masks, shape, fill):
             return _masked(graph, tensors[rank], masks[rank], shape, fill)
-        case Reread(position, index, steps, tensors):
-            return _reread(graph, position[rank], index, steps, tensors[rank])
+        case Reread(readers, argument, steps, tensors):
+            return _reread(graph, readers[rank], argument, steps, tensors[rank])
         case InsertCall(tensors, call):
             return _insert_call(graph, tensors[rank], call.op, call.args[rank], dict(call.kwargs))
         case ChangeCall(position, call):
@@ -176,18 +179,25 @@ def _masked(graph: Graph, var: Var, mask: Var, shape: tuple[int, ...], fill: flo
     return _spliced(graph, var, nodes, types, new, max(producers.get(var, -1), producers.get(mask, -1)))
 
 
-def _reread(graph: Graph, index: int, argument: int, steps: int, start: Var) -> Graph:
-    """One node reads what the rearrangements before its operand make of ``start``; raises ``IndexError`` where that comes too late."""
-    producers, node = graph.producers(), graph.nodes[index]
+def _reread(graph: Graph, reader: Var, argument: int, steps: int, start: Var) -> Graph:
+    """One node reads what the rearrangements before its operand make of ``start``.
+
+    Raises ``IndexError`` where that comes too late, or where this rank has no such rearrangements.
+    """
+    producers = graph.producers()
+    index = producers[reader]
+    node = graph.nodes[index]
     if producers.get(start, -1) >= index:
         raise IndexError("the tensor does not exist yet")
     chain: list[Node] = []
     var = node.args[argument]
     for _ in range(steps):
-        assert isinstance(var, Var)
+        if not isinstance(var, Var) or graph.nodes[producers[var]].op not in LAYOUT:
+            raise IndexError("the operand is made in another way")
         chain.append(graph.nodes[producers[var]])
         var = next(chain[-1].operands())
-    assert isinstance(var, Var)
+    if not isinstance(var, Var):
+        raise IndexError("the operand is a number")
     names, following, copies = {var: start}, fresh(graph), []
     types: dict[Var, TensorType] = {}
     for each in reversed(chain):

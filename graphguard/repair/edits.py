@@ -166,9 +166,12 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """Let one reader start from another tensor: the ``steps`` rearrangements before its operand are made of that one instead."""
+    """Let one reader start from another tensor: the ``steps`` rearrangements before its operand are made of that one instead.
 
-    position: Position
+    The reader is known by what it gives, so that several such edits can be made one after the other.
+    """
+
+    readers: Tensors
     index: int
     steps: int
     tensors: Tensors

@@ -186,7 +186,7 @@ def _reread(site: Site, spare: list[Tensors], around: Neighbours) -> Iterator[Gu
             arg, steps = next(graph.nodes[producers[arg]].operands()), steps + 1
             for tensors in spare:
                 if rank in tensors and graph.types[tensors[rank]] == graph.types[arg]:
-                    yield RULE, Reread(site.position, index, steps, tensors), site, 1
+                    yield RULE, Reread(site.tensors, index, steps, tensors), site, 1
 
 
 def _unread(capture: Capture) -> list[Tensors]:

@@ -21,7 +21,7 @@ from graphguard.repair.passes import dropped_passes
 from graphguard.repair.slices import JOINING, LAYOUT, Site
 
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
-_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product", "earlier", "masks"})
+_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product", "earlier", "masks", "readers"})
 
 
 @dataclass(frozen=True, slots=True)

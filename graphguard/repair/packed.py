@@ -89,11 +89,10 @@ def _cut(graph: Graph, leaf: str) -> tuple[int, int, int, int] | None:
     index, node = readers[0]
     if node.op != "aten.slice.Tensor" or node.phase != "prelude" or node.stack >= 0:
         return None
-    dim, start, stop = node.args[1:4]
-    assert isinstance(dim, int)
-    assert isinstance(start, int)
-    assert isinstance(stop, int)
-    return index, dim, start, stop - start
+    match node.args:
+        case (_, int(dim), int(start), int(stop)):
+            return index, dim, start, stop - start
+    return None
 
 
 def _parts(capture: Capture, block: Block) -> Iterator[tuple[int, ...]]:

@@ -5,7 +5,7 @@ import { marksOf, picture, shifted } from "../src/gutter";
 import type { Check, CheckRun, Marks } from "../src/protocol";
 
 const range = (line: number) => ({ start: { line, character: 0 }, end: { line, character: 3 } });
-const run = (more: Partial<CheckRun>): CheckRun => ({ mesh: { tp: 2 }, state: "proved", stale: false, cached: false, seconds: 0, headline: "", message: "", ...more });
+const run = (more: Partial<CheckRun>): CheckRun => ({ mesh: { tp: 2 }, state: "proved", stale: false, described: true, cached: false, seconds: 0, headline: "", message: "", ...more });
 const check = (...runs: CheckRun[]): Check => ({ id: "mlp", name: "mlp", uri: "file:///mlp.py", range: range(20), runs });
 const file: Marks = { uri: "file:///mlp.py", version: 3, stale: false, marks: [{ line: 4, state: "proved", message: "" }] };
 const edit = (from: number, to: number, text: string) =>

@@ -6,7 +6,7 @@ import type { Phase, Server } from "../src/server";
 import { TestExplorer } from "../src/testExplorer";
 
 const KEY = "mlp [tp=2]";
-const run = (more: Partial<CheckRun> = {}): CheckRun => ({ mesh: { tp: 2 }, state: "proved", stale: false, cached: false, seconds: 0.5, headline: "", message: "", ...more });
+const run = (more: Partial<CheckRun> = {}): CheckRun => ({ mesh: { tp: 2 }, state: "proved", stale: false, described: true, cached: false, seconds: 0.5, headline: "", message: "", ...more });
 const range = (line: number) => ({ start: { line, character: 0 }, end: { line, character: 3 } });
 const check = (runs: CheckRun[]): Check => ({ id: "mlp", name: "mlp", uri: "file:///mlp.py", range: range(9), runs });
 const broken = run({ state: "broken", message: "'y' is a partial sum\ncounterexample: …", location: { uri: "file:///mlp.py", range: range(4) } });

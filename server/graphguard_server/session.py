@@ -145,7 +145,7 @@ class Session:
             await asyncio.sleep(0)
         for document in self.documents:
             if document.path is not None and self.projects.get(project.root) is project:
-                self.opened(document)
+                self.opened(document, again=False)
         self.changed(())
 
     def keep(self, task: asyncio.Future[Any]) -> None:
@@ -155,15 +155,15 @@ class Session:
 
     # -- what the user does --------------------------------------------------------------------------------------
 
-    def opened(self, document: Document) -> None:
-        """A document was opened: run the checks it concerns that have no fresh result."""
+    def opened(self, document: Document, again: bool = True) -> None:
+        """A document was opened: run the checks it concerns that have no fresh result; not ``again`` those that are under way."""
         if document.path is None or document.language != "python":
             return
         project = self.project_of(document.path)
         project.read(document.path)
         self._freshen(project, document.path)
         if self.settings.mode != "manual":
-            self._want(project, document.path, 0.0)
+            self._want(project, document.path, 0.0, again)
         self.changed({document.path})
 
     def edited(self, path: str) -> None:
@@ -251,7 +251,7 @@ class Session:
                 if run.known:
                     run.stale = not self.is_fresh(run)
                     paths.update(run.snapshot)
-                if run.key in self.execution.underway and not self._same(self.execution.underway[run.key]):
+                if run.key in self.execution.underway and not self._under_way(run):
                     self.scheduler.cancel([run.key])
                     run.activity = "idle"
         return paths
@@ -268,8 +268,11 @@ class Session:
                 return False
         return True
 
-    def _want(self, project: Project, path: str, delay: float) -> None:
-        """Ask for the runs that a file concerns and that have no fresh result; none while something does not parse."""
+    def _want(self, project: Project, path: str, delay: float, again: bool = True) -> None:
+        """Ask for the runs that a file concerns and that have no fresh result; none while something does not parse.
+
+        Runs that are under way are asked for ``again``: what they were started for may have changed since.
+        """
         if not self.trusted:
             return
         for check in project.affected_by(path):
@@ -278,8 +281,13 @@ class Session:
                 if blocked:
                     self.scheduler.cancel([run.key])
                     run.activity = "idle"
-                elif run.stale or not run.known:
+                elif (run.stale or not run.known) and (again or not self._under_way(run)):
                     self.queue(run, delay, 0 if check.file == path else 1)
+
+    def _under_way(self, run: Run) -> bool:
+        """Whether a run is being made of the present texts."""
+        snapshot = self.execution.underway.get(run.key)
+        return snapshot is not None and self._same(snapshot)
 
     def queue(self, run: Run, delay: float, order: int) -> None:
         """Ask for a run; lower ``order`` comes first."""

@@ -83,7 +83,8 @@ def _step(event: Event, facts: dict[int, Fact | None]) -> None:
         new = Fact(new is None or new.finite)  # what other ranks put in is finite, too, and else unknown
     viewed = {ref.storage for ref in operands} - written
     for storage in written | {out.storage for out in outs} - viewed:
-        facts[storage] = new if storage not in facts or new is None else new.meet(facts[storage])
+        old = facts.get(storage)
+        facts[storage] = old if new is None else new.meet(old)  # what nobody wrote takes nothing back of what is there
 
 
 def _declared(event: Event) -> Fact:

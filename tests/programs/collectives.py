@@ -35,7 +35,7 @@ class Reduce(torch.autograd.Function):
         return gradient, None
 
 
-class Total(torch.autograd.Function):
+class Total(Copy):
     """The sum over the group of what every rank goes on to use in its own way: the gradient is added up as well."""
 
     @staticmethod
@@ -44,12 +44,6 @@ class Total(torch.autograd.Function):
         x = x.clone()
         dist.all_reduce(x, group=group)
         return x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        gradient = gradient.clone()
-        dist.all_reduce(gradient, group=ctx.group)
-        return gradient, None
 
 
 class Gather(torch.autograd.Function):

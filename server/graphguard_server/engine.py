@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from graphguard.checks.steps import CheckRequest, Steps
@@ -37,6 +37,11 @@ class ProjectConfiguration:
     levels: Mapping[str, str] | None = None
     trouble: str = ""
     place: Span | None = None
+
+    @property
+    def effective(self) -> ProjectConfiguration:
+        """What of it decides results: all but what is wrong with it."""
+        return replace(self, trouble="", place=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from graphguard.checks.steps import CheckRequest, Step
@@ -11,6 +12,7 @@ from graphguard.ir.codec import CodecError
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
 from graphguard_server.checks import Check, Run, RunKey
+from graphguard_server.engine import ProjectConfiguration
 from graphguard_server.meshes import listed
 from graphguard_server.places import Place
 from graphguard_server.processes import CallFailedError, Process, ProcessDiedError
@@ -28,14 +30,20 @@ LOOK_UP_SECONDS: Final = 60.0
 DECODED_AT_ONCE: Final = 100
 
 
-class Execution:
-    """The job of the scheduler.
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run was started from: what it finds belongs to that, whatever has been typed or configured since."""
 
-    ``underway`` maps each run in progress to the texts it was started from: what it finds belongs to them, whatever has been typed since.
-    """
+    texts: dict[str, str]
+    configuration: ProjectConfiguration
+    interpreter: tuple[str, ...]
+
+
+class Execution:
+    """The job of the scheduler; ``underway`` maps each run in progress to what it was started from."""
 
     def __init__(self, session: Session) -> None:
-        self.underway: dict[RunKey, dict[str, str]] = {}
+        self.underway: dict[RunKey, Start] = {}
         self._session = session
 
     async def execute(self, key: RunKey) -> None:
@@ -48,13 +56,14 @@ class Execution:
             run.activity = "idle"
             return
         project = self._session.projects[key.root]
-        snapshot = self.underway[key] = project.snapshot(check)
+        start = Start(project.snapshot(check), project.configuration, self._session.interpreter_of(project))
+        self.underway[key] = start
         try:
-            await self._run(project, check, run, snapshot)
+            await self._run(project, check, run, start)
         except ProcessDiedError as error:
-            self._died(run, snapshot, str(error))
+            self._died(run, start.texts, str(error))
         except RunFailedError as error:
-            self._failed(run, snapshot, str(error))
+            self._failed(run, start.texts, str(error))
         finally:
             self.underway.pop(key, None)
             self._searched(run)
@@ -65,7 +74,7 @@ class Execution:
         if run.key not in self._session.scheduler.waiting:
             run.activity = "idle"
 
-    async def _run(self, project: Project, check: Check, run: Run, snapshot: dict[str, str]) -> None:
+    async def _run(self, project: Project, check: Check, run: Run, start: Start) -> None:
         request = CheckRequest(
             file=check.file,
             name=check.ref.name,
@@ -92,20 +101,20 @@ class Execution:
             request,
             worker,
             self._session.prover,
-            lambda interim: self._interim(project, check, run, interim, snapshot),
+            lambda interim: self._interim(project, check, run, interim, start),
             stage,
             project.configuration.memory,
         )
         self._searched(run)
         self._rest(run)
-        self._finished(project, check, run, report, snapshot)
+        self._finished(project, check, run, report, start)
         if run.places is None and not await self._look_up(run):
             self._look_up_again(run)
 
-    def _interim(self, project: Project, check: Check, run: Run, report: Report, snapshot: dict[str, str]) -> None:
+    def _interim(self, project: Project, check: Check, run: Run, report: Report, start: Start) -> None:
         """Show a verdict whose fixes are still being proved, and have something to hover over meanwhile."""
         run.search = run.search or asyncio.Event()
-        self._finished(project, check, run, report, snapshot)
+        self._finished(project, check, run, report, start)
         self._session.keep(asyncio.ensure_future(self._look_up(run)))
 
     def _searched(self, run: Run) -> None:
@@ -126,8 +135,9 @@ class Execution:
             if run.stale or not run.known:
                 self._session.queue(run, 0.0, 0)
 
-    def _finished(self, project: Project, check: Check, run: Run, report: Report, snapshot: dict[str, str]) -> None:
-        """Take over a result, unless the check is gone; it is marked stale at once where the texts have moved on."""
+    def _finished(self, project: Project, check: Check, run: Run, report: Report, start: Start) -> None:
+        """Take over a result, unless the check is gone; it is marked stale at once where texts or configuration have moved on."""
+        snapshot = start.texts
         project.imports.learn(check.file, report.sources)
         for path in report.sources:
             text = self._session.documents.text(path)
@@ -137,7 +147,8 @@ class Execution:
         if run.report is None or run.report.proof != report.proof or run.snapshot != snapshot:
             run.places, run.relations = None, {}
         run.report = self._session.engine.waive(report, snapshot, project.configuration.levels or {})
-        run.failure, run.snapshot, run.outdated = "", snapshot, False
+        run.failure, run.snapshot = "", snapshot
+        run.outdated = not self._session.is_configured_as(start, run.key.root)
         run.stale = not self._session.is_fresh(run)
         run.attempts = 0
         self._session.changed(before | set(snapshot))

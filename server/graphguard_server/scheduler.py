@@ -62,6 +62,11 @@ class Scheduler(Generic[Key]):
         """Keys that wait for their turn."""
         return tuple(self._waiting)
 
+    def stops(self, key: Key) -> bool:
+        """Whether the job of a key is under way and was told to stop."""
+        task = self._running.get(key)
+        return task is not None and task.cancelling() > 0
+
     @property
     def busy(self) -> bool:
         """Whether anything runs or waits."""

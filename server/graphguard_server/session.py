@@ -20,7 +20,7 @@ from graphguard_server.configuration import Settings, command
 from graphguard_server.convert import Converter
 from graphguard_server.documents import Document, Documents, path_of
 from graphguard_server.engine import Engine, ProjectConfiguration
-from graphguard_server.execution import Execution
+from graphguard_server.execution import Execution, Start
 from graphguard_server.processes import Process
 from graphguard_server.projects import Project
 from graphguard_server.scheduler import Pauses, Scheduler
@@ -131,9 +131,7 @@ class Session:
         before = self._inherited.pop(root, None)
         if before is None:
             return {}
-        if replace(configuration, root=root, trouble="", place=None) != replace(
-            before.configuration, trouble="", place=None
-        ):
+        if replace(configuration, root=root).effective != before.configuration.effective:
             for run in before.runs():
                 run.outdated = run.stale = run.known
         return before.checks
@@ -145,7 +143,7 @@ class Session:
             await asyncio.sleep(0)
         for document in self.documents:
             if document.path is not None and self.projects.get(project.root) is project:
-                self.opened(document, again=False)
+                self.opened(document)
         self.changed(())
 
     def keep(self, task: asyncio.Future[Any]) -> None:
@@ -155,15 +153,15 @@ class Session:
 
     # -- what the user does --------------------------------------------------------------------------------------
 
-    def opened(self, document: Document, again: bool = True) -> None:
-        """A document was opened: run the checks it concerns that have no fresh result; not ``again`` those that are under way."""
+    def opened(self, document: Document) -> None:
+        """A document was opened: run the checks it concerns that have no fresh result."""
         if document.path is None or document.language != "python":
             return
         project = self.project_of(document.path)
         project.read(document.path)
         self._freshen(project, document.path)
         if self.settings.mode != "manual":
-            self._want(project, document.path, 0.0, again)
+            self._want(project, document.path, 0.0)
         self.changed({document.path})
 
     def edited(self, path: str) -> None:
@@ -268,11 +266,8 @@ class Session:
                 return False
         return True
 
-    def _want(self, project: Project, path: str, delay: float, again: bool = True) -> None:
-        """Ask for the runs that a file concerns and that have no fresh result; none while something does not parse.
-
-        Runs that are under way are asked for ``again``: what they were started for may have changed since.
-        """
+    def _want(self, project: Project, path: str, delay: float) -> None:
+        """Ask for the runs that a file concerns and that have no fresh result and none on its way; none while something does not parse."""
         if not self.trusted:
             return
         for check in project.affected_by(path):
@@ -281,13 +276,28 @@ class Session:
                 if blocked:
                     self.scheduler.cancel([run.key])
                     run.activity = "idle"
-                elif (run.stale or not run.known) and (again or not self._under_way(run)):
+                elif (run.stale or not run.known) and not self._under_way(run):
                     self.queue(run, delay, 0 if check.file == path else 1)
 
     def _under_way(self, run: Run) -> bool:
-        """Whether a run is being made of the present texts."""
-        snapshot = self.execution.underway.get(run.key)
-        return snapshot is not None and self._same(snapshot)
+        """Whether a run is being made of the present texts, under the present configuration."""
+        start, found = self.execution.underway.get(run.key), self.run_of(run.key)
+        if start is None or found is None or self.scheduler.stops(run.key):
+            return False
+        made_of = self.projects[run.key.root].snapshot(found[0])
+        return (
+            self.is_configured_as(start, run.key.root)
+            and self._same(start.texts)
+            and made_of.keys() <= start.texts.keys()
+        )
+
+    def is_configured_as(self, start: Start, root: str) -> bool:
+        """Whether a project's configuration and interpreter are those that a run was started with."""
+        project = self.projects.get(root)
+        if project is None:
+            return False
+        now = (project.configuration.effective, self.interpreter_of(project))
+        return now == (start.configuration.effective, start.interpreter)
 
     def queue(self, run: Run, delay: float, order: int) -> None:
         """Ask for a run; lower ``order`` comes first."""

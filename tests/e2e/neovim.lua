@@ -52,25 +52,27 @@ local function story()
   check("and tells the relation: " .. hover:sub(1, 200), hover:find("sum", 1, true) ~= nil)
   vim.api.nvim_win_close(floating, true)
 
-  -- The finding is shown at once, its fixes when they are proved: the menu is opened until it has one.
-  local asked = false
+  -- The finding is shown at once, its fixes when they are proved: the menu is opened until it has one, which is chosen once.
+  local answered, chosen
   vim.ui.select = function(items, _, on_choice)
-    asked = false
+    answered = true
     for index, item in ipairs(items) do
       if item.action.title:find("all_reduce", 1, true) then
+        chosen = true
         return on_choice(item, index)
       end
     end
     on_choice(nil)
   end
-  wait("the proved fix is applied", PATIENCE, function()
-    if not asked then
-      asked = true
-      vim.lsp.buf.code_action()
-      vim.wait(1000, function()
-        return not asked
-      end, 20)
-    end
+  wait("the menu has the proved fix", PATIENCE, function()
+    answered = false
+    vim.lsp.buf.code_action()
+    vim.wait(1000, function()
+      return answered
+    end, 20)
+    return chosen
+  end)
+  wait("it is applied", PATIENCE, function()
     return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), "\n"):find("dist.all_reduce%(") ~= nil
   end)
   wait("the finding goes", PATIENCE, function()

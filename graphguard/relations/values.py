@@ -43,6 +43,11 @@ class NormalValue:
         """Extents of all grid digits in order."""
         return tuple(size for digits in self.grid for size in digits)
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether all elements are numbers that no leaf decides."""
+        return all(ref[0].kind in ("one", "number") for _, terms in self.pieces for _, ref in terms)
+
     def key(self) -> tuple[object, ...]:
         """Equal keys mean equal values."""
         if self._key is None:

@@ -31,6 +31,7 @@ from graphguard.repair.suspects import Suspect, suspect
 from graphguard.report.wording import UNKNOWN_OPERATOR
 
 FORWARD = "the forward call whose gradient this is"
+_WIDER_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     unproved = outcome.failing
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
     found = search(capture, proof, broken, numbers.ratios or {}, sources)
+    if not found.repairs:
+        found = _wider(found, broken, numbers, sources)
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
     findings = [
         replace(
@@ -69,6 +72,16 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         findings.append(_without_repair(found, sources, numbers))
         repairs.append(None)
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, sources: Sources) -> Search:
+    """The search on the attempt that writes out products of sums: the repaired program may be one that only this one proves."""
+    proof = found.proof.expanded(_WIDER_SECONDS)
+    if not proof.failing or not proof.failing <= found.proof.failing:
+        return found
+    left = tuple(name for name in broken if name in proof.failing)
+    wider = search(found.capture, proof, left, numbers.ratios or {}, sources, _WIDER_SECONDS)
+    return wider if wider.repairs and left == broken else found
 
 
 def _without_repair(found: Search, sources: Sources, numbers: Confirmation) -> Finding:

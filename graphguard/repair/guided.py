@@ -83,7 +83,7 @@ def _absent(capture: Capture, around: Neighbours) -> Iterator[Guess]:
                     for rank, var in site.tensors.items()
                 }
                 call = Call(node.op, args, node.kwargs, _span(capture, node))
-                yield RULE, InsertCall(site.tensors, call), site, POSSIBLE
+                yield _rule_of(node), InsertCall(site.tensors, call), site, POSSIBLE
 
 
 def _missing(proof: Proof) -> list[Node]:
@@ -219,10 +219,15 @@ def _forgotten(node: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
                 continue
             args = _calls(node, operands, groups, capture)
             span = _span(capture, node)
-            rule = "wrong-scale" if node.op in SCALING and len(operands) == 1 else RULE
+            rule = _rule_of(node)
             cost = LIKELY if place == 0 and rule == RULE else POSSIBLE
             yield rule, InsertCall(tensors, Call(node.op, args, node.kwargs, span)), site, cost
             break
+
+
+def _rule_of(forgotten: Node) -> str:
+    """The rule that names an operator of the specification that the ranks forget."""
+    return "wrong-scale" if forgotten.op in SCALING and len(list(forgotten.operands())) == 1 else RULE
 
 
 def _fit(groups: tuple[Held, ...]) -> bool:

@@ -12,14 +12,15 @@ from fractions import Fraction
 from graphguard.ir import Capture
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.prove import Proof
-from graphguard.repair.edits import ChangeCall, Edit, InsertCall, InsertReduction, Scale, SetArgument, Tensors
+from graphguard.repair.edits import Bypass, ChangeCall, Edit, InsertCall, InsertReduction, Scale, SetArgument, Tensors
 from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
-from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
 from graphguard.repair.passes import dropped_passes
 from graphguard.repair.slices import JOINING, LAYOUT, Site
 
+COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
 _WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product", "earlier", "masks", "readers"})
 
@@ -63,12 +64,36 @@ def hypotheses(
     found.extend(masks(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
-        (rule, edit, site, cost + 1)
-        if isinstance(edit, InsertReduction) and 1 <= cost <= 3 and not named(site)
-        else (rule, edit, site, cost)
+        (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named))
         for rule, edit, site, cost in found
+        if not _multiplies(edit, site, proof)
     ]
     return sorted(_families(found, places), key=lambda guess: (guess.cost, guess.site.number))
+
+
+def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[Site], bool]) -> int:
+    """How much less likely a guess is by what it is about: a part of an expression, or the sum of a count that each rank has worked out."""
+    if isinstance(edit, InsertReduction):
+        return 1 if 1 <= cost <= 3 and not named(site) else 0
+    if site.node.op not in REDUCING or not isinstance(edit, Bypass | SetArgument):
+        return 0
+    nodes = ((rank, proof.capture.ranks[rank].nodes[index]) for rank, index in site.position.items())
+    return COUNTED if _is_constant(proof, {rank: next(node.operands()) for rank, node in nodes}) else 0
+
+
+def _multiplies(edit: Edit, site: Site, proof: Proof) -> bool:
+    """Whether a sum over ranks only multiplies, for all of them hold the same: a factor was forgotten, then, and no reduction."""
+    if not isinstance(edit, InsertReduction) or edit.reduce != "sum" or site.state == "partial":
+        return False
+    values = [proof.value(rank, var) for rank, var in edit.tensors.items()]
+    keys = {None if value is None else value.key() for value in values}
+    return len(values) > 1 and len(keys) == 1 and None not in keys and not _is_constant(proof, edit.tensors)
+
+
+def _is_constant(proof: Proof, tensors: Tensors) -> bool:
+    """Whether tensors are numbers that no input decides."""
+    values = [proof.value(rank, var) for rank, var in tensors.items()]
+    return bool(values) and all(value is not None and value.is_constant for value in values)
 
 
 def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]) -> list[Hypothesis]:

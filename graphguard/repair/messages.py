@@ -13,6 +13,7 @@ from graphguard.repair.edits import (
     AddAfterReduction,
     BiasAfterReduction,
     Bypass,
+    Call,
     ChangeCall,
     Edit,
     InsertCall,
@@ -32,6 +33,7 @@ from graphguard.repair.edits import (
     group_of,
 )
 from graphguard.repair.masks import SYMBOLS
+from graphguard.repair.neighbours import SCALING
 from graphguard.repair.parts import Part, needed_parts, read_parts
 from graphguard.repair.slices import Site
 
@@ -187,6 +189,8 @@ def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
             return f"'{name}' keeps what the last pass of the loop gives: that of {passes} before it is dropped instead of added"
         case Mask(_, masks, _, fill):
             return _unmasked(name, named(min(masks), masks[min(masks)]), fill)
+        case InsertCall(call=call) if (factor := _factor_of(call)) is not None:
+            return f"'{name}' is not {factor}, as in the specification"
         case InsertCall(call=call):
             return f"'{name}' lacks {operation(call.op)}, which the specification computes of it"
         case ChangeCall(call=call) if call.expression is None:
@@ -211,6 +215,14 @@ def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
     text = named(min(site.position), meant) if isinstance(meant, Var) else ""
     unread = f": '{text}' is meant, which nothing reads" if text and text != name else ""
     return f"'{name}' is computed from another tensor than in the specification{unread}"
+
+
+def _factor_of(call: Call) -> str | None:
+    """``divided by 4``, ``multiplied by 2`` for a call that scales by a number."""
+    numbers = [arg for arg in next(iter(call.args.values()), ()) if isinstance(arg, int | float)]
+    if call.op not in SCALING or len(numbers) != 1:
+        return None
+    return f"{'divided' if '.div' in call.op else 'multiplied'} by {numbers[0]:.6g}"
 
 
 def _unmasked(name: str, mask: str, fill: float) -> str:

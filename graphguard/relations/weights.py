@@ -1,0 +1,99 @@
+"""How a value weighs the summands of another: what a mean of means of unequal counts does to a sum, summand by summand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from graphguard.relations.kernels import Number, Ref, Terms, Universe, quotient
+from graphguard.relations.products import multiply
+from graphguard.relations.values import NormalValue, extents_of
+
+_SUMMANDS: Final = 64  # that are looked at one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What the summands ``low <= i < high`` of a sum are multiplied by; all of a value that is no sum where ``high`` is 0."""
+
+    factor: Number
+    low: int = 0
+    high: int = 0
+
+
+Weights = tuple[Weight, ...]
+
+
+def weights(universe: Universe, found: NormalValue, meant: NormalValue) -> Weights | None:
+    """How often each summand of ``meant`` counts in ``found``; None where the one is not made of the other's summands, each of them once.
+
+    Both have one shape, and every piece weighs alike.  Raises what multiplication raises.
+    """
+    if found.shape != meant.shape or found.kind != meant.kind or found.grid != meant.grid:
+        return None
+    boxes = dict(found.pieces)
+    if not boxes or boxes.keys() != {box for box, _ in meant.pieces}:
+        return None
+    rows = {_weighed(universe, boxes[box], terms, extents_of(box)) for box, terms in meant.pieces}
+    return rows.pop() if len(rows) == 1 else None
+
+
+def _weighed(universe: Universe, found: Terms, meant: Terms, extents: tuple[int, ...]) -> Weights | None:
+    left: dict[Ref, Number] = {ref: coefficient for coefficient, ref in found}
+    rows: list[Weight] = []
+    for coefficient, ref in meant:
+        if ref in left:
+            rows.append(Weight(quotient(left.pop(ref), coefficient)))
+            continue
+        summands = next(
+            filter(None, (_summands(universe, ref, axis, left, extents) for axis in range(len(ref[3])))), None
+        )
+        if summands is None:
+            return None
+        for weight, taken in summands:
+            del left[taken]
+            rows.append(Weight(quotient(weight.factor, coefficient), weight.low, weight.high))
+    return None if left else _joined(rows)
+
+
+def _summands(
+    universe: Universe, ref: Ref, axis: int, left: dict[Ref, Number], extents: tuple[int, ...]
+) -> list[tuple[Weight, Ref]] | None:
+    """Terms that are parts of a sum along one of its axes, in order and without a gap; None where they do not cover it."""
+    kernel, offsets, dims, window = ref
+    low, high = window[axis]
+    found: list[tuple[Weight, Ref]] = []
+    parts = {
+        other[3][axis][0]: other
+        for other in left
+        if other[:3] == (kernel, offsets, dims) and (*other[3][:axis], (low, high), *other[3][axis + 1 :]) == window
+    }
+    place = low
+    while place < high:
+        part = parts.get(place)
+        if part is not None and part[3][axis][1] <= high:
+            weight = Weight(left[part], place, part[3][axis][1])
+        elif len(found) < _SUMMANDS:  # one summand alone has lost its axis
+            alone = (kernel, offsets, dims, (*window[:axis], (place, place + 1), *window[axis + 1 :]))
+            factor, part = multiply(universe, [(alone, 1)], extents)
+            if part not in left or any(part == taken for _, taken in found):
+                return None
+            weight = Weight(quotient(left[part], factor), place, place + 1)
+        else:
+            return None
+        found.append((weight, part))
+        place = weight.high
+    return found
+
+
+def _joined(rows: list[Weight]) -> Weights:
+    """Neighbours of one weight as one."""
+    out: list[Weight] = []
+    for factor, group in groupby(rows, key=lambda row: row.factor):
+        for row in group:
+            if out and out[-1].factor == factor and 0 < out[-1].high == row.low:
+                out[-1] = Weight(factor, out[-1].low, row.high)
+            elif not (out and out[-1] == row):
+                out.append(row)
+    return tuple(out)

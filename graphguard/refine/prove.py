@@ -29,6 +29,7 @@ from graphguard.refine.regions import Failed
 from graphguard.refine.segments import Answers, Segments, Work
 from graphguard.refine.spelling import Facts, Unspelt
 from graphguard.relations.algebra import Unsupported
+from graphguard.relations.differences import Difference, differing_reads
 from graphguard.relations.kernels import Exhausted, Universe
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.ranges import from_parts
@@ -188,6 +189,26 @@ class Proof:
             return None
         try:
             return weights(self._state.algebra.universe, found, wanted)
+        except (Unsupported, Exhausted):
+            return None
+
+    def difference(self, promise: str) -> Difference | None:
+        """An element of a promised output that differs, and what it is computed from instead; None where it is computed in another way."""
+        wanted = next((each.wanted for each in self.capture.promises if each.name == promise), None)
+        spec, state = self.capture.spec, self._state
+        if spec is None or state is None or not isinstance(wanted, dict) or promise not in spec.outputs:
+            return None
+        meant = self.value(SPECIFICATION, spec.outputs[promise])
+        held = {rank: self.value(rank, graph.outputs[promise]) for rank, graph in enumerate(self.capture.ranks)}
+        values = {rank: value for rank, value in held.items() if value is not None}
+        try:
+            rebuilt = state.lookup.layouts.rebuild(wanted, values) if len(values) == len(held) else None
+            found = (
+                (differing_reads(state.algebra.universe, copy, meant) for copy in rebuilt.copies)
+                if rebuilt and meant
+                else ()
+            )
+            return next(filter(None, found), None)
         except (Unsupported, Exhausted):
             return None
 

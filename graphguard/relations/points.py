@@ -75,7 +75,7 @@ class _Elements:
         for place in itertools.product(*map(range, extents)):
             found: list[Term] = []
             for coefficient, ref in terms:
-                found += _scaled(coefficient, self.element(ref[0], _coordinates(ref, place), ref[3]))
+                found += _scaled(coefficient, self.element(ref[0], coordinates(ref, place), ref[3]))
             if self._sum(found):
                 return False
         return True
@@ -205,7 +205,7 @@ class _Elements:
         return tuple(sorted(((c, ref) for ref, c in found.items() if c), key=order))
 
 
-def _coordinates(ref: Ref, place: Sequence[int]) -> tuple[int, ...]:
+def coordinates(ref: Ref, place: Sequence[int]) -> tuple[int, ...]:
     """Where a reference looks at for an element."""
     at = list(ref[1])
     for digits, index in zip(ref[2], place, strict=True):

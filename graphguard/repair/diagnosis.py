@@ -26,6 +26,7 @@ from graphguard.repair.messages import (
 )
 from graphguard.repair.opened import opened
 from graphguard.repair.packed import packed, packed_finding
+from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Repair, Search, search
 from graphguard.repair.suspects import Suspect, suspect
 from graphguard.report.wording import UNKNOWN_OPERATOR
@@ -292,10 +293,25 @@ def _unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Find
         span = _beside(found.capture, suspected, sources) or sources.place(graph, graph.nodes[where.node])
     ratio = (numbers.ratios or {}).get(promise.name)
     what = sources.tensor_at(span) or promise.name
+    difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
     if rule == "wrong-relation" and ratio is not None:
         rule = "wrong-scale"
         factor = Fraction(ratio).limit_denominator(1 << 10)
         text = f"'{promise.name}' is {factor_text(factor, capture)} times what the specification computes"
+    elif difference is not None:
+        unsaid = (
+            suspected.where is not None
+            and suspected.meant is None
+            and not suspected.reason
+            and rule == "wrong-relation"
+        )
+        told = (
+            f"'{what}' reads what the specification does not"
+            if unsaid
+            else _unexplained_text(rule, what, found, suspected)
+        )
+        text = f"{told}: {reads_text(difference, promise.name, _leaf_names(found))}"
+        rule = "wrong-shard" if is_moved(difference) else rule
     else:
         text = f"{_unexplained_text(rule, what, found, suspected)}: {spoiled_text(found.left)}"
     related = [
@@ -315,6 +331,12 @@ def _unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Find
         promises=found.left,
         related=tuple(related),
     )
+
+
+def _leaf_names(found: Search) -> dict[str, str]:
+    """The author's names for the inputs and parameters, by leaf."""
+    spec, names = found.capture.spec, found.proof.names()
+    return {leaf: names[var] for var, leaf in spec.inputs.items() if var in names} if spec is not None else {}
 
 
 def _beside(capture: Capture, suspected: Suspect, sources: Sources) -> Span | None:

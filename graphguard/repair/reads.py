@@ -1,0 +1,41 @@
+"""What is read instead of what, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphguard.relations.differences import Difference, Place
+
+_SHOWN = 2
+
+
+def is_moved(difference: Difference) -> bool:
+    """Whether all that differs is which elements of one tensor, or which positions, are read."""
+    return all(
+        read.found.summands is None
+        and read.found.leaf == read.needed.leaf
+        and len(read.found.at) == len(read.needed.at)
+        for read in difference.reads
+    )
+
+
+def reads_text(difference: Difference, promise: str, names: Mapping[str, str]) -> str:
+    """``out[2, 0] reads table[0], needs table[4]``; ``names`` are the author's for leaves."""
+    shown = difference.reads[:_SHOWN]
+    index = f"[{', '.join(map(str, difference.index))}]" if difference.index else ""
+    found, needed = (
+        " and ".join(dict.fromkeys(_place_text(place, names) for place in places))
+        for places in zip(*((read.found, read.needed) for read in shown), strict=True)
+    )
+    return f"{promise}{index} reads {found}, needs {needed}"
+
+
+def _place_text(place: Place, names: Mapping[str, str]) -> str:
+    if place.summands is not None:
+        low, high = place.summands
+        return f"summand {low}" if high == low + 1 else f"summands {low}..{high - 1}"
+    at = ", ".join(":" if each is None else str(each) for each in place.at)
+    if not place.leaf:
+        return f"position {at}"
+    name = names.get(place.leaf, place.leaf)
+    return f"{name}[{at}]" if at else name

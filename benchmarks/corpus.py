@@ -28,6 +28,8 @@ program; the programs are text that is run, so no edit of a file is tried.
 | case | where it was reported | as reported | repaired | rule | lines | repair | findings |
 |---|---|---|---|---|---|---|---|"""
 
+SIGNATURE = "def rank(r,R,FIX):"
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -55,7 +57,7 @@ def result(record: dict[str, Any], capture: Capture, proof: Proof, said: Confirm
     text = record["sketch"]
     diagnosis = diagnose(capture, proof, said, lambda file: text if file == f"{record['id']}.py" else None)
     first = diagnosis.findings[0]
-    marked = [number for number, line in enumerate(text.splitlines(), 1) if "FIX" in line and "def rank" not in line]
+    marked = [number for number, line in enumerate(text.splitlines(), 1) if "FIX" in line.replace(SIGNATURE, "")]
     lines = min((abs(first.span.line - line) for line in marked), default=None) if first.span is not None else None
     return Result(
         record["group"],

@@ -20,10 +20,13 @@ from graphguard.trace.twins import written_by
 
 
 class Births:
-    """The original memory of every parameter of one recording, by the parameter's identity."""
+    """The original memory of every parameter of one recording, and where in its events memory is first read."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
         self._first: dict[int, tuple[Any, FakeTensor]] = {}
+        self._reads: dict[int, int] = {}
+        self._looked_at = 0
 
     def note(self, parameter: Any, memory: FakeTensor) -> None:
         """``parameter`` was made, and shows ``memory``; it is kept, so that nothing else gets its identity."""
@@ -34,23 +37,27 @@ class Births:
         found = self._first.get(id(parameter))
         return None if found is None else found[1]
 
+    def first_read(self, storage: int) -> int | None:
+        """The first call that takes the elements of a storage elsewhere; what only writes or views it does not."""
+        for index in range(self._looked_at, len(self._events)):
+            for number in _read(self._events[index]):
+                self._reads.setdefault(number, index)
+        self._looked_at = len(self._events)
+        return self._reads.get(storage)
 
-def first_read(events: list[Event], storage: int) -> int | None:
-    """The first call that takes the elements of a storage elsewhere; what only writes or views it does not."""
-    return next((index for index, event in enumerate(events) if storage in _read(event)), None)
-
-
-@contextmanager
-def moved_before(events: list[Event], index: int) -> Iterator[None]:
-    """What is recorded inside happened before the call at ``index``, with the leaves that it reads."""
-    start = len(events)
-    yield
-    moved = events[start:]
-    del events[start:]
-    wanted = {ref.storage for event in moved for ref in refs_in((event.args, event.kwargs))}
-    leaves = [event for event in events[index:] if event.op == "leaf" and event.outs.storage in wanted]
-    events[index:] = [event for event in events[index:] if not any(event is leaf for leaf in leaves)]
-    events[index:index] = [*leaves, *moved]
+    @contextmanager
+    def moved_before(self, index: int) -> Iterator[None]:
+        """What is recorded inside happened before the call at ``index``, with the leaves that it reads."""
+        events, start = self._events, len(self._events)
+        yield
+        moved = events[start:]
+        del events[start:]
+        wanted = {ref.storage for event in moved for ref in refs_in((event.args, event.kwargs))}
+        leaves = [event for event in events[index:] if event.op == "leaf" and event.outs.storage in wanted]
+        events[index:] = [event for event in events[index:] if not any(event is leaf for leaf in leaves)]
+        events[index:index] = [*leaves, *moved]
+        self._reads = {number: first for number, first in self._reads.items() if first < index}
+        self._looked_at = index
 
 
 def forget_copies(

@@ -124,7 +124,7 @@ class Recording:
         It lies where the program expects it, by default on the world's device: that of a module's parameters, that of an output for its cotangent.
         """
         with self._recorder.pause(), self._mode:
-            fake = torch.empty(shape, dtype=dtype, device=device or self.world.device)
+            fake = self._recorder.kernels.new(shape, dtype, torch.device(device or self.world.device))
         self._recorder.note("leaf", name, fake)
         if value is not None:
             with self.on_real_tensors():

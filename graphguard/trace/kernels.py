@@ -13,11 +13,13 @@ from typing import Any, TypeAlias
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from graphguard.trace.kinds import Kind
+from graphguard.trace.kinds import Kind, kind_of
 
 _NAMESPACES = frozenset(("aten", "prims", "gg"))
 _DATA_DEPENDENT = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 _INDEXED = torch.ops.aten.index.Tensor
+_NEW = torch.ops.aten.empty.memory_format
+_DETACH = torch.ops.aten.detach.default
 # Operators that change what a tensor is, make one from a real one, ask about it, or look at the size of its memory.
 _REFUSED = frozenset(
     "aten::" + name
@@ -30,6 +32,7 @@ _MOST = 100_000
 _PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format))
 _UNPLAIN = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator)
 _default_device = torch._C._get_default_device  # noqa: SLF001
+_modes = torch._C._len_torch_dispatch_stack  # noqa: SLF001
 _guard = torch._C._set_throw_on_mutable_data_ptr  # noqa: SLF001
 _keys_of = torch._C._dispatch_key_set  # noqa: SLF001
 
@@ -74,7 +77,15 @@ class Kernels:
         self._attributes: dict[torch.device, dict[str, Any]] = {}
 
     def run(self, kind: Kind, args: Any, kwargs: Any) -> Any:
-        """What an operator returns, on fake tensors of this recording's mode."""
+        """What an operator returns, on fake tensors of this recording's mode.
+
+        Another mode between the recording and the fake tensors, as ``make_fx`` puts one there, must see every call.
+        """
+        if _modes() > 1:
+            return kind.operator(*args, **kwargs)
+        return self._remembered(kind, args, kwargs)
+
+    def _remembered(self, kind: Kind, args: Any, kwargs: Any) -> Any:
         func = kind.operator
         if not _is_plain_operator(kind):
             return func(*args, **kwargs)
@@ -99,6 +110,15 @@ class Kernels:
                 self.answers.clear()
             self.answers[key] = self._checked(_answer_of(out, operands), out, operands)
         return out
+
+    def new(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Any:
+        """New memory; inside the fake mode."""
+        return self._remembered(kind_of(_NEW), (list(shape),), {"dtype": dtype, "device": device, "pin_memory": False})
+
+    def shown_by(self, tensor: FakeTensor) -> Any:
+        """Another tensor that shows the same memory; inside the fake mode."""
+        with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001 - where a recorder stands when it asks
+            return self._remembered(kind_of(_DETACH), (tensor,), {})
 
     def _describe(self, values: Any, parts: list[Any], operands: list[FakeTensor]) -> None:
         """Append what a key says of these arguments."""

@@ -12,44 +12,35 @@ from types import FrameType
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.distributed.distributed_c10d as c10d
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from graphguard.ir.graph import DType, Sym
-from graphguard.trace.births import Births, first_read, forget_copies, moved_before
-from graphguard.trace.collectives import PREMULTIPLIED, REDUCE_OPS, calls_of
+from graphguard.ir.graph import Sym
+from graphguard.trace.arguments import SYMBOLS, plain
+from graphguard.trace.births import Births, forget_copies
 from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
 from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
-from graphguard.trace.events import Event, Members, Opaque, Ref
-from graphguard.trace.exchange import communicate
+from graphguard.trace.events import Event, Ref
 from graphguard.trace.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.geometry import geometry_of, size_of
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
-from graphguard.trace.premultiplied import factor
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.randomness import Draws
-from graphguard.trace.twins import written_positions
+from graphguard.trace.values import Values, grouped
 from graphguard.trace.works import finished_work
 
 _aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
 _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
 _LIFT = _aten.lift_fresh.default
-_EMPTY = frozenset(
-    ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
-)
 _MESSAGES = frozenset(("c10d::send", "c10d::recv_", "c10d::recv_any_source_"))
 _PLAIN = frozenset((type(None), bool, int, float, str))
 # Types that are asked for at every call: as tuples, because a union is built anew each time that it is written out.
-_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_PLACES = (torch.device, torch.layout, torch.memory_format)
 _FACTS = (torch.dtype, torch.device, bool)
 _HOLDERS = (torch.Tensor, list, tuple)
 _current_node = torch._C._current_autograd_node  # noqa: SLF001  # the engine's running node has no public accessor
@@ -79,7 +70,8 @@ class Recorder(TorchDispatchMode):
         self.phase = "prelude"
         self.assumed: set[str] = set()
         self.paused = 0
-        self.births = Births()
+        self.births = Births(self.events)
+        self._values = Values(fake_mode, self.constants, ledger, self.pause)
         self.symbols: dict[str, Ref] = {}
         self._stop = stop
         self._forward: dict[int, tuple[int, str]] = {}
@@ -122,20 +114,20 @@ class Recorder(TorchDispatchMode):
         """A parameter has been made."""
         if isinstance(parameter, FakeTensor) and parameter.fake_mode is self.fake_mode and self.phase == "prelude":
             with self.pause():
-                self.births.note(parameter, parameter.detach())
+                self.births.note(parameter, self.kernels.shown_by(parameter))
 
     def read_since_birth(self, parameter: Any) -> FakeTensor | None:
         """The memory that a parameter was made with, if its elements have gone elsewhere since."""
         memory = self.births.memory(parameter)
-        return None if memory is None or first_read(self.events, self.ref(memory).storage) is None else memory
+        return None if memory is None or self.births.first_read(self.ref(memory).storage) is None else memory
 
     @contextmanager
     def before_first_read(self, memory: FakeTensor) -> Iterator[None]:
         """What is recorded inside happened before anything read this memory."""
         storage = self.ref(memory).storage
-        index = first_read(self.events, storage)
+        index = self.births.first_read(storage)
         assert index is not None
-        with moved_before(self.events, index):
+        with self.births.moved_before(index):
             yield
         forget_copies(self.events, index, storage, self._storages, self.constants)
 
@@ -199,16 +191,16 @@ class Recorder(TorchDispatchMode):
             with self, torch.no_grad():
                 return kind.unfused(*args, **kwargs)
         if kind.takes_masks:
-            args = self._by_positions(args)
+            args = self._values.by_positions(args, self._lift)
             operands = tensors_in((args, kwargs))
         return self._operate(kind, args, kwargs, operands)
 
     def _operate(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
         func, random = kind.operator, kind.is_random
         draw = self._draw(func, args, kwargs) if random else None
-        knowledge = "unknown" if random else self._knowledge(kind, args, operands)
+        knowledge = "unknown" if random else self._values.known_of(kind, args, operands)
         if knowledge == "known" and kind.needs_values:
-            out = self._from_values(func, args, kwargs)
+            out = self._values.result(func, args, kwargs)
             if not isinstance(out, (FakeTensor, list, tuple)):
                 return out
         elif func is _ITEM and knowledge == "pending":
@@ -218,26 +210,18 @@ class Recorder(TorchDispatchMode):
         else:
             before = [storage_of(tensor) for tensor in tensors_in(args)] if knowledge != "unknown" else []
             out = self.kernels.run(kind, args, kwargs)
-            self._learn(kind, args, kwargs, out, knowledge, before)
+            self._values.learn(kind, args, kwargs, out, knowledge, before)
         if isinstance(out, _FACTS) or (out is None and not kind.is_mutable):
             return out
         if not operands and not tensors_in(out):
             return out
         if kind.calls_collective:
-            args = self._grouped(func, args)
+            args = grouped(func, args)
         event = self._event(func, args, kwargs, out)
         event.draw = draw
         if func is _ITEM:
             self._note_symbols(args, out)
         return out
-
-    def _grouped(self, func: Any, args: Any) -> Any:
-        """The arguments with the group itself in place of its name."""
-        position = next(i for i, arg in enumerate(func._schema.arguments) if arg.name == "group_name")  # noqa: SLF001
-        if position >= len(args) or not isinstance(args[position], str):
-            return args
-        group = c10d._resolve_process_group(args[position])  # noqa: SLF001  # what the operator itself calls
-        return (*args[:position], _members(group), *args[position + 1 :])
 
     def _event(self, func: Any, args: Any, kwargs: Any, out: Any) -> Event:
         node = _current_node()
@@ -294,17 +278,7 @@ class Recorder(TorchDispatchMode):
             return tuple([item if type(item) in _PLAIN else self.convert(item) for item in value])
         if isinstance(value, dict):
             return {key: self.convert(item) for key, item in value.items()} if value else {}
-        if isinstance(value, _SYMBOLS):
-            return size_of(value)
-        if isinstance(value, torch.dtype):
-            return DType(dtype_name(value))
-        if isinstance(value, _PLACES):
-            return value
-        if isinstance(value, torch._C.ScriptObject):  # noqa: SLF001
-            return _script_object(value)
-        if isinstance(value, Members):
-            return value
-        return Opaque(getattr(value, "__qualname__", type(value).__qualname__))
+        return plain(value)
 
     # -- collectives ---------------------------------------------------------------------------------------------------
     def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -314,7 +288,7 @@ class Recorder(TorchDispatchMode):
         event = self._event(func, args, kwargs, None)
         work = finished_work(args[0], lambda: self._waited(event))
         out = (args[0], work) if returns == 2 else work if returns == 1 else None
-        self._follow(func, args, None)
+        self._values.follow(func, args, None)
         return out
 
     def _waited(self, event: Event) -> None:
@@ -330,89 +304,7 @@ class Recorder(TorchDispatchMode):
         """The program waits for these collectives; for all of them, where none is named."""
         self.events.append(Event("wait", events, {}, None, -1, None, "", self.phase))
 
-    def _follow(self, func: Any, args: Any, out: Any) -> None:
-        """Carry known values through a collective, as far as all ranks know them."""
-        read = tuple(_with_group(arg) for arg in args)
-        for call in calls_of(func._schema.name, read, out) or ():  # noqa: SLF001
-            communicate(self.ledger, call, self.constants)
-
     # -- values --------------------------------------------------------------------------------------------------------
-    def _knowledge(self, kind: Kind, args: Any, operands: list[torch.Tensor]) -> str:
-        knowledge = self.constants.knowledge(operands)
-        if knowledge != "unknown" and (kind.is_functional_collective or _has_symbol(args)):
-            return "unknown"
-        return knowledge
-
-    def _learn(self, kind: Kind, args: Any, kwargs: Any, out: Any, knowledge: str, before: list[int]) -> None:
-        """Carry what is known from the operands to the results."""
-        if knowledge == "unknown" and not kind.is_mutable and not kind.is_functional_collective:
-            return
-        func = kind.operator
-        if kind.is_functional_collective:
-            if kind.calls_collective:
-                self._follow(func, self._grouped(func, args), out)
-            return
-        if knowledge == "known":
-            results = [tensor for tensor in tensors_in(out) if isinstance(tensor, FakeTensor)]
-            if all(_small(tensor) for tensor in results):
-                self._compute(func, args, kwargs, out, before)
-                return
-            knowledge = "unknown"
-        fresh = [tensor for tensor in tensors_in(out) if knowledge == "pending" and storage_of(tensor) not in before]
-        if kind.is_mutable:
-            self.constants.forget(_written(func, args, kwargs), pending=knowledge == "pending")
-        if fresh:
-            self.constants.forget(fresh, pending=True)
-
-    def _compute(self, func: Any, args: Any, kwargs: Any, out: Any, before: list[int]) -> None:
-        if func._schema.name in _EMPTY:  # noqa: SLF001
-            for tensor in tensors_in(out):
-                with unset_fake_temporarily():
-                    zeros = torch.zeros(tuple(tensor.shape), dtype=tensor.dtype)
-                self.constants.set(tensor, zeros)
-            return
-        try:
-            with self.pause(), unset_fake_temporarily(), torch.no_grad():
-                values = func(*self.constants.substitute(tuple(args)), **self.constants.substitute(kwargs))
-        except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
-            # a kernel that this build lacks for real tensors: the value is not known, the program goes on
-            self.constants.forget((*tensors_in(out), *_written(func, args, kwargs)))
-            return
-        for fake, value in zip(tensors_in(out), tensors_in(values), strict=False):
-            if storage_of(fake) not in before:
-                self.constants.set(fake, value)
-
-    def _from_values(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operator whose result depends on values, all known, on the values."""
-        with self.pause(), unset_fake_temporarily(), torch.no_grad():
-            values = func(*self.constants.substitute(tuple(args)), **self.constants.substitute(kwargs))
-        if isinstance(values, torch.Tensor):
-            return self._known_result(values)
-        if isinstance(values, list | tuple):
-            return type(values)(self._known_result(v) if isinstance(v, torch.Tensor) else v for v in values)
-        return values
-
-    def _by_positions(self, args: Any) -> Any:
-        """Known masks among the indices as the positions they select, so that the result's size is a number."""
-        masks = [i for i, index in enumerate(args[1]) if isinstance(index, FakeTensor) and index.dtype == torch.bool]
-        if not masks or not all(self.constants.is_known(args[1][i]) for i in masks):
-            return args
-        indices: list[Any] = []
-        for i, index in enumerate(args[1]):
-            if i not in masks:
-                indices.append(index)
-                continue
-            with unset_fake_temporarily():
-                positions = self.constants.real(index).nonzero(as_tuple=True)
-            indices.extend(self._lift(position) for position in positions)
-        return (args[0], indices, *args[2:])
-
-    def _known_result(self, value: torch.Tensor) -> FakeTensor:
-        with self.pause():
-            fake = self.fake_mode.from_tensor(value)
-        self.constants.set(fake, value)
-        return fake
-
     def _lift(self, real: torch.Tensor) -> torch.Tensor:
         with self.pause():
             fake = self.fake_mode.from_tensor(real, static_shapes=True)
@@ -439,7 +331,7 @@ class Recorder(TorchDispatchMode):
         return truth
 
     def _note_symbols(self, args: Any, out: Any) -> None:
-        if isinstance(out, _SYMBOLS):
+        if isinstance(out, SYMBOLS):
             size = size_of(out)
             if isinstance(size, Sym):
                 self.symbols[size.expr] = self.ref(args[0])
@@ -467,42 +359,6 @@ def _drops_nothing(schema: Any, args: Any, kwargs: Any) -> bool:
     if position is None:
         return False
     return not (args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))
-
-
-def _script_object(value: Any) -> Members | Opaque:
-    name = value._type().qualified_name() if hasattr(value, "_type") else type(value).__qualname__  # noqa: SLF001
-    if name.endswith(".ProcessGroup"):
-        return _members(dist.ProcessGroup.unbox(value))
-    if name.endswith(".ReduceOp"):
-        number = int(value.op())
-        return Opaque(f"premul_sum:{factor()}" if number == PREMULTIPLIED else REDUCE_OPS[number])
-    return Opaque(name)
-
-
-def _members(group: Any) -> Members:
-    return Members(tuple(dist.get_process_group_ranks(group)), group.group_name)
-
-
-def _with_group(value: Any) -> Any:
-    return _script_object(value) if isinstance(value, torch._C.ScriptObject) else value  # noqa: SLF001
-
-
-def _small(tensor: torch.Tensor) -> bool:
-    return all(type(size) is int for size in tensor.shape) and tensor.numel() <= LARGEST
-
-
-def _has_symbol(value: Any) -> bool:
-    for item in value:
-        if isinstance(item, _SYMBOLS):
-            return True
-        if isinstance(item, (list, tuple)) and _has_symbol(item):
-            return True
-    return False
-
-
-def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    values = (args[at] if at < len(args) else kwargs.get(name) for at, name in written_positions(func))
-    return list(tensors_in(tuple(values)))
 
 
 def _whole_storage(real: torch.Tensor) -> torch.Tensor:

@@ -48,10 +48,10 @@ class Input:
         return leaf.sum(0) if self.summands else leaf
 
     def local(self, leaf: Any, mesh: Mesh) -> Any:
-        """The rank's input."""
+        """The rank's input, in memory of its own: nothing that looks beside it finds what other ranks have."""
         if self.summands:
             leaf = leaf[_summand(self.layout, mesh)]
-        return local_part(leaf, self.layout, mesh)
+        return local_part(leaf, self.layout, mesh).clone(memory_format=torch.contiguous_format)
 
     def as_leaf(self) -> Leaf:
         """The leaf that stands for this input, as data."""
@@ -114,7 +114,7 @@ class Inputs:
         return map_leaves(tensor, self.tree, Input)
 
     def sharded(self, local: Any, differentiated: bool) -> Arguments:
-        """The arguments that ``shard_inputs`` made for this rank; a tensor in the place of an input is a part of it."""
+        """The arguments that ``shard_inputs`` made for this rank, in memory of their own; a tensor in the place of an input is a part of it."""
         args, kwargs = _arguments(local)
         places = dict(_places((self.args, self.kwargs), Input))
         found: list[tuple[Input, Any]] = []
@@ -123,6 +123,7 @@ class Inputs:
             one = places.get(path)
             if one is None:
                 return value
+            value = value.clone()
             if differentiated and (value.is_floating_point() or value.is_complex()):
                 value = value.detach().requires_grad_()
             found.append((one, value))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from graphguard.checks.inputs import Input
-from graphguard.checks.outputs import OutputType
+from graphguard.checks.outputs import OutputType, known_sizes
 from graphguard.checks.parameters import State
 from graphguard.ir import Leaf, TensorType
 from graphguard.trace.capture import Recording
@@ -45,7 +45,7 @@ class Leaves:
     def of_cotangent(self, output: OutputType, device: Any) -> Any:
         """The gradient that arrives at an output of the specification; it arrives where the output is."""
         return self._make(
-            Leaf(f"cotangent({output.name})", "cotangent", TensorType(output.shape, output.dtype)), None, device
+            Leaf(f"cotangent({output.name})", "cotangent", TensorType(known_sizes(output), output.dtype)), None, device
         )
 
     def found(self) -> tuple[Leaf, ...]:

@@ -12,6 +12,7 @@ import torch
 from graphguard.checks.parameters import plain_name
 from graphguard.checks.placements import Layout, Mesh, as_layout, layouts_between
 from graphguard.ir import Placement
+from graphguard.ir.graph import Size
 from graphguard.trace.errors import TracingError
 
 
@@ -20,9 +21,21 @@ class OutputType:
     """An output of the specification, as the ranks need to know it."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: str
     differentiable: bool
+
+
+def known_sizes(output: OutputType) -> tuple[int, ...]:
+    """The shape of an output at which a gradient arrives; raises ``TracingError`` where only the data decides it."""
+    known = tuple(size for size in output.shape if isinstance(size, int))
+    if len(known) != len(output.shape):
+        raise TracingError(
+            "trace-error",
+            f"output '{output.name}' has a size that only the data decides, so no gradient can arrive at it\n"
+            "fix: give grads=False to check the outputs only",
+        )
+    return known
 
 
 def named_outputs(value: Any, name: str = "out") -> Iterator[tuple[str, Any]]:
@@ -107,7 +120,7 @@ def cotangent_layout(
     """
     if promised is not None:
         return promised
-    layouts = layouts_between(output.shape, local, mesh)
+    layouts = layouts_between(known_sizes(output), local, mesh)
     if len(layouts) > 1 and sharded:
         layouts = [layout for layout in layouts if set(layout) <= sharded] or layouts
     if len(layouts) == 1 and (sharded is not None or not layouts[0]):

@@ -29,7 +29,7 @@ from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_par
 from graphguard.checks.units import Unit, unit_of
 from graphguard.ir import Leaf, Placement
 from graphguard.ir.capture import Like, Wanted
-from graphguard.trace.capture import Recording
+from graphguard.trace.capture import Recording, sizes
 from graphguard.trace.errors import TracingError
 
 
@@ -82,7 +82,7 @@ def record_specification(
     results = _forward(recording, unit, arguments)
     _record_outputs(recording, results)
     outputs = tuple(
-        OutputType(name, tuple(value.shape), _dtype(value), _has_gradient(value)) for name, value in results.items()
+        OutputType(name, sizes(value), _dtype(value), _has_gradient(value)) for name, value in results.items()
     )
     tell(outputs)
     wanted: dict[str, Wanted] = {one.name: "infer" for one in outputs}
@@ -190,7 +190,7 @@ def _cotangents(
         local = tuple(_local_shape(value))
         layout = cotangent_layout(output, local, promised.get(name), mesh, sharded)
         cotangent = local_part(leaves.of_cotangent(output, value.device), layout, mesh).to(value.dtype)
-        yield value, _placed_like(cotangent, value)
+        yield value, _placed_like(cotangent.clone(memory_format=torch.contiguous_format), value)
 
 
 def _local_shape(value: Any) -> Any:

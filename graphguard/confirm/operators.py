@@ -57,12 +57,24 @@ def _gather(x: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) 
     return _look_up(x, [index], [extent], lambda table, found: torch.gather(table, dim, found[0]))
 
 
+def _packed(x: torch.Tensor) -> torch.Tensor:
+    """A copy that is all of its memory, in order: strides and offsets count from where that begins."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _unwritten(size: list[int], *, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
+    """Memory that nobody wrote: numbers that no run draws, and the same in every run, where PyTorch's are whatever lay there."""
+    return torch.full(size, _STRANGE, dtype=dtype)
+
+
 # A graph has value semantics, so these must not depend on strides; a look-up must not fail.
 _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.view.default": torch.reshape,
     "aten._unsafe_view.default": torch.reshape,
-    "aten.as_strided.default": lambda x, *args: torch.as_strided(x.contiguous(), *args).clone(),
-    "aten.as_strided_scatter.default": lambda x, src, *args: torch.as_strided_scatter(x.contiguous(), src, *args),
+    "aten.empty.memory_format": _unwritten,
+    "aten.as_strided.default": lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
+    "aten.as_strided_copy.default": lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
+    "aten.as_strided_scatter.default": lambda x, src, *args: torch.as_strided_scatter(_packed(x), src, *args),
     "aten.index.Tensor": _index,
     "aten.embedding.default": _embedding,
     "aten.gather.default": _gather,
@@ -71,6 +83,7 @@ _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.lift_fresh_copy.default": lambda x: x,
     "aten._assert_async.msg": lambda *_: None,
 }
+_STRANGE: Final = 113
 _CASTS: Final = frozenset({"_to_copy", "to", "convert_element_type", "type_as"})
 
 

@@ -129,7 +129,8 @@ class Memory:
         offset, sizes, strides, _ = geometry
         start = whole(offset) - self._start(storage, geometry)
         order = row_major(geometry)
-        total = self._builder.types[flat].shape[0]
+        total = whole(self._builder.types[flat].shape[0])
+        _within(geometry, start, total)
         if order is None:
             return self._builder.one(
                 "aten.as_strided.default", (flat, sizes, strides, start), sizes, dtype_of(geometry)
@@ -148,6 +149,7 @@ class Memory:
         offset, sizes, strides, _ = geometry
         start = whole(offset) - self._start(storage, geometry)
         order = row_major(geometry)
+        _within(geometry, start, whole(shape[0]))
         if order is None:
             changed = self._builder.one(
                 "aten.as_strided_scatter.default", (flat, value, sizes, strides, start), shape, dtype
@@ -203,6 +205,16 @@ class Memory:
 
 def _dense_sizes(geometry: Geometry) -> bool:
     return all(isinstance(n, int) for n in (geometry[0], *geometry[1], *geometry[2]))
+
+
+def _within(geometry: Geometry, start: int, total: int) -> None:
+    """Raise ``TracingError`` for a view, from ``start`` on, of more than the ``total`` elements that its memory has: PyTorch refuses to make it."""
+    _, sizes, strides, _ = geometry
+    if count(geometry) == 0:
+        return
+    last = start + sum((whole(size) - 1) * whole(stride) for size, stride in zip(sizes, strides, strict=True))
+    if start < 0 or last >= total:
+        raise TracingError("trace-error", f"a view of {last + 1} elements reaches beyond its memory, which has {total}")
 
 
 def _shape(ref: Ref) -> str:

@@ -256,15 +256,15 @@ class _Translation:
         count = len(twin._schema.arguments)  # noqa: SLF001
         names = {arg.name for arg in twin._schema.arguments}  # noqa: SLF001
         kwargs = {key: value for key, value in event.kwargs.items() if key in names}
-        dtypes = result_dtypes(twin, event.args[:count], kwargs, targets[0].dtype)
+        dtypes = result_dtypes(twin, event.args[:count], kwargs, [ref.dtype for ref in targets])
         read = {
             key: self.read(value) for key, value in kwargs.items() if key not in _WHERE_IT_LIVES and value is not None
         }
         if twin._schema.name.partition("::")[2] in _FACTORIES:  # noqa: SLF001
             read["dtype"] = DType(targets[0].dtype)
-        outs = [(ref.shape, dtype) for ref, dtype in zip(targets, dtypes, strict=False)]
+        outs = [(ref.shape, dtype) for ref, dtype in zip(targets, dtypes, strict=True)]
         values = self.builder.emit(str(twin), self.read(event.args[:count]), outs, **read)
-        for ref, value in zip(targets, values, strict=False):
+        for ref, value in zip(targets, values, strict=True):
             self.memory.write(ref, self.builder.shaped(value, *type_of(ref)))
 
     def _mutating_opaque(self, event: Event, targets: list[Ref]) -> None:
@@ -292,7 +292,7 @@ class _Translation:
             return self.memory.read(args[1 if stem == "copy" else 0])
         op, args, kwargs = foreach.single(stem, event.op._overloadname, args, kwargs)  # noqa: SLF001
         read = {key: self.read(value) for key, value in kwargs.items()}
-        dtype = target.dtype if stem == "norm" else result_dtypes(op, args, kwargs, target.dtype)[0]
+        dtype = target.dtype if stem == "norm" else result_dtypes(op, args, kwargs, [target.dtype])[0]
         return self.builder.one(str(op), self.read(args), target.shape, dtype, **read)
 
     # -- operators with a form of their own ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ because programs bind names early (``from torch.distributed import new_group``).
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -19,7 +20,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace import addresses, attention, batch_norms, cuda, objects, premultiplied, state
+from graphguard.trace import addresses, attention, batch_norms, copies, cuda, objects, premultiplied, state
 from graphguard.trace.extensions import refuse_builds
 from graphguard.trace.works import as_batch, done, finished
 
@@ -42,6 +43,7 @@ def install() -> None:
     _broadcasts()
     premultiplied.watch()
     addresses.install()
+    copies.install()
     batch_norms.install()
     _device_meshes()
     _sharding_propagation()
@@ -310,7 +312,7 @@ def _compilers() -> None:
 
     def scripter(original: Any) -> Any:
         def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
-            if state.current_world() is not None:
+            if state.current_world() is not None and not _called_by_torch():
                 return obj
             if len(args) < 2:  # names are looked up in the caller's frame, which is one further away
                 kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 1
@@ -327,6 +329,11 @@ def _compilers() -> None:
             original(self, *args, **kwargs)
 
     nn.Module.compile = functools.wraps(original)(compile_module)
+
+
+def _called_by_torch() -> bool:
+    """Whether PyTorch itself calls a replacement, as it scripts its formulas for forward-mode gradients when one is first asked for."""
+    return str(sys._getframe(2).f_globals.get("__name__")).startswith("torch.")  # noqa: SLF001 - who asks is what counts
 
 
 def _grouped_products() -> None:

@@ -77,16 +77,16 @@ def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
-def result_dtypes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: str) -> list[str]:
-    """Element types of a functional operator's results; ``like`` where every operand has that type and the operator keeps it."""
+def result_dtypes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: list[str]) -> list[str]:
+    """Element types of a functional operator's results, which go where ``like`` is; the same where it is the one type that goes in and comes out."""
     name = func._schema.name.partition("::")[2]  # noqa: SLF001
     operands = refs_in((args, kwargs))
-    if name not in _COMPARISONS and all(ref.dtype == like for ref in operands):
-        return [like]
+    if len(like) == 1 and name not in _COMPARISONS and all(ref.dtype == like[0] for ref in operands):
+        return like
     try:
         out = func(*_meta(args), **_meta(kwargs))
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return [like]  # an operator without a shape-only kernel: in-place operators keep their operand's type
+        return like  # an operator without a shape-only kernel: in-place operators keep their operand's type
     outs = out if isinstance(out, list | tuple) else [out]
     return [str(tensor.dtype).removeprefix("torch.") for tensor in outs]
 

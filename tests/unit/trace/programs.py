@@ -102,6 +102,18 @@ def run_ranks(graphs: tuple[Graph, ...], leaves: Mapping[str, torch.Tensor]) -> 
     return [{name: env[var] for name, var in graph.outputs.items()} for graph, env in zip(graphs, values, strict=True)]
 
 
+def assert_equals_eager(program: Program, x: torch.Tensor) -> None:
+    """What ``program(x)`` gives in eager mode is what its recording gives, bit for bit."""
+    result = program(x)
+    trace = record(program, [x])
+    assert trace.graph is not None, trace.troubles
+    found = run(trace.graph, {"in0": x})
+    for index, value in enumerate(result if isinstance(result, tuple) else (result,)):
+        expected = value.detach()
+        assert found[f"out[{index}]"].dtype == expected.dtype
+        assert torch.equal(found[f"out[{index}]"], expected), index
+
+
 def _store(node: Node, result: Any, values: dict[Var, torch.Tensor]) -> None:
     results = list(result) if isinstance(result, tuple | list) else [result]
     flat = [item for part in results for item in (part if isinstance(part, tuple | list) else [part])]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs import ops_of, record, run
+from programs import assert_equals_eager, ops_of, record, run
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {}
 
@@ -187,15 +187,7 @@ def bool_and_int_arithmetic(x):
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_equals_eager(name: str) -> None:
     x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
-    expected = PROGRAMS[name](x)
-    expected = expected if isinstance(expected, tuple) else (expected,)
-    trace = record(PROGRAMS[name], [x])
-    assert trace.graph is not None, trace.troubles
-    found = run(trace.graph, {"in0": x})
-    for index, value in enumerate(expected):
-        value = value.detach()
-        assert found[f"out[{index}]"].dtype == value.dtype
-        assert torch.equal(found[f"out[{index}]"], value), index
+    assert_equals_eager(PROGRAMS[name], x)
 
 
 def test_views_stay_views() -> None:

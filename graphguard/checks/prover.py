@@ -23,6 +23,7 @@ from graphguard.checks.places import places
 from graphguard.checks.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Var, capture_from_json
+from graphguard.ir.likeness import same_question
 from graphguard.ir.lookups import without_ignored
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.memo import Memo, Shelf
@@ -38,7 +39,7 @@ from graphguard.trace.parentage import die_with_starter
 
 KEPT_PROOFS = 64
 # What may be given up underway: everything else is short, or leaves something behind that is asked again.
-_INTERRUPTIBLE = ("prove", "diagnose")
+_INTERRUPTIBLE = ("prove", "finish", "diagnose")
 _CANCELLED: dict[str, Any] = {"error": {"code": "cancelled", "message": "the request was cancelled"}}
 
 
@@ -60,10 +61,12 @@ class Prover:
         self._memo = Memo(shelf)
         self._methods: dict[str, Callable[..., Any]] = {
             "prove": self.prove,
+            "finish": self.finish,
             "relations": self.relations,
             "diagnose": self.diagnose,
             "candidates": self.candidates,
             "held": self.held,
+            "same_question": self.same_question,
             "places": self.places,
             "picture": self.picture,
             "clear": self.clear,
@@ -74,21 +77,23 @@ class Prover:
         """Run one method; raises ``KeyError`` for an unknown method or a proof that is no longer kept."""
         return self._methods[method](**params)
 
-    def prove(self, capture: bytes, ignored: bool = True, patient: bool = False) -> dict[str, Any]:
+    def prove(self, capture: bytes, ignored: bool = True, patient: bool = False, hasty: bool = False) -> dict[str, Any]:
         """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated", "ignored"}``.
 
         ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.  ``ignored`` says whether some targets may be
-        ignored ones; without it the claim is proved for the others alone.  ``patient`` gives a proof that was hurried more time.
+        ignored ones; without it the claim is proved for the others alone.  ``patient`` gives a proof that was hurried more time, ``hasty`` leaves out what
+        seldom proves more; ``finish`` makes up for it.
         """
         started = time.perf_counter()
         key = hashlib.sha256(capture).hexdigest()[:32]
-        key += ("" if ignored else " without ignored targets") + (" patiently" if patient else "")
+        ways = {" without ignored targets": not ignored, " patiently": patient, " hastily": hasty}
+        key += "".join(text for text, taken in ways.items() if taken)
         entry = self._entries.get(key)
         cached = entry is not None
         if entry is None:
             decoded = capture_from_json(capture)
             decoded = decoded if ignored else without_ignored(decoded)
-            proof = prove(decoded, self._memo, patient=patient)
+            proof = prove(decoded, self._memo, patient=patient, hasty=hasty)
             INTERRUPTION.check()
             entry = self._entries[key] = _Entry(decoded, proof)
             while len(self._entries) > KEPT_PROOFS:
@@ -104,6 +109,15 @@ class Prover:
             "evaluated": 0 if cached else entry.proof.evaluated,
             "ignored": any(leaf.ignored is not None for leaf in entry.capture.leaves),
         }
+
+    def finish(self, proof: str) -> dict[str, Any]:
+        """What more time makes of a hasty proof: ``{"outcome": Outcome, "seconds"}``."""
+        started = time.perf_counter()
+        entry = self._entries[proof]
+        finished = entry.proof.finished(self._memo)
+        INTERRUPTION.check()
+        entry.proof = finished
+        return {"outcome": to_plain(finished.outcome), "seconds": time.perf_counter() - started}
 
     def relations(self, proof: str) -> dict[str, str]:
         """The relation of every tensor of the specification that has one, as text."""
@@ -140,6 +154,10 @@ class Prover:
         """Whether the ranks hold each of these tensors of the specification, by its number."""
         entry = self._entries[proof]
         return all(holds(entry.proof, Var(number)) for number in variables)
+
+    def same_question(self, proof: str, other: str) -> bool:
+        """Whether two proofs are of the same specification and of promises that agree: an edit of the specification mends nothing."""
+        return same_question(self._entries[proof].capture, self._entries[other].capture)
 
     def places(self, proof: str) -> list[dict[str, Any]]:
         """What every tensor in the user's source is, for hover and hints."""

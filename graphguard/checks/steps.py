@@ -98,14 +98,8 @@ def check_steps(request: CheckRequest) -> Steps:
 
 
 def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
-    proving = Step("prover", "prove", {"capture": captured.data})
-    numbers: Confirmation | None = None
-    if request.cross_check:
-        answer, row = yield proving, _confirming(captured, CROSS_CHECK_SECONDS)
-        numbers = from_plain(Confirmation, row)
-    else:
-        answer = yield proving
-    outcome, proof = from_plain(Outcome, answer["outcome"]), answer["proof"]
+    answer, outcome, numbers = yield from _proved(request, captured)
+    proof = answer["proof"]
     relations = {}
     if request.relations:
         relations = yield Step("prover", "relations", {"proof": proof})
@@ -122,7 +116,7 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
         report = replace(report, assumed=_merged((REAL_ARITHMETIC,), report.assumed))
     if outcome.proved and numbers is None:
         return replace(report, verdict=Verdict.REFINES)
-    if numbers is None or not (outcome.proved or _at_leisure(numbers)):
+    if numbers is None:
         numbers = from_plain(Confirmation, (yield _confirming(captured, CONFIRM_SECONDS)))
     report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds})
     if outcome.proved:
@@ -149,14 +143,46 @@ def _judge(request: CheckRequest, captured: _Captured, report: Report) -> Steps:
     if not broken:
         return report
     yield report
-    return (yield from _mended_and_shown(request, report, findings, outcome))
+    return (yield from _mended_and_shown(request, report, findings, outcome, refuted(outcome, numbers)))
 
 
-def _mended_and_shown(request: CheckRequest, report: Report, findings: list[Finding], outcome: Outcome) -> Steps:
-    """The report with proved fixes, and with the smallest counterexample that was found."""
+def _proved(
+    request: CheckRequest, captured: _Captured
+) -> Generator[Step | tuple[Step, ...], Any, tuple[dict[str, Any], Outcome, Confirmation | None]]:
+    """The prover's answer, its outcome, and what numbers say where they are asked.
+
+    Beside numbers one attempt is made first: what they refute no other attempt proves.
+    """
+    if not request.cross_check:
+        answer = yield Step("prover", "prove", {"capture": captured.data})
+        return answer, from_plain(Outcome, answer["outcome"]), None
+    proving = Step("prover", "prove", {"capture": captured.data, "hasty": True})
+    answer, row = yield proving, _confirming(captured, CROSS_CHECK_SECONDS)
+    outcome, numbers = from_plain(Outcome, answer["outcome"]), from_plain(Confirmation, row)
+    if not (outcome.proved or _at_leisure(numbers)):
+        numbers = from_plain(Confirmation, (yield _confirming(captured, CONFIRM_SECONDS)))
+    if not outcome.proved and not refuted(outcome, numbers):
+        more = yield Step("prover", "finish", {"proof": answer["proof"]})
+        outcome = from_plain(Outcome, more["outcome"])
+        answer = {**answer, "seconds": answer["seconds"] + more["seconds"]}
+    return answer, outcome, numbers
+
+
+def refuted(outcome: Outcome, numbers: Confirmation) -> bool:
+    """Whether numbers refute everything that is not proved."""
+    return numbers.status == "differs" and set(outcome.failing) <= set(numbers.differing)
+
+
+def _mended_and_shown(
+    request: CheckRequest, report: Report, findings: list[Finding], outcome: Outcome, hasty: bool
+) -> Steps:
+    """The report with proved fixes, and with the smallest counterexample that was found.
+
+    Where one attempt proved all that numbers do not refute, one proves of a mended program all that a fix must keep.
+    """
     if request.fixes:
         spoiled = frozenset(outcome.failing)
-        report = yield from _repaired(request, report, findings, spoiled)
+        report = yield from _repaired(request, report, findings, spoiled, hasty)
     if request.smallest and findings and findings[0].span is not None and smaller_meshes(report.mesh):
         yield report
         report = replace(report, counterexample=(yield from _smallest(request, report, findings[0])))
@@ -189,7 +215,7 @@ def _smallest(request: CheckRequest, report: Report, first: Finding) -> Generato
         captured = yield from _capture(replace(request, mesh=mesh), dict(request.overlay))
         if captured.troubles:
             continue  # the program is not written for this mesh
-        proved = yield Step("prover", "prove", {"capture": captured.data})
+        proved = yield Step("prover", "prove", {"capture": captured.data, "hasty": True})
         if proved["outcome"]["proved"]:
             continue
         row = yield _confirming(captured, CROSS_CHECK_SECONDS)
@@ -283,7 +309,9 @@ def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diag
     )
 
 
-def _repaired(request: CheckRequest, report: Report, findings: list[Finding], spoiled: frozenset[str]) -> Steps:
+def _repaired(
+    request: CheckRequest, report: Report, findings: list[Finding], spoiled: frozenset[str], hasty: bool
+) -> Steps:
     """The report with its fixes: each is proved on top of the best ones of the findings before it, and a finding that those mend is dropped."""
     diagnostics: list[Diagnostic] = []
     before: tuple[TextEdit, ...] = ()
@@ -291,7 +319,7 @@ def _repaired(request: CheckRequest, report: Report, findings: list[Finding], sp
         diagnostic = report.diagnostics[index]
         if finding.promises and not spoiled & set(finding.promises):
             continue  # a consequence of what is mended already
-        fixes, left = yield from _proved_fixes(request, report, index, finding, spoiled, before)
+        fixes, left = yield from _proved_fixes(request, report, index, finding, spoiled, before, hasty)
         if fixes:
             best, spoiled = fixes[0], left
             before = (*before, *best.edits)
@@ -312,6 +340,7 @@ def _proved_fixes(
     finding: Finding,
     spoiled: frozenset[str],
     before: tuple[TextEdit, ...],
+    hasty: bool,
 ) -> Generator[Step, Any, tuple[list[Fix], frozenset[str]]]:
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
@@ -328,9 +357,9 @@ def _proved_fixes(
         if any(known.title == fix.title for known in proved):
             continue  # another way to write what is proved already
         captured = yield from _capture(request, {**request.overlay, **row["texts"]})
-        if captured.troubles or captured.summary["operators"].get("spec") != report.operators.get("spec"):
+        if captured.troubles:
             continue
-        result = yield Step("prover", "prove", {"capture": captured.data})
+        result = yield Step("prover", "prove", {"capture": captured.data, "hasty": hasty})
         outcome = from_plain(Outcome, result["outcome"])
         if not {promise.name for promise in outcome.promises}.issuperset(finding.promises):
             continue
@@ -338,7 +367,7 @@ def _proved_fixes(
         mended = broken <= spoiled - set(finding.promises)
         if not mended and finding.regains and broken <= spoiled:
             mended = yield Step("prover", "held", {"proof": result["proof"], "variables": list(finding.regains)})
-        if mended:
+        if mended and (yield Step("prover", "same_question", {"proof": report.proof, "other": result["proof"]})):
             left = left if proved else broken
             proved.append(replace(fix, proved=True))
         if len(proved) == FIXES_PER_FINDING:

@@ -30,12 +30,17 @@ class Rebuilt:
 
 
 class Layouts:
-    """Finds and checks placements of groups of tensors, one a rank."""
+    """Finds and checks placements of groups of tensors, one a rank; what was found of the same values is not worked out again.
+
+    It serves every capture on this mesh whose values are those of one universe: equal values are one object there.
+    """
 
     def __init__(self, algebra: NormalForm, capture: Capture) -> None:
         self.algebra = algebra
         self.capture = capture
         self.places = [capture.coordinates(rank) for rank in range(max(1, len(capture.ranks)))]
+        self._joined: dict[object, NormalValue | None] = {}
+        self._found: dict[object, tuple[Placements, Fraction] | None] = {}
 
     def rebuild(self, placements: Mapping[str, Placement], held: Mapping[int, NormalValue]) -> Rebuilt | None:
         """Join shards, add summands, and collect copies; None where shapes do not fit.
@@ -48,12 +53,13 @@ class Layouts:
         for rank, value in held.items():
             groups.setdefault(tuple(self.places[rank][axis] for axis in copied), {})[rank] = value
         values: list[NormalValue] = []
-        done: dict[tuple[int, ...], NormalValue | None] = {}
+        way = tuple((axis, placements[axis]) for axis in joined)
         for group in groups.values():
-            key = tuple(id(value) for value in group.values())
-            if key not in done:
-                done[key] = self._join(placements, joined, group)
-            joint = done[key]
+            members = tuple((*(self.places[rank][axis] for axis in joined), value) for rank, value in group.items())
+            key = (way, members)
+            if key not in self._joined:
+                self._joined[key] = self._join(placements, joined, group)
+            joint = self._joined[key]
             if joint is None:
                 return None
             values.append(joint)
@@ -108,6 +114,14 @@ class Layouts:
         self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool = False
     ) -> tuple[Placements, Fraction] | None:
         """Placements that rebuild the target, or with ``scaled`` a multiple of it; and the multiple."""
+        key = (target, scaled, tuple(held.items()))
+        if key not in self._found:
+            self._found[key] = self._find(target, held, scaled)
+        return self._found[key]
+
+    def _find(
+        self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool
+    ) -> tuple[Placements, Fraction] | None:
         for placements in self._candidates(target, held):
             rebuilt = self.rebuild(placements, held)
             if rebuilt is None or rebuilt.value.shape != target.shape:

@@ -7,12 +7,12 @@ whether it is, a run on numbers decides.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from graphguard.ir import Capture, Placement, Var
+from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.collection import without_collection
 from graphguard.ir.joining import Joined, join
 from graphguard.refine.cuts import Division, divided
@@ -26,6 +26,7 @@ from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseO
 from graphguard.refine.programs import recalled, remember
 from graphguard.refine.promises import Checker, told
 from graphguard.refine.regions import Failed
+from graphguard.refine.retrial import Before, Retrial
 from graphguard.refine.segments import Answers, Segments, Work
 from graphguard.refine.spelling import Facts, Unspelt
 from graphguard.relations.algebra import Unsupported
@@ -57,6 +58,7 @@ class _Ground:
     evaluator: Evaluator
     leaves: Mapping[str, NormalValue]
     specification: Values
+    layouts: Layouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class Proof:
         self._known = state
         self._answers = None if segments is None else Answers(segments)
         self._relations: dict[Var, Relation | None] = {}
+        self._before: Before | None = None
 
     @property
     def _state(self) -> _State | None:
@@ -218,11 +221,48 @@ class Proof:
         return _Attempt(self.capture, traits, joined, self.facts, _EXPANDED, seconds).run(time.perf_counter())
 
     @without_collection()
-    def reprove(self, edited: Capture, seconds: float = SECONDS, explain: bool = True) -> Proof:
-        """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again.
+    def finished(self, memo: Memo | None = None) -> Proof:
+        """A hasty proof with the second attempt that it left out."""
+        capture, outcome, started = self.capture, self.outcome, time.perf_counter()
+        if outcome.proved or outcome.gaps or self._known is None or outcome.seconds > SECONDS / 4:
+            return self
+        joined = join(capture.ranks)
+        search = _Search(capture, parse_traits(capture.traits), joined, None, None, SECONDS, _EXPANDED_SECONDS)
+        proof = search.again(self, started)
+        if proof.outcome.proved and memo is not None and divided(capture, joined) is None:
+            remember(capture, memo, proof.outcome, None)
+        return proof
 
-        Without ``explain`` a failed proof has no frontiers: they cost more than the verdict.
+    @without_collection()
+    def retried(self, edited: Capture, wanted: Collection[str] = (), seconds: float = SECONDS) -> Proof | None:
+        """The proof of a capture that differs from this one in a few calls of its ranks, without frontiers: they cost more than the verdict.
+
+        None where it spoils a promise that held, keeps none of those that are ``wanted`` (if any are), or does not come to an end: all that is evaluated is what
+        changed, and the rest only once a wanted promise holds.
         """
+        state = self._state
+        if state is None:
+            again = prove(edited, seconds=seconds)
+            kept = not wanted or not again.failing.issuperset(wanted)
+            return again if kept and again.failing <= self.failing else None
+        started = time.perf_counter()
+        joined = join(edited.ranks)
+        if _trouble(edited, joined):
+            return None
+        state.algebra.universe.deadline = started + seconds
+        if self._before is None:
+            self._before = Before.of(self.capture, state.ranks, state.evaluator)
+        evaluator = state.ground.evaluator.again(edited)
+        retrial = Retrial(edited, joined, evaluator, state.ground.leaves, self._before)
+        known = {p.name: replace(p, holds=p.name not in self.failing) for p in self.outcome.promises}
+        try:
+            return _Judgement(edited, joined, started).of_changes(retrial, state.ground, known, wanted)
+        except (Exhausted, Unsupported):
+            return None
+
+    @without_collection()
+    def reprove(self, edited: Capture, seconds: float = SECONDS) -> Proof:
+        """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again."""
         if self._state is None:
             return prove(edited, seconds=seconds)
         started = time.perf_counter()
@@ -231,7 +271,7 @@ class Proof:
         if trouble:
             return Proof(edited, _failed(edited, trouble, started))
         self._state.algebra.universe.deadline = started + seconds
-        return _Judgement(edited, joined, started, explain).on(self._state.ground)
+        return _Judgement(edited, joined, started).on(self._state.ground)
 
     def _ask(self, graph: int, var: Var, question: Callable[[Lookup], T | None]) -> T | None:
         """An answer about a tensor of a graph (0 for the specification, then the ranks)."""
@@ -257,11 +297,14 @@ def _answer(lookup: Lookup, question: Callable[[Lookup], T | None]) -> T | None:
 
 
 @without_collection()
-def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, patient: bool = False) -> Proof:
+def prove(
+    capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, patient: bool = False, hasty: bool = False
+) -> Proof:
     """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds``.
 
     With a memo the stages of the program, or all of it where it cannot be cut, are first looked for there; what the memo knows is not proved again.
-    A second attempt gets a few seconds, ``patient`` ones some more; an outcome that is ``hurried`` may come out otherwise with these.
+    A second attempt gets a few seconds, ``patient`` ones some more; an outcome that is ``hurried`` may come out otherwise with these.  A ``hasty`` proof
+    leaves it out: :meth:`Proof.finished` makes it.
     """
     started = time.perf_counter()
     try:
@@ -273,7 +316,7 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, 
     if trouble:
         return Proof(capture, _failed(capture, trouble, started))
     division = None if memo is None else divided(capture, joined)
-    patience = _PATIENT_SECONDS if patient else _EXPANDED_SECONDS
+    patience = 0.0 if hasty else _PATIENT_SECONDS if patient else _EXPANDED_SECONDS
     search = _Search(capture, traits, joined, memo, division, seconds, min(patience, seconds))
     if memo is None or division is not None:
         return search.run(started)
@@ -313,6 +356,10 @@ class _Search:
         first = _Attempt(self.capture, self.traits, self.joined, {}, 1, self.seconds).run(started)
         if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > self.seconds / 4:
             return first
+        return self.again(first, started) if self.patience else first
+
+    def again(self, first: Proof, started: float) -> Proof:
+        """What a second attempt, which writes products out, makes of the first."""
         attempt = _Attempt(self.capture, self.traits, self.joined, first.facts, _EXPANDED, self.patience)
         second = attempt.run(started)
         if second.outcome.proved:
@@ -440,7 +487,7 @@ class _Attempt:
             facts, none = from_parts(universe)
             self.facts, self.unstated = {**universe.facts, **facts}, self.unstated | none
         universe.specifying = False
-        return _Ground(algebra, evaluator, leaves, specification)
+        return _Ground(algebra, evaluator, leaves, specification, Layouts(algebra, capture))
 
 
 def _stated_late(universe: Universe, facts: Facts) -> bool:
@@ -455,21 +502,19 @@ class _Judgement:
     capture: Capture
     joined: Joined
     started: float
-    explain: bool = True
 
     def on(self, ground: _Ground) -> Proof:
         capture = self.capture
         evaluator = ground.evaluator.again(capture)
         try:
             ranks = evaluator.ranks(self.joined, ground.leaves)
-            layouts = Layouts(ground.algebra, capture)
-            checker = Checker(capture, evaluator, self.joined, ground.specification, ranks, layouts)
+            checker = Checker(capture, evaluator, self.joined, ground.specification, ranks, ground.layouts)
             promises = tuple(checker.check(promise) for promise in capture.promises)
         except Exhausted as reason:
             return Proof(capture, _failed(capture, str(reason), self.started))
         except Unsupported as reason:
             return Proof(capture, _failed(capture, f"an input cannot be represented: {reason}", self.started))
-        state = _State(ground, ranks, Lookup(capture, ground.specification, ranks, layouts), evaluator)
+        state = _State(ground, ranks, Lookup(capture, ground.specification, ranks, ground.layouts), evaluator)
         return Proof(capture, self._outcome(state, checker, promises, self.started), state)
 
     def _outcome(
@@ -478,7 +523,37 @@ class _Judgement:
         promises = tuple(told(outcome, p) for outcome, p in zip(promises, self.capture.promises, strict=True))
         universe = state.algebra.universe
         outcome = _proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
-        return self.explained(state, outcome) if outcome.failing and self.explain else outcome
+        return self.explained(state, outcome) if outcome.failing else outcome
+
+    def of_changes(
+        self, retrial: Retrial, ground: _Ground, known: Mapping[str, PromiseOutcome], wanted: Collection[str]
+    ) -> Proof | None:
+        """What became of promises that are ``known`` of the ranks before a change; None as :meth:`Proof.retried` says."""
+        capture, evaluator = self.capture, retrial.evaluator
+        checker = Checker(capture, evaluator, self.joined, ground.specification, retrial.values, ground.layouts)
+        found: dict[str, PromiseOutcome] = {}
+
+        def judged(promise: Promise) -> PromiseOutcome:
+            before = known.get(promise.name)
+            return before if before is not None and retrial.stayed(promise.name) else checker.check(promise)
+
+        if wanted:
+            retrial.towards(wanted)
+            found = {promise.name: judged(promise) for promise in capture.promises if promise.name in wanted}
+            if not any(outcome.holds for outcome in found.values()):
+                return None
+        retrial.all()
+        for promise in capture.promises:
+            outcome = found[promise.name] if promise.name in found else judged(promise)
+            found[promise.name] = told(outcome, promise)
+            if not outcome.holds and promise.name in known and known[promise.name].holds:
+                return None
+        promises = tuple(found[promise.name] for promise in capture.promises)
+        universe = ground.algebra.universe
+        outcome = _proved(capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, self.started)
+        lookup = Lookup(capture, ground.specification, retrial.values, ground.layouts)
+        outcome = replace(outcome, proved=all(promise.holds for promise in promises))
+        return Proof(capture, outcome, _State(ground, retrial.values, lookup, evaluator))
 
     def explained(self, state: _State, outcome: Outcome) -> Outcome:
         """The outcome with the frontiers of what is not proved."""

@@ -35,7 +35,7 @@ from graphguard.repair.edits import (
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
-from graphguard.repair.program import Program, is_number
+from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
@@ -295,7 +295,7 @@ def _applied(changes: tuple[TextEdit, ...], sources: Sources) -> dict[str, str] 
 
 def edited(text: str, edits: list[TextEdit]) -> str:
     """A text after edits that do not overlap; line ends stay as they are."""
-    lines = text.splitlines(keepends=True)
+    lines = lines_of(text)
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))

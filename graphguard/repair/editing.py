@@ -139,7 +139,9 @@ def _substitute(arg: Arg, names: dict[Var, Var]) -> Arg:
 
 
 def renamed(node: Node, names: dict[Var, Var]) -> Node:
-    """A node that reads other variables."""
+    """A node that reads other variables; the very same one where it reads none of them."""
+    if not any(var in names for var in node.operands()):
+        return node
     return replace(
         node,
         args=tuple(_substitute(arg, names) for arg in node.args),

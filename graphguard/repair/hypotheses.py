@@ -101,8 +101,9 @@ def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]
     families: dict[Hashable, dict[Hashable, Hypothesis]] = {}
     for rule, edit, site, cost in guesses:
         op = "" if isinstance(edit, InsertReduction) else site.node.op  # one call may give several tensors
+        alike = cost if isinstance(edit, InsertReduction) else None  # a tensor is reduced once, where that is likeliest
         for place in places(site):
-            key = (rule, cost, place, op, _kind(edit))
+            key = (rule, alike, place, op, _kind(edit))
             families.setdefault(key, {}).setdefault((site.number, _target(edit)), Hypothesis(rule, edit, site, cost))
     joined: dict[Hashable, Hypothesis] = {}
 
@@ -112,7 +113,8 @@ def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]
 
     for family in families.values():
         first, *rest = family.values()
-        whole = replace(first, others=tuple(guess.edit for guess in rest))
+        cost = min(guess.cost for guess in family.values())
+        whole = replace(first, cost=cost, others=tuple(guess.edit for guess in rest))
         offer((whole.rule, _kind(whole.edit), *family), whole)
         for number, guess in family.items():
             if rest:

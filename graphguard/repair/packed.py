@@ -53,9 +53,9 @@ def packed(capture: Capture, proof: Proof, broken: tuple[str, ...]) -> Packed | 
         for parts in _parts(capture, block):
             found.setdefault(parts, []).append(block)
     for parts, blocks in found.items():
-        again = proof.reprove(_cut_by_parts(capture, blocks, parts), explain=False)
-        mends = tuple(name for name in broken if name not in again.failing)
-        if mends and again.failing <= proof.failing:
+        again = proof.retried(_cut_by_parts(capture, blocks, parts), broken)
+        mends = tuple(name for name in broken if again is not None and name not in again.failing)
+        if mends:
             return Packed(tuple(blocks), parts, mends)
     return None
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Final
 
 from graphguard.ir import Span
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 SHOWN_LENGTH = 40
+_LINES: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_PARSED: Final = 128  # files that stay parsed: every question about a finding asks the same ones again
 MODULES = frozenset({"torch", "F", "dist", "nn", "funcol", "np"})
 METHODS = frozenset(
     [
@@ -97,7 +102,7 @@ METHODS = frozenset(
 """Methods of tensors that modules and groups of functions have no attribute of the same name for."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """One parsed file.  Lines and columns are those of :class:`~graphguard.ir.Span`: from 1, in characters."""
 
@@ -116,17 +121,32 @@ class Program:
 
     def source(self, node: ast.expr | ast.stmt) -> str:
         """The text of a node."""
-        return ast.get_source_segment(self.text, node) or ""
+        place = self.span(node)
+        first, *more = self.lines[place.line - 1 : place.end_line]
+        if not more:
+            return first[place.column - 1 : place.end_column - 1]
+        return "\n".join((first[place.column - 1 :], *more[:-1], more[-1][: place.end_column - 1]))
 
     def _column(self, line: int, offset: int) -> int:
-        return len(self.lines[line - 1].encode()[:offset].decode(errors="replace")) + 1
+        text = self.lines[line - 1]
+        return offset + 1 if text.isascii() else len(text.encode()[:offset].decode(errors="replace")) + 1
+
+    @cached_property
+    def _expressions(self) -> dict[Span, ast.expr]:
+        """Every expression by its range; the outermost of several."""
+        found: dict[Span, ast.expr] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr):
+                found.setdefault(self.span(node), node)
+        return found
+
+    @cached_property
+    def _functions(self) -> tuple[Function, ...]:
+        return tuple(node for node in ast.walk(self.tree) if isinstance(node, Function))
 
     def expression(self, span: Span) -> ast.expr | None:
         """The expression with exactly this range; the outermost of several."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.expr) and self.span(node) == span:
-                return node
-        return None
+        return self._expressions.get(span)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first."""
@@ -155,8 +175,8 @@ class Program:
     def enclosing_function(self, span: Span) -> Function | None:
         """The innermost function whose range covers a span's start."""
         best: Function | None = None
-        for node in ast.walk(self.tree):
-            if not isinstance(node, Function) or not node.lineno <= span.line <= (node.end_lineno or node.lineno):
+        for node in self._functions:
+            if not node.lineno <= span.line <= (node.end_lineno or node.lineno):
                 continue
             if best is None or node.lineno >= best.lineno:
                 best = node
@@ -195,6 +215,7 @@ class Program:
         return name
 
 
+@lru_cache(_PARSED)
 def parse(file: str, text: str) -> Program | None:
     """The program of a file, or None where it does not parse."""
     try:
@@ -202,7 +223,12 @@ def parse(file: str, text: str) -> Program | None:
     except (SyntaxError, ValueError):
         return None
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    return Program(file, text, tree, text.splitlines() or [""], parents)
+    return Program(file, text, tree, [line.rstrip("\r\n") for line in lines_of(text)] or [""], parents)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a source text with their ends, as Python counts them: a form feed ends none."""
+    return _LINES.findall(text)
 
 
 def assigned_name(statement: ast.stmt | None, value: ast.expr) -> str:

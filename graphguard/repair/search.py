@@ -74,9 +74,9 @@ def search(
         alignment = align(capture)
         sites = backward_slice(capture, proof, alignment, broken)
         suspects = _suspects(capture, proof, alignment, sites)
-        repair = _best(capture, proof, suspects, broken, ratios, sources, deadline)
+        repair = _best(capture, proof, alignment, suspects, broken, ratios, sources, deadline)
         if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
-            repair = _best(capture, proof, sites, broken, ratios, sources, deadline)
+            repair = _best(capture, proof, alignment, sites, broken, ratios, sources, deadline)
         if repair is None:
             repair = _step(capture, proof, sites, broken, ratios, sources, deadline + STEP_SECONDS)
         if repair is None or _is_consequence(repair, broken):
@@ -162,22 +162,46 @@ def _suspects(capture: Capture, proof: Proof, alignment: Alignment, sites: Mappi
 def _best(
     capture: Capture,
     proof: Proof,
+    alignment: Alignment,
     sites: Mapping[int, Site],
     broken: tuple[str, ...],
     ratios: Mapping[str, float],
     sources: Sources,
     deadline: float,
 ) -> Repair | None:
-    """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost."""
+    """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost.
+
+    A wrong result spoils the gradients behind it: while one is wrong, only what mends a result is looked for, where it rests on.
+    """
+    places, named = _questions(capture, sources)
+    guesses = hypotheses(proof, sites, ratios, broken, places, named)
+    results = tuple(name for name in broken if not name.startswith("grad("))
+    if results and len(results) < len(broken):
+        resting = reached(capture, alignment, results)
+        first = [guess for guess in guesses if guess.site.number in resting]
+        repair = _likeliest(first, capture, proof, sites, broken, results, deadline)
+        if repair is not None:
+            return repair
+    return _likeliest(guesses, capture, proof, sites, broken, broken, deadline)
+
+
+def _likeliest(
+    guesses: list[Hypothesis],
+    capture: Capture,
+    proof: Proof,
+    sites: Mapping[int, Site],
+    broken: tuple[str, ...],
+    wanted: tuple[str, ...],
+    deadline: float,
+) -> Repair | None:
     best: Repair | None = None
     same: list[Hypothesis] = []
-    places, named = _questions(capture, sources)
-    for guess in hypotheses(proof, sites, ratios, broken, places, named):
+    for guess in guesses:
         settled = best is not None and set(best.mends) == set(broken) and guess.cost > best.hypothesis.cost
         if settled or time.thread_time() > deadline:
             break
-        repair = _try(guess, capture, proof, sites, broken)
-        if repair is None or not repair.mends:
+        repair = _try(guess, capture, proof, sites, broken, wanted)
+        if repair is None:
             continue
         if best is None or _weight(repair) > _weight(best):
             best, same = repair, []
@@ -196,17 +220,22 @@ def _weight(repair: Repair) -> tuple[int, int]:
 
 
 def _try(
-    guess: Hypothesis, capture: Capture, proof: Proof, sites: Mapping[int, Site], broken: tuple[str, ...]
+    guess: Hypothesis,
+    capture: Capture,
+    proof: Proof,
+    sites: Mapping[int, Site],
+    broken: tuple[str, ...],
+    wanted: tuple[str, ...] = (),
 ) -> Repair | None:
-    """What a hypothesis makes of a program; None where it cannot be made, or spoils a promise that held."""
+    """What a hypothesis makes of a program; None where it cannot be made, spoils a promise that held, or mends nothing that is wanted."""
     edited = capture
     try:
         for edit in guess.edits:
             edited = apply(edit, edited)
     except (KeyError, IndexError):
         return None  # a rank lacks the position: the edit does not exist there
-    again = proof.reprove(edited, explain=False)
-    if not again.failing <= proof.failing:
+    again = proof.retried(edited, wanted)
+    if again is None:
         return None
     mends = tuple(name for name in broken if name not in again.failing)
     return Repair(guess, mends, capture, edited, again, sites)

@@ -37,7 +37,7 @@ class Pipe:
         service = module.Service(Prover(), self.child.stdout, self.back.stdin)
         threading.Thread(target=service.serve, daemon=True).start()
 
-    def prove(self, capture: Capture, memo: object, patient: bool) -> object:
+    def prove(self, capture: Capture, memo: object, **ways: bool) -> object:
         self.proofs += 1
         self.began.set()
         end = time.monotonic() + 20

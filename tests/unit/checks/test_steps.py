@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.steps import CheckRequest, Step, _proved_fixes, check_steps
+from graphguard.checks.steps import CheckRequest, Step, _Captured, _proved, _proved_fixes, check_steps
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.codec import capture_summary
@@ -40,6 +40,9 @@ def judged(
                 holds = {"all": proved, "some": narrower, "later": bool(patiently)}[way]
                 outcome = Outcome(holds, (), assumed=(way,), hurried=way == "all" and patiently is not None)
                 return {"proof": way, "outcome": to_plain(outcome), "seconds": 0.0, "ignored": narrower}
+            case "finish":
+                unfinished = Outcome(proved, (), assumed=("all",), hurried=patiently is not None)
+                return {"outcome": to_plain(unfinished), "seconds": 0.0}
             case "relations":
                 return {"out": step.params["proof"]}
             case "diagnose":
@@ -103,23 +106,53 @@ def ended(steps: Any, answers: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("operators", "promises", "counts"),
+    ("same", "promises", "counts"),
     [
-        ({"spec": 5, "impl": 7}, ("w", "b"), True),
-        ({"spec": 5, "impl": 9}, ("w", "b"), True),
-        ({"spec": 3, "impl": 7}, ("w", "b"), False),  # the specification shares the code, and was changed
-        ({"spec": 5, "impl": 7}, ("b",), False),  # nobody returns what was wrong any more
+        (True, ("w", "b"), True),
+        (False, ("w", "b"), False),  # the specification shares the code, and was changed
+        (True, ("b",), False),  # nobody returns what was wrong any more
     ],
 )
-def test_a_fix_keeps_the_specification_and_its_promises(operators, promises, counts):
+def test_a_fix_keeps_the_specification_and_its_promises(same, promises, counts):
     report = Report(CHECK, {"dp": 2}, Verdict.BROKEN, operators={"spec": 5, "impl": 7}, proof="broken")
     finding = Finding("wrong-scale", "twice", None, promises=("w",))
     outcome = Outcome(True, tuple(PromiseOutcome(name, True, "") for name in promises))
     answers = {
         "candidates": [{"fix": to_plain(Fix("halve", (), False)), "texts": {}}],
-        "capture": {"capture": b"", "summary": {**SUMMARY, "operators": operators}},
+        "capture": {"capture": b"", "summary": SUMMARY},
         "prove": {"proof": "fixed", "outcome": to_plain(outcome)},
+        "same_question": same,
     }
     request = CheckRequest("checks.py", "c", {"dp": 2}, "/")
-    fixes, left = ended(_proved_fixes(request, report, 0, finding, frozenset({"w"}), ()), answers)
+    fixes, left = ended(_proved_fixes(request, report, 0, finding, frozenset({"w"}), (), hasty=True), answers)
     assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))
+
+
+UNPROVED = Outcome(False, (PromiseOutcome("y", False, ""), PromiseOutcome("z", True, "")))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "more"),
+    [
+        (Confirmation("differs", differing=("y",)), False),
+        (Confirmation("differs", differing=("z",)), True),
+        (Confirmation("equal"), True),
+        (Confirmation("not-run", reason="no kernel"), True),
+    ],
+)
+def test_a_second_attempt_is_made_only_of_what_numbers_do_not_refute(numbers, more):
+    captured = _Captured(b"", CHECK, {"dp": 2}, (), SUMMARY, cached=False)
+    steps = _proved(CheckRequest("checks.py", "c", {"dp": 2}, "/"), captured)
+    first = next(steps)
+    assert [(step.method, step.params.get("hasty")) for step in first] == [("prove", True), ("confirm", None)]
+    given = ({"proof": "p", "outcome": to_plain(UNPROVED), "seconds": 1.0}, to_plain(numbers))
+    asked = []
+    while True:
+        try:
+            step = steps.send(given)
+        except StopIteration as end:
+            answer, outcome, _ = end.value
+            break
+        asked.append(step.method)
+        given = to_plain(numbers) if step.method == "confirm" else {"outcome": to_plain(UNPROVED), "seconds": 2.0}
+    assert ("finish" in asked, answer["seconds"], outcome) == (more, 3.0 if more else 1.0, UNPROVED)

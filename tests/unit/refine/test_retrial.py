@@ -1,0 +1,60 @@
+"""A changed program is judged by what changed as it is judged anew."""
+
+import pytest
+
+from graphguard.ir import Capture
+from graphguard.refine.prove import Proof, prove
+from graphguard.repair.alignment import align
+from graphguard.repair.editing import apply
+from graphguard.repair.hypotheses import hypotheses
+from graphguard.repair.slices import backward_slice
+from tests.unit.refine.stacks import instead, stack
+
+SPOILED = {
+    "not reduced": instead("aten.alias.default", None),
+    "largest": instead("gg.all_reduce", None, "max", (0, 1)),
+    "mean": instead("gg.all_reduce", None, "avg", (0, 1)),
+}
+
+
+def changed(capture: Capture, proof: Proof) -> list[Capture]:
+    """Every program that a hypothesis about a broken one makes of it."""
+    sites = backward_slice(capture, proof, align(capture), proof.outcome.failing)
+    found = []
+    guesses = hypotheses(proof, sites, {}, proof.outcome.failing, lambda site: [site.number], lambda site: True)
+    for guess in guesses:
+        try:
+            edited = capture
+            for edit in guess.edits:
+                edited = apply(edit, edited)
+        except (KeyError, IndexError):
+            continue
+        found.append(edited)
+    return found
+
+
+@pytest.mark.parametrize("how", SPOILED)
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_changed_is_judged_as_all_of_it_is(how: str, backward: bool) -> None:
+    capture = stack(2, spoil={0: SPOILED[how]}, backward=backward)
+    proof = prove(capture, hasty=True)
+    programs = changed(capture, proof)
+    assert len(programs) > 10
+    mended = 0
+    for edited in programs:
+        anew = proof.reprove(edited)
+        again = proof.retried(edited)
+        spoils = not anew.failing <= proof.failing
+        assert (again is None) == spoils
+        if again is not None:
+            assert again.failing == anew.failing
+            kept = {promise.name: promise.holds for promise in again.outcome.promises}
+            assert kept == {promise.name: promise.holds for promise in anew.outcome.promises}
+            for rank, graph in enumerate(edited.ranks):
+                values = [(again.value(rank, var), anew.value(rank, var)) for var in graph.types]
+                assert all(one is None if other is None else one.key() == other.key() for one, other in values)
+        for name in proof.outcome.failing:
+            wanted = proof.retried(edited, (name,))
+            assert (wanted is None) == (spoils or name in anew.failing)
+        mended += not anew.failing
+    assert mended

@@ -544,9 +544,9 @@ class _Judgement:
                 return None
         retrial.all()
         for promise in capture.promises:
-            outcome = found[promise.name] if promise.name in found else judged(promise)
-            found[promise.name] = told(outcome, promise)
-            if not outcome.holds and promise.name in known and known[promise.name].holds:
+            kept = found[promise.name] if promise.name in found else judged(promise)
+            found[promise.name] = told(kept, promise)
+            if not kept.holds and promise.name in known and known[promise.name].holds:
                 return None
         promises = tuple(found[promise.name] for promise in capture.promises)
         universe = ground.algebra.universe

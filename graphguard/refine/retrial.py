@@ -14,9 +14,10 @@ from graphguard.relations.values import NormalValue
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Evaluated ranks: their values, their calls by identity, and by its first result what was not understood of a call."""
+    """Evaluated ranks: values, those of outputs by name, calls by identity, and by its first result what was not understood of a call."""
 
     values: list[Values]
+    outputs: tuple[Mapping[str, NormalValue | None], ...]
     calls: tuple[Mapping[int, Node], ...]
     gaps: Mapping[tuple[int, Var], Gap]
 
@@ -28,7 +29,11 @@ class Before:
             for where, gap in evaluator.gaps.items()
             if where.graph != SPECIFICATION and capture.ranks[where.graph].nodes[where.node].outs
         }
-        return cls(values, tuple({id(node): node for node in graph.nodes} for graph in capture.ranks), gaps)
+        outputs = tuple(
+            {name: held.get(var) for name, var in graph.outputs.items()}
+            for graph, held in zip(capture.ranks, values, strict=True)
+        )
+        return cls(values, outputs, tuple({id(node): node for node in graph.nodes} for graph in capture.ranks), gaps)
 
 
 class Retrial:
@@ -71,11 +76,11 @@ class Retrial:
         """Whether an output is on every rank what it was, and so is how the ranks lay out what they are given."""
         if not self._laid_out_alike():
             return False
-        for rank, graph in enumerate(self.capture.ranks):
-            if name in graph.outputs:
-                var = graph.outputs[name]
-                if var not in self.values[rank] or self.values[rank][var] is not self.before.values[rank].get(var):
-                    return False
+        for values, graph, before in zip(self.values, self.capture.ranks, self.before.outputs, strict=True):
+            if (name in graph.outputs) != (name in before):
+                return False
+            if name in graph.outputs and values.get(graph.outputs[name]) is not before[name]:
+                return False
         return True
 
     def _laid_out_alike(self) -> bool:

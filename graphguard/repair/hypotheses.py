@@ -104,7 +104,9 @@ def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]
         alike = cost if isinstance(edit, InsertReduction) else None  # a tensor is reduced once, where that is likeliest
         for place in places(site):
             key = (rule, alike, place, op, _kind(edit))
-            families.setdefault(key, {}).setdefault((site.number, _target(edit)), Hypothesis(rule, edit, site, cost))
+            family, member = families.setdefault(key, {}), (site.number, _target(edit))
+            if member not in family or cost < family[member].cost:
+                family[member] = Hypothesis(rule, edit, site, cost)
     joined: dict[Hashable, Hypothesis] = {}
 
     def offer(key: Hashable, guess: Hypothesis) -> None:

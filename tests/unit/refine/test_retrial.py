@@ -1,16 +1,26 @@
 """A changed program is judged by what changed as it is judged anew."""
 
+from dataclasses import replace
+
 import pytest
 
-from graphguard.ir import Capture
+from graphguard.ir import Capture, Node
 from graphguard.refine.prove import Proof, prove
 from graphguard.repair.alignment import align
 from graphguard.repair.editing import apply
 from graphguard.repair.hypotheses import hypotheses
 from graphguard.repair.slices import backward_slice
-from tests.unit.refine.stacks import instead, stack
+from tests.unit.refine.stacks import ROWS, WIDTH, Program, instead, stack
+
+
+def twice(p: Program, _: int) -> None:
+    """A layer's sum is reduced once more."""
+    total = p.call("gg.all_reduce", (ROWS, WIDTH), p.nodes[-1].outs[0], "sum", (0, 1))
+    p.nodes.append(Node("gg.all_reduce", (total, "sum", (0, 1)), {}, (), phase="forward"))
+
 
 SPOILED = {
+    "reduced twice": twice,
     "not reduced": instead("aten.alias.default", None),
     "largest": instead("gg.all_reduce", None, "max", (0, 1)),
     "mean": instead("gg.all_reduce", None, "avg", (0, 1)),
@@ -58,3 +68,12 @@ def test_what_changed_is_judged_as_all_of_it_is(how: str, backward: bool) -> Non
             assert (wanted is None) == (spoils or name in anew.failing)
         mended += not anew.failing
     assert mended
+
+
+def test_another_tensor_that_stayed_is_not_the_output_that_was() -> None:
+    capture = stack(1)
+    proof = prove(capture)
+    assert proof.retried(capture) is not None
+    first = next(iter(capture.ranks[0].inputs))
+    ranks = tuple(replace(graph, outputs={**graph.outputs, "out": first}) for graph in capture.ranks)
+    assert proof.retried(replace(capture, ranks=ranks)) is None

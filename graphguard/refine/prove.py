@@ -7,18 +7,17 @@ whether it is, a run on numbers decides.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, TypeVar
 
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.collection import without_collection
 from graphguard.ir.joining import Joined, join
 from graphguard.refine.cuts import Division, divided
-from graphguard.refine.evaluate import Evaluator, Values, leaf_values
-from graphguard.refine.frontiers import cautions_of, implementation_frontier, relevant_gaps, specification_frontier
-from graphguard.refine.layouts import Layouts
+from graphguard.refine.evaluate import Evaluator, Values
+from graphguard.refine.frontiers import implementation_frontier, relevant_gaps, specification_frontier
+from graphguard.refine.ground import Ground, grounded
 from graphguard.refine.lookup import GroupRelation, Lookup
 from graphguard.refine.memo import Memo
 from graphguard.refine.naming import names_of
@@ -29,11 +28,11 @@ from graphguard.refine.regions import Failed
 from graphguard.refine.retrial import Before, Retrial
 from graphguard.refine.segments import Answers, Segments, Work
 from graphguard.refine.spelling import Facts, Unspelt
+from graphguard.refine.verdicts import failed, proved, trouble_of
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.differences import Difference, differing_reads
-from graphguard.relations.kernels import Exhausted, Universe
+from graphguard.relations.kernels import Exhausted
 from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.ranges import from_parts
 from graphguard.relations.relation import Relation
 from graphguard.relations.values import NormalValue
 from graphguard.relations.weights import Weights, weights
@@ -51,19 +50,8 @@ __all__ = ["GroupRelation", "Memo", "Proof", "prove"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
-    """The evaluated specification: what every attempt on ranks of the same leaves starts from."""
-
-    algebra: NormalForm
-    evaluator: Evaluator
-    leaves: Mapping[str, NormalValue]
-    specification: Values
-    layouts: Layouts
-
-
-@dataclass(frozen=True, slots=True)
 class _State:
-    ground: _Ground
+    ground: Ground
     ranks: list[Values]
     lookup: Lookup
     evaluator: Evaluator
@@ -247,7 +235,7 @@ class Proof:
             return again if kept and again.failing <= self.failing else None
         started = time.perf_counter()
         joined = join(edited.ranks)
-        if _trouble(edited, joined):
+        if trouble_of(edited, joined):
             return None
         state.algebra.universe.deadline = started + seconds
         if self._before is None:
@@ -267,9 +255,9 @@ class Proof:
             return prove(edited, seconds=seconds)
         started = time.perf_counter()
         joined = join(edited.ranks)
-        trouble = _trouble(edited, joined)
+        trouble = trouble_of(edited, joined)
         if trouble:
-            return Proof(edited, _failed(edited, trouble, started))
+            return Proof(edited, failed(edited, trouble, started))
         self._state.algebra.universe.deadline = started + seconds
         return _Judgement(edited, joined, started).on(self._state.ground)
 
@@ -310,11 +298,11 @@ def prove(
     try:
         traits = parse_traits(capture.traits)
     except TraitError as error:
-        return Proof(capture, _failed(capture, str(error), started))
+        return Proof(capture, failed(capture, str(error), started))
     joined = join(capture.ranks)
-    trouble = _trouble(capture, joined)
+    trouble = trouble_of(capture, joined)
     if trouble:
-        return Proof(capture, _failed(capture, trouble, started))
+        return Proof(capture, failed(capture, trouble, started))
     division = None if memo is None else divided(capture, joined)
     patience = 0.0 if hasty else _PATIENT_SECONDS if patient else _EXPANDED_SECONDS
     search = _Search(capture, traits, joined, memo, division, seconds, min(patience, seconds))
@@ -348,7 +336,7 @@ class _Search:
             deadline = started + self.seconds / 2
             segments = _piecewise(capture, self.traits, self.joined, self.memo, self.division, deadline)
         if segments is not None:
-            outcome = _proved(capture, segments.promises, segments.facts, segments.assumed, started)
+            outcome = proved(capture, segments.promises, segments.facts, segments.assumed, started)
             return Proof(capture, outcome, segments=segments)
         return self._whole(started)
 
@@ -399,100 +387,27 @@ def _piecewise(
         return None
 
 
-def _proved(
-    capture: Capture,
-    promises: tuple[PromiseOutcome, ...],
-    facts: Facts,
-    texts: Iterable[str],
-    started: float,
-) -> Outcome:
-    """An outcome in which every promise holds; ``texts`` are what else was assumed on the way."""
-    assumed = [*capture.assumed]
-    for name, (low, high) in sorted(facts.items()):
-        assumed.append(f"{low} <= {name} < {high}, as the specification's own look-ups need")
-    assumed += sorted(texts)
-    return Outcome(
-        proved=True,
-        promises=promises,
-        assumed=tuple(dict.fromkeys(assumed)),
-        cautions=cautions_of(capture),
-        seconds=time.perf_counter() - started,
-    )
-
-
-def _trouble(capture: Capture, joined: Joined) -> str:
-    """Why there is nothing to prove."""
-    if capture.spec is None:
-        return "the specification was not captured"
-    if len(capture.ranks) != capture.world_size:
-        return f"{len(capture.ranks)} of {capture.world_size} ranks were captured"
-    if joined.mismatches:
-        return joined.mismatches[0].message
-    if not capture.promises:
-        return "nothing was promised"
-    return ""
-
-
-def _failed(capture: Capture, reason: str, started: float) -> Outcome:
-    promises = tuple(PromiseOutcome(promise.name, False, "", reason=reason) for promise in capture.promises)
-    return Outcome(False, promises, seconds=time.perf_counter() - started)
-
-
 class _Attempt:
     """One evaluation of the specification, and a judgement of the ranks on it."""
 
     def __init__(
-        self,
-        capture: Capture,
-        traits: Mapping[str, Trait],
-        joined: Joined,
-        facts: Mapping[str, tuple[int, int]],
-        expand: int,
-        seconds: float,
+        self, capture: Capture, traits: Mapping[str, Trait], joined: Joined, facts: Facts, expand: int, seconds: float
     ) -> None:
         self.capture = capture
         self.traits = traits
         self.joined = joined
-        self.facts = dict(facts)
-        self.unstated: frozenset[str] = frozenset()
+        self.facts = facts
         self.expand = expand
         self.deadline = time.perf_counter() + seconds
 
     def run(self, started: float) -> Proof:
         try:
-            ground = self._evaluate()
+            ground = grounded(self.capture, self.traits, self.facts, self.expand, self.deadline)
         except Exhausted as reason:
-            return Proof(self.capture, _failed(self.capture, str(reason), started))
+            return Proof(self.capture, failed(self.capture, str(reason), started))
         except Unsupported as reason:
-            return Proof(self.capture, _failed(self.capture, f"an input cannot be represented: {reason}", started))
+            return Proof(self.capture, failed(self.capture, f"an input cannot be represented: {reason}", started))
         return _Judgement(self.capture, self.joined, started).on(ground)
-
-    def _evaluate(self) -> _Ground:
-        capture = self.capture
-        assert capture.spec is not None
-        while True:
-            universe = Universe(self.expand, max(0.05, self.deadline - time.perf_counter()))
-            universe.facts = dict(self.facts)
-            universe.unstated = self.unstated
-            algebra = NormalForm(universe)
-            evaluator = Evaluator(algebra, capture, self.traits)
-            leaves = leaf_values(algebra, capture.leaves)
-            stale = partial(_stated_late, universe, self.facts)
-            specification = evaluator.specification(capture.spec, leaves, stale)
-            if stale():
-                self.facts = dict(universe.facts)  # what a look-up states of an index holds from the start
-                continue
-            if not universe.needs:
-                break
-            facts, none = from_parts(universe)
-            self.facts, self.unstated = {**universe.facts, **facts}, self.unstated | none
-        universe.specifying = False
-        return _Ground(algebra, evaluator, leaves, specification, Layouts(algebra, capture))
-
-
-def _stated_late(universe: Universe, facts: Facts) -> bool:
-    """Whether a range that was not known from the start was stated of an index that had been used."""
-    return universe.late and universe.facts != facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,7 +418,7 @@ class _Judgement:
     joined: Joined
     started: float
 
-    def on(self, ground: _Ground) -> Proof:
+    def on(self, ground: Ground) -> Proof:
         capture = self.capture
         evaluator = ground.evaluator.again(capture)
         try:
@@ -511,9 +426,9 @@ class _Judgement:
             checker = Checker(capture, evaluator, self.joined, ground.specification, ranks, ground.layouts)
             promises = tuple(checker.check(promise) for promise in capture.promises)
         except Exhausted as reason:
-            return Proof(capture, _failed(capture, str(reason), self.started))
+            return Proof(capture, failed(capture, str(reason), self.started))
         except Unsupported as reason:
-            return Proof(capture, _failed(capture, f"an input cannot be represented: {reason}", self.started))
+            return Proof(capture, failed(capture, f"an input cannot be represented: {reason}", self.started))
         state = _State(ground, ranks, Lookup(capture, ground.specification, ranks, ground.layouts), evaluator)
         return Proof(capture, self._outcome(state, checker, promises, self.started), state)
 
@@ -522,11 +437,11 @@ class _Judgement:
     ) -> Outcome:
         promises = tuple(told(outcome, p) for outcome, p in zip(promises, self.capture.promises, strict=True))
         universe = state.algebra.universe
-        outcome = _proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
+        outcome = proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
         return self.explained(state, outcome) if outcome.failing else outcome
 
     def of_changes(
-        self, retrial: Retrial, ground: _Ground, known: Mapping[str, PromiseOutcome], wanted: Collection[str]
+        self, retrial: Retrial, ground: Ground, known: Mapping[str, PromiseOutcome], wanted: Collection[str]
     ) -> Proof | None:
         """What became of promises that are ``known`` of the ranks before a change; None as :meth:`Proof.retried` says."""
         capture, evaluator = self.capture, retrial.evaluator
@@ -550,7 +465,7 @@ class _Judgement:
                 return None
         promises = tuple(found[promise.name] for promise in capture.promises)
         universe = ground.algebra.universe
-        outcome = _proved(capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, self.started)
+        outcome = proved(capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, self.started)
         lookup = Lookup(capture, ground.specification, retrial.values, ground.layouts)
         outcome = replace(outcome, proved=all(promise.holds for promise in promises))
         return Proof(capture, outcome, _State(ground, retrial.values, lookup, evaluator))

@@ -1,0 +1,62 @@
+"""The evaluated specification, which every attempt on ranks of the same leaves starts from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from graphguard.ir import Capture
+from graphguard.refine.evaluate import Evaluator, Values, leaf_values
+from graphguard.refine.layouts import Layouts
+from graphguard.refine.spelling import Facts
+from graphguard.relations.kernels import Universe
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.ranges import from_parts
+from graphguard.relations.values import NormalValue
+from graphguard.rules import Trait
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The evaluated specification, with the layouts that were found on it."""
+
+    algebra: NormalForm
+    evaluator: Evaluator
+    leaves: Mapping[str, NormalValue]
+    specification: Values
+    layouts: Layouts
+
+
+def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand: int, deadline: float) -> Ground:
+    """Evaluate a specification, anew where its own look-ups state ranges that should have held from the start.
+
+    ``facts`` are ranges that hold, products of sums of at most ``expand`` terms are written out.  Raises ``Exhausted`` past the deadline, ``Unsupported`` for an
+    input that cannot be represented.
+    """
+    assert capture.spec is not None
+    known, unstated = dict(facts), frozenset[str]()
+    while True:
+        universe = Universe(expand, max(0.05, deadline - time.perf_counter()))
+        universe.facts = dict(known)
+        universe.unstated = unstated
+        algebra = NormalForm(universe)
+        evaluator = Evaluator(algebra, capture, traits)
+        leaves = leaf_values(algebra, capture.leaves)
+        stale = partial(_stated_late, universe, known)
+        specification = evaluator.specification(capture.spec, leaves, stale)
+        if stale():
+            known = dict(universe.facts)  # what a look-up states of an index holds from the start
+            continue
+        if not universe.needs:
+            break
+        parts, none = from_parts(universe)
+        known, unstated = {**universe.facts, **parts}, unstated | none
+    universe.specifying = False
+    return Ground(algebra, evaluator, leaves, specification, Layouts(algebra, capture))
+
+
+def _stated_late(universe: Universe, facts: Facts) -> bool:
+    """Whether a range that was not known from the start was stated of an index that had been used."""
+    return universe.late and universe.facts != facts

@@ -10,6 +10,7 @@ import argparse
 import functools
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -24,30 +25,60 @@ from benchmarks.mutants.table import MARKS, Row, document, shares
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.driver import drive
 from graphguard.checks.prover import Prover
-from graphguard.checks.steps import CheckRequest, check_steps
+from graphguard.checks.steps import CheckRequest, Step, Steps, check_steps
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.report.diagnostics import Report, Verdict
 
 
 @dataclass(slots=True)
-class Timed:
-    """A prover that adds up this thread's own time by method."""
+class Stopwatch:
+    """Adds up processor time by what it is spent on: ``check`` (tracing and proof), ``diagnosis``, ``fixes``, ``smallest`` (the counterexample).
 
-    prover: Prover
+    It is the time of this thread, in which the prover runs, and of the tracing worker with its children.
+    """
+
     seconds: dict[str, float]
 
-    def call(self, method: str, params: dict[str, Any]) -> Any:
-        """Run one method."""
-        started = time.thread_time()
-        try:
-            return self.prover.call(method, params)
-        finally:
-            self.seconds[method] = self.seconds.get(method, 0.0) + time.thread_time() - started
+    def watched(self, steps: Steps) -> Steps:
+        """The same steps, with the answer to each of them timed."""
+        answer: Any = None
+        shown = 0
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                report: Report = end.value
+                return report
+            if isinstance(step, Report):
+                shown += 1
+                answer = yield step
+                continue
+            first = step if isinstance(step, Step) else step[0]
+            part = (
+                ("fixes", "smallest")[min(shown, 2) - 1]
+                if shown
+                else "diagnosis"
+                if first.method == "diagnose"
+                else "check"
+            )
+            before = _processor_time()
+            answer = yield step
+            self.seconds[part] = self.seconds.get(part, 0.0) + _processor_time() - before
+
+
+def _processor_time() -> float:
+    """Seconds of this thread, of child processes that run, and of what these waited for."""
+    ticks = 0
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return time.thread_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def run(edit: SourceEdit, worker: WorkerClient) -> Row:
     """Check one spoiled program."""
-    prover = Timed(Prover(), {})
+    clock = Stopwatch({})
     request = CheckRequest(
         str(ROOT / edit.program),
         edit.check,
@@ -57,8 +88,8 @@ def run(edit: SourceEdit, worker: WorkerClient) -> Row:
         relations=False,
     )
     started = time.perf_counter()
-    report = drive(check_steps(request), worker, prover)
-    return _row(edit, report, time.perf_counter() - started, prover.seconds)
+    report = drive(clock.watched(check_steps(request)), worker, Prover())
+    return _row(edit, report, time.perf_counter() - started, clock.seconds)
 
 
 def _row(edit: SourceEdit, report: Report, seconds: float, parts: dict[str, float]) -> Row:

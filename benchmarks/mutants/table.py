@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+BOUNDS = {"diagnosis": 0.3, "fixes": 2.0}
+"""Seconds that a part may take for one decoder layer."""
+SLOWEST = 10
 MARKS = ("broken", "line", "rule", "fix", "one", "numbers")
 
 HEAD = """# Diagnosis of spoiled programs
@@ -19,7 +22,7 @@ a counterexample is shown.
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of one spoiled program; ``parts`` is the prover's time by step, in seconds of its thread, ``revision`` that of the code it ran on."""
+    """What became of one spoiled program; ``parts`` is processor time in seconds by what it was spent on, ``revision`` that of the code it ran on."""
 
     name: str
     program: str
@@ -71,6 +74,21 @@ def _line(row: Row) -> str:
 
 
 def _times(rows: Sequence[Row]) -> str:
-    diagnosis = sorted(row.parts.get("diagnose", 0.0) for row in rows)
-    middle, worst = diagnosis[len(diagnosis) // 2], diagnosis[-1]
-    return f"\nProcessor time of a diagnosis: {1000 * middle:.0f} ms in the middle, {1000 * worst:.0f} ms at most."
+    """How long diagnosis and fix search take, against their bounds, and where they take longest."""
+    lines = [
+        "\nProcessor time, of which the search for fixes has most in the tracing of edited programs. Bounds are for one decoder layer.\n",
+        "| | in the middle | 9 of 10 | at most | bound | within it |",
+        "|---|---|---|---|---|---|",
+    ]
+    for part, bound in BOUNDS.items():
+        seconds = sorted(row.parts[part] for row in rows if part in row.parts)
+        if seconds:
+            kept = sum(each <= bound for each in seconds)
+            shown = (seconds[len(seconds) // 2], seconds[len(seconds) * 9 // 10], seconds[-1], bound)
+            figures = " | ".join(f"{1000 * each:.0f} ms" for each in shown)
+            lines.append(f"| {part} | {figures} | {kept}/{len(seconds)} ({100 * kept / len(seconds):.1f} %) |")
+    for part in BOUNDS:
+        slowest = sorted((row for row in rows if part in row.parts), key=lambda row: -row.parts[part])[:SLOWEST]
+        told = "; ".join(f"{row.name} ({1000 * row.parts[part]:.0f} ms)" for row in slowest)
+        lines.append(f"\nSlowest {part}: {told}.")
+    return "\n".join(lines)

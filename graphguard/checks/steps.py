@@ -26,6 +26,7 @@ CONFIRM_SECONDS = 10.0
 CROSS_CHECK_SECONDS = 2.0
 FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
+ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved: each is traced and proved anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,11 +352,14 @@ def _proved_fixes(
     params = {"proof": report.proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)
     proved: list[Fix] = []
-    left = spoiled
+    left, alternatives = spoiled, ALTERNATIVES_PER_FINDING
     for row in answer[:CANDIDATES_PER_FINDING]:
         fix = from_plain(Fix, row["fix"])
         if any(known.title == fix.title for known in proved):
             continue  # another way to write what is proved already
+        alternatives -= bool(proved)
+        if alternatives < 0:
+            break
         captured = yield from _capture(request, {**request.overlay, **row["texts"]})
         if captured.troubles:
             continue

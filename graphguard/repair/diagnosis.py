@@ -19,7 +19,9 @@ from graphguard.repair.messages import (
     Named,
     axis_of_group,
     factor_text,
+    gradients_unreduced,
     headline,
+    listed,
     needed_and_found,
     operation,
     spoiled_text,
@@ -28,6 +30,7 @@ from graphguard.repair.opened import opened
 from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Repair, Search, search
+from graphguard.repair.slices import partial_axes
 from graphguard.repair.suspects import Suspect, suspect
 from graphguard.report.wording import UNKNOWN_OPERATOR
 
@@ -291,12 +294,13 @@ def _unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Find
     if where is not None:
         graph = _graph(found.capture, where)
         span = _beside(found.capture, suspected, sources) or sources.place(graph, graph.nodes[where.node])
-    ratio = (numbers.ratios or {}).get(promise.name)
+    factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
     difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
-    if rule == "wrong-relation" and ratio is not None:
+    if rule == "wrong-relation" and (axis := _unreduced_axis(found, promise.name)):
+        rule, text = _left_partial(found, axis)
+    elif rule == "wrong-relation" and factor != 1:
         rule = "wrong-scale"
-        factor = Fraction(ratio).limit_denominator(1 << 10)
         text = f"'{promise.name}' is {factor_text(factor, capture)} times what the specification computes"
     elif difference is not None:
         unsaid = (
@@ -337,6 +341,27 @@ def _leaf_names(found: Search) -> dict[str, str]:
     """The author's names for the inputs and parameters, by leaf."""
     spec, names = found.capture.spec, found.proof.names()
     return {leaf: names[var] for var, leaf in spec.inputs.items() if var in names} if spec is not None else {}
+
+
+def _unreduced_axis(found: Search, name: str) -> str:
+    """The mesh axis over which the ranks' outputs of a name are summands of the specification's; empty where they are none."""
+    outputs = {rank: graph.outputs[name] for rank, graph in enumerate(found.capture.ranks) if name in graph.outputs}
+    relation = found.proof.group(outputs) if outputs else None
+    axes = partial_axes(relation) if relation is not None else ()
+    return axes[0] if len(axes) == 1 else ""
+
+
+def _left_partial(found: Search, axis: str) -> tuple[str, str]:
+    """The rule and the text of outputs that are handed out as summands; more may be wrong than these."""
+    names = [name for name in found.left if _unreduced_axis(found, name) == axis]
+    graph = found.capture.ranks[0]
+    made = {out: node for node in graph.nodes for out in node.outs}
+    learnt = (made.get(graph.outputs[name]) for name in names if name in graph.outputs)
+    if all(node is not None and node.phase == "backward" for node in learnt):
+        shown = [name.removeprefix("grad(").removesuffix(")") for name in names]
+        return "gradient-not-reduced", gradients_unreduced(shown, axis)
+    what = f"'{names[0]}' is a partial sum" if len(names) == 1 else f"{listed(names)} are partial sums"
+    return "missing-reduction", f"{what} over axis '{axis}' and handed out as if whole"
 
 
 def _beside(capture: Capture, suspected: Suspect, sources: Sources) -> Span | None:

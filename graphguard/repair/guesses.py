@@ -38,6 +38,9 @@ from graphguard.repair.neighbours import (
 )
 from graphguard.repair.slices import LAYOUT, Site
 
+LATE = (
+    3  # how much less likely a factor is at fault where what it multiplies is wrong already, and by more than a factor
+)
 CASTS = frozenset({"aten._to_copy.default"})
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
 
@@ -191,9 +194,11 @@ def _at_scaling(site: Site, operands: list[Site], capture: Capture) -> Iterator[
     if len(site.node.args) < 2 or isinstance(site.node.args[1], Var | tuple | str) or site.node.args[1] is None:
         return
     newly = _factor(site) != 1 and all(_factor(operand) == 1 and operand.state != "off" for operand in operands)
-    yield "wrong-scale", Bypass(site.position), site, 1 if newly else 2
+    cost = 2 + (LATE if any(operand.state == "off" and operand.relation is None for operand in operands) else 0)
+    if site.node.args[1] != 1:
+        yield "wrong-scale", Bypass(site.position), site, 1 if newly else cost
     for factor in axis_factors(capture):
-        yield "wrong-scale", Scale(site.tensors, factor), site, 2
+        yield "wrong-scale", Scale(site.tensors, factor), site, cost
 
 
 def narrows(site: Site, capture: Capture) -> bool:

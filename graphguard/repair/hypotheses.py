@@ -157,10 +157,10 @@ def _at_outputs(around: Neighbours, ratios: Mapping[str, float], promises: Itera
         if site is None:
             continue
         factors = axis_factors(capture)
-        if ratio := ratios.get(name):
-            factors = list(dict.fromkeys([1 / Fraction(ratio).limit_denominator(1 << 20), *factors]))
-        if ratio:
-            yield from _scaled_before(around, name, 1 / Fraction(ratio).limit_denominator(1 << 20))
+        ratio = Fraction(ratios.get(name) or 1).limit_denominator(1 << 20)
+        if ratio not in (0, 1):
+            factors = list(dict.fromkeys([1 / ratio, *factors]))
+            yield from _scaled_before(around, name, 1 / ratio)
         made = around.made(site)
         for factor in factors:
             yield "wrong-scale", Scale(tensors if made is site else made.tensors, factor), made, 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Var
@@ -232,15 +232,27 @@ def _unmasked(name: str, mask: str, fill: float) -> str:
     return f"'{name}' keeps what rows of other ranks look up: where {what} holds it must be 0, so that the sum over the ranks is right"
 
 
-def _gradient(name: str, axis: str) -> str:
-    if re.fullmatch(r"[\w.]+(, [\w.]+)+", name):
-        *others, last = name.split(", ")
-        names = f"{', '.join(map(repr, others))} and '{last}'"
-        return f"the gradients of {names} are partial sums over axis '{axis}': they are not reduced"
-    if re.fullmatch(r"out(\[.*\])?", name):
-        return f"'{name}' is a gradient that is a partial sum over axis '{axis}': it is not reduced"
-    what = name if name.startswith("an operand of ") else f"'{name}'"
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """``'a', 'b' and 'c'``, or ``'a', 'b' and 7 more`` where there are too many."""
+    shown = [f"'{name}'" for name in names[:most]]
+    if len(names) > most:
+        return f"{', '.join(shown)} and {len(names) - most} more"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def gradients_unreduced(names: Sequence[str], axis: str) -> str:
+    """That gradients, by the names of what they are of, are summands on the ranks and stay so."""
+    if len(names) > 1:
+        return f"the gradients of {listed(names)} are partial sums over axis '{axis}': they are not reduced"
+    if re.fullmatch(r"out(\[.*\])?", names[0]):
+        return f"'{names[0]}' is a gradient that is a partial sum over axis '{axis}': it is not reduced"
+    what = names[0] if names[0].startswith("an operand of ") else f"'{names[0]}'"
     return f"the gradient of {what} is a partial sum over axis '{axis}': it is not reduced"
+
+
+def _gradient(name: str, axis: str) -> str:
+    names = name.split(", ") if re.fullmatch(r"[\w.]+(, [\w.]+)+", name) else [name]
+    return gradients_unreduced(names, axis)
 
 
 def _superfluous(rule: str, name: str, site: Site, capture: Capture) -> str:

@@ -20,6 +20,7 @@ SECONDS = 2.0  # of this thread's own time, so that a busy machine does not chan
 STEP_SECONDS = 1.0  # more, for all steps together, where no single edit mends a promise
 ROUNDS = 4
 ENOUGH = 3
+MARGIN = 2  # how much less likely one repair of everything may be than one of a part, which another must follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,8 @@ def _likeliest(
     best: Repair | None = None
     same: list[Hypothesis] = []
     for guess in guesses:
-        settled = best is not None and set(best.mends) == set(broken) and guess.cost > best.hypothesis.cost
+        margin = 0 if best is not None and set(best.mends) == set(broken) else MARGIN
+        settled = best is not None and guess.cost > best.hypothesis.cost + margin
         if settled or time.thread_time() > deadline:
             break
         repair = _try(guess, capture, proof, sites, broken, wanted)

@@ -40,14 +40,17 @@ class Suspect:
 
 
 def suspect(found: Search, promise: str) -> Suspect:
-    """A collective without effect, else the first site off the relation whose operands are on it, or the one operand that it should not read.
+    """A rounding that the specification has nowhere, or a collective without effect; else the first site off the relation whose operands are on it, or the one
+    operand that it should not read.
 
-    Without either it is the node that makes the output.  A gather of the backward pass that nobody reads explains nothing: sharded parameters are gathered for gradients that do
+    Without any it is the node that makes the output.  A gather of the backward pass that nobody reads explains nothing: sharded parameters are gathered for gradients that do
     not ask for them.
     """
     capture, alignment = found.capture, found.alignment
     sites = backward_slice(capture, found.proof, alignment, (promise,))
     around = Neighbours.of(capture, sites)
+    if (rounding := _foreign_rounding(around)) is not None:
+        return Suspect("lower-precision", _location(rounding))
     for node in dead_collectives(capture.ranks[0]):
         if node.op != "gg.all_gather" or node.phase != "backward":
             return Suspect("dead-collective", Location(0, capture.ranks[0].nodes.index(node)))
@@ -136,6 +139,16 @@ def _times(factor: Number) -> str:
 
 def _listed(texts: list[str]) -> str:
     return ", ".join(texts if len(texts) <= _SHOWN else [*texts[: _SHOWN - 1], "..."])
+
+
+def _foreign_rounding(around: Neighbours) -> Site | None:
+    """The first rounding to a type of fewer bits in which the specification computes nothing: what rests on it cannot be what is meant."""
+    capture, spec = around.capture, around.capture.spec
+    known = {kind.dtype for kind in spec.types.values()} if spec is not None else set()
+    for site in around.sites.values():
+        if narrows(site, capture) and capture.ranks[min(site.position)].types[site.node.outs[0]].dtype not in known:
+            return site
+    return None
 
 
 def reason(site: Site, found: Search, around: Neighbours) -> str:

@@ -29,6 +29,9 @@ from graphguard.checks.steps import CheckRequest, Step, Steps, check_steps
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.report.diagnostics import Report, Verdict
 
+SHOWN = ("check", "fixes", "smallest")
+"""What is worked on, by how many reports there are already."""
+
 
 @dataclass(slots=True)
 class Stopwatch:
@@ -53,27 +56,22 @@ class Stopwatch:
                 shown += 1
                 answer = yield step
                 continue
-            first = step if isinstance(step, Step) else step[0]
-            part = (
-                ("fixes", "smallest")[min(shown, 2) - 1]
-                if shown
-                else "diagnosis"
-                if first.method == "diagnose"
-                else "check"
-            )
-            before = _processor_time()
+            steps_asked = (step,) if isinstance(step, Step) else step
+            part = SHOWN[shown] if shown else "diagnosis" if steps_asked[0].method == "diagnose" else "check"
+            here, there = time.thread_time(), _worker_time()
             answer = yield step
-            self.seconds[part] = self.seconds.get(part, 0.0) + _processor_time() - before
+            worked = _worker_time() - there if any(each.process == "worker" for each in steps_asked) else 0.0
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.thread_time() - here + worked
 
 
-def _processor_time() -> float:
-    """Seconds of this thread, of child processes that run, and of what these waited for."""
+def _worker_time() -> float:
+    """Seconds of child processes that run, and of what these waited for: what a child still does when its answer is there is not asked for."""
     ticks = 0
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
             fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
             ticks += sum(map(int, fields[11:15]))
-    return time.thread_time() + ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def run(edit: SourceEdit, worker: WorkerClient) -> Row:

@@ -37,6 +37,7 @@ from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
+from graphguard.repair.stopped import attached
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
 
@@ -58,10 +59,10 @@ def candidates(
 
     ``before`` are the edits of other findings' fixes, which the texts have as well.
     """
-    repair = diagnosis.repairs[index]
+    repair, sources = diagnosis.repairs[index], Sources.of(capture, read)
     if repair is None:
-        return []
-    sources, capture = Sources.of(capture, read), repair.before
+        return _by_place(diagnosis.findings[index].span, sources, before)
+    capture = repair.before
     found: dict[tuple[TextEdit, ...], Candidate] = {}
     for guess in (repair.hypothesis, *repair.alternatives):
         for place, draft in _drafts(capture, guess, sources):
@@ -72,6 +73,17 @@ def candidates(
                 fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=moved, place=told)
                 found[draft.edits] = Candidate(fix, texts)
     return list(found.values())
+
+
+def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...]) -> list[Candidate]:
+    """Edits that the place alone suggests, where no edit of the graphs was confirmed."""
+    program = sources.program(span.file) if span is not None else None
+    found = []
+    for draft in attached(program, span) if program is not None and span is not None else ():
+        texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
+        if texts is not None:
+            found.append(Candidate(Fix(draft.title, draft.edits, proved=False, place=span), texts))
+    return found
 
 
 def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[tuple[Span, Draft]]:

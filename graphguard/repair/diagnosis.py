@@ -31,7 +31,8 @@ from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Repair, Search, search
 from graphguard.repair.slices import partial_axes
-from graphguard.repair.suspects import Suspect, suspect
+from graphguard.repair.stopped import detached_by
+from graphguard.repair.suspects import STOPPED, Suspect, suspect
 from graphguard.report.wording import UNKNOWN_OPERATOR
 
 FORWARD = "the forward call whose gradient this is"
@@ -294,6 +295,7 @@ def _unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Find
     if where is not None:
         graph = _graph(found.capture, where)
         span = _beside(found.capture, suspected, sources) or sources.place(graph, graph.nodes[where.node])
+        span = _detached(suspected, span, sources) or span
     factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
     difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
@@ -364,6 +366,13 @@ def _left_partial(found: Search, axis: str) -> tuple[str, str]:
     return "missing-reduction", f"{what} over axis '{axis}' and handed out as if whole"
 
 
+def _detached(suspected: Suspect, span: Span | None, sources: Sources) -> Span | None:
+    """Where the author cuts off a gradient that stops."""
+    program = sources.program(span.file) if span is not None and suspected.reason == STOPPED else None
+    call = detached_by(program, span) if program is not None and span is not None else None
+    return None if program is None or call is None else program.span(call)
+
+
 def _beside(capture: Capture, suspected: Suspect, sources: Sources) -> Span | None:
     """Where the function that reads a tensor makes it: a helper that gives it may serve other calls well."""
     if suspected.where is None or suspected.reader is None or suspected.where == suspected.reader:
@@ -383,7 +392,7 @@ def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -
     where = suspected.where
     if where is None:
         return f"'{what}' is not what the specification computes"
-    if suspected.meant is not None:
+    if suspected.meant is not None and not suspected.reason:
         meant = _graph(found.capture, suspected.meant).nodes[suspected.meant.node]
         does = operation(meant.op).removeprefix("a ")
         if suspected.where == suspected.reader:

@@ -20,8 +20,10 @@ from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.parts import split_dim
 from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
+from graphguard.repair.stopped import stopped_gradient
 
 _SHOWN = 4  # weights that are told
+STOPPED = "no gradient comes back through '{what}': the specification computes that of its operand, and no rank does"
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 
 
@@ -46,14 +48,27 @@ def suspect(found: Search, promise: str) -> Suspect:
     Without any it is the node that makes the output.  A gather of the backward pass that nobody reads explains nothing: sharded parameters are gathered for gradients that do
     not ask for them.
     """
-    capture, alignment = found.capture, found.alignment
-    sites = backward_slice(capture, found.proof, alignment, (promise,))
-    around = Neighbours.of(capture, sites)
+    sites = backward_slice(found.capture, found.proof, found.alignment, (promise,))
+    around = Neighbours.of(found.capture, sites)
+    return _certain(found, promise, around) or _at_frontier(found, promise, sites, around)
+
+
+def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
+    """What is wrong wherever it stands: a foreign rounding, a gradient that stops, a collective without effect."""
+    capture = found.capture
     if (rounding := _foreign_rounding(around)) is not None:
         return Suspect("lower-precision", _location(rounding))
+    stopped = stopped_gradient(capture, found.proof, found.alignment) if promise.startswith("grad(") else None
+    if stopped is not None:
+        return Suspect("wrong-relation", stopped[0], stopped[1], reason=STOPPED)
     for node in dead_collectives(capture.ranks[0]):
         if node.op != "gg.all_gather" or node.phase != "backward":
             return Suspect("dead-collective", Location(0, capture.ranks[0].nodes.index(node)))
+    return None
+
+
+def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around: Neighbours) -> Suspect:
+    capture = found.capture
     frontier = [site for site in sites.values() if around.at_frontier(site)]
     known = set(found.proof.outcome.implementation_frontier)
     frontier = [site for site in frontier if _location(site) in known] or frontier

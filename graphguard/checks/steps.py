@@ -363,7 +363,7 @@ def _proved_fixes(
         captured = yield from _capture(request, {**request.overlay, **row["texts"]})
         if captured.troubles:
             continue
-        result = yield Step("prover", "prove", {"capture": captured.data, "hasty": hasty})
+        result = yield Step("prover", "prove", {"capture": captured.data, "hasty": hasty and not finding.written_out})
         outcome = from_plain(Outcome, result["outcome"])
         if not {promise.name for promise in outcome.promises}.issuperset(finding.promises):
             continue

@@ -23,7 +23,8 @@ class Finding:
     ``headline`` stands alone in one line; ``needed`` and ``found`` are relation texts; ``where`` is the node at fault (None where
     no single node is); ``span`` its place in the user's code; ``promises`` are the outputs it spoils; ``tensor`` the
     user's name for the value and ``axes`` the mesh axes concerned.  ``regains`` are variables of the specification that the ranks hold again once
-    this defect is mended; they are told where another one spoils the same promises.
+    this defect is mended; they are told where another one spoils the same promises.  ``written_out`` says that only an attempt that writes products of
+    sums out confirms the repair.
     """
 
     rule: str
@@ -36,4 +37,5 @@ class Finding:
     axes: tuple[str, ...] = ()
     promises: tuple[str, ...] = ()
     regains: tuple[int, ...] = ()
+    written_out: bool = False
     related: tuple[Related, ...] = ()

@@ -61,6 +61,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     unproved = outcome.failing
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
     found = search(capture, proof, broken, numbers.ratios or {}, sources)
+    first = found
     if not found.repairs:
         found = _wider(found, broken, numbers, sources)
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
@@ -68,6 +69,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         replace(
             _repaired(repair.before, repair, sources),
             where=_origin(capture, repair),
+            written_out=found is not first,
             regains=tuple(var.id for var in repair.regains if var in own),
         )
         for repair in found.repairs
@@ -394,7 +396,7 @@ def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -
         return f"'{what}' is not what the specification computes"
     if suspected.meant is not None and not suspected.reason:
         meant = _graph(found.capture, suspected.meant).nodes[suspected.meant.node]
-        does = operation(meant.op).removeprefix("a ")
+        does = operation(meant.op).removeprefix("a ").removeprefix("the ")
         if suspected.where == suspected.reader:
             return f"'{what}' is computed from another tensor than the specification's {does}"
         return f"'{what}' is not what the specification's {does} reads"

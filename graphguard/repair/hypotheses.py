@@ -165,7 +165,8 @@ def _at_outputs(around: Neighbours, ratios: Mapping[str, float], promises: Itera
         for factor in factors:
             yield "wrong-scale", Scale(tensors if made is site else made.tensors, factor), made, 4
         for axis in capture.mesh:
-            rule = "gradient-not-reduced" if name.startswith("grad(") else "missing-reduction"
+            learnt = name.startswith("grad(") or site.node.phase == "backward"
+            rule = "gradient-not-reduced" if learnt else "missing-reduction"
             yield rule, InsertReduction(tensors, axis), site, 3
 
 

@@ -32,9 +32,9 @@ def stopped_gradient(capture: Capture, proof: Proof, alignment: Alignment) -> tu
         meant = list(node.operands())
         if any(_computes(read, meant, proof) for read in _alike(capture, alignment, node)):
             continue
-        forward = _forward(capture, spec, node, proof)
-        if forward is not None and _is_short(capture, spec, node, forward):
-            return forward, place
+        forward = (each for each in _forward(capture, spec, node, proof) if _is_short(capture, spec, node, each))
+        if (found := next(forward, None)) is not None:
+            return found, place
     return None
 
 
@@ -90,8 +90,8 @@ def _computes(read: Sequence[Tensors], meant: Sequence[Var], proof: Proof) -> bo
     return len(read) == len(meant) and all(holds_operand(proof, var, tensors) for var, tensors in pairs)
 
 
-def _forward(capture: Capture, spec: Graph, node: Node, proof: Proof) -> Location | None:
-    """The ranks' call that gives what the forward call of a gradient gives."""
+def _forward(capture: Capture, spec: Graph, node: Node, proof: Proof) -> Iterator[Location]:
+    """The ranks' calls that give what the forward call of a gradient gives: several calls may give equal values."""
     calls = (each for each in spec.nodes if each.phase == "forward" and each.stack == node.forward)
     for call in calls if node.forward >= 0 else ():
         if call.op in LAYOUT or not call.outs:
@@ -100,8 +100,7 @@ def _forward(capture: Capture, spec: Graph, node: Node, proof: Proof) -> Locatio
             rank = min(tensors)
             index = capture.ranks[rank].producers().get(tensors[rank])
             if index is not None:
-                return Location(rank, index)
-    return None
+                yield Location(rank, index)
 
 
 def _family(node: Node) -> str:

@@ -194,7 +194,8 @@ def _at_scaling(site: Site, operands: list[Site], capture: Capture) -> Iterator[
     if len(site.node.args) < 2 or isinstance(site.node.args[1], Var | tuple | str) or site.node.args[1] is None:
         return
     newly = _factor(site) != 1 and all(_factor(operand) == 1 and operand.state != "off" for operand in operands)
-    cost = 2 + (LATE if any(operand.state == "off" and operand.relation is None for operand in operands) else 0)
+    wrong = any(operand.state == "off" and operand.relation is None for operand in operands)
+    cost = 2 + (LATE if wrong and site.node.phase == "backward" else 0)
     if site.node.args[1] != 1:
         yield "wrong-scale", Bypass(site.position), site, 1 if newly else cost
     for factor in axis_factors(capture):

@@ -97,7 +97,7 @@ def _is_constant(proof: Proof, tensors: Tensors) -> bool:
 
 
 def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]) -> list[Hypothesis]:
-    """Guesses that one change of the source would make at once, joined; each of them alone comes later, unless a place is its own."""
+    """Guesses that one change of the source would make at once, joined; each of them alone comes later, unless a place or a likelihood is its own."""
     families: dict[Hashable, dict[Hashable, Hypothesis]] = {}
     for rule, edit, site, cost in guesses:
         op = "" if isinstance(edit, InsertReduction) else site.node.op  # one call may give several tensors
@@ -120,7 +120,9 @@ def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]
         offer((whole.rule, _kind(whole.edit), *family), whole)
         for number, guess in family.items():
             if rest:
-                offer((guess.rule, _kind(guess.edit), number), replace(guess, cost=guess.cost + ALONE))
+                alike = sum(other.cost == guess.cost for other in family.values()) > 1
+                alone = replace(guess, cost=guess.cost + ALONE if alike else guess.cost)
+                offer((guess.rule, _kind(guess.edit), number), alone)
     return list(joined.values())
 
 

@@ -30,6 +30,7 @@ from graphguard.rules.arithmetic import (
 from graphguard.rules.casting import cast, convert
 from graphguard.rules.creation import unknown
 from graphguard.rules.registry import Call, rule
+from graphguard.rules.scalars import exact
 
 Dims: TypeAlias = "int | Sequence[int] | None"
 
@@ -410,13 +411,16 @@ def scan(a: Algebra[V], name: str, v: V, dim: int, kind: Kind, attributes: tuple
 
 @rule("aten.histc.default")
 def histc(a: Algebra[V], self: V, bins: int = 100, min: Number = 0, max: Number = 0) -> V:
-    """out[v] = how many elements are v, for whole numbers in bins of width 1; the upper bound counts in the last bin"""
-    if max - min != bins or min != int(min):
-        raise Unsupported("a histogram whose bins are not one whole number each")
-    whole = a.apply("floor", (), [self], "int") if self.kind == "float" else self
-    flat = a.reshape(minus(a, whole, int(min)), (math.prod(self.shape),))
-    last = compared(a, "eq", flat, bins)
-    return a.sum(a.one_hot(chosen(a, last, bins - 1, flat), bins), [0])
+    """out[v] = how many elements have floor((self - min) bins / (max - min)) = v; the upper bound counts in the last bin"""
+    if max <= min:
+        raise Unsupported("a histogram between the least and the greatest element")
+    width = (exact(max) - exact(min)) / bins
+    if width == 1 and min == int(min):
+        whole = minus(a, a.apply("floor", (), [self], "int") if self.kind == "float" else self, int(min))
+    else:
+        whole = a.apply("floor", (), [scaled(a, minus(a, as_float(a, self), min), 1 / width)], "int")
+    placed = chosen(a, compared(a, "eq", self, max), bins - 1, whole)
+    return a.sum(a.one_hot(a.reshape(placed, (math.prod(self.shape),)), bins), [0])
 
 
 @rule("aten.cummax.default")

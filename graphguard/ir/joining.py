@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import repeat
 from typing import TypeAlias
 
@@ -59,6 +60,11 @@ def group_of(node: Node) -> tuple[int, ...]:
     """The global ranks that take part in a collective, in group order."""
     group = node.args[-1]
     assert isinstance(group, tuple)
+    return _ranks_in(group)
+
+
+@lru_cache
+def _ranks_in(group: tuple[Arg, ...]) -> tuple[int, ...]:
     return tuple(member for member in group if isinstance(member, int))
 
 

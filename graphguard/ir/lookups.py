@@ -138,9 +138,10 @@ def marked(capture: Capture) -> Capture:
 
 def _ignored(spec: Graph) -> Iterator[tuple[str, int]]:
     """The leaves that are targets, each with a number beside the classes that means none of them."""
-    producers = spec.producers()
-    for node in spec.nodes:
-        if node.op in _LOSSES and isinstance(node.args[1], Var):
+    losses = [node for node in spec.nodes if node.op in _LOSSES]
+    producers = spec.producers() if losses else {}
+    for node in losses:
+        if isinstance(node.args[1], Var):
             leaf, shift = _origin(spec, producers, node.args[1])
             number = node.args[_LOSSES[node.op]]
             classes = next((extent for _, extent in _looked_up(spec, node)), 0)
@@ -170,22 +171,26 @@ def counted_apart(capture: Capture) -> Iterator[tuple[Leaf, int]]:
 
     With as many ignored ones on every rank as on the others, or none, a mean of means is the mean.
     """
-    if capture.spec is None:
-        return
-    ignored = dict(_ignored(capture.spec))
-    parts = {name for graph in capture.ranks for name in _averaged_parts(graph, capture)}
+    ignored = {} if capture.spec is None else dict(_ignored(capture.spec))
+    parts = {name for graph in capture.ranks for name in _averaged_parts(graph, capture)} if ignored else set()
     for leaf in capture.leaves:
         if leaf.name in parts and leaf.name in ignored and leaf.low is None and leaf.high is None:
             yield leaf, ignored[leaf.name]
 
 
 def _averaged_parts(graph: Graph, capture: Capture) -> Iterator[str]:
-    producers, shapes = graph.producers(), {leaf.name: leaf.type.shape for leaf in capture.leaves}
-    for node in graph.nodes:
-        if node.op in _LOSSES and node.args[3] == _MEAN and isinstance(node.args[1], Var):
-            leaf, _ = _origin(graph, producers, node.args[1])
-            if leaf is not None and _elements(graph.types[node.args[1]].shape) < _elements(shapes[leaf]):
-                yield leaf
+    means = [node for node in graph.nodes if node.op in _LOSSES and node.args[3] == _MEAN]
+    producers = graph.producers() if means else {}
+    shapes = {leaf.name: leaf.type.shape for leaf in capture.leaves}
+    for node in means:
+        target = node.args[1]
+        leaf, _ = _origin(graph, producers, target) if isinstance(target, Var) else (None, 0)
+        if (
+            leaf is not None
+            and isinstance(target, Var)
+            and _elements(graph.types[target].shape) < _elements(shapes[leaf])
+        ):
+            yield leaf
 
 
 def _elements(shape: tuple[object, ...]) -> int:

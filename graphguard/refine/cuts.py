@@ -51,7 +51,7 @@ class Division:
     """A capture in stages, in an order in which it can run.
 
     By graph (the specification first) and number of a tensor, ``home`` is the stage that makes it, where it is not static, and ``made`` the node.
-    ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number.
+    ``early`` are the nodes that make static tensors of float inputs: in a deeper layer what they do is not static.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number.
     """
 
     stages: tuple[Stage, ...]
@@ -59,6 +59,7 @@ class Division:
     graphs: tuple[Graph, ...]
     home: tuple[dict[int, int], ...]
     made: tuple[dict[int, int], ...]
+    early: tuple[set[int], ...]
     labelled: tuple[dict[str, Var], ...]
     kinds: tuple[dict[int, TensorType], ...]
 
@@ -100,10 +101,10 @@ class _Flow:
     """What depends on what in one graph.
 
     ``static`` has the leaves behind every static tensor, as bits.  ``moving`` are the other calls: node, results, the tensors it reads that are not static, and the leaves
-    behind those that are; ``runs`` are the first nodes of runs of one phase.
+    behind those that are; ``early`` the nodes of static tensors of float inputs; ``runs`` are the first nodes of runs of one phase.
     """
 
-    __slots__ = ("graph", "labelled", "made", "moving", "phases", "runs", "static", "whole")
+    __slots__ = ("early", "graph", "labelled", "made", "moving", "phases", "runs", "static", "whole")
 
     def __init__(self, graph: Graph, bits: Mapping[str, int], inputs: int, floats: int) -> None:
         self.graph = graph
@@ -113,6 +114,7 @@ class _Flow:
         self.static.update({var.id: 0 for var in graph.constants})
         self.made: dict[int, int] = {}
         self.moving: list[tuple[int, tuple[Var, ...], list[int], int]] = []
+        self.early: set[int] = set()
         self.runs: list[int] = []
         phases: list[str] = []
         sizes: dict[int, int] = {}
@@ -123,10 +125,11 @@ class _Flow:
                 known = static.get(var)
                 if known is None:
                     reads.append(var)
-                    self.whole = self.whole and var in made
                 else:
                     mask |= known
                     size += sizes.get(var, 0)
+            if reads and not made.keys() >= set(reads):
+                self.whole = False
             still = not reads and node.op not in COLLECTIVES and node.draw is None and "empty" not in node.op
             if node.phase == "prelude":
                 self.whole = self.whole and still
@@ -134,6 +137,8 @@ class _Flow:
             elif still and mask:
                 mixed = mask & inputs and mask & ~inputs
                 still = not mixed and size <= (_SMALL if mask & floats else _LARGE)
+                if still and mask & inputs & floats:
+                    self.early.add(index)
             for out in node.outs:
                 made[out.id] = index
             if still:
@@ -278,8 +283,9 @@ def _division(
         for index in range(len(cuts) + 1)
     )
     made = tuple(flow.made for flow in flows)
+    early = tuple(flow.early for flow in flows)
     kinds = tuple({var.id: kind for var, kind in graph.types.items()} for graph in graphs)
-    return Division(stages_, cuts, graphs, tuple(home), made, tuple(flow.labelled for flow in flows[1:]), kinds)
+    return Division(stages_, cuts, graphs, tuple(home), made, early, tuple(flow.labelled for flow in flows[1:]), kinds)
 
 
 def _stage_of(ranges: list[range], index: int) -> int:

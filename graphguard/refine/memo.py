@@ -1,14 +1,14 @@
 """What proofs remember of each other: the results of stages, by content.
 
-A key is a stage's rows (:mod:`graphguard.refine.spelling`) and the stage of the same region that went before; equal keys are equal problems up to a
-renaming.  In memory keys are compared, not only hashed; a shelf, which outlives the process, is asked by a digest of the whole region so far.
+A key is a stage's rows (:mod:`graphguard.refine.spelling`) and the stage of the same region that went before; or the rows of what is promised of a stage,
+and that stage.  Equal keys are equal problems up to a renaming.  In memory keys are compared, not only hashed; a shelf, which outlives the process, is asked by a digest of the whole region so far.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from graphguard.refine.spelling import Row
@@ -43,6 +43,14 @@ class Result:
     late: bool = False
     open: bool = False
     failure: str = ""
+
+    def and_of_promises(self, other: Result) -> Result:
+        """This result of a stage's calls, and another of what is promised of them."""
+        facts = tuple(sorted({*self.facts, *other.facts}))
+        assumed = tuple(sorted({*self.assumed, *other.assumed}))
+        return replace(
+            self, found=other.found, facts=facts, assumed=assumed, late=self.late or other.late, failure=other.failure
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +112,12 @@ class Memo:
         result = self._shelf.get(self._digest(key), Result)
         return None if result is None else self._enter(key, result)
 
-    def put(self, key: Key, result: Result, state: Universes) -> Remembered:
-        """Remember a result, and the evaluated region for what comes after."""
+    def put(self, key: Key, result: Result, state: Universes | None) -> Remembered:
+        """Remember a result, and the evaluated region for what comes after, if anything does."""
         entry = self._enter(key, result)
         if not result.failure:
-            self.keep(entry.token, state)
+            if state is not None:
+                self.keep(entry.token, state)
             if self._shelf is not None:
                 self._shelf.put(self._digest(key), result)
         return entry
@@ -127,6 +136,10 @@ class Memo:
     def may_know(self, size: int) -> bool:
         """Whether a program of so many calls can be known."""
         return self._shelf is not None or size in self._sizes
+
+    def has_one_of(self, size: int) -> bool:
+        """Whether a program of so many calls was proved here as a whole."""
+        return size in self._sizes or size in self._waiting
 
     def wait(self, size: int, capture: Capture, outcome: Outcome) -> None:
         """Put a proved program aside, to be learnt when another of its size comes."""

@@ -42,6 +42,11 @@ def recalled(capture: Capture, memo: Memo, started: float) -> tuple[Outcome | No
     return None if spelling is None or known is None else spelling.outcome(known, started), spelling
 
 
+def is_like_one_known(capture: Capture, memo: Memo) -> bool:
+    """Whether memory has a program without cuts of as many calls."""
+    return capture.spec is not None and memo.has_one_of(_size(capture))
+
+
 def remember(capture: Capture, memo: Memo, outcome: Outcome, spelling: Spelling | None) -> None:
     """Remember a proof, now or when a program of its size comes again."""
     if spelling is not None:
@@ -92,8 +97,9 @@ def spelt(capture: Capture, memo: Memo) -> Spelling | None:
     if any(graph.symbols for graph in graphs) or _size(capture) > _LARGEST:
         return None
     speller = Speller(_undivided(capture, graphs), {leaf.name: leaf for leaf in capture.leaves}, {})
+    whole = speller.division.stages[0]
     try:
-        rows = speller.stage(speller.division.stages[0], {}).rows
+        rows = [*speller.stage(whole, {}).rows, *speller.promised(whole)[0].rows]
     except Unspelt:
         return None
     named = (_named(graph, numbers) for graph, numbers in zip(graphs, speller.numbers, strict=True))
@@ -105,7 +111,8 @@ def _undivided(capture: Capture, graphs: tuple[Graph, ...]) -> Division:
     kinds = tuple({var.id: kind for var, kind in graph.types.items()} for graph in graphs)
     whole = Stage(0, tuple(range(len(graph.nodes)) for graph in graphs), capture.promises)
     home = tuple(dict.fromkeys(table, 0) for table in kinds)
-    return Division((whole,), (), graphs, home, home, tuple(map(labelled, graphs[1:])), kinds)
+    early: tuple[set[int], ...] = tuple(set() for _ in graphs)
+    return Division((whole,), (), graphs, home, home, early, tuple(map(labelled, graphs[1:])), kinds)
 
 
 def _words(capture: Capture) -> Iterator[Row]:

@@ -22,7 +22,7 @@ from graphguard.refine.lookup import GroupRelation, Lookup
 from graphguard.refine.memo import Memo
 from graphguard.refine.naming import names_of
 from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
-from graphguard.refine.programs import recalled, remember
+from graphguard.refine.programs import is_like_one_known, recalled, remember
 from graphguard.refine.promises import Checker, told
 from graphguard.refine.regions import Failed
 from graphguard.refine.retrial import Before, Retrial
@@ -295,6 +295,11 @@ def prove(
     leaves it out: :meth:`Proof.finished` makes it.
     """
     started = time.perf_counter()
+    spelling = None
+    if memo is not None and is_like_one_known(capture, memo):  # a program without cuts is known after one walk
+        outcome, spelling = recalled(capture, memo, started)
+        if outcome is not None:
+            return Proof(capture, outcome, again=lambda: prove(capture, seconds=seconds, patient=patient))
     try:
         traits = parse_traits(capture.traits)
     except TraitError as error:
@@ -308,9 +313,10 @@ def prove(
     search = _Search(capture, traits, joined, memo, division, seconds, min(patience, seconds))
     if memo is None or division is not None:
         return search.run(started)
-    outcome, spelling = recalled(capture, memo, started)  # what cannot be cut is remembered as a whole
-    if outcome is not None:
-        return Proof(capture, outcome, again=lambda: search.run(time.perf_counter()))
+    if spelling is None:  # what cannot be cut is remembered as a whole
+        outcome, spelling = recalled(capture, memo, started)
+        if outcome is not None:
+            return Proof(capture, outcome, again=lambda: search.run(time.perf_counter()))
     proof = search.run(started)
     if proof.outcome.proved:
         remember(capture, memo, proof.outcome, spelling)

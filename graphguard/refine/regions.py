@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from graphguard.ir import Capture, Leaf, Promise, Var
 from graphguard.ir.graph import COLLECTIVES, Node
 from graphguard.ir.joining import Joined, JoinedCall, Step
 from graphguard.refine.constants import elements
-from graphguard.refine.cuts import Division, Stage
+from graphguard.refine.cuts import Division
 from graphguard.refine.evaluate import Evaluator, Values, shape_of
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.memo import Result
@@ -160,23 +161,27 @@ class StageRun:
 
     # -- what holds
 
-    def result(self, stage: Stage, number: int, abstraction: Abstraction | None) -> Result:
-        """What holds after the stage; raises ``Failed``."""
+    def result(self, promises: tuple[Promise, ...], number: int, abstraction: Abstraction | None) -> Result:
+        """What holds after the stage, promises among it; raises ``Failed``."""
+        held = self.held(promises)
+        windows = self._windows(number, self.tables[1:], abstraction)
+        return replace(held, windows=windows or (), open=windows is None)
+
+    def held(self, promises: tuple[Promise, ...]) -> Result:
+        """That promises hold; raises ``Failed``."""
         if self.universe.needs:
             raise Failed("a part of an index is looked up")
         layouts = Layouts(self.algebra, self.capture)
         specification, *ranks = self.tables
         checker = _RegionChecker(self, specification, ranks, layouts)
         found = []
-        for promise in stage.promises:
+        for promise in promises:
             self._hold(promise)
             outcome = checker.check(promise)
             if not outcome.holds:
                 raise Failed(f"{promise.name}: {outcome.reason or outcome.found}")
             found.append(outcome.found)
-        windows = self._windows(number, ranks, abstraction)
-        assumed = tuple(sorted(self.universe.assumed))
-        return Result(windows or (), tuple(found), self._facts(), assumed, self.universe.late, windows is None)
+        return Result((), tuple(found), self._facts(), tuple(sorted(self.universe.assumed)), self.universe.late)
 
     def _windows(
         self, number: int, ranks: list[Values], abstraction: Abstraction | None

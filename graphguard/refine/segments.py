@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from graphguard.ir import Capture, Var
+from graphguard.ir import Capture, Promise, Var
 from graphguard.ir.joining import Joined, Step
 from graphguard.refine.cuts import Division, Regions
 from graphguard.refine.layouts import Layouts
@@ -105,7 +105,13 @@ class Work:
         region = self.regions.get(root)
         if region is None:
             region = self.regions[root] = Region(Speller(self.division, self.leaves, self.facts))
-        return self._result(number, region, region.speller.stage(self.division.stages[number], self._windows), deadline)
+        stage = self.division.stages[number]
+        spelt = region.speller.stage(stage, self._windows)
+        asked, entered = region.speller.promised(stage) if stage.promises else (None, False)
+        if asked is not None and entered:  # later stages may read what they brought in
+            spelt.add(asked)
+            asked = None
+        return self._result(number, region, spelt, asked, deadline)
 
     def _pass_on(self, number: int, result: Result) -> set[int]:
         """Let the stages that follow read the cut after a stage; the regions that must be taken again for it."""
@@ -175,22 +181,26 @@ class Work:
     def _assumed(self) -> frozenset[str]:
         return frozenset(text for result in self._results if result is not None for text in result.assumed)
 
-    def _result(self, number: int, region: Region, spelt: Spelt, deadline: float) -> Result:
+    def _result(self, number: int, region: Region, spelt: Spelt, asked: Spelt | None, deadline: float) -> Result:
+        """The result of a stage, whose promises have rows of their own where ``asked`` says them."""
         rows = tuple(spelt.rows) if region.chain else (self._context, *spelt.rows)
         key = (region.token, rows)
         known = self.memo.get(key)
         if known is None:
-            known = self.memo.put(key, *self._prove(number, region, spelt, deadline))
+            promises = () if asked is not None else self.division.stages[number].promises
+            known = self.memo.put(key, *self._prove(number, region, spelt, promises, deadline))
             self._opened += known.result.open
             if self._opened > _OPENED:
                 raise Failed("the ranks' tensors are not windows of the specification's")
         region.token = known.token
         region.chain.append((number, spelt, known.token))
-        if known.result.failure:
-            raise Failed(known.result.failure)
-        return known.result
+        if known.result.failure or asked is None:
+            return _unfailed(known.result)
+        return _unfailed(known.result.and_of_promises(self._promised(number, region, asked, deadline)))
 
-    def _prove(self, number: int, region: Region, spelt: Spelt, deadline: float) -> tuple[Result, Universes]:
+    def _prove(
+        self, number: int, region: Region, spelt: Spelt, promises: tuple[Promise, ...], deadline: float
+    ) -> tuple[Result, Universes]:
         state = self.memo.take(region.token) if region.chain else None
         if state is None:
             state = self._rebuilt(region, deadline)
@@ -199,9 +209,23 @@ class Work:
         abstraction = run.run(number, spelt, self.steps()[number])
         self.evaluated += spelt.calls
         try:
-            return run.result(self.division.stages[number], number, abstraction), state
+            return run.result(promises, number, abstraction), state
         except (Failed, Unsupported) as reason:
             return Result(failure=str(reason)), state
+
+    def _promised(self, number: int, region: Region, asked: Spelt, deadline: float) -> Result:
+        """What holds of the promises after a stage: what only they depend on is no part of what the stage is known by."""
+        key = (region.token, tuple(asked.rows))
+        known = self.memo.get(key)
+        if known is None:
+            state = self.evaluate(region, deadline)
+            run = StageRun(self.capture, self.joined, self.division, self.traits, region.speller, state)
+            try:
+                result = run.held(self.division.stages[number].promises)
+            except (Failed, Unsupported) as reason:
+                result = Result(failure=str(reason))
+            known = self.memo.put(key, result, None)
+        return known.result
 
     def _rebuilt(self, region: Region, deadline: float) -> Universes:
         """A region's stages so far, evaluated anew."""
@@ -237,6 +261,13 @@ class Work:
                 self.memo.keep(region.token, state)
         state.algebra.universe.deadline = deadline
         return state
+
+
+def _unfailed(result: Result) -> Result:
+    """A result that says something; raises ``Failed`` for others."""
+    if result.failure:
+        raise Failed(result.failure)
+    return result
 
 
 class Answers:

@@ -52,6 +52,12 @@ class Spelt:
     entered: list[Entered | tuple[int, int]] = field(default_factory=list)
     calls: int = 0
 
+    def add(self, other: Spelt) -> None:
+        """Take in what was spelt after this."""
+        self.rows += other.rows
+        self.entered += other.entered
+        self.calls += other.calls
+
 
 class Speller:
     """Numbers the tensors of one region, stage by stage; ``numbers`` has one table a graph."""
@@ -76,15 +82,27 @@ class Speller:
         spelt = self._spelt = Spelt()
         self._windows = windows
         for graph, mine in enumerate(stage.nodes):
-            nodes, home = self.division.graphs[graph].nodes, self.division.home[graph]
+            nodes, home, early = (
+                self.division.graphs[graph].nodes,
+                self.division.home[graph],
+                self.division.early[graph],
+            )
             spelt.rows.append(("graph", graph))
             for index in mine:
                 node = nodes[index]
-                if not node.outs or node.outs[0].id in home:  # static ones come in where they are read
+                if not node.outs or node.outs[0].id in home:
                     self._call(graph, node)
+                elif index in early:  # other static ones come in where they are read
+                    self._static(graph, index)
+        return spelt
+
+    def promised(self, stage: Stage) -> tuple[Spelt, bool]:
+        """The rows of what is promised of the stage spelt last; and whether that speaks of what the region had not seen before."""
+        spelt, count = Spelt(), self.count
+        self._spelt = spelt
         for promise in stage.promises:
             self._promise(promise)
-        return spelt
+        return spelt, self.count > count
 
     def static(self, tensors: list[list[Var]]) -> Spelt:
         """A stage of nothing but static tensors, by graph."""
@@ -100,33 +118,41 @@ class Speller:
         if outs and outs[0].id in mine:
             return  # a static call that was made earlier
         row: list[object] = [node.op, len(node.args)]
+        add = row.append
         for arg in node.args:
             if arg.__class__ is Var:
-                row.append(mine.get(arg.id) or self._enter(graph, arg))
+                add(mine.get(arg.id) or self._enter(graph, arg))
             elif arg.__class__ is int or arg.__class__ is str:
-                row.append(arg)
+                add(arg)
             else:
-                row.append(self._code(arg, graph, mine))
+                add(self._code(arg, graph, mine))
         if node.kwargs:
-            row += ["kwargs", len(node.kwargs)]
+            add("kwargs")
+            add(len(node.kwargs))
             for name, value in node.kwargs.items():
-                row += [name, self._code(value, graph, mine)]
+                add(name)
+                add(self._code(value, graph, mine))
         if node.draw is not None:
-            row.append(("draw", self.draws.setdefault(node.draw, len(self.draws))))
+            add(("draw", self.draws.setdefault(node.draw, len(self.draws))))
         kinds = self._kinds[graph]
+        count = self.count
         for out in outs:
-            kind = kinds[out.id]
-            row += [kind.shape, kind.dtype]
-            mine[out.id] = (self.count,)
-            self.count += 1
-        self._spelt.calls += 1
-        self._spelt.rows.append(tuple(row))
+            number = out.id
+            of = kinds[number]
+            add(of.shape)
+            add(of.dtype)
+            mine[number] = (count,)
+            count += 1
+        self.count = count
+        spelt = self._spelt
+        spelt.calls += 1
+        spelt.rows.append(tuple(row))
 
     def _code(self, arg: Arg, graph: int, mine: dict[int, Number]) -> object:
+        if isinstance(arg, tuple):
+            return ("(", *[item if item.__class__ is int else self._code(item, graph, mine) for item in arg])
         if isinstance(arg, Var):
             return mine.get(arg.id) or self._enter(graph, arg)
-        if isinstance(arg, tuple):
-            return ("(", *[self._code(item, graph, mine) for item in arg])
         if isinstance(arg, bool):
             return ("bool", int(arg))
         if arg is None or isinstance(arg, int | str):
@@ -152,12 +178,16 @@ class Speller:
         elif var.id in self.division.home[graph]:
             raise Unspelt("a tensor of another region")
         else:
-            index = self.division.made[graph][var.id]
-            self._call(graph, source.nodes[index])
-            self._spelt.entered.append((graph, index))
+            self._static(graph, self.division.made[graph][var.id])
             return self.numbers[graph][var.id]
         self.numbers[graph][var.id] = number
         return number
+
+    def _static(self, graph: int, index: int) -> None:
+        node = self.division.graphs[graph].nodes[index]
+        if node.outs[0].id not in self.numbers[graph]:
+            self._call(graph, node)
+            self._spelt.entered.append((graph, index))
 
     def _leaf(self, name: str, graph: int, var: Var) -> Number:
         number = self.named.get(name)

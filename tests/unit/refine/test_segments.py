@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.trust.mutants import mutants
-from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
+from graphguard.ir import Capture, DType, Graph, Node, Placement, Promise, TensorType, Var
 from graphguard.refine.memo import Memo
 from graphguard.refine.outcome import Outcome
 from graphguard.refine.prove import prove
@@ -46,6 +46,29 @@ def test_the_same_program_again_costs_nothing() -> None:
     warm = prove(stack(4), memo)
     assert warm.evaluated == 0
     assert timeless(warm.outcome) == timeless(cold.outcome)
+
+
+def test_the_first_and_the_last_layer_are_like_the_others() -> None:
+    """What comes in as an input, and what is promised, is no part of what a layer's calls are known by."""
+    deep = prove(stack(12, backward=False), Memo())
+    assert deep.evaluated == deep.calls / 12
+    deep = prove(stack(12), Memo())
+    assert deep.evaluated < deep.calls / 6
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_promises_of_one_stage_are_not_confused(backward: bool) -> None:
+    memo = Memo()
+    assert prove(stack(4, backward=backward), memo).outcome.proved
+    fewer = stack(4, backward=backward)
+    fewer = replace(fewer, promises=fewer.promises[:1])
+    assert prove(fewer, memo).evaluated == 0
+    for wanted in ({"tp": Placement("shard", 0)}, {"tp": Placement("partial")}):
+        wrong = replace(fewer, promises=(Promise("out", wanted), *stack(4, backward=backward).promises[1:]))
+        found = prove(wrong, memo)
+        assert not found.outcome.proved
+        assert timeless(found.outcome) == timeless(prove(wrong).outcome)
+    assert prove(stack(4, backward=backward), memo).evaluated == 0
 
 
 def test_one_edited_layer_costs_one_layer() -> None:

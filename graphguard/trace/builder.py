@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+import math
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 
@@ -67,7 +70,13 @@ class Builder:
         node = Node(
             op, tuple(map(plain_argument, args)), plain, results, at.stack, at.forward, at.module, at.phase, at.draw
         )
-        self.nodes.append(node)
+        self.nodes.append(self._as_written(node) if op.endswith(".Scalar") else node)
+
+    def _as_written(self, node: Node) -> Node:
+        """The call with its numbers as somebody wrote them: operators that are made of others in C++ round theirs to the type of their tensors."""
+        if any(self.types[var].dtype in _DOUBLE for var in (*node.operands(), *node.outs)):
+            return node
+        return replace(node, args=tuple(written(arg) if isinstance(arg, float) else arg for arg in node.args))
 
     def reshaped(self, value: Var, shape: tuple[Size, ...]) -> Var:
         """The same elements in row-major order."""
@@ -129,6 +138,8 @@ class Builder:
         return tuple(reversed(kept))
 
 
+_DIGITS: Final = 6  # a float32 holds all decimal numbers of so many digits
+_DOUBLE: Final = frozenset(("float64", "complex128"))
 _BOOKKEEPING = frozenset(
     "aten." + name
     for name in (
@@ -154,6 +165,12 @@ _BOOKKEEPING = frozenset(
         "view.dtype",
     )
 )
+
+
+def written(value: float) -> float:
+    """The decimal number of few digits that rounds to a float32; a number that is none, or takes many digits, as it is."""
+    digits = f"{value:.{_DIGITS}g}"
+    return float(digits) if math.isfinite(value) and value == ctypes.c_float(float(digits)).value else value
 
 
 def plain_argument(value: Any) -> Arg:

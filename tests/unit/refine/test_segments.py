@@ -53,7 +53,7 @@ def test_the_first_and_the_last_layer_are_like_the_others() -> None:
     deep = prove(stack(12, backward=False), Memo())
     assert deep.evaluated == deep.calls / 12
     deep = prove(stack(12), Memo())
-    assert deep.evaluated < deep.calls / 6
+    assert deep.evaluated <= deep.calls / 6
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -169,6 +170,33 @@ def _reduce(name: str) -> Callable[[Program], Made]:
     return make
 
 
+def _place(p: Program) -> Made:
+    """Where the largest stands along a dim: at once, or from what parts of it say."""
+    i = p.pick()
+    dim = _dim(p, i)
+    ordered = np.sort(np.moveaxis(p.pairs[i][0].array, dim, -1), axis=-1)
+    if (np.diff(ordered[..., -2:]) < _CONDITIONED).any():
+        return None  # rounding may turn the order of what is nearly equal
+    size = p.shape(i)[dim]
+    cuts = sorted({0, size, *(p.rng.randrange(1, size) for _ in range(p.rng.randrange(3)) if size > 1)})
+    strict = p.rng.random() < 0.8
+
+    def act(a: Any, v: Any) -> Any:
+        top = place = None
+        for low, high in itertools.pairwise(cuts):
+            part = a.slice(v, dim, low, high)
+            other, there = a.max_over(part, [dim]), a.place_of_largest(part, dim)
+            there = a.add([there, a.full(there.shape, Fraction(low), "int")])
+            if top is None:
+                top, place = other, there
+                continue
+            later = a.compare("lt", top, other) if strict else a.compare("le", top, other)
+            top, place = a.maximum(top, other), a.where(later, there, place)
+        return place
+
+    return act, [i]
+
+
 def _softmax(p: Program) -> Made:
     i = p.pick()
     dim = _dim(p, i)
@@ -318,6 +346,7 @@ OPERATORS: dict[str, Callable[[Program], Made]] = {
     "unary": _unary,
     "sum": _reduce("sum"),
     "max_over": _reduce("max_over"),
+    "place": _place,
     "softmax": _softmax,
     "merged": _merged,
     "integer": _integer,

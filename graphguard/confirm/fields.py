@@ -255,6 +255,12 @@ class Fields:
         best = _key(rows, self.seed).argmax(axis=-1)[..., None]
         return _moved(rows, lambda x: np.take_along_axis(x, best, -1)[..., 0])
 
+    def place_of_largest(self, v: Residues, dim: int) -> Residues:
+        if v.kind != "float":
+            return _plain("int", _elements(v).argmax(axis=dim), v)
+        self.guessed.add("max")
+        return _plain("int", _key(v, self.seed).argmax(axis=dim), v)
+
     # -- integers
     def floor_divide(self, v: Residues, divisor: int) -> Residues:
         return _plain("int", _elements(v) // divisor, v)

@@ -138,6 +138,10 @@ class Algebra(Protocol[V]):
         """The largest element over dims, which are dropped."""
         ...
 
+    def place_of_largest(self, v: V, dim: int) -> V:
+        """Where the largest element stands along a dim, which is dropped: an int; the first place of several."""
+        ...
+
     # -- integers
     def floor_divide(self, v: V, divisor: int) -> V:
         """The floor of v / divisor, for an integer value and divisor > 0."""

@@ -90,6 +90,8 @@ def _closed(
         ref[0].name = name
         ref[0].type = kind
         ref[0].truth = kind == "bool"
+        if kind != "float":
+            ref[0].infinite = False  # a place among numbers that may be infinite is a whole number
         if name in _PLACES and kind == "int" and "A" in sizes:
             ref[0].range = (0, sizes["A"])
         return ((1, ref),)

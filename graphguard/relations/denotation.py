@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Window
+from graphguard.relations.kernels import UNBOUNDED, Factor, Kernel, Ref, Window
 from graphguard.relations.values import NormalValue
 
 Array = np.ndarray[Any, Any]
@@ -154,7 +154,7 @@ class Denotation:
         rank = max((np.ndim(i) for i in index), default=0)
         bound = len(kernel.reduced)
         labels: list[Array] = [np.asarray(i).reshape(np.shape(i) + (1,) * bound) for i in index]
-        for place, (low, high) in enumerate(self._clipped(kernel, window)):
+        for place, (low, high) in enumerate(self._clipped(kernel, window, labels)):
             shape = [1] * rank + [-1 if other == place else 1 for other in range(bound)]
             labels.append(np.arange(low, high).reshape(shape))
         parts = [
@@ -171,6 +171,9 @@ class Denotation:
             return sum((float(payload) * part for payload, part in parts if payload), start=np.zeros(()))
         if kernel.kind == "max":
             return np.asarray(np.broadcast_to(float(parts[0][0]) * parts[0][1], full).max(axis=axes))
+        if kernel.kind == "place":
+            line = np.broadcast_to(float(parts[0][0]) * parts[0][1], full)
+            return np.asarray(line.argmax(axis=axes[0]) + window[0][0])
         if kernel.kind == "maximum":
             best = [float(payload) * part if payload else np.zeros(()) for payload, part in parts]
             out = best[0]
@@ -207,26 +210,35 @@ class Denotation:
         out = np.where(nothing, 0.0, out)
         return np.broadcast_to(out, full).sum(axis=axes) if axes else out
 
-    def _clipped(self, kernel: Kernel, window: Window) -> list[tuple[int, int]]:
-        """Windows over all integers are cut to where the one-hot under them can be 1."""
+    def _clipped(self, kernel: Kernel, window: Window, labels: list[Array]) -> list[tuple[int, int]]:
+        """Windows over all integers are cut to where the one-hot under them can be 1; ``labels`` are those of the kernel's axes."""
         out = []
         for place, (low, high) in enumerate(window):
             if high - low > _FULL:
                 label = len(kernel.shape) + place
-                for part, _, inner, base, steps in kernel.factors:
-                    column = len(part.shape) - 1
-                    if part.kind == "onehot" and any(axis == column and label == L for axis, L, _ in steps):
-                        values = (
-                            self._whole(part.factors[0][0], part.factors[0][2])
-                            if part.factors[0][0].kind not in ("leaf", "literal")
-                            else self._table(part.factors[0][0])
-                        )
-                        low = max(low, int(values.min()) - base[column])
-                        high = min(high, int(values.max()) - base[column] + 1)
-                        del inner
-                        break
+                for factor in kernel.factors:
+                    column = len(factor[0].shape) - 1
+                    if factor[0].kind == "onehot" and any(axis == column and label == L for axis, L, _ in factor[4]):
+                        values = self._indices(factor, labels)
+                        low = max(low, int(values.min()) - factor[3][column])
+                        high = min(high, int(values.max()) - factor[3][column] + 1)
+                if high - low > _FULL:
+                    raise Unsupported("a sum over all integers")
             out.append((low, max(low, high)))
         return out
+
+    def _indices(self, factor: Factor, labels: list[Array]) -> Array:
+        """What a one-hot factor compares its column with: where the labels look, or everywhere."""
+        part, _, _, base, steps = factor
+        index, _, inner, _, _ = part.factors[0]
+        steps = tuple(step for step in steps if step[0] != len(part.shape) - 1)
+        if all(label < len(labels) for _, label, _ in steps):
+            return self._part(index, inner, base[:-1], steps, labels)
+        if index.kind in ("leaf", "literal"):
+            return self._table(index)
+        if math.prod(index.shape) > _FULL:
+            raise Unsupported("a sum over all integers")
+        return self._whole(index, inner)
 
 
 def _power(part: Array, power: Any) -> Array:

@@ -126,7 +126,7 @@ def check_range(universe: Universe, terms: Terms, extents: tuple[int, ...], size
 
 def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:
     """What is known of an integer where the guard holds."""
-    known = base[0].range
+    known = base[3][0] if base[0].kind == "place" else base[0].range
     if len(guard) == 1 and guard[0][0] == 1:
         masked = mask_range(guard[0][1])
         if masked is not None:

@@ -61,7 +61,7 @@ class Exhausted(Exception):  # noqa: N818 - a state of the universe, raised thro
 class Kernel:
     """One closed expression.
 
-    ``kind`` is one of one, leaf, iota, number, product, sum, function, onehot, max, maximum, apply, opaque.  ``factors`` are its parts, each
+    ``kind`` is one of one, leaf, iota, number, product, sum, function, onehot, max, maximum, place, apply, opaque.  ``factors`` are its parts, each
     ``(kernel, payload, window, offsets, expressions)`` where the coordinate of axis a of the part is ``offsets[a] + sum of
     stride * label``; labels count the kernel's axes, then its reduced axes.  ``truth`` says that all values are 0 or 1, ``placed`` that a part
     of the kernel may have a simpler form, ``selects`` that it is 1 where an index equals something, else 0.
@@ -156,6 +156,7 @@ class Universe:
         self.unstated: frozenset[str] = frozenset()  # leaves of which they are known to state nothing
         self.late = False  # a fact was stated after its index had been used: what was made before does not know it
         self.facts: dict[str, tuple[int, int]] = {}
+        self.places = False  # whether any value says where the largest of a line stands
         self.one = self.intern(("one",), "one", "1", (), ())
         self.one.truth = True
         self.iota = self.intern(("iota",), "iota", "iota", (UNBOUNDED,), ())

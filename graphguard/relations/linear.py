@@ -66,6 +66,10 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
             from graphguard.relations.lifting import lifted
 
             items = lifted(universe, items, extents)
+        if universe.places and len(items) > 2:
+            from graphguard.relations.places import joined_places
+
+            items = joined_places(universe, items, extents)
     elif items and items[0][1][0].kind == "iota":
         items = list(fold(universe, items, extents))
     if len(items) > 1:

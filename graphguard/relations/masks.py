@@ -177,7 +177,7 @@ def given(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, ...])
 
 def _truths(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[Ref]:
     """The truths that a term has as factors, each alone; those that take part in a sum are left inside."""
-    return [truth for truth, _ in _taken_apart(universe, ref, extents)]
+    return [truth for truth, _ in taken_apart(universe, ref, extents)]
 
 
 def _where(universe: Universe, terms: Terms, truth: Ref, holds: bool, extents: tuple[int, ...]) -> Terms:
@@ -185,7 +185,7 @@ def _where(universe: Universe, terms: Terms, truth: Ref, holds: bool, extents: t
     out: list[Term] = []
     for coefficient, ref in terms:
         term: Term | None = (coefficient, ref)
-        for other, _ in _taken_apart(universe, ref, extents):
+        for other, _ in taken_apart(universe, ref, extents):
             decided = _decided(other, truth, holds)
             if decided is not None and term is not None:
                 term = _without(universe, term, other, extents) if decided else None
@@ -195,7 +195,7 @@ def _where(universe: Universe, terms: Terms, truth: Ref, holds: bool, extents: t
 
 
 def _without(universe: Universe, term: Term, truth: Ref, extents: tuple[int, ...]) -> Term:
-    rest = next((rest for other, rest in _taken_apart(universe, term[1], extents) if other == truth), None)
+    rest = next((rest for other, rest in taken_apart(universe, term[1], extents) if other == truth), None)
     return term if rest is None else (term[0] * rest[0], rest[1])
 
 
@@ -216,7 +216,7 @@ def _decided(other: Ref, truth: Ref, holds: bool) -> bool | None:
     return None
 
 
-def _taken_apart(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[tuple[Ref, Term]]:
+def taken_apart(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[tuple[Ref, Term]]:
     """Every truth among a term's factors, with what the term is without it."""
     key = ("truths", ref, extents)
     known: Any = universe.memo.get(key)

@@ -20,6 +20,7 @@ from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
 from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
+from graphguard.relations.places import place_over
 from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
 from graphguard.relations.windows import joined, whole
 
@@ -175,6 +176,16 @@ class NormalForm:
     def max_over(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
         """The largest over dims."""
         return contraction.maximum_over(self.universe, v, tuple(dims)) if dims else v
+
+    def place_of_largest(self, v: NormalValue, dim: int) -> NormalValue:
+        """Where the largest stands along a dim."""
+        try:
+            return place_over(self.universe, v, dim)
+        except Unsupported:
+            letters = "abcdefghijklmnopqrstuvwxyz"[: len(v.shape)]
+            line = letters[:dim] + "A" + letters[dim + 1 :]
+            shape = (*v.shape[:dim], *v.shape[dim + 1 :])
+            return self.opaque("argmax", (), [(v, line)], line.replace("A", ""), shape, "int")
 
     # -- integers
 

@@ -221,6 +221,10 @@ class Numbers:
         _elements(a, b)
         return _like(np.maximum(a.array, b.array), a, b)
 
+    def place_of_largest(self, v: Number, dim: int) -> Number:
+        """Where the largest stands along a dim."""
+        return _like(v.array.argmax(axis=dim), v)
+
     def max_over(self, v: Number, dims: Sequence[int]) -> Number:
         _arithmetic(v)
         return _like(v.array.max(axis=tuple(dims)), v)

@@ -342,7 +342,7 @@ def _window(kernel: Kernel, labels: _Solution, sizes: list[int]) -> tuple[tuple[
         constant, share = labels[label]
         size = 1
         for digit, coefficient in sorted(share, key=lambda pair: abs(pair[1])):
-            if abs(coefficient) != size:
+            if abs(coefficient) != size or (kernel.kind == "place" and coefficient < 0):
                 return None
             constant += min(0, coefficient * (sizes[digit] - 1))
             size *= sizes[digit]

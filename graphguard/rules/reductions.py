@@ -156,24 +156,24 @@ def along(
 
 @rule("aten.max.dim")
 def max_dim(a: Algebra[V], self: V, dim: int, keepdim: bool = False, *, call: Call) -> tuple[V, V]:
-    """values = the largest element over dim; indices: closed, batched over the other dims"""
+    """values = the largest element over dim; indices = where it stands, the first of several"""
     dim = dim_of(dim, len(self.shape))
     dims = [dim] if self.shape else []
-    return highest(a, self, dims, keepdim), _where_it_stands(a, "argmax", self, dim, keepdim, call)
+    return highest(a, self, dims, keepdim), _where_it_stands(a, self, dim, keepdim, call)
 
 
 @rule("aten.min.dim")
 def min_dim(a: Algebra[V], self: V, dim: int, keepdim: bool = False, *, call: Call) -> tuple[V, V]:
-    """values = the smallest element over dim; indices: closed, batched over the other dims"""
+    """values = the smallest element over dim; indices = where it stands, the first of several"""
     dim = dim_of(dim, len(self.shape))
     dims = [dim] if self.shape else []
-    return lowest(a, self, dims, keepdim), _where_it_stands(a, "argmin", self, dim, keepdim, call)
+    return lowest(a, self, dims, keepdim), _where_it_stands(a, negative(a, self), dim, keepdim, call)
 
 
-def _where_it_stands(a: Algebra[V], name: str, v: V, dim: int, keepdim: bool, call: Call) -> V:
-    """The position of an extreme; where the algebra cannot follow, an unknown, so that the extreme itself is not lost."""
+def _where_it_stands(a: Algebra[V], v: V, dim: int, keepdim: bool, call: Call) -> V:
+    """The position of the largest; where the algebra cannot follow, an unknown, so that the largest itself is not lost."""
     try:
-        return along(a, name, v, dim, keepdim, "int")
+        return _position(a, v, dim, keepdim)
     except Unsupported as reason:
         call.remarks.append(str(reason))
         return unknown(a, call.shape(1), "int")
@@ -181,22 +181,22 @@ def _where_it_stands(a: Algebra[V], name: str, v: V, dim: int, keepdim: bool, ca
 
 @rule("aten.argmax.default")
 def argmax(a: Algebra[V], self: V, dim: int | None = None, keepdim: bool = False) -> V:
-    """Where the largest element stands: closed, batched over the other dims"""
-    return _position(a, "argmax", self, dim, keepdim)
+    """Where the largest element stands, the first of several"""
+    return _position(a, self, dim, keepdim)
 
 
 @rule("aten.argmin.default")
 def argmin(a: Algebra[V], self: V, dim: int | None = None, keepdim: bool = False) -> V:
-    """Where the smallest element stands: closed, batched over the other dims"""
-    return _position(a, "argmin", self, dim, keepdim)
+    """Where the smallest element stands, the first of several"""
+    return _position(a, negative(a, self), dim, keepdim)
 
 
-def _position(a: Algebra[V], name: str, v: V, dim: int | None, keepdim: bool) -> V:
-    if dim is None:
-        flat = a.reshape(v, (math.prod(v.shape),))
-        result = along(a, name, flat, 0, False, "int")
-        return a.reshape(result, (1,) * len(v.shape)) if keepdim else result
-    return along(a, name, v, dim_of(dim, len(v.shape)), keepdim, "int")
+def _position(a: Algebra[V], v: V, dim: int | None, keepdim: bool) -> V:
+    shape = v.shape if dim is None else kept(v.shape, [dim_of(dim, len(v.shape))], True)
+    if dim is None or not v.shape:
+        v, dim, shape = a.reshape(v, (math.prod(v.shape),)), 0, (1,) * len(v.shape)
+    dim = dim_of(dim, len(v.shape))
+    return a.reshape(a.place_of_largest(v, dim), shape if keepdim else kept(v.shape, [dim], False))
 
 
 @rule("aten.prod.dim_int")

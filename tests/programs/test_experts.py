@@ -73,6 +73,28 @@ def with_capacity(m: Experts, x: torch.Tensor) -> torch.Tensor:
     return torch.einsum("tec,ecd->td", (slots * weights[..., None, None]).sum(1)[:, m.mine], rows)
 
 
+def of_the_best_groups(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    """Experts in groups, of which some are left out: those whose best scores, with a bias that has no part in the gates, are small."""
+    scores = torch.sigmoid(m.scores(x))
+    biased = scores + torch.arange(EXPERTS) * 0.1
+    groups = biased.unflatten(-1, (EXPERTS // 2, 2))
+    best = groups.topk(1, -1).values.sum(-1).topk(1, -1).indices
+    kept = torch.zeros(TOKENS, EXPERTS // 2).scatter(1, best, 1.0).bool()
+    biased = groups.masked_fill(~kept[..., None], float("-inf")).flatten(1)
+    chosen = biased.topk(CHOSEN, -1).indices
+    gates = torch.zeros_like(scores).scatter(1, chosen, scores.gather(1, chosen))
+    rows = m.each(x.expand(m.up.shape[0], TOKENS, WIDTH))
+    return torch.einsum("te,etd->td", gates[:, m.mine], rows)
+
+
+def of_all_groups(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    scores = torch.sigmoid(m.scores(x))
+    chosen = (scores + torch.arange(EXPERTS) * 0.1).topk(CHOSEN, -1).indices
+    gates = torch.zeros_like(scores).scatter(1, chosen, scores.gather(1, chosen))
+    rows = m.each(x.expand(m.up.shape[0], TOKENS, WIDTH))
+    return torch.einsum("te,etd->td", gates[:, m.mine], rows)
+
+
 def chosen_by_experts(m: Experts, x: torch.Tensor) -> torch.Tensor:
     weights, tokens = torch.topk(F.softmax(m.scores(x), -1)[:, m.mine].t(), CAPACITY, -1)
     rows = m.each(x[tokens]) * weights[..., None]
@@ -95,7 +117,7 @@ def verdict(spec: Layer, layer: Layer, ranks: int) -> gg.Verdict | None:
     ).verdict
 
 
-@pytest.mark.parametrize("layer", [every_token, sigmoid_gates, with_capacity, chosen_by_experts])
+@pytest.mark.parametrize("layer", [every_token, sigmoid_gates, with_capacity, of_the_best_groups, chosen_by_experts])
 @pytest.mark.parametrize("ranks", [2, EXPERTS])
 def test_layers(layer: Layer, ranks: int) -> None:
     assert verdict(layer, layer, ranks) is gg.Verdict.REFINES
@@ -103,6 +125,10 @@ def test_layers(layer: Layer, ranks: int) -> None:
 
 def test_softmax_over_part_of_the_experts() -> None:
     assert verdict(chosen_by_experts, softmax_over_own_experts, 2) is gg.Verdict.BROKEN
+
+
+def test_groups_that_are_not_left_out() -> None:
+    assert verdict(of_the_best_groups, of_all_groups, 2) is gg.Verdict.BROKEN
 
 
 def balance(x: torch.Tensor, router: torch.Tensor, mesh: Any, early: bool) -> torch.Tensor:

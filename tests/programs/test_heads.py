@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
 
@@ -111,6 +111,37 @@ def test_latent_keys_and_values(ranks: int, wrong: bool, wanted: gg.Verdict) -> 
     inputs = (gg.tensor(2, 5, WIDTH),)
     report = gg.verify(
         Latent(), lambda mesh: Latent(mesh, wrong), inputs, mesh={"tp": ranks}, out_relations="replicate"
+    )
+    assert report.verdict is wanted
+
+
+BUCKETS = 8
+
+
+def biased(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Attention with a bias for every head and distance, where far distances share one, as in T5 (Raffel et al. 2020)."""
+    place = torch.arange(q.shape[2])
+    distance = (place[:, None] - place[None]).clamp(min=0)
+    far = BUCKETS // 2 + ((distance.float().clamp(min=1) / 4).log() / torch.log(torch.tensor(4.0)) * 4).long()
+    bucket = torch.where(distance < BUCKETS // 2, distance, far.clamp(max=BUCKETS - 1))
+    return (q @ k.transpose(-1, -2) + table[bucket].permute(2, 0, 1)).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(("first", "wanted"), [(False, gg.Verdict.REFINES), (True, gg.Verdict.BROKEN)])
+def test_bias_by_distance(first: bool, wanted: gg.Verdict) -> None:
+    def impl(mesh: Any) -> Callable[..., torch.Tensor]:
+        low = 0 if first else mesh.get_local_rank("tp") * HEADS // 2
+        return lambda q, k, v, table: biased(q, k, v, table[:, low : low + HEADS // 2])
+
+    heads, table = {"tp": Shard(1)}, {"tp": Replicate()}
+    report = gg.verify(
+        biased,
+        impl,
+        (*(gg.tensor(2, HEADS, 6, SIZE) for _ in range(3)), gg.tensor(BUCKETS, HEADS)),
+        mesh={"tp": 2},
+        in_relations=(heads, heads, heads, table),
+        out_relations=heads,
+        grads=False,
     )
     assert report.verdict is wanted
 

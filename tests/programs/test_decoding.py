@@ -1,0 +1,81 @@
+"""The next token where the vocabulary is divided: the index of the largest logit, from every rank's largest and where it stands."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard
+
+import graphguard as gg
+
+BATCH, WIDTH, VOCABULARY = 3, 5, 12
+Pick = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def gathered(x: torch.Tensor) -> torch.Tensor:
+    """Every rank's, in a new first dim."""
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x)
+    return torch.stack(parts)
+
+
+def by_index(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    return tokens.gather(0, values.argmax(0, keepdim=True))[0]
+
+
+def one_by_one(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    best, token = values[0], tokens[0]
+    for value, other in zip(values[1:], tokens[1:], strict=True):
+        token = torch.where(value > best, other, token)
+        best = torch.maximum(best, value)
+    return token
+
+
+def smallest(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    return tokens.gather(0, values.argmin(0, keepdim=True))[0]
+
+
+def last_of_equals(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    best, token = values[0], tokens[0]
+    for value, other in zip(values[1:], tokens[1:], strict=True):
+        token = torch.where(value >= best, other, token)
+        best = torch.maximum(best, value)
+    return token
+
+
+def verdict(pick: Pick, ranks: int, offset: bool = True) -> gg.Verdict | None:
+    def impl(mesh: Any) -> Callable[..., torch.Tensor]:
+        def run(x: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+            values, tokens = (x @ head).max(-1)
+            tokens = tokens + mesh.get_local_rank("tp") * head.shape[1] if offset else tokens
+            return pick(gathered(values), gathered(tokens))
+
+        return run
+
+    return gg.verify(
+        lambda x, head: (x @ head).argmax(-1),
+        impl,
+        (gg.tensor(BATCH, WIDTH), gg.tensor(WIDTH, VOCABULARY)),
+        mesh={"tp": ranks},
+        in_relations=({"tp": Replicate()}, {"tp": Shard(1)}),
+        out_relations="replicate",
+        grads=False,
+    ).verdict
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("pick", [by_index, one_by_one])
+def test_greedy_decoding(pick: Pick, ranks: int) -> None:
+    assert verdict(pick, ranks) is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize(("pick", "offset"), [(smallest, True), (by_index, False), (one_by_one, False)])
+def test_wrong_tokens(pick: Pick, offset: bool) -> None:
+    assert verdict(pick, 2, offset) is gg.Verdict.BROKEN
+
+
+def test_the_last_of_equal_logits() -> None:
+    """Where logits are equal the specification takes the first: random numbers do not show it."""
+    assert verdict(last_of_equals, 2) is not gg.Verdict.REFINES

@@ -31,15 +31,18 @@ _TOLERANCE = 1e-3
 _BEYOND_CPU = ("CUDA", "cuda", "NVIDIA", "nccl", "NCCL")
 
 
+_UNBOUND = "the parameters cannot be given their values once the program is built"
+
+
 class CannotRunHereError(Exception):
-    """The program needs a device that this machine does not have."""
+    """The program needs a device that this machine does not have, or moves its parameters while it is built, which only a recording follows."""
 
 
 def assert_agrees(file: str, check: str, mesh: Mapping[str, int], inputs: Mapping[str, str]) -> None:
     """Run a check's programs for real and compare every promise; raises ``AssertionError`` naming the first element that differs.
 
-    ``inputs`` describes the leaves' values in the words of a report.  Where the code needs a GPU, the recorded programs are run instead,
-    and the test's output says so.
+    ``inputs`` describes the leaves' values in the words of a report.  Where the code needs a GPU, or parameters that have their values before the program is
+    built, the recorded programs are run instead, and the test's output says so.
     """
     path = os.path.abspath(file)
     configuration = load_configuration(Path(path))
@@ -101,11 +104,17 @@ class RealRun:
         return self._values[name].to(dtype).clone()
 
     def bind(self, tensor: Any, value: Any) -> None:
-        """Put a value into a parameter."""
+        """Put a value into a parameter; raises ``TracingError`` where it was cut since it was made."""
         import torch
 
+        from graphguard.trace.errors import TracingError
+
+        held = getattr(tensor, "_local_tensor", tensor)
+        if held.shape != value.shape:
+            shapes = f"{list(held.shape)} where a value of shape {list(value.shape)} belongs"
+            raise TracingError("ambiguous-parameter", f"a parameter has shape {shapes}")
         with torch.no_grad():
-            getattr(tensor, "_local_tensor", tensor).copy_(value)
+            held.copy_(value)
 
     def read_since_birth(self, tensor: Any) -> None:
         """What was copied or moved while the program was built is not known: parameters get their values where they are."""
@@ -181,6 +190,8 @@ def _collected(endings: Mapping[int, Ending]) -> list[dict[str, Any]]:
             raise AssertionError(f"rank {rank} did not finish: {ending.kind}{_at(ending)}")
         answer = pickle.loads(ending.answer)  # noqa: S301 - from our own child, through a socket nobody else has
         if isinstance(answer, str):
+            if answer.startswith(_UNBOUND):
+                raise CannotRunHereError(f"rank {rank}: {answer}")
             if any(word in answer for word in _BEYOND_CPU):
                 raise CannotRunHereError(f"rank {rank} needs a device that is not here ({answer})")
             raise AssertionError(f"rank {rank} failed: {answer}")  # noqa: TRY004 - the text of what was raised there
@@ -204,8 +215,12 @@ def _run_rank(
         MASTER_ADDR="127.0.0.1",
     )
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    from graphguard.trace.errors import TracingError
+
     try:
         return _run_programs(path, check, capture, root, rank, values, folder)
+    except TracingError as error:  # the same program was recorded: there parameters have their values from the start
+        return f"{_UNBOUND}: {error}"
     except Exception as error:  # noqa: BLE001 - whatever user code raises is what the test reports
         import traceback
 

@@ -1,10 +1,16 @@
 """`graphguard reproduce`: the written test fails while the code is broken, on real processes, and passes once it is mended."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
+from graphguard.checks.reproduction import CannotRunHereError, RealRun, _collected, _run_rank
 from graphguard.cli import main
+from graphguard.trace.children import Ending
 
 BROKEN = """
 import torch
@@ -55,3 +61,17 @@ def test_nothing_to_reproduce(tmp_path, monkeypatch, capsys):
     Path("linear.py").write_text(MENDED)
     assert main(["reproduce", "linear.py::linear"]) == 2
     assert "has no counterexample" in capsys.readouterr().err
+
+
+def test_parameters_that_cannot_be_bound_on_real_processes_are_said_so(monkeypatch):
+    def moved(*_):
+        RealRun({}).bind(torch.zeros(3), torch.zeros(2, 6))
+
+    monkeypatch.setattr("graphguard.checks.reproduction._run_programs", moved)
+    monkeypatch.setattr("os.environ", {})
+    capture = type("Capture", (), {"world_size": 2})()
+    answer = _run_rank("c.py", "c", capture, "/", 0, {}, "/")
+    with pytest.raises(CannotRunHereError, match=r"once the program is built: a parameter has shape \[3\]"):
+        _collected({0: Ending("answered", pickle.dumps(answer))})
+    with pytest.raises(AssertionError, match="rank 0 failed: ValueError"):
+        _collected({0: Ending("answered", pickle.dumps("ValueError: no"))})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
+from math import isnan
 from typing import Any, Literal, TypeAlias
 
 from graphguard.checks.meshes import smaller_meshes
@@ -225,9 +226,15 @@ def _smallest(request: CheckRequest, report: Report, first: Finding) -> Generato
             continue
         params = {"proof": proved["proof"], "confirmation": row, "sources": dict(request.overlay)}
         found = [from_plain(Finding, each) for each in (yield Step("prover", "diagnose", params))]
-        if found and (found[0].rule, found[0].span) == (first.rule, first.span):
+        same = found and (found[0].rule, found[0].span) == (first.rule, first.span)
+        if same and _alike(numbers.counterexample, report.counterexample):
             return numbers.counterexample
     return report.counterexample
+
+
+def _alike(small: Counterexample, large: Counterexample | None) -> bool:
+    """Whether two counterexamples show the same: an output that lacks elements on the smaller mesh alone is of a program that is not written for it."""
+    return large is None or (small.promise, isnan(small.found)) == (large.promise, isnan(large.found))
 
 
 def _capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, _Captured]:

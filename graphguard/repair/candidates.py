@@ -24,6 +24,7 @@ from graphguard.repair.edits import (
     MoveReduction,
     MoveSlice,
     OtherPart,
+    OwnPlace,
     ReduceToAll,
     Reread,
     Scale,
@@ -141,6 +142,10 @@ def _at(
         sizes = size_expressions(program, value, edit.factor, capture) if value is not None else []
         for factor in (edit.factor, 1 / edit.factor) if number else (edit.factor,):
             yield from source.scale(program, span, factor, sizes)
+    elif isinstance(edit, OwnPlace):
+        others = (sources.program(file) for file in sources.project() if file != program.file)
+        for each in (program, *others):
+            yield from source.rank_in_group(each, edit.axis) if each is not None else ()
     elif isinstance(edit, SetArgument):
         yield from _arguments(capture, edit, rank, program, span)
     elif isinstance(edit, AddAfterReduction | BiasAfterReduction):

@@ -21,6 +21,7 @@ from graphguard.repair.edits import (
     MoveReduction,
     MoveSlice,
     OtherPart,
+    OwnPlace,
     ReduceToAll,
     Reread,
     Scale,
@@ -29,19 +30,22 @@ from graphguard.repair.edits import (
     SwapTensors,
     group_of,
 )
+from graphguard.repair.places import graph_of_place
 from graphguard.repair.slices import LAYOUT
 
 
 def apply(edit: Edit, capture: Capture) -> Capture:
     """The capture after an edit; raises ``KeyError`` where a rank lacks what the edit names."""
     graphs = list(capture.ranks)
-    for rank in _ranks(edit):
+    for rank in range(len(graphs)) if isinstance(edit, OwnPlace) else _ranks(edit):
         graphs[rank] = _apply(edit, capture, rank)
     return replace(capture, ranks=tuple(graphs))
 
 
 def _ranks(edit: Edit) -> tuple[int, ...]:
     match edit:
+        case OwnPlace(position=position):
+            return tuple(position)
         case InsertReduction(tensors=tensors) | InsertGather(tensors=tensors) | Scale(tensors=tensors):
             return tuple(tensors)
         case MoveReduction(tensors=tensors) | Shift(tensors=tensors):
@@ -95,6 +99,14 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case MoveReduction(tensors, axis, reduction):
             var, reduced = tensors[rank], _bypass(graph, reduction[rank], 0, rank)
             return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
+        case MoveSlice() | Shift() | OtherPart() | OwnPlace():
+            return _apply_place(edit, capture, rank)
+
+
+def _apply_place(edit: MoveSlice | Shift | OtherPart | OwnPlace, capture: Capture, rank: int) -> Graph:
+    """Edits that let a rank work on another part, or by other numbers."""
+    graph = capture.ranks[rank]
+    match edit:
         case MoveSlice(position, starts, _):
             return with_nodes(graph, {position[rank]: (_moved(graph, graph.nodes[position[rank]], starts[rank]),)})
         case Shift(tensors, offsets, _):
@@ -102,6 +114,8 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             return _insert(graph, var, "aten.add.Tensor", (var, offsets[rank]), graph.types[var])
         case OtherPart(position, axis):
             return _other_part(graph, position[rank], capture.coordinates(rank)[axis])
+        case OwnPlace(_, axis):
+            return graph_of_place(capture, rank, axis) or graph
 
 
 def _apply_guided(

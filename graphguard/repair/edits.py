@@ -178,6 +178,17 @@ class Reread:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnPlace:
+    """Let every number that differs by rank be that of the rank's place along one axis, as if it were at the start of all others.
+
+    ``position`` is that of the first such number.
+    """
+
+    position: Position
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class SwapTensors:
     """Two tensors change places for everything that comes after both."""
 
@@ -204,6 +215,7 @@ Edit = (
     | MoveReduction
     | MoveSlice
     | OtherPart
+    | OwnPlace
 )
 
 

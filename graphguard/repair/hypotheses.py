@@ -18,6 +18,7 @@ from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
 from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
 from graphguard.repair.passes import dropped_passes
+from graphguard.repair.places import places as own_places
 from graphguard.repair.slices import JOINING, LAYOUT, Site
 
 COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
@@ -62,6 +63,7 @@ def hypotheses(
     found.extend(guided(proof, around))
     found.extend(dropped_passes(around))
     found.extend(masks(around))
+    found.extend(own_places(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named))

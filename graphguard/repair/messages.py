@@ -23,6 +23,7 @@ from graphguard.repair.edits import (
     MoveReduction,
     MoveSlice,
     OtherPart,
+    OwnPlace,
     ReduceToAll,
     Reread,
     Scale,
@@ -35,6 +36,7 @@ from graphguard.repair.edits import (
 from graphguard.repair.masks import SYMBOLS
 from graphguard.repair.neighbours import SCALING
 from graphguard.repair.parts import Part, needed_parts, read_parts
+from graphguard.repair.places import differing_number
 from graphguard.repair.slices import Site
 
 Named = Callable[[int, Var], str]
@@ -166,6 +168,8 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
             return _guided(edit, name, site, named)
         case SetArgument():
             return _wrong_argument(edit, name, site, capture)
+        case OwnPlace():
+            return _wrong_place(edit, name, capture)
 
 
 def _unreduced(edit: InsertReduction, name: str, site: Site) -> str:
@@ -331,6 +335,17 @@ def _wrong_part(edit: MoveSlice | OtherPart | Shift, name: str, site: Site, capt
         if wanted is not None and read != wanted:
             return f"{what}: rank {rank} reads {_part_text(read)}, needs {_part_text(wanted)} along axis '{edit.axis}'"
     return f"{what}: each rank needs its own along axis '{edit.axis}'"
+
+
+def _wrong_place(edit: OwnPlace, name: str, capture: Capture) -> str:
+    """Numbers that come from another rank than the one of the axis."""
+    what = f"'{name}' goes by the rank in the whole world"
+    if (found := differing_number(capture, edit)) is None:
+        ranks = f"rank {min(edit.position)} alone" if len(edit.position) == 1 else "some ranks alone"
+        told = f"'{name}' is computed on {ranks}" if len(edit.position) < capture.world_size else f"'{name}'"
+        return f"{told}, which goes by the rank in the whole world: the place along axis '{edit.axis}' is meant"
+    rank, mine, meant = found
+    return f"{what}: rank {rank} has {mine}, needs {meant} by its place along axis '{edit.axis}'"
 
 
 def _operand_name(site: Site, rank: int, capture: Capture, named: Named) -> str:

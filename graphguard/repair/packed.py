@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from math import prod
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.refine.finding import Finding, Related
@@ -121,6 +122,8 @@ def _taken_apart(graph: Graph, block: Block) -> Iterator[tuple[int, ...]]:
         reached.update(node.outs)
         if node.op in SPLITS:
             yield _parts_of_split(graph, node)
+        elif node.op == "aten.view.default":
+            yield from _parts_of_view(graph, node, block.size)
         elif node.op in SLICES and isinstance(node.args[0], Var) and len(node.args) > 3:
             whole, dim, start = node.args[0], node.args[1], node.args[2]
             if isinstance(dim, int) and isinstance(start, int):
@@ -140,6 +143,18 @@ def _parts_of_split(graph: Graph, node: Node) -> tuple[int, ...]:
         return ()
     cut = next((dim for dim, (size, part) in enumerate(zip(whole, first, strict=True)) if size != part), None)
     return () if cut is None else tuple(_extent(graph, out, cut) for out in node.outs)
+
+
+def _parts_of_view(graph: Graph, node: Node, size: int) -> Iterator[tuple[int, ...]]:
+    """The equal parts into which a view takes a dim of this size, where it makes several dims of it, such as three projections of some heads each."""
+    before, after = (
+        [_extent(graph, var, dim) for dim in range(len(graph.types[var].shape))]
+        for var in (next(node.operands()), node.outs[0])
+    )
+    for dim, extent in enumerate(before):
+        place = next((place for place in range(len(after)) if prod(after[:place]) == prod(before[:dim])), None)
+        if extent == size and place is not None and 1 < after[place] < size and size % after[place] == 0:
+            yield (size // after[place],) * after[place]
 
 
 def _extent(graph: Graph, var: Var, dim: int) -> int:

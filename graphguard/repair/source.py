@@ -368,6 +368,17 @@ def other_part(program: Program, span: Span, axis: str) -> Iterator[Draft]:
         yield Draft(title, (TextEdit(program.span(outer.slice), rank),), place)
 
 
+def rank_in_group(program: Program, axis: str) -> Iterator[Draft]:
+    """Ask for the rank in a group wherever it is asked for in the whole world; each call by itself."""
+    for node in ast.walk(program.tree):
+        asks = isinstance(node, ast.Call) and not node.args and not node.keywords
+        if not isinstance(node, ast.Call) or not asks or program.source(node.func).rpartition(".")[2] != "get_rank":
+            continue
+        for group in group_expressions(program, node, axis):
+            new = f"{program.source(node.func)}({group})"
+            yield Draft(f"{new}, the rank along '{axis}'", (TextEdit(program.span(node), new),), program.span(node))
+
+
 def _groups(program: Program, at: ast.AST, axis: str, capture: Capture) -> list[str]:
     """Group expressions to try; an empty one means the default group, right only where the axis is the whole mesh."""
     found = group_expressions(program, at, axis)

@@ -116,6 +116,32 @@ def test_counterexample_stays_where_smaller_meshes_are_right():
     assert report.counterexample.mesh == {"tp": 4}
 
 
+def test_a_program_that_is_not_written_for_a_smaller_mesh_gives_no_counterexample_there():
+    def rows(inputs, mesh):
+        (x,) = inputs
+        return (x.chunk(2)[mesh.get_local_rank("dp")].chunk(2, 1)[mesh.get_local_rank("tp")],)  # two, whatever the mesh
+
+    def another_function(mesh):
+        def impl(x):
+            y = torch.cos(x * x).sum(1)
+            dist.all_reduce(y, group=mesh.get_group("tp"))
+            return y
+
+        return impl
+
+    report = gg.verify(
+        lambda x: torch.tanh(x).sum(1),
+        another_function,
+        (gg.tensor(4, 8),),
+        mesh={"dp": 2, "tp": 2},
+        shard_inputs=rows,
+        out_relations={"dp": Shard(0)},
+    )
+    assert report.verdict is gg.Verdict.BROKEN
+    assert report.counterexample.mesh == {"dp": 2, "tp": 2}
+    assert report.counterexample.found == report.counterexample.found  # a number
+
+
 def test_what_cannot_be_run_is_in_the_report():
     def raises(mesh):
         raise ValueError("no such layer")

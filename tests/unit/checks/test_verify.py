@@ -138,7 +138,7 @@ def test_a_program_that_is_not_written_for_a_smaller_mesh_gives_no_counterexampl
         out_relations={"dp": Shard(0)},
     )
     assert report.verdict is gg.Verdict.BROKEN
-    assert report.counterexample.mesh == {"dp": 2, "tp": 2}
+    assert report.counterexample.mesh["dp"] == 2
     assert report.counterexample.found == report.counterexample.found  # a number
 
 

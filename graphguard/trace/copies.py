@@ -11,8 +11,11 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace import state
+
+_REAL = (torch.Tensor, torch.nn.Parameter)
 
 
 def install() -> None:
@@ -21,7 +24,14 @@ def install() -> None:
 
     @functools.wraps(original)
     def deepcopy(self: Any, memo: dict[Any, Any]) -> Any:
-        if isinstance(self, FakeTensor) and state.current_recorder() is not None:
+        recorder = state.current_recorder()
+        if recorder is not None and type(self) in _REAL:
+            recorded = recorder.twin_of(self)
+            if recorded is not None:
+                return copy.deepcopy(recorded, memo)
+            with _disable_current_modes():  # from outside the program, such as the ranks of a device mesh
+                return original(self, memo)
+        if recorder is not None and isinstance(self, FakeTensor):
             memo[id(self.fake_mode)] = (
                 self.fake_mode
             )  # an attribute of every recorded tensor, and no copy of it records

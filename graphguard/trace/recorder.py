@@ -105,6 +105,10 @@ class Recorder(TorchDispatchMode):
             self._literal(fake, real)
         return fake
 
+    def twin_of(self, real: torch.Tensor) -> FakeTensor | None:
+        """The fake tensor that stands for a real one, if an operator has met it."""
+        return self._twins.get(id(real))
+
     def adopt(self, real: torch.Tensor, fake: FakeTensor) -> None:
         """From now on ``fake`` stands for ``real`` wherever an operator meets it."""
         self._twins[id(real)] = fake

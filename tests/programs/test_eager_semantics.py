@@ -1,5 +1,6 @@
 """What a rank's memory is, and collectives in the forms that people write: right programs are proved, and one change is found."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import graphguard as gg
 
@@ -121,6 +123,24 @@ def test_forward_mode_gradients_load_what_they_need_while_recorded() -> None:
         return torch.func.jvp(torch.sin, (x,), (x,))[1]
 
     assert report(lambda x: x.cos() * x, tangent, ROWS, ROWS).verdict is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1, gg.Verdict.REFINES), (2, gg.Verdict.BROKEN)])
+def test_a_distributed_model_is_copied_with_its_mesh(factor: int, verdict: gg.Verdict) -> None:
+    class Layers(nn.Module):
+        def __init__(self, factor: int = 1) -> None:
+            super().__init__()
+            self.up, self.down, self.factor = nn.Linear(6, 8, bias=False), nn.Linear(8, 6, bias=False), factor
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.down(torch.tanh(self.up(x))) * self.factor
+
+    def copied(mesh: Any) -> nn.Module:
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        return copy.deepcopy(parallelize_module(Layers(factor), mesh, plan))
+
+    found = gg.verify(Layers(), copied, X, mesh={"tp": 2}, in_relations={"tp": Replicate()})
+    assert found.verdict is verdict
 
 
 # -- collectives -------------------------------------------------------------------------------------------------------

@@ -353,6 +353,22 @@ def deepcopy_shared(x):
     return (both["a"] * 1, both["c"] * 1)
 
 
+TABLE = torch.arange(4.0)
+
+
+@program
+def copied_from_outside(x):
+    table = copy.deepcopy(TABLE)
+    table.add_(1)
+    return x * table, x * TABLE
+
+
+@program
+def copied_after_a_call_met_it(x):
+    y = x * TABLE
+    return y, x * copy.deepcopy({"one": TABLE, "same": TABLE})["same"]
+
+
 @program
 def copy_copy(x):
     y = x.clone()

@@ -51,7 +51,7 @@ class Program:
         self.seed = seed
         self.result = result
         self.arrays = np.random.default_rng(seed)
-        self.numbers = Numbers()
+        self.numbers = Numbers(opaque={"argsort": order_of})
         self.forms = NormalForm(Universe(expand=self.rng.choice((1, 1, 1, 12)), seconds=20))
         self.leaves: dict[str, np.ndarray] = {}
         self.denotation = Denotation(self.leaves, closed, {})
@@ -198,6 +198,11 @@ class Program:
         return self.rng.choice(
             [i for i, (other, _) in enumerate(self.pairs) if other.shape == number.shape and other.kind == number.kind]
         )
+
+
+def order_of(line: np.ndarray, descending: bool) -> np.ndarray:
+    """The places of the elements of every line, sorted; equal ones in the order they had."""
+    return np.argsort(-line if descending else line, axis=-1, kind="stable")
 
 
 def _near(a: np.ndarray, b: np.ndarray, relative: float, absolute: float) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.trust.gradients import GRADIENTS
+from graphguard.rules.scaled_products import membership
 
 if TYPE_CHECKING:
     from benchmarks.trust.fuzz import Program
@@ -328,6 +329,76 @@ def _lookup(p: Program) -> Made:
     return lambda a, t, v: a.lookup(t, v), [j, i]
 
 
+def _places(a: Any, keys: Any, descending: bool) -> Any:
+    return a.opaque("argsort", (descending,), [(keys, "A")], "B", keys.shape, "int")
+
+
+def _argsort(p: Program) -> Made:
+    i = _any(p)
+    shape = p.shape(i)
+    if p.pairs[i][0].kind == "bool" or not shape or not _tell_apart(p, i):
+        return None
+    down = p.rng.random() < 0.3
+    batch = LETTERS[: len(shape) - 1]
+    return lambda a, v: a.opaque("argsort", (down,), [(v, batch + "A")], batch + "B", shape, "int"), [i]
+
+
+def _tell_apart(p: Program, index: int) -> bool:
+    """Whether rounding cannot change the order of the elements."""
+    data = np.sort(p.pairs[index][0].array.astype(float), axis=-1)
+    gaps = np.abs(np.diff(data, axis=-1))
+    return p.pairs[index][0].kind == "int" or not ((gaps > 0) & (gaps < 1e-9)).any()
+
+
+def _sorted_rows(p: Program) -> Made:
+    """Rows in the order of their keys, a function of them, and back again in one of several ways."""
+    i = p.pick()
+    count = p.shape(i)[0]
+    keys = p.rng.choice(
+        [k for k, (number, _) in enumerate(p.pairs) if number.shape == (count,) and number.kind != "bool"]
+    )
+    if not _tell_apart(p, keys):
+        return None
+    down, back = p.rng.random() < 0.3, p.rng.choice(("left", "put", "inverse", "again"))
+    name = p.rng.choice(("tanh", "exp", "half"))
+    letters = LETTERS[: len(p.shape(i)) - 1]
+
+    def act(a: Any, key: Any, v: Any) -> Any:
+        places = _places(a, key, down)
+        rows = a.lookup(v, places)
+        rows = a.apply("tanh", (), [rows], "float") if name == "tanh" else a.exp(rows) if name == "exp" else rows
+        hot = a.one_hot(places, count, checked=True)
+        if back == "put":
+            return a.contract([(hot, "yz"), (rows, "y" + letters)], "z" + letters)
+        if back == "inverse":
+            inverse = a.number(a.contract([(hot, "yz"), (a.number(a.iota(count), "float"), "y")], "z"), "int")
+            return a.lookup(rows, inverse)
+        return rows if back == "left" else a.lookup(rows, _places(a, places, False))
+
+    return act, [keys, i]
+
+
+def _grouped(p: Program) -> Made:
+    """Which places of a sorted line hold which of its elements, from how many there are of each."""
+    keys = p.rng.choice([k for k, (number, _) in enumerate(p.pairs) if number.kind == "int" and len(number.shape) == 1])
+    shape, first = p.shape(keys), p.rng.choice((0, 0, 1))
+    count, less = p.rng.choice((3, 4, 6, 8)), p.rng.random() < 0.8
+
+    def act(a: Any, v: Any) -> Any:
+        places = _places(a, v, False)
+        values = a.lookup(v, places)
+        hot = a.one_hot(a.add([values, a.full(shape, Fraction(-first), "int")]), count)
+        counts = a.sum(hot, [0])
+        column = a.expand(a.iota(count), (count, count))
+        row = a.expand(a.reshape(a.iota(count), (count, 1)), (count, count))
+        below = a.number(a.compare("le", column, row), "float")
+        ends = a.number(a.contract([(below, "zy"), (counts, "y")], "z"), "int")
+        members = membership(a, ends, shape[0])
+        return a.contract([(members, "tg"), (a.number(values if less else places, "float"), "t")], "g")
+
+    return act, [keys]
+
+
 OPERATORS: dict[str, Callable[[Program], Made]] = {
     "slice": _slice,
     "swap": _swap,
@@ -353,6 +424,9 @@ OPERATORS: dict[str, Callable[[Program], Made]] = {
     "compare": _compare,
     "logic": _logic,
     "lookup": _lookup,
+    "argsort": _argsort,
+    "sorted_rows": _sorted_rows,
+    "grouped": _grouped,
     **GRADIENTS,
 }
 NAMES = [

@@ -28,7 +28,9 @@ from graphguard.trace.errors import TracingError
 
 RULE = "ambiguous-parameter"
 # What wrappers put into the qualified names of the modules they wrap.
-_WRAPPERS = re.compile(r"(?:^|(?<=[.\"]))(?:module|_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
+_WRAPPERS = re.compile(
+    r"(?:^|(?<=[.\"]))(?:module|_orig_mod|_checkpoint_wrapped_module|_forward_module|_fsdp_wrapped_module)\."
+)
 
 
 @dataclass(frozen=True, slots=True)

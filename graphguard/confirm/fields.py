@@ -298,6 +298,15 @@ class Fields:
         negative = gap > P // 2
         return _plain("bool", negative if relation == "lt" else negative | (gap == 0), a, b)
 
+    def distinct(self, v: Residues, dim: int) -> bool:  # noqa: ARG002 - random functions are no permutations
+        return False
+
+    def groups(self, ends: Residues, extent: int) -> Residues | None:  # noqa: ARG002
+        return None
+
+    def truth(self, v: Residues) -> Residues:
+        return _plain("bool", (_elements(v) if v.p is None else v.p) != 0, v)
+
     def logical_not(self, v: Residues) -> Residues:
         return _plain("bool", ~_elements(v), v)
 

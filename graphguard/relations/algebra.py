@@ -172,6 +172,18 @@ class Algebra(Protocol[V]):
         """A bool, elementwise."""
         ...
 
+    def distinct(self, v: V, dim: int) -> bool:
+        """Whether the integers of every line along a dim are seen to be all different; False is always a right answer."""
+        ...
+
+    def groups(self, ends: V, extent: int) -> V | None:
+        """[ends[g - 1] <= t < ends[g]] for the places t of a line, as a float of shape (extent, groups); None is always a right answer."""
+        ...
+
+    def truth(self, v: V) -> V:
+        """As a bool, a number that is 0 or 1 everywhere."""
+        ...
+
     def logical_not(self, v: V) -> V:
         """Negation of a bool."""
         ...

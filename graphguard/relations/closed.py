@@ -8,15 +8,20 @@ from typing import Final
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
-from graphguard.relations.kernels import Terms, Universe
+from graphguard.relations.kernels import Number, Ref, Terms, Universe
 from graphguard.relations.layout import expand, permute, reshape
 from graphguard.relations.linear import close
+from graphguard.relations.permutations import permuted
 from graphguard.relations.piecewise import act_on, overlay
 from graphguard.relations.values import NormalValue, Piece, aligned, regrid, single
 from graphguard.relations.windows import refine
 
 #: Functions whose result is a place on the line that they see whole, the core dim A.
-_PLACES: Final = frozenset(("topk.indices", "argmax", "argmin"))
+_PLACES: Final = frozenset(
+    ("topk.indices", "argmax", "argmin", "argsort", "kthvalue.indices", "median.indices", "cummax.indices")
+)
+#: Functions whose result is made of elements of that line.
+_CHOSEN: Final = frozenset(("topk", "sort", "kthvalue", "median", "cummax"))
 
 
 def opaque(
@@ -92,8 +97,10 @@ def _closed(
         ref[0].truth = kind == "bool"
         if kind != "float":
             ref[0].infinite = False  # a place among numbers that may be infinite is a whole number
-        if name in _PLACES and kind == "int" and "A" in sizes:
-            ref[0].range = (0, sizes["A"])
+        if kind == "int" and ref[0].range is None:
+            ref[0].range = _range(name, sizes, closed)
+        if permuted(ref[0]) is not None:
+            universe.orders[ref[0]] = None
         return ((1, ref),)
 
     pieces: list[Piece] = []
@@ -105,3 +112,12 @@ def _closed(
     value = NormalValue(shape, kind, pieces, kept_grid)
     order = [letter for letter in joint if letter in out]
     return permute(value, [order.index(letter) for letter in out])
+
+
+def _range(name: str, sizes: dict[str, int], operands: list[tuple[Number, Ref]]) -> tuple[int, int] | None:
+    """What is known of integers that a function of a line gives."""
+    if name in _PLACES and "A" in sizes:
+        return 0, sizes["A"]
+    if name in _CHOSEN and operands[0][0] == 1:
+        return operands[0][1][0].range
+    return None

@@ -138,7 +138,29 @@ class Denotation:
             base, factor, inner, _, _ = kernel.factors[0]
             argument = float(factor) * self.at(base, inner, index) if factor else np.float64(0)
             return self._function(kernel, [np.asarray(argument)])
+        if kernel.kind == "opaque" and kernel.name == "argsort":
+            return self._order(kernel, index)
         return self._combined(kernel, window, index)
+
+    def _order(self, kernel: Kernel, index: list[Array]) -> Array:
+        """Which place an element of a sorted line had, equal ones in the order they had; the line is the core dim A, its sorted like B."""
+        marks = {label: mark for label, mark in kernel.core.items() if isinstance(mark, tuple)}
+        line = next((label for label, mark in marks.items() if mark[0] == "B"), None)
+        if line is None:  # of one element
+            return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in index)))
+        bound, rank = len(kernel.reduced), max(np.ndim(i) for i in index)
+        labels: list[Array] = [np.asarray(i).reshape(np.shape(i) + (1,) * bound) for i in index]
+        inner = sorted(range(bound), key=lambda place: marks[len(kernel.shape) + place][1])
+        for place in range(bound):
+            shape = [1] * rank + [-1 if other == place else 1 for other in inner]
+            labels.append(np.arange(kernel.reduced[place]).reshape(shape))
+        ((part, (_, coefficient), window, base, steps),) = kernel.factors
+        values = float(coefficient) * self._part(part, window, base, steps, labels) if coefficient else np.zeros(())
+        lead = np.broadcast_shapes(*(np.shape(i) for i in index))
+        flat = np.broadcast_to(values, [*lead, *(kernel.reduced[place] for place in inner)]).reshape([*lead, -1])
+        order = np.argsort(-flat if kernel.attributes[1] == ("True",) else flat, axis=-1, kind="stable")
+        chosen = np.broadcast_to(index[line], lead)[..., None].astype(np.int64)
+        return np.take_along_axis(order, chosen, -1)[..., 0].astype(np.float64)
 
     def _function(self, kernel: Kernel, arguments: list[Array]) -> Array:
         plain = _FUNCTIONS.get(kernel.name)

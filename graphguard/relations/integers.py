@@ -9,10 +9,11 @@ from typing import Literal
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
-from graphguard.relations.functions import elementwise, known_number, truth
+from graphguard.relations.functions import applied, elementwise, known_number, truth
 from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, fold, normalise, times
 from graphguard.relations.masks import between, cases, hot, mask_range
+from graphguard.relations.permutations import known_range, permuted
 from graphguard.relations.ranges import is_whole, note
 from graphguard.relations.windows import refine, repeat
 
@@ -126,7 +127,7 @@ def check_range(universe: Universe, terms: Terms, extents: tuple[int, ...], size
 
 def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:
     """What is known of an integer where the guard holds."""
-    known = base[3][0] if base[0].kind == "place" else base[0].range
+    known = base[3][0] if base[0].kind == "place" else known_range(base[0])
     if len(guard) == 1 and guard[0][0] == 1:
         masked = mask_range(guard[0][1])
         if masked is not None:
@@ -256,6 +257,16 @@ def larger_integer(universe: Universe, a: Terms, b: Terms, extents: tuple[int, .
     return normalise(universe, [*a, *times(universe, guard, more, extents)], extents)
 
 
+def closed_quotient(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, ...]) -> Terms:
+    """The floor of a quotient as a function known by its name, in the range that follows."""
+    floor = applied(universe, "floor_divide", (divisor,), [terms], "int", extents)
+    if len(terms) == 1 and terms[0][0] == 1 and len(floor) == 1:
+        known = known_range(terms[0][1][0])
+        if known is not None and floor[0][1][0].range is None:
+            floor[0][1][0].range = known[0] // divisor, (known[1] - 1) // divisor + 1
+    return floor
+
+
 def divided(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, ...]) -> tuple[Terms, Terms] | None:
     """Floor and remainder of integer terms, where the radix or a known range gives them; None where not."""
     quotient: list[Term] = []
@@ -280,7 +291,9 @@ def _divided_range(
     """Of an integer whose range is known: a step function, one mask for every multiple of the divisor within."""
     (guard, value), (sign, base, index) = case, parts
     known = _bounds(guard, base)
-    if known is None:
+    if (
+        known is None or permuted(base[0]) is not None
+    ):  # of a permutation all multiples are taken: no step is worth a mask
         return None
     low, high = span(index)
     least, most = (known[0], known[1] - 1) if sign > 0 else (1 - known[1], -known[0])

@@ -157,6 +157,7 @@ class Universe:
         self.late = False  # a fact was stated after its index had been used: what was made before does not know it
         self.facts: dict[str, tuple[int, int]] = {}
         self.places = False  # whether any value says where the largest of a line stands
+        self.orders: dict[Kernel, None] = {}  # positions of sorted lines
         self.one = self.intern(("one",), "one", "1", (), ())
         self.one.truth = True
         self.iota = self.intern(("iota",), "iota", "iota", (UNBOUNDED,), ())

@@ -6,10 +6,23 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
-from graphguard.relations.kernels import UNBOUNDED, Budget, Factor, Number, Ref, Term, Terms, Universe
+from graphguard.relations.kernels import (
+    UNBOUNDED,
+    Budget,
+    Expression,
+    Factor,
+    Kernel,
+    Number,
+    Ref,
+    Term,
+    Terms,
+    Universe,
+    Window,
+)
 from graphguard.relations.linear import constant, indicator, normalise, times
 from graphguard.relations.orientation import is_delta, is_step
-from graphguard.relations.products import Product
+from graphguard.relations.permutations import is_inverted, known_range
+from graphguard.relations.products import Product, compose
 from graphguard.relations.windows import refine, repeat, through
 
 _RANGES: Final = 64  # ranges of one index that are told apart
@@ -97,7 +110,7 @@ def _by_window(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, 
             others.append((coefficient, ref))
     hot_kernel, offsets, dims, _ = index
     base = hot_kernel.factors[0][0]
-    low, high = base.range or (-UNBOUNDED // 2, UNBOUNDED // 2)
+    low, high = known_range(base) or (-UNBOUNDED // 2, UNBOUNDED // 2)
     cuts = sorted({low, high}.union(at for a, b, _ in rows for at in (a, b) if low < at < high))
     if len(cuts) > _RANGES:
         return None
@@ -138,15 +151,57 @@ def mask_range(ref: Ref) -> tuple[Ref, int, int] | None:
 
 
 def hot(universe: Universe, base: Ref, column: Ref, extents: tuple[int, ...], summed: bool = False) -> list[Term]:
-    """1 where an integer reference equals an affine index ``column`` (a reference to iota); with ``summed`` the last dim is summed away."""
-    kernel = universe.one_hot(base[0], base[3])
-    last = len(kernel.shape) - 1
+    """1 where an integer reference equals an affine index ``column`` (a reference to iota); with ``summed`` the last dim is summed away.
+
+    Of a floor of a quotient it is the sum of the one-hots of the numbers that are divided to it.
+    """
     sizes, dims, used = refine([base, column], extents)
-    expressions = [*used[0], *((last, digit, stride) for _, digit, stride in used[1])]
-    product = Product(universe, sizes, dims[:-1] if summed else dims, set(dims[-1]) if summed else set())
-    product.push(kernel, 1, (), [*base[1], column[1][0]], expressions)
+    start, steps = column[1][0], [(digit, stride) for _, digit, stride in used[1]]
+    reduced = set(dims[-1]) if summed else set()
+    while (divided := _quotient(base)) is not None:
+        base, divisor = divided
+        start, steps = start * divisor, [*((digit, stride * divisor) for digit, stride in steps), (len(sizes), 1)]
+        reduced.add(len(sizes))
+        sizes.append(divisor)
+    product = Product(universe, sizes, dims[:-1] if summed else dims, reduced)
+    turned = _turned(base, used[0], start, steps, sizes)
+    if turned is not None:
+        product.push(*turned)
+    else:
+        kernel = universe.one_hot(base[0], base[3])
+        last = len(kernel.shape) - 1
+        expressions = [*used[0], *((last, digit, stride) for digit, stride in steps)]
+        product.push(kernel, 1, (), [*base[1], start], expressions)
     coefficient, ref = product.finish()
     return [(coefficient, ref)] if coefficient else []
+
+
+def _quotient(base: Ref) -> tuple[Ref, int] | None:
+    """What is divided, and by what number, where a reference looks at floors of quotients."""
+    kernel = base[0]
+    if kernel.kind != "function" or kernel.name != "floor_divide" or kernel.factors[0][1] != 1:
+        return None
+    part, _, window, _, _ = kernel.factors[0]
+    return (part, base[1], base[2], window), int(str(kernel.attributes[0]))
+
+
+def _turned(
+    base: Ref, rows: list[Expression], start: int, steps: list[tuple[int, int]], sizes: list[int]
+) -> tuple[Kernel, Number, Window, list[int], list[Expression]] | None:
+    """Of the inverse of a permutation: the permutation's own one-hot, rows and columns exchanged."""
+    inverse = is_inverted(base)
+    if inverse is None:
+        return None
+    low = start + sum(min(0, stride * (sizes[digit] - 1)) for digit, stride in steps)
+    high = start + sum(max(0, stride * (sizes[digit] - 1)) for digit, stride in steps)
+    if low < 0 or high >= inverse.extent:
+        return None
+    kernel, power, window, origin, inner = inverse.hot
+    places: list[list[tuple[int, int]]] = [[] for _ in base[0].shape]
+    for axis, digit, stride in rows:
+        places[axis].append((digit, stride))
+    moved, expressions = compose(origin, inner, [*base[1], start], [*places, steps])
+    return kernel, power, window, moved, expressions
 
 
 def truth_cases(
@@ -262,6 +317,9 @@ def between(universe: Universe, base: Ref, low: int, high: int, extents: tuple[i
     low, high = max(low, -UNBOUNDED // 2), min(high, UNBOUNDED // 2)
     if low >= high:
         return ()
+    divided = _quotient(base)
+    if divided is not None:
+        return between(universe, divided[0], low * divided[1], high * divided[1], extents)
     size = high - low
     widened = (base[0], base[1], (*base[2], repeat(size)), base[3])
     column: Ref = (universe.iota, (low,), (*map(repeat, extents), ((0, 1, size),) if size != 1 else ()), ())

@@ -11,14 +11,16 @@ from typing import Literal
 
 import numpy as np
 
-from graphguard.relations import contraction, functions, layout
+from graphguard.relations import contraction, functions, layout, sorting
 from graphguard.relations.algebra import Kind, Scalar, Unsupported
 from graphguard.relations.closed import opaque
 from graphguard.relations.denotation import known_elements
-from graphguard.relations.integers import check_range, compared, divided, larger_integer, one_hot
+from graphguard.relations.grouping import groups
+from graphguard.relations.integers import check_range, closed_quotient, compared, divided, larger_integer, one_hot
 from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
+from graphguard.relations.permutations import distinct
 from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
 from graphguard.relations.places import place_over
 from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
@@ -137,7 +139,9 @@ class NormalForm:
     def multiply(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """The elementwise product."""
         self._finite(a, b)
-        return pointwise([a, b], _numeric([a, b]), lambda rows, sizes: times(self.universe, rows[0], rows[1], sizes))
+        return self._by_elements(
+            [a, b], _numeric([a, b]), lambda rows, sizes: times(self.universe, rows[0], rows[1], sizes)
+        )
 
     def power(self, v: NormalValue, exponent: Fraction) -> NormalValue:
         """A rational power."""
@@ -161,7 +165,9 @@ class NormalForm:
     def contract(self, operands: Sequence[tuple[NormalValue, str]], out: str) -> NormalValue:
         """An Einstein summation."""
         self._finite(*(value for value, _ in operands))
-        return contraction.product(self.universe, operands, out)
+        return sorting.contracted(
+            self.universe, operands, out, lambda rows, letters: contraction.product(self.universe, rows, letters)
+        )
 
     def maximum(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """The elementwise larger one."""
@@ -171,7 +177,7 @@ class NormalForm:
             chosen = larger_integer(self.universe, rows[0], rows[1], sizes) if whole else None
             return functions.larger(self.universe, rows, sizes) if chosen is None else chosen
 
-        return pointwise([a, b], _numeric([a, b]), act)
+        return self._by_elements([a, b], _numeric([a, b]), act)
 
     def max_over(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
         """The largest over dims."""
@@ -201,12 +207,15 @@ class NormalForm:
         exactly = divided(self.universe, terms, divisor, sizes)
         if exactly is not None:
             return exactly
-        floor = functions.applied(self.universe, "floor_divide", (divisor,), [terms], "int", sizes)
+        floor = closed_quotient(self.universe, terms, divisor, sizes)
         rest = normalise(self.universe, [*terms, *((-divisor * c, ref) for c, ref in floor)], sizes)
         return floor, rest
 
     def one_hot(self, index: NormalValue, extent: int, checked: bool = False) -> NormalValue:
         """1 where the last coordinate equals the index."""
+        return sorting.elementwise(self.universe, [index], lambda rows: self._one_hot(rows[0], extent, checked))
+
+    def _one_hot(self, index: NormalValue, extent: int, checked: bool) -> NormalValue:
         shape = (*index.shape, extent)
         if 0 in shape:
             return single(shape, "float", ())
@@ -235,9 +244,21 @@ class NormalForm:
     def compare(self, relation: Literal["lt", "le", "eq"], a: NormalValue, b: NormalValue) -> NormalValue:
         """The truth of a relation."""
         integral = a.kind != "float" and b.kind != "float"
-        return pointwise(
+        return self._by_elements(
             [a, b], "bool", lambda rows, sizes: compared(self.universe, relation, rows[0], rows[1], sizes, integral)
         )
+
+    def distinct(self, v: NormalValue, dim: int) -> bool:
+        """Whether no integer comes twice along a dim."""
+        return distinct(v, dim)
+
+    def groups(self, ends: NormalValue, extent: int) -> NormalValue | None:
+        """Of a sorted line, the places of equal elements."""
+        return groups(self.universe, ends, extent)
+
+    def truth(self, v: NormalValue) -> NormalValue:
+        """A number that is 0 or 1, as a bool."""
+        return NormalValue(v.shape, "bool", v.pieces, v.grid)
 
     def logical_not(self, v: NormalValue) -> NormalValue:
         """Negation."""
@@ -251,7 +272,7 @@ class NormalForm:
 
     def logical_and(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """Conjunction."""
-        return pointwise([a, b], "bool", lambda rows, sizes: times(self.universe, rows[0], rows[1], sizes))
+        return self._by_elements([a, b], "bool", lambda rows, sizes: times(self.universe, rows[0], rows[1], sizes))
 
     def logical_or(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """Disjunction."""
@@ -260,7 +281,7 @@ class NormalForm:
             both = times(self.universe, rows[0], rows[1], sizes)
             return normalise(self.universe, [*rows[0], *rows[1], *((-c, ref) for c, ref in both)], sizes)
 
-        return pointwise([a, b], "bool", act)
+        return self._by_elements([a, b], "bool", act)
 
     def number(self, v: NormalValue, kind: Literal["int", "float"]) -> NormalValue:
         """A value as a number of a kind."""
@@ -284,14 +305,14 @@ class NormalForm:
             return normalise(universe, chosen, sizes)
 
         kind: Kind = a.kind if a.kind == b.kind else _numeric([a, b])
-        return pointwise([condition, a, b], kind, act)
+        return self._by_elements([condition, a, b], kind, act)
 
     # -- what stays closed
 
     def apply(self, name: str, attributes: tuple[object, ...], vs: Sequence[NormalValue], kind: Kind) -> NormalValue:
         """An elementwise function known by its name."""
         names = tuple(map(str, attributes))
-        return pointwise(
+        return self._by_elements(
             list(vs), kind, lambda rows, sizes: functions.applied(self.universe, name, names, rows, kind, sizes)
         )
 
@@ -305,7 +326,12 @@ class NormalForm:
         kind: Kind,
     ) -> NormalValue:
         """A function known by its name, batched over shared lower-case letters."""
-        return opaque(self.universe, name, tuple(map(str, attributes)), operands, out, out_shape, kind)
+        names = tuple(map(str, attributes))
+        if name == "argsort" and names == ("False",) and len(operands) == 1:
+            found = sorting.inverse(self.universe, operands[0][0])
+            if found is not None:
+                return found
+        return opaque(self.universe, name, names, operands, out, out_shape, kind)
 
     def _finite(self, *values: NormalValue) -> None:
         """Refuse values that may be infinite: a product with infinity is no number where the other factor is 0."""
@@ -316,7 +342,12 @@ class NormalForm:
                 raise Unsupported("a product with infinity")
 
     def _each(self, v: NormalValue, kind: Kind, act: Callable[[Terms, tuple[int, ...]], Terms]) -> NormalValue:
-        return pointwise([v], kind, lambda rows, sizes: act(rows[0], sizes))
+        return self._by_elements([v], kind, lambda rows, sizes: act(rows[0], sizes))
+
+    def _by_elements(
+        self, values: list[NormalValue], kind: Kind, act: Callable[[list[Terms], tuple[int, ...]], Terms]
+    ) -> NormalValue:
+        return sorting.elementwise(self.universe, values, lambda rows: pointwise(rows, kind, act))
 
 
 def _numeric(values: Sequence[NormalValue]) -> Kind:

@@ -257,6 +257,15 @@ class Numbers:
         compare = {"lt": np.less, "le": np.less_equal, "eq": np.equal}[relation]
         return _like(compare(a.array, b.array), a, b)
 
+    def distinct(self, v: Number, dim: int) -> bool:
+        return False
+
+    def groups(self, ends: Number, extent: int) -> Number | None:
+        return None
+
+    def truth(self, v: Number) -> Number:
+        return _like(v.array != 0, v)
+
     def logical_not(self, v: Number) -> Number:
         _bool(v)
         return _like(~v.array, v)

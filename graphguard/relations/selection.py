@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from graphguard.relations.domains import Part
 from graphguard.relations.kernels import UNBOUNDED, Expression
+from graphguard.relations.permutations import known_range, line_of, permuted
 
 if TYPE_CHECKING:
-    from graphguard.relations.domains import Part
     from graphguard.relations.products import Product
 
 _BLOCKS: Final = 64  # blocks that are looked at one by one
@@ -34,11 +35,16 @@ def solve_selections(product: Product) -> Outcome:
     for index, first in enumerate(hots):
         for second in hots[index + 1 :]:
             if first.kernel is second.kernel and _row(first) == _row(second):
-                outcome = _equate(product, first, second)
-                if outcome != "same":
-                    return outcome
+                outcome = _equate(product, first, second, len(first.kernel.shape) - 1)
+            elif first.kernel is second.kernel:
+                outcome = _equate_rows(product, first, second)
+            else:
+                continue
+            if outcome != "same":
+                return outcome
     for part in hots:
         outcome = _mask(product, part)
+        outcome = _whole_column(product, part) if outcome == "same" else outcome
         if outcome != "same":
             return outcome
     return "same"
@@ -50,14 +56,70 @@ def _row(part: Part) -> tuple[object, ...]:
     return (part.window, tuple(part.offsets[:-1]), tuple(sorted(step for step in part.expressions if step[0] != last)))
 
 
-def _column(part: Part) -> tuple[int, list[tuple[int, int]]]:
-    last = len(part.kernel.shape) - 1
-    return part.offsets[last], [(digit, stride) for axis, digit, stride in part.expressions if axis == last]
+def _along(part: Part, axis: int) -> tuple[int, list[tuple[int, int]]]:
+    """Where a part looks along an axis."""
+    return part.offsets[axis], [(digit, stride) for at, digit, stride in part.expressions if at == axis]
 
 
-def _equate(product: Product, first: Part, second: Part) -> Outcome:
-    """onehot(e)[p] * onehot(e)[q] is onehot(e)[p] where p = q, else 0."""
-    (a, left), (b, right) = _column(first), _column(second)
+def _but(part: Part, axis: int) -> tuple[object, ...]:
+    """Where a part looks along all other axes."""
+    others = (offset for at, offset in enumerate(part.offsets) if at != axis)
+    return (part.window, tuple(others), tuple(sorted(step for step in part.expressions if step[0] != axis)))
+
+
+def _equate_rows(product: Product, first: Part, second: Part) -> Outcome:
+    """onehot(p)[i, v] * onehot(p)[j, v] is onehot(p)[i, v] where i = j, else 0, if p takes no value twice."""
+    line = line_of(first.kernel.factors[0][0])
+    if line is None or _but(first, line) != _but(second, line):
+        return "same"
+    return _equate(product, first, second, line)
+
+
+def _whole_column(product: Product, part: Part) -> Outcome:
+    """The sum of onehot(p)[j, v] over all j is 1 for a permutation, at every v that it takes."""
+    line = permuted(part.kernel.factors[0][0])
+    if line is None:
+        return "same"
+    extent = part.kernel.shape[line]
+    _fuse(product, part, line)
+    start, terms = _along(part, line)
+    if len(terms) != 1 or abs(terms[0][1]) != 1 or terms[0][0] not in product.reduced:
+        return "same"
+    digit, stride = terms[0]
+    alone = sum(1 for other in product.parts for step in other.expressions if step[1] == digit) == 1
+    if not alone or product.sizes[digit] != extent or start != (0 if stride > 0 else extent - 1):
+        return "same"
+    column, steps = _along(part, len(part.kernel.shape) - 1)
+    low = column + sum(min(0, step * (product.sizes[other] - 1)) for other, step in steps)
+    high = column + sum(max(0, step * (product.sizes[other] - 1)) for other, step in steps)
+    if low < 0 or high >= extent:
+        return "same"
+    product.parts.remove(part)
+    product.reduced.discard(digit)
+    return "changed"
+
+
+def _fuse(product: Product, part: Part, axis: int) -> None:
+    """Summed digits that count along one axis of one part, side by side, are one digit."""
+    steps = sorted([(stride, digit) for digit, stride in _along(part, axis)[1]])
+    if len(steps) < 2 or steps[0][0] != 1:
+        return
+    moved = [digit for other in product.parts for _, digit, _ in other.expressions]
+    size = 1
+    for stride, digit in steps:
+        if stride != size or digit not in product.reduced or moved.count(digit) != 1:
+            return
+        size *= product.sizes[digit]
+    product.reduced -= {digit for _, digit in steps}
+    product.reduced.add(len(product.sizes))
+    kept = [step for step in part.expressions if step[0] != axis]
+    part.expressions = [*kept, (axis, len(product.sizes), 1)]
+    product.sizes.append(size)
+
+
+def _equate(product: Product, first: Part, second: Part, axis: int) -> Outcome:
+    """Two one-hots that look at the same but for one axis: the first where they look at the same place of it, else 0."""
+    (a, left), (b, right) = _along(first, axis), _along(second, axis)
     total: dict[int, int] = {}
     for digit, stride in left:
         total[digit] = total.get(digit, 0) + stride
@@ -85,6 +147,8 @@ def _solve(product: Product, redundant: Part, equation: tuple[int, list[tuple[in
         return "changed"
     if not _may_vanish(product, constant, terms):
         return "zero"
+    if _split(product, redundant, constant, terms) or _separate(product, redundant, constant, terms):
+        return "changed"
     later: tuple[int, _Affine] | None = None
     for digit, stride in terms:
         if digit not in product.reduced or abs(stride) != 1:
@@ -115,6 +179,57 @@ def _solve(product: Product, redundant: Part, equation: tuple[int, list[tuple[in
     _narrow(product, other, low, high)
     _substitute(product, redundant, digit, (base + sign * low, ((other, sign),)))
     return "changed"
+
+
+def _split(product: Product, redundant: Part, constant: int, terms: list[tuple[int, int]]) -> bool:
+    """Solve for summed digits that together count what one digit of the result counts: it is divided into them."""
+    kept = [(digit, stride) for digit, stride in terms if digit not in product.reduced]
+    if len(terms) < 3 or constant or len(kept) != 1 or abs(kept[0][1]) != 1:
+        return False
+    whole, sign = kept[0]
+    radix = sorted([(-stride * sign, digit) for digit, stride in terms if digit != whole])
+    size = 1
+    for stride, digit in radix:
+        if stride != size:
+            return False
+        size *= product.sizes[digit]
+    if size != product.sizes[whole]:
+        return False
+    product.parts.remove(redundant)
+    inner = [digit for _, digit in reversed(radix)]
+    product.reduced -= set(inner)
+    product.dims = [[part for digit in row for part in (inner if digit == whole else [digit])] for row in product.dims]
+    for part in product.parts:
+        total: dict[tuple[int, int], int] = {}
+        for axis, digit, stride in part.expressions:
+            for step, other in radix if digit == whole else [(1, digit)]:
+                total[axis, other] = total.get((axis, other), 0) + stride * step
+        part.expressions = [(axis, digit, stride) for (axis, digit), stride in total.items() if stride]
+    return True
+
+
+def _separate(product: Product, redundant: Part, constant: int, terms: list[tuple[int, int]]) -> bool:
+    """Solve in mixed radix: ``m a + b = 0`` with ``-m < b < m`` says that a and b are both 0."""
+    for radix in sorted({abs(stride) for _, stride in terms} - {1}):
+        outer = [(digit, stride // radix) for digit, stride in terms if stride % radix == 0]
+        inner = [(digit, stride) for digit, stride in terms if stride % radix]
+        low = sum(min(0, stride * (product.sizes[digit] - 1)) for digit, stride in inner)
+        high = sum(max(0, stride * (product.sizes[digit] - 1)) for digit, stride in inner)
+        if constant % radix or low <= -radix or high >= radix:
+            continue
+        if all(any(abs(s) == 1 and d in product.reduced for d, s in side) for side in (outer, inner)):
+            product.parts.remove(redundant)
+            product.parts += [_delta(product, constant // radix, outer), _delta(product, 0, inner)]
+            return True
+    return False
+
+
+def _delta(product: Product, constant: int, terms: list[tuple[int, int]]) -> Part:
+    """[constant + sum of stride * digit == 0]."""
+    universe = product.universe
+    kernel = universe.function("eq0", (), 1, universe.iota, ())
+    kernel.truth, kernel.type = True, "bool"
+    return Part(kernel, 1, (), [constant], [(0, digit, stride) for digit, stride in terms])
 
 
 def _solve_blocks(product: Product, redundant: Part, digit: int, solution: _Affine) -> Outcome:
@@ -177,7 +292,8 @@ def _substitute(product: Product, redundant: Part, digit: int, solution: _Affine
 
 def _mask(product: Product, part: Part) -> Outcome:
     """A window of a one-hot that nothing else looks at: clip it to the index's known range; the whole of it is 1."""
-    start, terms = _column(part)
+    _fuse(product, part, len(part.kernel.shape) - 1)
+    start, terms = _along(part, len(part.kernel.shape) - 1)
     if len(terms) != 1 or abs(terms[0][1]) != 1 or terms[0][0] not in product.reduced:
         return "same"
     digit, stride = terms[0]
@@ -186,7 +302,7 @@ def _mask(product: Product, part: Part) -> Outcome:
     size = product.sizes[digit]
     low = start if stride > 0 else start - size + 1
     high = low + size
-    bounds = part.kernel.factors[0][0].range or (-UNBOUNDED // 2, UNBOUNDED // 2)
+    bounds = known_range(part.kernel.factors[0][0]) or (-UNBOUNDED // 2, UNBOUNDED // 2)
     if high <= bounds[0] or low >= bounds[1]:
         return "zero"
     if low <= bounds[0] and high >= bounds[1]:

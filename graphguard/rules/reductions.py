@@ -13,7 +13,6 @@ from graphguard.rules.arithmetic import (
     LETTERS,
     Number,
     as_float,
-    chosen,
     compared,
     dim_of,
     dims_of,
@@ -407,20 +406,6 @@ def scan(a: Algebra[V], name: str, v: V, dim: int, kind: Kind, attributes: tuple
     letters = LETTERS[: len(v.shape)]
     source = letters[:dim] + "A" + letters[dim + 1 :]
     return a.opaque(name, attributes, [(v, source)], source.replace("A", "B"), v.shape, kind)
-
-
-@rule("aten.histc.default")
-def histc(a: Algebra[V], self: V, bins: int = 100, min: Number = 0, max: Number = 0) -> V:
-    """out[v] = how many elements have floor((self - min) bins / (max - min)) = v; the upper bound counts in the last bin"""
-    if max <= min:
-        raise Unsupported("a histogram between the least and the greatest element")
-    width = (exact(max) - exact(min)) / bins
-    if width == 1 and min == int(min):
-        whole = minus(a, a.apply("floor", (), [self], "int") if self.kind == "float" else self, int(min))
-    else:
-        whole = a.apply("floor", (), [scaled(a, minus(a, as_float(a, self), min), 1 / width)], "int")
-    placed = chosen(a, compared(a, "eq", self, max), bins - 1, whole)
-    return a.sum(a.one_hot(a.reshape(placed, (math.prod(self.shape),)), bins), [0])
 
 
 @rule("aten.cummax.default")

@@ -141,11 +141,16 @@ def _written(a: Algebra[V], self: V, dim: int, index: V, source: V) -> V:
 def hit(a: Algebra[V], index: V, dim: int, extent: int) -> V:
     """Whether position v is named on its line: shape of index with ``extent`` along dim."""
     hits = _contracted(a, a.full(index.shape, Fraction(1), "float"), index, dim, True, extent)
-    return compared(a, "gt", hits, 0)
+    if not a.distinct(index, dim):
+        return compared(a, "gt", hits, 0)
+    # as many positions as there are, none twice: all are named
+    return full(a, hits.shape, True, "bool") if index.shape[dim] == extent else a.truth(hits)
 
 
 def writers(a: Algebra[V], index: V, dim: int, extent: int) -> V:
-    """1 at (..., j, ..., v) where j is the one that writes v, else 0: a closed function of every line of positions."""
+    """1 at (..., j, ..., v) where j is the one that writes v, else 0: of lines on which a position may come twice, a closed function."""
+    if a.distinct(index, dim):
+        return a.one_hot(index, extent, checked=True)
     letters = LETTERS[: len(index.shape)]
     line = letters[:dim] + "A" + letters[dim + 1 :]
     return a.opaque(

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from graphguard.relations.algebra import Algebra, Kind, V
+from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, dim_of
 from graphguard.rules.reductions import along, scan
 from graphguard.rules.registry import rule
+from graphguard.rules.scatter import gather
 
 
 def _selected(a: Algebra[V], name: str, v: V, dim: int, extent: int, kind: Kind, attributes: tuple[object, ...]) -> V:
@@ -46,7 +47,16 @@ def sort(a: Algebra[V], self: V, dim: int = -1, descending: bool = False, stable
     order, known = _order(a, self, dim, descending, stable), a.known(self)
     if order is not None and known is not None:
         return a.literal(np.take_along_axis(known, order, axis=dim)), a.literal(order)
-    return scan(a, "sort", self, dim, self.kind, (descending,)), scan(a, "argsort", self, dim, "int", (descending,))
+    places = scan(a, "argsort", self, dim, "int", (descending,))
+    return _at_places(a, self, dim, places, descending), places
+
+
+def _at_places(a: Algebra[V], v: V, dim: int, places: V, descending: bool) -> V:
+    """The elements of every line where they stood; a closed function of lines that may hold infinities, which no position is multiplied by."""
+    try:
+        return gather(a, v, dim, places) if v.shape else v
+    except Unsupported:
+        return scan(a, "sort", v, dim, v.kind, (descending,))
 
 
 @rule("aten.sort.stable")

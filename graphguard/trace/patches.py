@@ -292,11 +292,20 @@ def _applied(old: Any, fn: Any) -> Any:
         value = fn(old)
     if value is old or not isinstance(old, nn.Parameter):
         return value
+    if type(value) is FakeTensor and isinstance(old, FakeTensor) and value.dtype == old.dtype:
+        return _with_memory(old, value)
     changed = nn.Parameter(value, old.requires_grad)
     for name, attribute in old.__dict__.items():
         if name not in changed.__dict__:
             setattr(changed, name, attribute)
     return changed
+
+
+def _with_memory(parameter: Any, value: FakeTensor) -> Any:
+    """The same parameter, which an optimiser may hold, with other memory: ``parameter.data = value``, as PyTorch does where the parameter is real."""
+    parameter.data = value
+    parameter.fake_device = value.fake_device
+    return parameter
 
 
 def _compilers() -> None:

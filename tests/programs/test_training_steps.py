@@ -91,6 +91,20 @@ def test_steps(make: Make, ranks: int, how: dict[str, Any]) -> None:
     assert trained(make, ranks, **how) is gg.Verdict.REFINES
 
 
+class Moved(Step):
+    """The optimizer is made before the model is moved, which keeps its parameters."""
+
+    def __init__(self, move: Callable[[nn.Module], nn.Module], mesh: Any) -> None:
+        super().__init__(sgd, mesh)
+        move(self.net)
+
+
+@pytest.mark.parametrize("move", [lambda net: net.cuda(), lambda net: net.to("cuda").cpu()])
+def test_a_model_that_is_moved_keeps_its_parameters(move: Callable[[nn.Module], nn.Module]) -> None:
+    report = gg.verify(Step(sgd), lambda mesh: Moved(move, mesh), DATA, mesh={"dp": 2}, in_relations=(ROWS, ROWS))
+    assert report.verdict is gg.Verdict.REFINES, report
+
+
 @pytest.mark.parametrize(
     ("make", "how"),
     [

@@ -120,6 +120,8 @@ class Denotation:
         key = (kernel.id, window)
         table = self.memo.get(key)
         if table is None:
+            if math.prod(kernel.shape) > _LARGEST:
+                raise Unsupported("a function of too many elements to write down")
             rank = len(kernel.shape)
             index = [
                 np.arange(size).reshape([-1 if d == axis else 1 for d in range(rank)])

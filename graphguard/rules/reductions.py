@@ -29,7 +29,6 @@ from graphguard.rules.arithmetic import (
 from graphguard.rules.casting import cast, convert
 from graphguard.rules.creation import unknown
 from graphguard.rules.registry import Call, rule
-from graphguard.rules.scalars import exact
 
 Dims: TypeAlias = "int | Sequence[int] | None"
 

@@ -140,6 +140,13 @@ def _data_parallel() -> None:
             original(*args, **kwargs)
 
     dist._verify_params_across_processes = verify  # noqa: SLF001
+    again = dist.Reducer._rebuild_buckets  # noqa: SLF001
+
+    def rebuild(self: Any) -> bool:
+        # after the first backward, in C++ and on real memory; which gradients travel together does not change them
+        return bool(again(self)) if state.current_recorder() is None else False
+
+    dist.Reducer._rebuild_buckets = rebuild  # noqa: SLF001
 
 
 def _data_dependent() -> None:

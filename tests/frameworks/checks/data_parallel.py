@@ -67,6 +67,19 @@ def step(model: nn.Module, group=None):
     return run
 
 
+def in_two(model: nn.Module, group=None):
+    """The same over two batches, all of whose gradients DDP reduces."""
+
+    def run(x: torch.Tensor):
+        losses = []
+        for half in x.chunk(2):
+            losses.append(model(half).square().mean() / 2)
+            losses[-1].backward()
+        return {"loss": over_all(sum(losses), group), **{name: p.grad for name, p in model.named_parameters()}}
+
+    return run
+
+
 def optimised(model: nn.Module, optimiser, group=None):
     """Loss, and the parameters after one step."""
 
@@ -92,6 +105,13 @@ def hooked(mesh, hook, state=None) -> gg.Refinement:
     model = data_parallel(mesh, Net())
     model.register_comm_hook(state or group, hook)
     return gg.Refinement(step(Net()), step(model, group), X, in_relations=DATA)
+
+
+@gg.check(mesh={"dp": 2})
+def several_batches(mesh):
+    group = mesh.get_group("dp")
+    model = DistributedDataParallel(Two(), process_group=group)
+    return gg.Refinement(step(Two()), in_two(model, group), (gg.tensor(BATCH, DIM),), in_relations={"dp": Shard(0)})
 
 
 @gg.check(mesh={"dp": 2})

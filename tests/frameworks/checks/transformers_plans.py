@@ -65,6 +65,12 @@ def mixtral(mesh):
 
 
 @gg.check(mesh={"tp": 2})
+def qwen3_moe(mesh):
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
+    return language_model("Qwen3Moe", mesh, head_dim=8, **experts)
+
+
+@gg.check(mesh={"tp": 2})
 def without_gradients(mesh):
     """Without gradients transformers calls other collectives."""
     whole, parallel = pair("Llama", mesh.size())

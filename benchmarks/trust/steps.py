@@ -344,10 +344,10 @@ def _argsort(p: Program) -> Made:
 
 
 def _tell_apart(p: Program, index: int) -> bool:
-    """Whether rounding cannot change the order of the elements."""
+    """Whether rounding cannot change the order of the elements: whole numbers may be equal, others are told apart by their digits."""
     data = np.sort(p.pairs[index][0].array.astype(float), axis=-1)
     gaps = np.abs(np.diff(data, axis=-1))
-    return p.pairs[index][0].kind == "int" or not ((gaps > 0) & (gaps < 1e-9)).any()
+    return p.pairs[index][0].kind == "int" or not (gaps < 1e-9).any()
 
 
 def _sorted_rows(p: Program) -> Made:

@@ -17,7 +17,7 @@ from graphguard.relations.piecewise import difference
 from graphguard.relations.points import coordinates
 from graphguard.relations.values import NormalValue
 
-_READ: Final = {"leaf": "", "iota": "", "literal": "a table"}
+_READ: Final = frozenset(("leaf", "iota", "literal"))  # kernels that are read and not computed
 _ELEMENTS: Final = 512  # that are looked at for one whose parts differ
 _PARTS: Final = 2000  # kernels that are followed
 
@@ -138,7 +138,9 @@ def _sort(part: _Part) -> tuple[str, str, int, str]:
 
 def _place(part: _Part) -> Place:
     at = tuple(None if axis in part.spread else at for axis, at in enumerate(part.at))
-    return Place(_READ[part.kernel.kind] or part.kernel.name, at) if part.kernel.kind != "iota" else Place("", at)
+    if part.kernel.kind == "iota":
+        return Place("", at)
+    return Place("a table" if part.kernel.kind == "literal" else part.kernel.name, at)
 
 
 def _parts(part: _Part) -> Iterator[_Part]:

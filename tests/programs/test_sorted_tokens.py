@@ -71,6 +71,15 @@ def one_place_late(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def back_by_another_line(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x[keys.argsort()] * 2)[x[:, 0].argsort().argsort()]
+
+
+def some_of_the_places(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    places = keys.topk(TOKENS - 1).indices
+    return torch.zeros_like(x).index_add(0, places, torch.tanh(x[places] * 2))
+
+
 RIGHT = [by_index, by_sorting_again, by_writing, by_adding, by_scattering]
 
 
@@ -79,9 +88,18 @@ def test_there_and_back(impl: Program) -> None:
     assert verdict(plain, impl) is gg.Verdict.REFINES
 
 
-@pytest.mark.parametrize("impl", [left_sorted, sorted_twice, one_place_late])
+@pytest.mark.parametrize("impl", [left_sorted, sorted_twice, one_place_late, back_by_another_line, some_of_the_places])
 def test_not_back_where_they_were(impl: Program) -> None:
     assert verdict(plain, impl) is gg.Verdict.BROKEN
+
+
+def summed_in_order(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    order = keys.argsort()
+    return x[order].cumsum(0)[order.argsort()]
+
+
+def test_a_running_sum_depends_on_the_order() -> None:
+    assert verdict(lambda x, keys: x.cumsum(0), summed_in_order) is gg.Verdict.BROKEN
 
 
 def ordered(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace import addresses, attention, batch_norms, copies, cuda, objects, premultiplied, state
+from graphguard.trace import addresses, attention, batch_norms, copies, cuda, moves, objects, premultiplied, state
 from graphguard.trace.extensions import refuse_builds
 from graphguard.trace.works import as_batch, done, finished
 
@@ -47,7 +47,8 @@ def install() -> None:
     batch_norms.install()
     _device_meshes()
     _sharding_propagation()
-    _modules()
+    _parameters()
+    moves.install()
     _compilers()
     _functions()
     _grouped_products()
@@ -247,16 +248,9 @@ def _sharding_propagation() -> None:
     replace(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen)
 
 
-def _modules() -> None:
-    original_apply = nn.Module._apply  # noqa: SLF001
+def _parameters() -> None:
     original_new = nn.Parameter.__new__
     grafted: dict[type, type] = {}
-
-    def apply(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
-        # swapping tensors refuses fake ones (the mode holds weak references): parameters are made anew instead
-        if state.current_world() is None or not any(isinstance(p, FakeTensor) for p in self.parameters()):
-            return original_apply(self, fn, recurse)
-        return _apply_anew(self, fn, recurse, {})
 
     def new(cls: Any, data: Any = None, requires_grad: bool = True, **others: Any) -> Any:
         made = graft(cls, data, requires_grad, **others)
@@ -275,44 +269,7 @@ def _modules() -> None:
         made.__class__ = grafted[cls]
         return made
 
-    nn.Module._apply = functools.wraps(original_apply)(apply)  # noqa: SLF001
     nn.Parameter.__new__ = staticmethod(new)
-
-
-def _apply_anew(module: nn.Module, fn: Any, recurse: bool, done: dict[int, Any]) -> nn.Module:
-    if recurse:
-        for child in module.children():
-            _apply_anew(child, fn, True, done)
-    for table in (module._parameters, module._buffers):  # noqa: SLF001
-        for name, old in table.items():
-            if old is None:
-                continue
-            if id(old) not in done:
-                done[id(old)] = changed = _applied(old, fn)
-                done[id(changed)] = changed
-            table[name] = done[id(old)]
-    return module
-
-
-def _applied(old: Any, fn: Any) -> Any:
-    with torch.no_grad():
-        value = fn(old)
-    if value is old or not isinstance(old, nn.Parameter):
-        return value
-    if type(value) is FakeTensor and isinstance(old, FakeTensor) and value.dtype == old.dtype:
-        return _with_memory(old, value)
-    changed = nn.Parameter(value, old.requires_grad)
-    for name, attribute in old.__dict__.items():
-        if name not in changed.__dict__:
-            setattr(changed, name, attribute)
-    return changed
-
-
-def _with_memory(parameter: Any, value: FakeTensor) -> Any:
-    """The same parameter, which an optimiser may hold, with other memory: ``parameter.data = value``, as PyTorch does where the parameter is real."""
-    parameter.data = value
-    parameter.fake_device = value.fake_device
-    return parameter
 
 
 def _compilers() -> None:

@@ -43,6 +43,7 @@ _PLAIN = frozenset((type(None), bool, int, float, str))
 # Types that are asked for at every call: as tuples, because a union is built anew each time that it is written out.
 _FACTS = (torch.dtype, torch.device, bool)
 _HOLDERS = (torch.Tensor, list, tuple)
+_PASSES_ON = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001 - what types without a dispatch of their own have, such as Parameter
 _current_node = torch._C._current_autograd_node  # noqa: SLF001  # the engine's running node has no public accessor
 _next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
 
@@ -73,6 +74,7 @@ class Recorder(TorchDispatchMode):
         self.births = Births(self.events)
         self._values = Values(fake_mode, self.constants, ledger, self.pause)
         self.symbols: dict[str, Ref] = {}
+        self.shared: set[int] = set()
         self._stop = stop
         self._forward: dict[int, tuple[int, str]] = {}
         self._storages: dict[int, int] = {}
@@ -113,6 +115,13 @@ class Recorder(TorchDispatchMode):
         """From now on ``fake`` stands for ``real`` wherever an operator meets it."""
         self._twins[id(real)] = fake
         self._alive.append(real)
+
+    def stand_in(self, real: torch.Tensor, fake: FakeTensor) -> torch.Tensor:
+        """From now on a real tensor shows the memory of ``fake``; returns memory of that shape and type, unwritten, for it to be made of."""
+        with self.pause(), self.fake_mode:
+            self.adopt(real, self.kernels.shown_by(fake).requires_grad_(real.requires_grad))
+        with _disable_current_modes():
+            return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=real.device)
 
     def born(self, parameter: Any) -> None:
         """A parameter has been made."""
@@ -156,7 +165,7 @@ class Recorder(TorchDispatchMode):
     # -- dispatch ------------------------------------------------------------------------------------------------------
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for kind in types:
-            if kind is not FakeTensor and kind is not torch.Tensor and not issubclass(kind, FakeTensor):
+            if kind is not FakeTensor and kind is not torch.Tensor and _takes_itself_apart(kind):
                 return NotImplemented  # wrapper subclasses (DTensor, AsyncCollectiveTensor) take themselves apart first
         if func is _DEVICE_OF and isinstance(args[0], FakeTensor):
             return args[0]._fake_device  # noqa: SLF001  # two thirds of all calls are this one, by the autograd engine
@@ -355,6 +364,10 @@ class Recorder(TorchDispatchMode):
             out = func(*args, **kwargs)
         self._event(func, args, kwargs, out)
         return out
+
+
+def _takes_itself_apart(kind: Any) -> bool:
+    return not issubclass(kind, FakeTensor) and kind.__torch_dispatch__ is not _PASSES_ON
 
 
 def _drops_nothing(schema: Any, args: Any, kwargs: Any) -> bool:

@@ -51,7 +51,7 @@ class Division:
     """A capture in stages, in an order in which it can run.
 
     By graph (the specification first) and number of a tensor, ``home`` is the stage that makes it, where it is not static, and ``made`` the node.
-    ``early`` are the nodes that make static tensors of float inputs: in a deeper layer what they do is not static.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number.
+    ``early`` are the nodes that make static tensors of float inputs that one region alone reads: in a deeper layer what they do is not static.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number.
     """
 
     stages: tuple[Stage, ...]
@@ -101,7 +101,7 @@ class _Flow:
     """What depends on what in one graph.
 
     ``static`` has the leaves behind every static tensor, as bits.  ``moving`` are the other calls: node, results, the tensors it reads that are not static, and the leaves
-    behind those that are; ``early`` the nodes of static tensors of float inputs; ``runs`` are the first nodes of runs of one phase.
+    behind those that are; ``early`` the nodes of static tensors of float inputs, with these as bits; ``runs`` are the first nodes of runs of one phase.
     """
 
     __slots__ = ("early", "graph", "labelled", "made", "moving", "phases", "runs", "static", "whole")
@@ -114,7 +114,7 @@ class _Flow:
         self.static.update({var.id: 0 for var in graph.constants})
         self.made: dict[int, int] = {}
         self.moving: list[tuple[int, tuple[Var, ...], list[int], int]] = []
-        self.early: set[int] = set()
+        self.early: dict[int, int] = {}
         self.runs: list[int] = []
         phases: list[str] = []
         sizes: dict[int, int] = {}
@@ -123,13 +123,14 @@ class _Flow:
             reads, mask, size = [], 0, 1
             for var in operands(node):
                 known = static.get(var)
-                if known is None:
-                    reads.append(var)
-                else:
+                if known is not None:
                     mask |= known
                     size += sizes.get(var, 0)
-            if reads and not made.keys() >= set(reads):
-                self.whole = False
+                elif var in made:
+                    reads.append(var)
+                else:
+                    reads.append(var)
+                    self.whole = False
             still = not reads and node.op not in COLLECTIVES and node.draw is None and "empty" not in node.op
             if node.phase == "prelude":
                 self.whole = self.whole and still
@@ -138,7 +139,7 @@ class _Flow:
                 mixed = mask & inputs and mask & ~inputs
                 still = not mixed and size <= (_SMALL if mask & floats else _LARGE)
                 if still and mask & inputs & floats:
-                    self.early.add(index)
+                    self.early[index] = mask & inputs & floats
             for out in node.outs:
                 made[out.id] = index
             if still:
@@ -283,9 +284,29 @@ def _division(
         for index in range(len(cuts) + 1)
     )
     made = tuple(flow.made for flow in flows)
-    early = tuple(flow.early for flow in flows)
+    everywhere = _shared(flows[0], ranges[0], regions)  # a table of frequencies, say
+    early = tuple({index for index, leaves in flow.early.items() if leaves & ~everywhere} for flow in flows)
     kinds = tuple({var.id: kind for var, kind in graph.types.items()} for graph in graphs)
     return Division(stages_, cuts, graphs, tuple(home), made, early, tuple(flow.labelled for flow in flows[1:]), kinds)
+
+
+def _shared(flow: _Flow, ranges: list[range], regions: Regions) -> int:
+    """The leaves, as bits, behind static tensors that several regions read."""
+    behind: dict[int, int] = {}
+    stage = 0
+    for index, _, _, leaves in flow.moving:
+        while index >= ranges[stage].stop:
+            stage += 1
+        behind[stage] = behind.get(stage, 0) | leaves
+    of_regions: dict[int, int] = {}
+    for stage, leaves in behind.items():
+        root = regions.root(stage)
+        of_regions[root] = of_regions.get(root, 0) | leaves
+    once = twice = 0
+    for leaves in of_regions.values():
+        twice |= once & leaves
+        once |= leaves
+    return twice
 
 
 def _stage_of(ranges: list[range], index: int) -> int:

@@ -69,6 +69,15 @@ class Program:
     assumed: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A proved program that is spelt when another of its size comes; one that is ``cut`` lies on a shelf by its stages."""
+
+    capture: Capture
+    outcome: Outcome
+    cut: bool
+
+
 class Shelf(Protocol):
     """Stages (``Result``) and programs (``Program``) that were proved, by digest; what it does not know for certain it does not know."""
 
@@ -96,7 +105,7 @@ class Memo:
         self._programs: OrderedDict[tuple[Row, ...], Program] = OrderedDict()
         self._program_rows = 0
         self._sizes: set[int] = set()  # of programs that are known
-        self._waiting: OrderedDict[int, list[tuple[Capture, Outcome]]] = OrderedDict()
+        self._waiting: OrderedDict[int, list[Waiting]] = OrderedDict()
         self._states: OrderedDict[int, Universes] = OrderedDict()
         self._rows = 0
         self._tokens = 0
@@ -141,21 +150,21 @@ class Memo:
         """Whether a program of so many calls was proved here as a whole."""
         return size in self._sizes or size in self._waiting
 
-    def wait(self, size: int, capture: Capture, outcome: Outcome) -> None:
+    def wait(self, size: int, program: Waiting) -> None:
         """Put a proved program aside, to be learnt when another of its size comes."""
-        self._waiting.setdefault(size, []).append((capture, outcome))
+        self._waiting.setdefault(size, []).append(program)
         if len(self._waiting) > _STATES:
             self._waiting.popitem(last=False)
 
-    def waiting(self, size: int) -> list[tuple[Capture, Outcome]]:
+    def waiting(self, size: int) -> list[Waiting]:
         """The programs of a size that were put aside."""
         return self._waiting.pop(size, [])
 
-    def learn(self, size: int, rows: tuple[Row, ...], program: Program) -> None:
-        """Remember a program that was proved, and how many calls it has."""
+    def learn(self, size: int, rows: tuple[Row, ...], program: Program, *, cut: bool) -> None:
+        """Remember a program that was proved, and how many calls it has; a shelf has the stages of one that is ``cut``."""
         self._sizes.add(size)
         self._keep_program(rows, program)
-        if self._shelf is not None:
+        if self._shelf is not None and not cut:
             self._shelf.put(self._digest((0, rows)), program)
 
     def _keep_program(self, rows: tuple[Row, ...], program: Program) -> None:

@@ -1,7 +1,7 @@
 """Whole programs by content: one that was proved before, as it is or under another layout of its source, is known after one walk over its calls.
 
 A program is spelt like a stage (:mod:`graphguard.refine.spelling`), with everything that texts are made of beside it: names of leaves, outputs and promises.  So what
-is remembered is what was found, word for word.  Programs that cannot be cut, and the same program again in another process, profit as well.
+is remembered is what was found, word for word.  Programs that cannot be cut profit as well, in another process, too.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from typing import Final
 from graphguard.ir import Capture, Graph
 from graphguard.refine.cuts import Division, Stage, labelled
 from graphguard.refine.frontiers import cautions_of
-from graphguard.refine.memo import Memo, Program
+from graphguard.refine.memo import Memo, Program, Waiting
 from graphguard.refine.outcome import Outcome, PromiseOutcome
 from graphguard.refine.promises import needed_by
 from graphguard.refine.spelling import Row, Speller, Unspelt
 
 _LARGEST: Final = 50_000  # calls; a larger program is only known stage by stage
+_SMALL: Final = (
+    5_000  # calls; a program with cuts, of which one layer may be edited, is known as a whole up to this size
+)
 _PHASE: Final = attrgetter("phase")
 
 
@@ -31,10 +34,10 @@ def recalled(capture: Capture, memo: Memo, started: float) -> tuple[Outcome | No
     In memory only programs of one size are spelt, and only when a second one comes: a program that is proved once is walked over once less.
     """
     size = _size(capture)
-    for other, outcome in memo.waiting(size):
-        spelling = spelt(other, memo)
+    for other in memo.waiting(size):
+        spelling = spelt(other.capture, memo)
         if spelling is not None:
-            spelling.learn(outcome)
+            spelling.learn(other.outcome, cut=other.cut)
     if not memo.may_know(size):
         return None, None
     spelling = spelt(capture, memo)
@@ -43,16 +46,16 @@ def recalled(capture: Capture, memo: Memo, started: float) -> tuple[Outcome | No
 
 
 def is_like_one_known(capture: Capture, memo: Memo) -> bool:
-    """Whether memory has a program without cuts of as many calls."""
+    """Whether memory has a program of as many calls."""
     return capture.spec is not None and memo.has_one_of(_size(capture))
 
 
-def remember(capture: Capture, memo: Memo, outcome: Outcome, spelling: Spelling | None) -> None:
-    """Remember a proof, now or when a program of its size comes again."""
+def remember(capture: Capture, memo: Memo, outcome: Outcome, spelling: Spelling | None, *, cut: bool) -> None:
+    """Remember a proof, now or when a program of its size comes again; a program that is ``cut`` is known by its stages already."""
     if spelling is not None:
-        spelling.learn(outcome)
-    elif _size(capture) <= _LARGEST:
-        memo.wait(_size(capture), capture, outcome)
+        spelling.learn(outcome, cut=cut)
+    elif _size(capture) <= (_SMALL if cut else _LARGEST):
+        memo.wait(_size(capture), Waiting(capture, outcome, cut))
 
 
 def _size(capture: Capture) -> int:
@@ -81,12 +84,13 @@ class Spelling:
         known = self.memo.program(self.rows)
         return known if known is not None and len(known.found) == len(self.capture.promises) else None
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: Outcome, *, cut: bool) -> None:
         """Remember a proof."""
         self.memo.learn(
             _size(self.capture),
             self.rows,
             Program(tuple(promise.found for promise in outcome.promises), outcome.assumed),
+            cut=cut,
         )
 
 

@@ -218,7 +218,7 @@ class Proof:
         search = _Search(capture, parse_traits(capture.traits), joined, None, None, SECONDS, _EXPANDED_SECONDS)
         proof = search.again(self, started)
         if proof.outcome.proved and memo is not None and divided(capture, joined) is None:
-            remember(capture, memo, proof.outcome, None)
+            remember(capture, memo, proof.outcome, None, cut=False)
         return proof
 
     @without_collection()
@@ -295,32 +295,44 @@ def prove(
     leaves it out: :meth:`Proof.finished` makes it.
     """
     started = time.perf_counter()
+    patience = min(0.0 if hasty else _PATIENT_SECONDS if patient else _EXPANDED_SECONDS, seconds)
     spelling = None
-    if memo is not None and is_like_one_known(capture, memo):  # a program without cuts is known after one walk
+    if memo is not None and is_like_one_known(capture, memo):  # one walk tells
         outcome, spelling = recalled(capture, memo, started)
         if outcome is not None:
-            return Proof(capture, outcome, again=lambda: prove(capture, seconds=seconds, patient=patient))
-    try:
-        traits = parse_traits(capture.traits)
-    except TraitError as error:
-        return Proof(capture, failed(capture, str(error), started))
-    joined = join(capture.ranks)
-    trouble = trouble_of(capture, joined)
-    if trouble:
-        return Proof(capture, failed(capture, trouble, started))
-    division = None if memo is None else divided(capture, joined)
-    patience = 0.0 if hasty else _PATIENT_SECONDS if patient else _EXPANDED_SECONDS
-    search = _Search(capture, traits, joined, memo, division, seconds, min(patience, seconds))
-    if memo is None or division is not None:
-        return search.run(started)
-    if spelling is None:  # what cannot be cut is remembered as a whole
+            return Proof(capture, outcome, again=lambda: _searched(capture, memo, seconds, patience))
+    search = _search(capture, memo, seconds, patience)
+    if isinstance(search, str):
+        return Proof(capture, failed(capture, search, started))
+    if memo is not None and search.division is None and spelling is None:
         outcome, spelling = recalled(capture, memo, started)
         if outcome is not None:
             return Proof(capture, outcome, again=lambda: search.run(time.perf_counter()))
     proof = search.run(started)
-    if proof.outcome.proved:
-        remember(capture, memo, proof.outcome, spelling)
+    if memo is not None and proof.outcome.proved:
+        remember(capture, memo, proof.outcome, spelling, cut=search.division is not None)
     return proof
+
+
+def _searched(capture: Capture, memo: Memo, seconds: float, patience: float) -> Proof:
+    """The proof of a capture that is known to have one, made anew with what is known of its stages."""
+    search = _search(capture, memo, seconds, patience)
+    assert isinstance(search, _Search)
+    return search.run(time.perf_counter())
+
+
+def _search(capture: Capture, memo: Memo | None, seconds: float, patience: float) -> _Search | str:
+    """How a capture is to be proved; or why there is nothing to prove."""
+    try:
+        traits = parse_traits(capture.traits)
+    except TraitError as error:
+        return str(error)
+    joined = join(capture.ranks)
+    trouble = trouble_of(capture, joined)
+    if trouble:
+        return trouble
+    division = None if memo is None else divided(capture, joined)
+    return _Search(capture, traits, joined, memo, division, seconds, patience)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,15 @@ def test_a_program_that_cannot_be_cut_is_known_as_a_whole(tmp_path: Path) -> Non
     assert timeless(warm.outcome) == timeless(cold.outcome) == timeless(prove(capture).outcome)
 
 
+def test_a_program_that_can_be_cut_lies_there_once(tmp_path: Path) -> None:
+    memo = Memo(DiskShelf(tmp_path, KEY))
+    prove(stack(4), memo)
+    stages = entries(tmp_path)
+    prove(stack(4), memo)
+    prove(stack(4), memo)
+    assert entries(tmp_path) == stages
+
+
 def test_what_was_not_proved_is_not_kept(tmp_path: Path) -> None:
     proved_with(tmp_path)
     spoiled = stack(3, spoil={1: instead("gg.all_reduce", None, "max", (0, 1))})

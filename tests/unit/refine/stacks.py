@@ -63,13 +63,15 @@ class Program:
         return a if self.ways == 1 else self.call("gg.all_reduce", shape, a, "sum", tuple(range(self.ways)))  # type: ignore[arg-type]
 
 
-def program(layers: int, rank: int, ways: int, spoil: dict[int, Spoil], backward: bool) -> Graph:
-    """x + relu(x w) v, layer by layer; then the gradients of the weights for the cotangent ``seed``."""
+def program(layers: int, rank: int, ways: int, spoil: dict[int, Spoil], backward: bool, table: bool = False) -> Graph:
+    """x + relu(x w) v, layer by layer; then the gradients of the weights for the cotangent ``seed``.  With a ``table`` an input that all layers read turns x first."""
     p = Program(layers, rank, ways)
+    angles = p.leaf("angles", WIDTH) if table else None
     p.phase = "forward"
+    turn = None if angles is None else p.call("aten.cos.default", (WIDTH,), angles)
     x, saved = p.x, []
     for k, (w, v) in enumerate(p.weights):
-        h = p.mm(x, w)
+        h = p.mm(x if turn is None else p.call("aten.mul.Tensor", (ROWS, WIDTH), x, turn), w)
         g = p.call("aten.relu.default", (ROWS, p.inner), h)
         y = p.mm(g, v)
         before = len(p.nodes)
@@ -97,10 +99,13 @@ def _read(args: tuple[object, ...], var: Var) -> tuple[object, ...]:
     return tuple(var if arg is None else arg for arg in args)
 
 
-def stack(layers: int, ways: int = 2, spoil: dict[int, Spoil] | None = None, backward: bool = True) -> Capture:
-    """A capture of a stack on ``ways`` ranks."""
-    spec = program(layers, 0, 1, {}, backward)
-    ranks = tuple(program(layers, rank, ways, spoil or {}, backward) for rank in range(ways))
+def stack(
+    layers: int, ways: int = 2, spoil: dict[int, Spoil] | None = None, backward: bool = True, table: bool = False
+) -> Capture:
+    """A capture of a stack on ``ways`` ranks; one with a ``table`` has no gradients."""
+    assert not (backward and table)
+    spec = program(layers, 0, 1, {}, backward, table)
+    ranks = tuple(program(layers, rank, ways, spoil or {}, backward, table) for rank in range(ways))
     weights = [f"{k}.{name}" for k in range(layers) for name in "wv"]
     leaves = tuple(
         Leaf(name, "parameter" if name in weights else "input", spec.types[var]) for var, name in spec.inputs.items()

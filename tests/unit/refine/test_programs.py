@@ -12,6 +12,7 @@ from graphguard.refine import programs
 from graphguard.refine.memo import Memo
 from graphguard.refine.outcome import Outcome
 from graphguard.refine.prove import prove
+from graphguard.refine.segments import Work
 from tests.unit.refine.stacks import instead, stack
 
 
@@ -131,3 +132,25 @@ def test_a_large_program_is_only_known_stage_by_stage(monkeypatch: pytest.Monkey
     prove(stack(4), memo)
     assert not memo._programs
     assert prove(stack(4), memo).evaluated == 0
+
+
+def test_a_small_program_is_known_as_a_whole_though_it_can_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    memo = Memo()
+    prove(stack(4), memo)
+    prove(stack(4), memo)
+    monkeypatch.setattr(Work, "prove", None)  # stage by stage
+    assert prove(stack(4), memo).outcome.proved
+
+
+def test_one_edited_layer_of_a_small_program_costs_one_layer() -> None:
+    def edited(graph: Graph) -> Graph:
+        place = [index for index, node in enumerate(graph.nodes) if node.op == "aten.relu.default"][3]
+        node = replace(graph.nodes[place], op="aten.sigmoid.default")
+        return replace(graph, nodes=(*graph.nodes[:place], node, *graph.nodes[place + 1 :]))
+
+    memo = Memo()
+    prove(stack(8), memo)
+    prove(stack(8), memo)
+    proof = prove(of_every_graph(stack(8), edited), memo)
+    assert timeless(proof.outcome) == timeless(prove(of_every_graph(stack(8), edited)).outcome)
+    assert 0 < proof.evaluated < proof.calls / 4

@@ -56,6 +56,12 @@ def test_the_first_and_the_last_layer_are_like_the_others() -> None:
     assert deep.evaluated <= deep.calls / 6
 
 
+def test_a_table_that_is_an_input_is_made_where_a_layer_reads_it() -> None:
+    """So the first layer, before which it stands in the program, is like the others."""
+    deep = prove(stack(12, backward=False, table=True), Memo())
+    assert deep.evaluated == prove(stack(1, backward=False, table=True)).calls
+
+
 @pytest.mark.parametrize("backward", [False, True])
 def test_promises_of_one_stage_are_not_confused(backward: bool) -> None:
     memo = Memo()

@@ -18,12 +18,13 @@ from graphguard.trace.errors import TracingError
 
 @dataclass(frozen=True, slots=True)
 class OutputType:
-    """An output of the specification, as the ranks need to know it."""
+    """An output of the specification, as the ranks need to know it; ``absent``: a gradient that did not arrive, which ranks may leave out."""
 
     name: str
     shape: tuple[Size, ...]
     dtype: str
     differentiable: bool
+    absent: bool = False
 
 
 def known_sizes(output: OutputType) -> tuple[int, ...]:
@@ -53,6 +54,20 @@ def named_outputs(value: Any, name: str = "out") -> Iterator[tuple[str, Any]]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from named_outputs(getattr(value, field.name), f"{name}.{field.name}")
+
+
+def absent_gradients(value: Any, parameters: Mapping[str, Any], name: str = "out") -> Iterator[tuple[str, Any]]:
+    """Every None in what a program returned under the name of a parameter that has no gradient, and that parameter: its gradient is zero."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            parameter = parameters.get(plain_name(str(key))) if item is None else None
+            if parameter is not None and parameter.grad is None:
+                yield f'{name}["{key}"]', parameter
+            else:
+                yield from absent_gradients(item, parameters, f'{name}["{key}"]')
+    elif isinstance(value, tuple | list):
+        for index, item in enumerate(value):
+            yield from absent_gradients(item, parameters, f"{name}[{index}]")
 
 
 def matched_names(names: list[str], specification: list[str]) -> dict[str, str]:

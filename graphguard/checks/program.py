@@ -18,13 +18,14 @@ from graphguard.checks.leaves import Leaves
 from graphguard.checks.loading import bind_rank, bind_specification
 from graphguard.checks.outputs import (
     OutputType,
+    absent_gradients,
     complete,
     cotangent_layout,
     matched_names,
     named_outputs,
     promised_layouts,
 )
-from graphguard.checks.parameters import State
+from graphguard.checks.parameters import State, plain_name
 from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part
 from graphguard.checks.units import Unit, unit_of
 from graphguard.ir import Leaf, Placement
@@ -79,10 +80,11 @@ def record_specification(
     states = bind_specification(recording, leaves, unit)
     differentiates = _differentiates(refinement)
     arguments = inputs.given(lambda one: one.whole(leaves.of_input(one)), differentiates)
-    results = _forward(recording, unit, arguments)
+    results, absent = _forward(recording, unit, arguments)
     _record_outputs(recording, results)
     outputs = tuple(
-        OutputType(name, sizes(value), _dtype(value), _has_gradient(value)) for name, value in results.items()
+        OutputType(name, sizes(value), _dtype(value), _has_gradient(value), name in absent)
+        for name, value in results.items()
     )
     tell(outputs)
     wanted: dict[str, Wanted] = {one.name: "infer" for one in outputs}
@@ -121,7 +123,7 @@ def record_rank(
         arguments = inputs.sharded(refinement.shard_inputs(whole, device_mesh), differentiates)
     for one, tensor in arguments.tensors:
         recording.label(tensor, one.name)
-    results = _forward(recording, unit_of(refinement.impl), arguments)
+    results, _ = _forward(recording, unit_of(refinement.impl), arguments)
     outputs = {one.name: one for one in ask()}
     names = matched_names(list(results), list(outputs))
     results = {names[name]: value for name, value in results.items()}
@@ -143,12 +145,16 @@ def _differentiates(refinement: Refinement) -> bool:
     return refinement.grads and all(isinstance(one, torch.nn.Module) for one in (refinement.spec, refinement.impl))
 
 
-def _forward(recording: Recording, unit: Unit, arguments: Arguments) -> dict[str, Any]:
-    """Run the program; the results are as it returned them, still connected to their graph."""
+def _forward(recording: Recording, unit: Unit, arguments: Arguments) -> tuple[dict[str, Any], frozenset[str]]:
+    """Run the program; the results are as it returned them, still connected to their graph, and the names of gradients that did not arrive, which are zero."""
     if unit.is_module:
         recording.root(unit.call)
     recording.phase = "forward"
-    return dict(named_outputs(unit.call(*arguments.args, **arguments.kwargs)))
+    returned = unit.call(*arguments.args, **arguments.kwargs)
+    results = dict(named_outputs(returned))
+    parameters = {plain_name(name): state.tensor for state in unit.states for name in (state.name, *state.aliases)}
+    absent = {name: torch.zeros_like(one.detach()) for name, one in absent_gradients(returned, parameters)}
+    return results | absent, frozenset(absent)
 
 
 def _record_outputs(recording: Recording, results: Mapping[str, Any]) -> None:

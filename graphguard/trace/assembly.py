@@ -130,8 +130,9 @@ def _promises(
     for claims in recorded:
         wanted.update(claims.wanted)
     held = {name for claims in recorded for name in claims.results}
-    absent = [one.name for one in specification.outputs if one.name not in held]
-    troubles = (_absent(job, absent, sorted(held)),) if absent else ()
+    absent = {one.name: one for one in specification.outputs if one.name not in held}
+    missing = [name for name, one in absent.items() if not one.absent]
+    troubles = (_absent(job, missing, sorted(held)),) if missing else ()
     return tuple(Promise(name, relation) for name, relation in wanted.items() if name not in absent), troubles
 
 

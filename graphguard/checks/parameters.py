@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, Literal
 
 import torch
@@ -23,6 +22,7 @@ from graphguard.checks.placements import (
     group_ranks,
     layouts_between,
     local_part,
+    packed_pieces,
 )
 from graphguard.trace.errors import TracingError
 
@@ -182,22 +182,14 @@ def _dtensor_layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> Layout:
 
 
 def _packed(state: State, layout: Layout) -> int:
-    """Of how many pieces a DTensor's dim is put together, each cut for itself: the factor of a strided shard beyond the ranks that cut the dim before it."""
-    placements, mesh = state.tensor.placements, state.tensor.device_mesh
-    for index, placement in enumerate(placements):
-        if type(placement).__name__ != "_StridedShard":
-            continue
-        before = (mesh.size(i) for i in range(index + 1, mesh.ndim) if placements[i].is_shard(placement.dim))
-        pieces = placement.split_factor // prod(before)
-        if pieces > 1 and len(layout) > 1:
-            raise TracingError(
-                RULE,
-                f"parameter '{state.name}' is a DTensor of {pieces} packed pieces that several axes of the mesh cut\n"
-                "fix: give load=f(spec_state_dict, impl, mesh) in the Refinement",
-            )
-        if pieces > 1 and layout:
-            return int(pieces)
-    return 1
+    pieces = packed_pieces(state.tensor)
+    if pieces > 1 and len(layout) > 1:
+        raise TracingError(
+            RULE,
+            f"parameter '{state.name}' is a DTensor of {pieces} packed pieces that several axes of the mesh cut\n"
+            "fix: give load=f(spec_state_dict, impl, mesh) in the Refinement",
+        )
+    return pieces if layout else 1
 
 
 def _megatron_layout(state: State, whole: tuple[int, ...], shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, int]:

@@ -104,6 +104,18 @@ def dtensor_layout(tensor: Any, mesh: Mesh) -> Layout | None:
     return {axis: layout[axis] for axis in (*(axis for axis in layout if axis not in late), *reversed(late))}
 
 
+def packed_pieces(tensor: Any) -> int:
+    """Of how many pieces a DTensor's dim is put together, each cut for itself: the factor of a strided shard beyond the ranks that cut the dim before it."""
+    placements, mesh = tensor.placements, tensor.device_mesh
+    for index, placement in enumerate(placements):
+        if type(placement).__name__ == "_StridedShard":
+            before = (mesh.size(i) for i in range(index + 1, mesh.ndim) if placements[i].is_shard(placement.dim))
+            pieces = int(placement.split_factor) // math.prod(before)
+            if pieces > 1:
+                return pieces
+    return 1
+
+
 def group_ranks(group: Any) -> tuple[int, ...]:
     """The global ranks of a process group, in group order."""
     import torch.distributed as dist

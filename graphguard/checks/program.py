@@ -26,7 +26,7 @@ from graphguard.checks.outputs import (
     promised_layouts,
 )
 from graphguard.checks.parameters import State, plain_name
-from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part
+from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
 from graphguard.checks.units import Unit, unit_of
 from graphguard.ir import Leaf, Placement
 from graphguard.ir.capture import Like, Wanted
@@ -131,7 +131,8 @@ def record_rank(
     promised = promised_layouts(refinement.out_relations, list(outputs.values()), mesh)
     wanted: dict[str, Wanted] = {}
     for name, value in results.items():
-        if name in outputs and name not in promised and (layout := dtensor_layout(value, mesh)) is not None:
+        layout = dtensor_layout(value, mesh) if name in outputs and name not in promised else None
+        if layout is not None and packed_pieces(value) == 1:  # placements cannot say how packed pieces are cut
             promised[name] = wanted[name] = complete(layout, mesh)
     if differentiates:
         sharded = None if refinement.shard_inputs is not None else inputs.sharded_axes()

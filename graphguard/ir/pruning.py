@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from graphguard.ir.graph import Graph
 from graphguard.ir.joining import JoinedCall, join
 
 
-def prune_prelude(ranks: tuple[Graph, ...]) -> tuple[Graph, ...]:
+def prune_prelude(ranks: tuple[Graph, ...], read: Collection[str] = ()) -> tuple[Graph, ...]:
     """Leave out what nobody reads of the ranks' preludes: initial values that were overwritten, and the collectives that spread them.
+
+    ``read``: the labels that are read besides, such as those of parameters whose layout a gradient must have, in use or not.
 
     A collective of the prelude goes only if no member reads its result, so the ranks still agree.
     """
     joined = join(ranks)
     alive = [[node.phase != "prelude" for node in graph.nodes] for graph in ranks]
     wanted = [set(graph.outputs.values()) | set(graph.symbols.values()) for graph in ranks]
+    for named, graph in zip(wanted, ranks, strict=True):
+        named.update(var for var, name in graph.labels.items() if name in read)
     seen = set()
     for step in reversed(joined.order):
         calls = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphguard.checks.program import Claims
 from graphguard.ir import Capture, Leaf, Promise, Trouble
-from graphguard.ir.capture import Wanted
+from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.joining import join, span_of
 from graphguard.ir.lookups import marked
@@ -28,9 +28,10 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     traces = [program.trace for program in ranks]
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
-    graphs = prune_prelude(tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None))
-    spec = prune_alone(specification.trace.graph)
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
+    recorded = tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None)
+    graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
+    spec = prune_alone(specification.trace.graph)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
     whole = replace(
         bare,

@@ -127,7 +127,7 @@ class Builder:
         )
 
     def _live_nodes(self) -> tuple[Node, ...]:
-        wanted = set(self.outputs.values()) | set(self.symbols.values())
+        wanted = {*self.outputs.values(), *self.symbols.values(), *self.labels}
         kept = []
         for node in reversed(self.nodes):
             silent = (node.phase == "prelude" and not node.op.startswith("gg.")) or node.op in _BOOKKEEPING

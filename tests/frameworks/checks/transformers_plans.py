@@ -30,9 +30,14 @@ class Loss(nn.Module):
         return self.model(input_ids=tokens, labels=tokens, use_cache=False).loss
 
 
-def pair(name: str, size: int, **others):
+class Hidden(Loss):
+    def forward(self, tokens):
+        return self.model.model(input_ids=tokens, use_cache=False).last_hidden_state
+
+
+def pair(name: str, size: int, config: str = "", **others):
     """A model whole, and as transformers distributes it."""
-    config, model = (getattr(transformers, name + kind) for kind in ("Config", "ForCausalLM"))
+    config, model = (getattr(transformers, kind) for kind in (config or f"{name}Config", f"{name}ForCausalLM"))
     distributed, _, mesh = model.prepare_distribute_model(DistributedConfig(tp_size=size))
     sizes = SIZES | others
     return model(config(**sizes)), model.maybe_distribute_model(model(config(**sizes)), distributed, mesh)
@@ -68,6 +73,51 @@ def mixtral(mesh):
 def qwen3_moe(mesh):
     experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
     return language_model("Qwen3Moe", mesh, head_dim=8, **experts)
+
+
+@gg.check(mesh={"tp": 2})
+def qwen2_moe(mesh):
+    """A shared expert behind a gate beside the others."""
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    return language_model("Qwen2Moe", mesh, shared_expert_intermediate_size=64, **experts)
+
+
+@gg.check(mesh={"tp": 2})
+def deepseek_v3(mesh):
+    """Latent attention, and experts chosen within groups of experts."""
+    heads = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "n_shared_experts": 1}
+    sizes = {"moe_intermediate_size": 16, "first_k_dense_replace": 0, "num_key_value_heads": 4}
+    return language_model("DeepseekV3", mesh, **heads, **experts, **sizes)
+
+
+@gg.check(mesh={"tp": 2})
+def gpt_oss(mesh):
+    """Learned attention sinks; experts with biases."""
+    return language_model("GptOss", mesh, head_dim=8, num_local_experts=4, num_experts_per_tok=2)
+
+
+@gg.check(mesh={"tp": 2})
+def phi(mesh):
+    return language_model("Phi", mesh)
+
+
+@gg.check(mesh={"tp": 2})
+def olmo2(mesh):
+    """Norms over sharded queries and keys."""
+    return language_model("Olmo2", mesh)
+
+
+@gg.check(mesh={"tp": 2})
+def gemma3(mesh):
+    return language_model("Gemma3", mesh, config="Gemma3TextConfig", head_dim=8, sliding_window=16)
+
+
+@gg.check(mesh={"tp": 2})
+def hidden_states(mesh):
+    """The head is not used: its gradient is zero."""
+    whole, parallel = pair("Llama", mesh.size())
+    return gg.Refinement(Hidden(whole), Hidden(parallel), (TOKENS,))
 
 
 @gg.check(mesh={"tp": 2})

@@ -115,7 +115,7 @@ def describe(leaf: Leaf, draw: Draw) -> str:
     words: Mapping[Style, str] = {
         "ones": "all ones",
         "zeros": "all zeros",
-        "integers": f"integers -2..2, seed {draw.seed}",
+        "integers": f"{'' if draw.scale == 1 else f'{draw.scale:g} times '}integers -2..2, seed {draw.seed}",
     }
     if style in ("ones", "zeros") and leaf.low is not None:
         return "all as small as allowed"

@@ -32,7 +32,17 @@ class Draw:
 
 
 # Several scales: a saturated tanh hides a wrong operand at one of them, a logarithm wants positive inputs, a clip acts on one side.
-DRAWS: Final = (Draw(7), Draw(8, 0.3), Draw(9, 1.0, "positive"), Draw(10, 3.0), Draw(11, 0.03))
+# Halves meet what rounding and comparing do to ties, and large numbers what is cut off at a bound before a sum.
+DRAWS: Final = (
+    Draw(7),
+    Draw(8, 0.3),
+    Draw(9, 1.0, "positive"),
+    Draw(10, 3.0),
+    Draw(11, 0.03),
+    Draw(12, 0.5, "integers"),
+    Draw(13, 10.0),
+    Draw(14, 3.0),
+)
 # Inputs of no special kind: what is equal on all of them is equal by more than chance, counts of a few things included.
 GENERIC: Final = tuple(Draw(seed, 1.0, "positive" if seed % 2 else "normal") for seed in range(21, 29))
 
@@ -90,7 +100,7 @@ def _reals(
     if style in ("ones", "zeros"):
         return torch.full(shape, float(style == "ones"), dtype=dtype)
     if style == "integers":
-        return torch.randint(-2, 3, shape, generator=generator).to(dtype)
+        return torch.randint(-2, 3, shape, generator=generator).to(dtype) * scale
     value = torch.randn(shape, generator=generator, dtype=dtype) * scale
     return value.abs() + 0.1 * scale if style == "positive" else value
 

@@ -8,16 +8,17 @@ from typing import Literal
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
+from graphguard.relations.counts import ENDLESS, supported
 from graphguard.relations.domains import Part
 from graphguard.relations.functions import applied, elementwise, known_number, truth
-from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Term, Terms, Universe
+from graphguard.relations.kernels import Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, fold, normalise, times
 from graphguard.relations.masks import between, cases, hot, mask_range
 from graphguard.relations.permutations import known_range, permuted
 from graphguard.relations.ranges import is_whole, note
 from graphguard.relations.windows import refine, repeat
 
-_HALF = UNBOUNDED // 2
+_HALF = ENDLESS
 _STEPS = 32  # multiples of a divisor within a range that are told apart
 
 
@@ -177,15 +178,34 @@ def compared(
     if number is not None:
         holds = number > 0 if relation == "lt" else number >= 0 if relation == "le" else number == 0
         return constant(universe, 1, extents) if holds else ()
+    counted = _compared_count(universe, relation, distance, extents)
+    if counted is not None:
+        return counted
     if integral and all(c.denominator == 1 for c, _ in distance):
         return _compared_integers(universe, relation, distance, extents)
     return _compared_closed(universe, relation, distance, extents)
 
 
+def _compared_count(universe: Universe, relation: str, distance: Terms, extents: tuple[int, ...]) -> Terms | None:
+    """[count > 0], [count == 0] or [-count >= 0]; None where the distance is none, or one truth."""
+    if relation == "le" or (relation == "eq" and distance[0][0] < 0):
+        distance = tuple((-c, ref) for c, ref in distance)
+    count = supported(universe, distance, extents)
+    if count is None or (len(distance) == 1 and distance[0][1][0].truth):
+        return None
+    some = _compared_integers(universe, "lt", count, extents)
+    return (
+        some
+        if relation == "lt"
+        else normalise(universe, [*constant(universe, 1, extents), *((-c, r) for c, r in some)], extents)
+    )
+
+
 def _compared_integers(universe: Universe, relation: str, distance: Terms, extents: tuple[int, ...]) -> Terms:
     """[distance > 0], [distance >= 0] or [distance == 0] of integers."""
     if relation == "le":
-        distance = normalise(universe, [*distance, *constant(universe, 1, extents)], extents)
+        more = normalise(universe, [*distance, *constant(universe, 1, extents)], extents)
+        return compared(universe, "lt", (), more, extents, integral=True)
     out: list[Term] = []
     for guard, value in cases(universe, distance, extents):
         out += times(universe, guard, _integer_case(universe, relation, value, extents), extents)

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphguard.relations import contraction, functions, layout, sorting
 from graphguard.relations.algebra import Kind, Scalar, Unsupported
+from graphguard.relations.choices import compared_choice
 from graphguard.relations.closed import opaque
 from graphguard.relations.denotation import known_elements
 from graphguard.relations.grouping import groups
@@ -139,9 +140,14 @@ class NormalForm:
     def multiply(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """The elementwise product."""
         self._finite(a, b)
-        return self._by_elements(
-            [a, b], _numeric([a, b]), lambda rows, sizes: times(self.universe, rows[0], rows[1], sizes)
-        )
+        return self._by_elements([a, b], _numeric([a, b]), self._product)
+
+    def _product(self, rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
+        for condition, terms in (rows, rows[::-1]):
+            known = compared_choice(self.universe, condition, terms, (), sizes)
+            if known is not None:
+                return known
+        return times(self.universe, rows[0], rows[1], sizes)
 
     def power(self, v: NormalValue, exponent: Fraction) -> NormalValue:
         """A rational power."""
@@ -300,6 +306,9 @@ class NormalForm:
         def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
             if rows[1] == rows[2]:
                 return rows[1]
+            known = compared_choice(universe, rows[0], rows[1], rows[2], sizes)
+            if known is not None:
+                return known
             no = normalise(universe, [*constant(universe, 1, sizes), *((-c, ref) for c, ref in rows[0])], sizes)
             chosen = [*times(universe, rows[0], rows[1], sizes), *times(universe, no, rows[2], sizes)]
             return normalise(universe, chosen, sizes)

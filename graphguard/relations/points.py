@@ -26,10 +26,10 @@ from graphguard.relations.piecewise import difference
 from graphguard.relations.products import multiply
 from graphguard.relations.values import NormalValue, extents_of
 
-_ELEMENTS: Final = 256  # of a value that is compared
+_ELEMENTS: Final = 1024  # of a value that is compared
 _WINDOW: Final = 512  # summands that are written out
 _TERMS: Final = 1024  # of one element
-_STEPS: Final = 100_000  # constructions for one comparison
+_STEPS: Final = 400_000  # constructions for one comparison
 _DRAWN: Final = 1 << 16
 _ROUNDING: Final = 1e-6
 _TRUTHS: Final = frozenset(("gt0", "ge0", "eq0"))

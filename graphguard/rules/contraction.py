@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, Number, as_float, common_kind, expanded, plus, times
+from graphguard.rules.arithmetic import LETTERS, Number, as_float, common_kind, expanded, minus, plus, times
 from graphguard.rules.casting import convert
 from graphguard.rules.registry import rule
 
@@ -176,10 +177,17 @@ def trace(a: Algebra[V], self: V) -> V:
     return a.sum(a.slice(flat, 0, 0, (count - 1) * (columns + 1) + 1 if count else 0, columns + 1), [0])
 
 
-@rule("aten.cdist.default")
-def cdist_closed(a: Algebra[V], x1: V, x2: V, p: Number = 2, compute_mode: int | None = None) -> V:
-    """Distances of rows: closed, batched over the rows of both"""
+@rule("aten.cdist.default", "aten._cdist_forward.default")
+def cdist(a: Algebra[V], x1: V, x2: V, p: Number = 2, compute_mode: int | None = None) -> V:
+    """out[i, j] = sqrt(sum_k (x1[i, k] - x2[j, k])^2); of another p than 2 closed, batched over the rows of both"""
     lead = LETTERS[: len(x1.shape) - 2]
-    shape = (*x1.shape[:-2], x1.shape[-2], x2.shape[-2])
+    rows, columns, width = x1.shape[-2], x2.shape[-2], x1.shape[-1]
+    if p == 2 and x1.shape[:-2] == x2.shape[:-2]:
+        batch = x1.shape[:-2]
+        left = expanded(a, a.reshape(as_float(a, x1), (*batch, rows, 1, width)), (*batch, rows, columns, width))
+        right = expanded(a, a.reshape(as_float(a, x2), (*batch, 1, columns, width)), (*batch, rows, columns, width))
+        apart = minus(a, left, right)
+        return a.power(a.sum(times(a, apart, apart), [len(batch) + 2]), Fraction(1, 2))
+    shape = (*x1.shape[:-2], rows, columns)
     operands = [(as_float(a, x1), f"{lead}yA"), (as_float(a, x2), f"{lead}zA")]
     return a.opaque("cdist", (float(p),), operands, f"{lead}yz", shape, "float")

@@ -1,4 +1,4 @@
-"""Fused kernels in the steps that they fuse: optimizers here, batch normalisation over ranks in its own file.
+"""Fused kernels in the steps that they fuse: optimizers and counts here, batch normalisation over ranks in its own file.
 
 The formulas are those of ``torch.optim`` without ``fused=True`` (``_single_tensor_adam``, ``_single_tensor_sgd``).
 """
@@ -102,9 +102,17 @@ def _unscale(grads: Any, found_inf: Any, inv_scale: Any) -> None:  # noqa: ARG00
         grad.mul_(inv_scale)
 
 
+def _bincount(numbers: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """How many of each number there are.  Numbers are taken to be below ``minlength``, as those that index a table are to be rows of it: there its size is known."""
+    count = minlength or int(numbers.max()) + 1
+    rows = torch.eye(count, dtype=torch.int64, device=numbers.device)[numbers]
+    return rows.sum(0) if weights is None else (rows * weights[:, None]).sum(0)
+
+
 _FUSED: dict[str, Callable[..., Any]] = batch_norms.STEPS | {
     "aten::_fused_adam_": _plain_adam,
     "aten::_fused_adamw_": _adamw,
     "aten::_fused_sgd_": _sgd,
+    "aten::bincount": _bincount,
     "aten::_amp_foreach_non_finite_check_and_unscale_": _unscale,
 }

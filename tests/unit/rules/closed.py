@@ -14,6 +14,9 @@ def last_dim(function: Callable[..., torch.Tensor]) -> Callable[..., np.ndarray]
     return lambda x, *attributes: function(torch.tensor(x), *attributes).numpy()
 
 
+matrices = last_dim  #: a function of the last two dims
+
+
 def _max_pool(index: int) -> Callable[..., np.ndarray]:
     def pool(x: np.ndarray, *attributes: Any) -> np.ndarray:
         k, s, p, d = (attributes[i : i + 2] for i in (0, 2, 4, 6))
@@ -52,5 +55,26 @@ CLOSED: dict[str, Callable[..., np.ndarray]] = {
     "scatter.writers": _writers,
     "max_pool2d": _max_pool(0),
     "max_pool2d.indices": _max_pool(1),
+    "inverse": matrices(torch.linalg.inv),
+    "lu": matrices(lambda x: torch.linalg.lu_factor(x)[0]),
+    "lu.pivots": matrices(lambda x: torch.linalg.lu_factor(x)[1]),
+    "lu.inverse": lambda lu, pivots: torch.linalg.lu_solve(
+        torch.tensor(lu), torch.tensor(pivots).int(), torch.eye(lu.shape[-1], dtype=torch.float64).expand(lu.shape)
+    ).numpy(),
+    "linalg.info": matrices(lambda x: torch.zeros(x.shape[:-2])),
+    "cholesky": matrices(torch.linalg.cholesky),
+    "triangle.inverse": matrices(
+        lambda x, upper, unit: torch.linalg.solve_triangular(
+            x, torch.eye(x.shape[-1], dtype=torch.float64).expand(x.shape), upper=upper, unitriangular=unit
+        )
+    ),
+    "qr.q": matrices(lambda x, mode: torch.linalg.qr(x, mode)[0]),
+    "qr.r": matrices(lambda x, mode: torch.linalg.qr(x, mode)[1]),
+    "eigh.values": matrices(lambda x, half: torch.linalg.eigh(x, half)[0]),
+    "eigh.vectors": matrices(lambda x, half: torch.linalg.eigh(x, half)[1]),
+    "svd.u": matrices(lambda x, full: torch.linalg.svd(x, full)[0]),
+    "svd.values": matrices(torch.linalg.svdvals),
+    "svd.v": matrices(lambda x, full: torch.linalg.svd(x, full)[2]),
+    "matrix_exp": matrices(torch.linalg.matrix_exp),
     "cdist": lambda x, y, p: torch.cdist(torch.tensor(x), torch.tensor(y), p).numpy(),
 }

@@ -52,6 +52,12 @@ def p(*shape: int) -> torch.Tensor:
     return torch.rand(*shape, dtype=torch.float64) * 0.8 + 0.1
 
 
+def definite(batch: int, size: int) -> torch.Tensor:
+    """Symmetric matrices whose eigenvalues are positive."""
+    root = r(batch, size, size)
+    return root @ root.mT + torch.eye(size, dtype=torch.float64)
+
+
 def i(high: int, *shape: int) -> torch.Tensor:
     """Integers 0, ..., high - 1."""
     return torch.randint(high, shape)
@@ -84,6 +90,25 @@ sample("einsum.default", lambda: ("ij,jk", [r(3, 4), r(4, 5)]))
 sample("tensordot.default", lambda: (r(3, 4, 5), r(4, 3, 2), [0, 1], [1, 0]))
 sample("kron.default", lambda: (r(2, 3), r(3, 2)))
 sample("cdist.default", lambda: (r(2, 3, 4), r(2, 5, 4)))
+sample("_cdist_forward.default", lambda: (r(2, 3, 4), r(2, 5, 4), 2.0, None))
+sample("_cdist_forward.default", lambda: (r(3, 4), r(5, 4), 1.0, None))
+
+# -- linear algebra
+sample("linalg_inv_ex.default", lambda: (r(2, 3, 3),))
+sample("linalg_lu_factor_ex.default linalg_matrix_exp.default", lambda: (r(2, 3, 3),))
+sample("_linalg_solve_ex.default", lambda: (r(2, 3, 3), r(2, 3, 4)))
+sample("_linalg_solve_ex.default", lambda: (r(2, 3, 3), r(2, 3)))
+sample("_linalg_solve_ex.default", lambda: (r(2, 3, 3), r(2, 4, 3)), left=False)
+sample("linalg_cholesky_ex.default", lambda: (definite(2, 3),))
+sample("linalg_cholesky_ex.default", lambda: (definite(2, 3),), upper=True)
+sample("linalg_solve_triangular.default", lambda: (r(2, 3, 3), r(2, 3, 4)), upper=True)
+sample("linalg_solve_triangular.default", lambda: (r(2, 3, 3), r(2, 4, 3)), upper=False, left=False, unitriangular=True)
+sample("linalg_lu_solve.default", lambda: (*torch.linalg.lu_factor(r(2, 3, 3)), r(2, 3, 4)))
+sample("linalg_lu_solve.default", lambda: (*torch.linalg.lu_factor(r(2, 3, 3)), r(2, 4, 3)), left=False, adjoint=True)
+sample("linalg_qr.default", lambda: (r(2, 4, 3),))
+sample("linalg_qr.default", lambda: (r(2, 4, 3), "complete"))
+sample("_linalg_eigh.default", lambda: (definite(2, 3),))
+sample("_linalg_svd.default", lambda: (r(2, 4, 3),))
 sample("mm.default", lambda: (i(9, 3, 4), i(9, 4, 2)))
 
 # -- layout

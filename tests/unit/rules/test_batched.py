@@ -48,6 +48,7 @@ CASES = [
     Case("aten.median.dim", (t(6, 5), 1), ((6,), (6,)), (0, 0), (1,)),
     Case("aten.cummax.default", (t(6, 5), 1), ((6, 5), (6, 5)), (0, 0), (1,)),
     Case("aten.bucketize.Tensor", (t(6, 5), t(4, cut=None)), ((6, 5),), (0,), (0,)),
+    Case("aten.linalg_inv_ex.default", (t(6, 3, 3),), ((6, 3, 3), (6,)), (0, 0)),
     Case("aten.cdist.default", (t(6, 5), t(4, 5, cut=None)), ((6, 4),), (0,)),
     Case("aten.cdist.default", (t(4, 5, cut=None), t(6, 5)), ((4, 6),), (1,)),
     Case("aten.max_pool2d_with_indices.default", (t(6, 2, 4, 4), [2, 2]), ((6, 2, 2, 2), (6, 2, 2, 2)), (0, 0), (1,)),

@@ -1,0 +1,80 @@
+"""Counts: sums of truths under ``> 0`` and ``== 0``.
+
+Whether a sum of numbers that are zero or more is positive does not depend on how often each of them counts, nor on whether some of them were
+asked the same before: ``[c1 t1 + c2 [s > 0] + c3 max(u) > 0] = [t1 + s + sum(u) > 0]``.  So *any*, of all elements or of any over every rank's, is one form.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Term, Terms, Universe
+from graphguard.relations.linear import normalise, opened
+from graphguard.relations.products import Product
+from graphguard.relations.windows import refine, through
+
+ENDLESS: Final = UNBOUNDED // 2  # where a window of the columns of a one-hot ends that has no end
+
+
+def supported(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
+    """A count that is positive where the terms are; None where they are no count."""
+    if not terms or not all(coefficient > 0 and _is_count(ref[0]) for coefficient, ref in terms):
+        return None
+    key = ("supported", tuple(ref for _, ref in terms), extents)
+    known: Any = universe.memo.get(key)
+    if known is None:
+        known = universe.memo[key] = _supported(universe, [ref for _, ref in terms], extents)
+    return known  # type: ignore[no-any-return]
+
+
+def _supported(universe: Universe, refs: list[Ref], extents: tuple[int, ...]) -> Terms:
+    found: list[Term] = []
+    for ref in refs:
+        inner = _asked(universe, ref, extents)
+        found += ((1, ref),) if inner is None else _supported(universe, inner, extents)
+    counts = normalise(universe, [(1, ref) for ref in dict.fromkeys(ref for _, ref in found)], extents)
+    return counts if all(c == 1 for c, _ in counts) else tuple((1, ref) for _, ref in counts)
+
+
+def _is_count(kernel: Kernel) -> bool:
+    """Whether all values are seen to be sums or maxima of truths."""
+    if kernel.truth or kernel.kind == "one":
+        return True
+    if kernel.kind in ("product", "sum", "max", "maximum"):
+        return bool(kernel.factors) and all(factor[1] > 0 and _is_count(factor[0]) for factor in kernel.factors)
+    return False
+
+
+def _asked(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[Ref] | None:
+    """Counts of which one is positive where a count is: those that it asks for, adds up, or takes the largest of; None where it is one of truths."""
+    kernel = ref[0]
+    if kernel.kind == "max":
+        return [_summed(universe, ref, extents)]
+    if kernel.kind in ("sum", "maximum"):
+        terms = opened(ref)
+        return None if terms is None else [inner for _, inner in terms]
+    inner = _more_than_none(ref)
+    return None if inner is None or inner[0].kind == "iota" or not _is_count(inner[0]) else [inner]
+
+
+def _more_than_none(ref: Ref) -> Ref | None:
+    """The integer of which a mask says that it is more than zero: all columns of its one-hot but the first."""
+    kernel = ref[0]
+    if kernel.kind != "product" or len(kernel.factors) != 1 or ref[3] != ((1, ENDLESS),):
+        return None
+    hot, power, _, base, steps = kernel.factors[0]
+    column, free = len(hot.shape) - 1, len(kernel.shape)
+    moving = [step for step in steps if step[1] >= free]
+    if hot.kind != "onehot" or power != 1 or base[column] or moving != [(column, free, 1)]:
+        return None
+    integer, _, window, _, _ = hot.factors[0]
+    return through(ref, (integer, 1, window, base[:column], tuple(step for step in steps if step[1] < free)))
+
+
+def _summed(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Ref:
+    """The sum of what a maximum is taken of."""
+    sizes, dims, used = refine([ref], extents)
+    product = Product(universe, sizes, dims, set())
+    factors = [(kernel, 1, window, base, steps) for kernel, _, window, base, steps in ref[0].factors]
+    product.include(factors, len(ref[0].shape), 1, ref[3], list(ref[1]), used[0])
+    return product.finish()[1]

@@ -1,0 +1,76 @@
+"""Whether any element of all ranks is out of order, as overflow is looked for: by sums, maxima and lists of every rank's answer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Shard
+
+import graphguard as gg
+
+Ask = Callable[[torch.Tensor], torch.Tensor]
+
+
+def reduced(x: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+    x = x.clone()
+    dist.all_reduce(x, op=op)
+    return x
+
+
+def gathered(x: torch.Tensor) -> torch.Tensor:
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x)
+    return torch.stack(parts)
+
+
+def any_of(x: torch.Tensor) -> torch.Tensor:
+    return (x > 4).any(-1)
+
+
+def largest(x: torch.Tensor) -> torch.Tensor:
+    return (x > 4).float().amax(-1)
+
+
+RIGHT: list[Ask] = [
+    lambda x: reduced(any_of(x).int()) > 0,
+    lambda x: reduced(any_of(x).float()).bool(),
+    lambda x: reduced(any_of(x).int()) >= 1,
+    lambda x: ~(reduced(any_of(x).int()) == 0),
+    lambda x: ~(reduced(any_of(x).int()) <= 0),
+    lambda x: reduced((x > 4).sum(-1)) > 0,
+    lambda x: reduced(any_of(x).float(), dist.ReduceOp.MAX) > 0,
+    lambda x: reduced(largest(x), dist.ReduceOp.MAX) > 0,
+    lambda x: reduced(largest(x)) > 0,
+    lambda x: gathered(any_of(x)).any(0),
+]
+WRONG: list[Ask] = [
+    lambda x: reduced(any_of(x).int()) > 1,
+    lambda x: reduced(any_of(x).int()) == 1,
+    lambda x: reduced(any_of(x).int(), dist.ReduceOp.MIN) > 0,
+    lambda x: reduced((x > 4).sum(-1)) > 1,
+    lambda x: reduced((x > 4).all(-1).int()) > 0,
+]
+
+
+def verdict(ask: Ask) -> gg.Verdict | None:
+    report = gg.verify(
+        any_of,
+        lambda mesh: ask,
+        inputs=(gg.tensor(9, 6),),
+        mesh={"dp": 2},
+        in_relations={"dp": Shard(1)},
+        out_relations="replicate",
+    )
+    return report.verdict
+
+
+@pytest.mark.parametrize("ask", RIGHT)
+def test_any(ask: Ask) -> None:
+    assert verdict(ask) is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize("ask", WRONG)
+def test_another_question(ask: Ask) -> None:
+    assert verdict(ask) is gg.Verdict.BROKEN

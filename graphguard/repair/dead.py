@@ -27,10 +27,11 @@ _SAME_VALUES = frozenset(
     ]
 )
 _SILENT = frozenset({"gg.barrier", "gg.send"})
+_RECEIVING = frozenset({"gg.recv", "gg.broadcast", "gg.scatter"})
 
 
 def dead_collectives(graph: Graph) -> list[Node]:
-    """The collectives whose results reach no output, in order."""
+    """The collectives whose results reach no output, in order; those of known numbers are left out, which the program itself may have read."""
     producers = graph.producers()
     read: set[int] = set()
     waiting = list(graph.outputs.values())
@@ -39,11 +40,21 @@ def dead_collectives(graph: Graph) -> list[Node]:
         if index is not None and index not in read:
             read.add(index)
             waiting.extend(graph.nodes[index].operands())
+    known = _known(graph)
     return [
         node
         for index, node in enumerate(graph.nodes)
-        if node.op in COLLECTIVES and node.op not in _SILENT and index not in read
+        if node.op in COLLECTIVES and node.op not in _SILENT and index not in read and not known.issuperset(node.outs)
     ]
+
+
+def _known(graph: Graph) -> frozenset[Var]:
+    """The tensors that no input, no random draw and no other rank's message has a part in: their numbers are known while the program is recorded."""
+    unknown = set(graph.inputs)
+    for node in graph.nodes:
+        if node.draw is not None or node.op in _RECEIVING or not unknown.isdisjoint(node.operands()):
+            unknown.update(node.outs)
+    return frozenset(out for node in graph.nodes for out in node.outs if out not in unknown)
 
 
 def dead_reduction(graph: Graph, partial: Node) -> Node | None:

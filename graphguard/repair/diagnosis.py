@@ -21,6 +21,7 @@ from graphguard.repair.messages import (
     factor_text,
     gradients_unreduced,
     headline,
+    held_before,
     listed,
     needed_and_found,
     operation,
@@ -126,7 +127,7 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     if isinstance(guess.edit, Accumulate):
         name = _assigned_near(capture, guess, rank, guess.edit.tensors[rank], sources) or name
     if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(graph, site.node)) is not None:
-        return _dropped(capture, repair, sources, dead, guess.edit.axis, name)
+        return _dropped(capture, repair, sources, dead, guess.edit, name)
     needed, found = _relations(capture, repair, name, sources)
     return Finding(
         rule=guess.rule,
@@ -165,19 +166,22 @@ def _exchanged(capture: Capture, guess: Hypothesis, rank: int, sources: Sources)
     return places[0][0] if places else None
 
 
-def _dropped(capture: Capture, repair: Repair, sources: Sources, dead: Node, axis: str, name: str) -> Finding:
+def _dropped(
+    capture: Capture, repair: Repair, sources: Sources, dead: Node, edit: InsertReduction, name: str
+) -> Finding:
     """The reduction is there, but its result is not read."""
+    held, axis = held_before(edit), edit.axis
     site = repair.hypothesis.site
     rank = min(site.position)
     graph = capture.ranks[rank]
     span = sources.place(graph, dead)
     related = _related(capture, graph, dead, span, sources, repair)
     if (born := sources.place(graph, site.node)) is not None:
-        related.insert(0, Related(born, f"a partial sum over axis '{axis}'"))
-    needed, found = needed_and_found(name, site, axis, capture)
+        related.insert(0, Related(born, f"{held} over axis '{axis}'"))
+    needed, found = _relations(capture, repair, name, sources)
     return Finding(
         rule="dead-collective",
-        headline=f"the result of this {operation(dead.op)} is never used: '{name}' stays a partial sum over axis '{axis}'",
+        headline=f"the result of this {operation(dead.op)} is never used: '{name}' stays {held} over axis '{axis}'",
         span=span,
         needed=needed,
         found=found,

@@ -172,11 +172,15 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
             return _wrong_place(edit, name, capture)
 
 
+def held_before(edit: InsertReduction) -> str:
+    """What every rank holds where a reduction is missing."""
+    return _OWN.get(edit.reduce, "a partial sum")
+
+
 def _unreduced(edit: InsertReduction, name: str, site: Site) -> str:
     if len(site.position) == 1:
         return f"'{name}' is made on rank {min(site.position)} only: the other ranks of axis '{edit.axis}' go on without it"
-    what = _OWN.get(edit.reduce, "a partial sum")
-    return f"'{name}' is {what} over axis '{edit.axis}' and is used as if it were whole"
+    return f"'{name}' is {held_before(edit)} over axis '{edit.axis}' and is used as if it were whole"
 
 
 def _too_early(name: str, axis: str, site: Site) -> str:

@@ -181,7 +181,10 @@ def reason(site: Site, found: Search, around: Neighbours) -> str:
             if over
             else ""
         )
-    if shards and _is_computed(site, found, around):
+    meant = _meant(site, found, around)
+    if meant is not None and (other := _other_settings(site.node, meant)):
+        return other
+    if shards and meant is not None:
         axis, dim = shards[0]
         return (
             f"'{{what}}' is computed of each rank's own part of dim {dim}, which axis '{axis}' splits;"
@@ -218,8 +221,8 @@ def _shards(relation: GroupRelation) -> list[tuple[str, Placement]]:
     return [(axis, place) for axis, place in (relation.placements or {}).items() if place.kind == "shard"]
 
 
-def _is_computed(site: Site, found: Search, around: Neighbours) -> bool:
-    """Whether the specification does the same to the same tensors, and the ranks hold no part of its result."""
+def _meant(site: Site, found: Search, around: Neighbours) -> Node | None:
+    """The specification's operator that does the same to the same tensors, where the ranks hold no part of its result."""
     spec, read = found.capture.spec, _operands(site, around)
     for node in spec.nodes if spec is not None else ():
         meant = list(node.operands())
@@ -227,8 +230,25 @@ def _is_computed(site: Site, found: Search, around: Neighbours) -> bool:
         if not alike or found.proof.relation(node.outs[0]) is not None:
             continue
         if all(holds_operand(found.proof, var, tensors) for var, tensors in zip(meant, read, strict=True)):
-            return True
-    return False
+            return node
+    return None
+
+
+def _other_settings(node: Node, meant: Node) -> str:
+    """Which names and numbers that are no sizes or dims an operator is called with otherwise than the specification's; empty where none is."""
+    if node.op != meant.op or len(node.args) != len(meant.args):
+        return ""
+    names = dict.fromkeys((*node.kwargs, *meant.kwargs))
+    pairs = [("", mine, its) for mine, its in zip(node.args, meant.args, strict=True)]
+    pairs += [(f"{name}=", node.kwargs.get(name), meant.kwargs.get(name)) for name in names]
+    for name, mine, its in pairs:
+        if mine != its and all(isinstance(each, str | float | None) for each in (mine, its)):
+            return f"'{{what}}' is computed {_setting(name, mine)}, the specification's {_setting(name, its)}"
+    return ""
+
+
+def _setting(name: str, value: object) -> str:
+    return f"without {name[:-1]}" if value is None else f"with {name}{value!r}"
 
 
 def _computing(frontier: list[Site], around: Neighbours) -> list[Site]:

@@ -296,10 +296,12 @@ def _compare(p: Program) -> Made:
             if (np.abs(gap) < 1e-9).any() and i != j:
                 return None  # equal up to rounding: numbers cannot say which is larger
         return lambda a, x, y: a.compare(relation, x, y), [i, j]
-    value = Fraction(p.rng.choice((1, 2, 3)))
+    value = Fraction(p.rng.choice((0, 1, 2, 3)))
     swap = p.rng.random() < 0.5
-    if kind == "float" and (np.abs(p.pairs[i][0].array - float(value)) < 1e-9).any():
-        return None
+    if kind == "float":
+        gap = p.pairs[i][0].array - float(value)
+        if ((np.abs(gap) < 1e-9) & ((gap != 0) | (value != 0))).any():
+            return None  # zeros behind a mask are exact
     return lambda a, x: a.compare(
         relation, *((x, a.full(shape, value, kind)) if not swap else (a.full(shape, value, kind), x))
     ), [i]

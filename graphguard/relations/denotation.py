@@ -104,9 +104,9 @@ class Denotation:
             table = self._table(kernel)
             return table[tuple(index)] if index else table
         volume = math.prod(kernel.shape)
-        if volume <= _FULL and kernel.shape:
+        if volume <= _FULL:
             table = self._whole(kernel, window)
-            return table[tuple(index)]
+            return table[tuple(index)] if index else table
         return self._compute(kernel, window, index)
 
     def _table(self, kernel: Kernel) -> Array:
@@ -127,9 +127,7 @@ class Denotation:
                 np.arange(size).reshape([-1 if d == axis else 1 for d in range(rank)])
                 for axis, size in enumerate(kernel.shape)
             ]
-            table = self.memo[key] = np.ascontiguousarray(
-                np.broadcast_to(self._compute(kernel, window, index), kernel.shape)
-            )
+            table = self.memo[key] = np.array(np.broadcast_to(self._compute(kernel, window, index), kernel.shape))
         return table
 
     def _compute(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:

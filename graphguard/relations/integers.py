@@ -16,6 +16,7 @@ from graphguard.relations.linear import close, constant, fold, normalise, times
 from graphguard.relations.masks import between, cases, hot, mask_range
 from graphguard.relations.permutations import known_range, permuted
 from graphguard.relations.ranges import is_whole, note
+from graphguard.relations.triangles import is_positive
 from graphguard.relations.windows import refine, repeat
 
 _HALF = ENDLESS
@@ -259,6 +260,8 @@ def _compared_closed(universe: Universe, relation: str, distance: Terms, extents
     coefficient, ref = close(universe, distance, extents)
     if ref[0].kind == "infinity" or any(factor[0].kind == "infinity" for factor in ref[0].factors):
         raise Unsupported("a comparison with infinity")
+    if is_positive(ref[0], ref[3]):  # such as a probability
+        return constant(universe, 1, extents) if relation != "eq" and coefficient > 0 else ()
     if relation == "eq":
         return ((1, truth(elementwise(universe, "eq0", (), 1, ref))),)
     strict = relation == "lt"

@@ -22,7 +22,7 @@ from graphguard.relations.kernels import (
     Window,
     quotient,
 )
-from graphguard.relations.products import multiply
+from graphguard.relations.products import has_divisor, multiply
 
 _CELLS: Final = 256  # boxes between windows that are looked at
 
@@ -50,8 +50,8 @@ def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]
                 ref = (kernel, offsets, dims, window)
                 narrow = any(high - low == 1 for low, high in window)
                 if (
-                    len(window) > 1 or narrow
-                ) and window not in windows:  # joined windows may let digits merge or vanish
+                    len(window) > 1 or narrow or has_divisor(kernel)
+                ) and window not in windows:  # joined windows may let digits merge or vanish, and sums cancel
                     factor, ref = multiply(universe, [(ref, 1)], extents)
                 joined_terms.append((ref, coefficient * factor))
     for ref, coefficient in joined_terms:

@@ -14,7 +14,18 @@ from typing import Any, Final
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
-from graphguard.relations.kernels import UNBOUNDED, Digit, Expression, Factor, Kernel, Number, Ref, Universe, Window
+from graphguard.relations.kernels import (
+    UNBOUNDED,
+    Digit,
+    Digits,
+    Expression,
+    Factor,
+    Kernel,
+    Number,
+    Ref,
+    Universe,
+    Window,
+)
 from graphguard.relations.selection import solve_selections
 from graphguard.relations.windows import joined, refine
 
@@ -124,14 +135,9 @@ class Product:
             product.include(factors, len(kernel.shape), 1, window, list(offsets), list(steps))
             known = self.universe.memo[key] = product.finish()
         coefficient, (inner, base, dims, inner_window) = known
-        if coefficient == 0 or any(len(radix) > 1 for radix in dims):
+        composed = _expressions(dims, digits)
+        if coefficient == 0 or composed is None:
             return None
-        composed = [
-            (axis, digit, stride)
-            for digit, radix in zip(digits, dims, strict=True)
-            for axis, stride, _ in radix
-            if axis >= 0
-        ]
         return coefficient, Part(inner, 1, inner_window, list(base), composed)
 
     def finish(self) -> tuple[Number, Ref]:
@@ -152,6 +158,8 @@ class Product:
                 if part.payload == 1 and part.kernel.kind == "product" and len(part.kernel.factors) <= _INLINED
             ]
             if not again:
+                if self.reduced and self._cancel_sum():
+                    continue
                 break
             self.parts = [part for part in self.parts if part not in again]
             for part in again:
@@ -170,12 +178,48 @@ class Product:
             self._count_unused()
         return self.coefficient, self._reference()
 
+    def _cancel_sum(self) -> bool:
+        """Take out factors whose sum is a divisor, as in ``sum over v and u of a(v) e(u) / sum over u of e(u)``; whether there were such."""
+        for divisor in self.parts:
+            if divisor.payload > -1 or divisor.kernel.kind != "product" or not divisor.kernel.reduced:
+                continue
+            wanted = sorted([(factor[0].id, factor[1]) for factor in divisor.kernel.factors])
+            for digit in self.reduced:
+                tied = [part for part in self.parts if any(other == digit for _, other, _ in part.expressions)]
+                if sorted([(part.kernel.id, part.payload) for part in tied]) == wanted:
+                    coefficient = self._sum_of(tied, divisor)
+                    if coefficient is not None:
+                        self.coefficient *= coefficient
+                        divisor.payload += 1
+                        self.parts = [part for part in self.parts if part not in tied]
+                        return True
+        return False
+
+    def _sum_of(self, tied: list[Part], divisor: Part) -> Number | None:
+        """The factor by which the sum of some factors, over all digits that only they have, is a divisor; None where it is another sum."""
+        others = {digit for part in self.parts if part not in tied for _, digit, _ in part.expressions}
+        used = sorted({digit for part in tied for _, digit, _ in part.expressions})
+        own = [digit for digit in used if digit in self.reduced and digit not in others]
+        free = [digit for digit in used if digit not in own]
+        place = {digit: index for index, digit in enumerate([*free, *own])}
+        sizes, count = [self.sizes[digit] for digit in place], len(free)
+        product = Product(self.universe, sizes, [[index] for index in range(count)], set(range(count, len(place))))
+        for part in tied:
+            steps = [(axis, place[digit], stride) for axis, digit, stride in part.expressions]
+            product.parts.append(Part(part.kernel, part.payload, part.window, list(part.offsets), steps))
+        coefficient, (kernel, offsets, dims, window) = product.finish()
+        found = (kernel, list(offsets), _expressions(dims, free), window)
+        if found != (divisor.kernel, divisor.offsets, divisor.expressions, divisor.window):
+            return None
+        self.reduced.difference_update(own)
+        return coefficient
+
     def _open_deferred(self) -> None:
         """Open the sums among the factors; beside quotients of sums they are first given the form in which a quotient cancels."""
         while self.deferred:
             waiting, self.deferred = self.deferred, []
             quotients = any(part.payload < 0 and part.kernel.kind == "product" for part in self.parts) or (
-                len(waiting) > 1 and any(_divided(kernel) for kernel, *_ in waiting)
+                len(waiting) > 1 and any(has_divisor(kernel) for kernel, *_ in waiting)
             )
             for kernel, window, offsets, expressions in waiting:
                 if quotients:
@@ -250,6 +294,14 @@ class Product:
         return (part.kernel, tuple(part.offsets), dims, part.window)
 
 
+def _expressions(dims: tuple[Digits, ...], digits: list[int]) -> list[Expression] | None:
+    """How the dims of a reference, each of which is one of the digits, move along its axes; None where one is several digits of its own."""
+    if any(len(radix) > 1 for radix in dims):
+        return None
+    steps = zip(digits, dims, strict=True)
+    return sorted((axis, digit, stride) for digit, radix in steps for axis, stride, _ in radix if axis >= 0)
+
+
 def _equal_joined(parts: list[Part]) -> list[Part]:
     """Equal factors as one, with the sum of their powers."""
     seen: dict[tuple[object, ...], Part] = {}
@@ -261,7 +313,7 @@ def _equal_joined(parts: list[Part]) -> list[Part]:
     return list(seen.values())
 
 
-def _divided(kernel: Kernel) -> bool:
+def has_divisor(kernel: Kernel) -> bool:
     """Whether a product has a quotient by a sum."""
     return any(factor[1] < 0 and factor[0].kind == "product" for factor in kernel.factors)
 

@@ -278,10 +278,10 @@ def log1p(a: Algebra[V], self: V) -> V:
 
 @rule("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self")
 def xlogy(a: Algebra[V], self: Any, other: Any) -> V:
-    """out = 0 where self = 0, else self log(other)"""
+    """out = 0 where self = 0, else self log(other): so self log(other), with 1 for an other of which there is no logarithm where self = 0"""
     x, y = aligned(a, self, other, kind="float")
-    zero = compared(a, "eq", x, 0)
-    return chosen(a, zero, 0.0, times(a, x, a.log(chosen(a, zero, 1.0, y))))
+    unread = a.logical_and(compared(a, "eq", x, 0), compared(a, "le", y, 0))
+    return times(a, x, a.log(chosen(a, unread, 1.0, y)))
 
 
 @rule("aten.hypot.default")

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
 
@@ -154,4 +155,45 @@ class ParallelLoss(nn.Module):
 def test_smoothed_loss(wrong: bool, verdict: gg.Verdict) -> None:
     inputs = (gg.tensor(TOKENS, WIDTH), gg.tensor(TOKENS, dtype=torch.long, low=0, high=VOCABULARY))
     report = gg.verify(Loss(), lambda mesh: ParallelLoss(mesh, wrong), inputs, mesh={"tp": 2})
+    assert report.verdict is verdict
+
+
+class Distillation(nn.Module):
+    """The divergence of a student's words from a teacher's, who is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, x: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+        student = F.log_softmax(self.head(x), -1)
+        return F.kl_div(student, F.softmax(teacher, -1), reduction="batchmean")
+
+
+class ParallelDistillation(nn.Module):
+    def __init__(self, mesh: Any, local_teacher: bool) -> None:
+        super().__init__()
+        self.group, self.local_teacher = mesh.get_group("tp"), local_teacher
+        self.head = nn.Linear(WIDTH, VOCABULARY // mesh.size(), bias=False)
+
+    def log_softmax(self, x: torch.Tensor) -> torch.Tensor:
+        largest = x.detach().amax(-1, keepdim=True)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self.group)
+        x = x - largest
+        total = Reduce.apply(x.exp().sum(-1, keepdim=True), self.group)
+        return x - Copy.apply(total, self.group).log()  # every rank's words depend on it
+
+    def forward(self, x: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+        student = self.log_softmax(self.head(Copy.apply(x, self.group)))
+        words = F.log_softmax(teacher, -1) if self.local_teacher else self.log_softmax(teacher)
+        return Reduce.apply((words.exp() * (words - student)).sum(), self.group) / x.shape[0]
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(False, gg.Verdict.REFINES), (True, gg.Verdict.BROKEN)])
+def test_distillation(wrong: bool, verdict: gg.Verdict) -> None:
+    inputs = (gg.tensor(TOKENS, WIDTH), gg.tensor(TOKENS, VOCABULARY))
+    part = ({"tp": Replicate()}, {"tp": Shard(1)})
+    report = gg.verify(
+        Distillation(), lambda mesh: ParallelDistillation(mesh, wrong), inputs, mesh={"tp": 2}, in_relations=part
+    )
     assert report.verdict is verdict

@@ -11,6 +11,7 @@ from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.numbers import Numbers
+from graphguard.relations.piecewise import equal
 
 SHAPE = (1, 4, 3)
 
@@ -39,3 +40,29 @@ def test_masks_that_hold_nowhere_in_a_piece(dim: int) -> None:
     numbers = Numbers()
     expected = softmax(numbers, numbers.literal(data), dim)
     np.testing.assert_allclose(Denotation({"x": data}, closed, tables).value(form), expected.array)
+
+
+@pytest.mark.parametrize("relation", ["eq", "lt", "le"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_probabilities_are_zero_behind_a_mask_alone(relation: str, swapped: bool) -> None:
+    def act(a: Any, x: Any) -> Any:
+        sides = softmax(a, x, 2), a.full(SHAPE, Fraction(0), "float")
+        return a.compare(relation, *(sides[::-1] if swapped else sides))
+
+    data = np.random.default_rng(0).uniform(0.6, 1.4, (3, 4))
+    universe, numbers = Universe(1, 20.0), Numbers()
+    form = act(NormalForm(universe), NormalForm(universe).leaf("x", (3, 4), "float"))
+    expected = act(numbers, numbers.literal(data)).array
+    tables = {kernel.id: table for kernel, table in universe.tables}
+    np.testing.assert_array_equal(Denotation({"x": data}, closed, tables).value(form), expected)
+
+
+def test_an_exponential_is_more_than_zero() -> None:
+    a = NormalForm(Universe(1, 20.0))
+    e = a.exp(a.leaf("x", (3, 4), "float"))
+    total = a.sum(a.multiply(e, e), [1])
+    zero = a.full((3,), Fraction(0), "float")
+    false = a.full((3,), Fraction(0), "bool")
+    assert equal(a.universe, a.compare("eq", total, zero), false)
+    assert equal(a.universe, a.compare("le", total, zero), false)
+    assert equal(a.universe, a.compare("lt", zero, total), a.full((3,), Fraction(1), "bool"))

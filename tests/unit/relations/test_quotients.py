@@ -141,3 +141,17 @@ def test_what_is_never_negative() -> None:
     assert not never_negative(kernel(x))
     assert not never_negative(kernel(a.power(x, Fraction(3))))
     assert not never_negative(kernel(a.power(a.add([a.exp(x), a.scale(x, Fraction(2))]), Fraction(-1))))
+
+
+@pytest.mark.parametrize("place", [1, 3, 8])
+def test_probabilities_add_up_to_one_whoever_adds_them(place: int) -> None:
+    """Over all keys at once or in two parts, by themselves and within a sum over rows that something else is part of."""
+    a = NormalForm(Universe(1, 20.0))
+    e, v = (a.exp(a.leaf("s", SHAPES["s"], "float")), a.leaf("r", (ROWS,), "float"))
+    p = a.multiply(e, column(a, a.power(a.sum(e, [1]), Fraction(-1)), KEYS))
+    parts = [a.slice(p, 1, low, high) for low, high in ((0, place), (place, KEYS)) if low < high]
+    assert equal(a.universe, a.add([a.sum(part, [1]) for part in parts]), a.full((ROWS,), Fraction(1), "float"))
+    weighed = a.add([a.contract([(part, "rk"), (v, "r")], "") for part in parts])
+    assert equal(a.universe, weighed, a.sum(v, [0]))
+    unlike = a.add([a.contract([(part, "rk"), (part, "rk"), (v, "r")], "") for part in parts])
+    assert not equal(a.universe, unlike, a.sum(v, [0]))

@@ -1,0 +1,30 @@
+"""What a normal form denotes is computed once for every kernel, so it costs no more than the kernels are many."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.trust.fuzz import closed
+from graphguard.relations.denotation import Denotation
+from graphguard.relations.kernels import Universe
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.numbers import Numbers
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_a_value_that_is_used_twice_at_every_step(shape: tuple[int, ...]) -> None:
+    def act(a: Any, x: Any) -> Any:
+        value = a.sum(x, [len(shape)])
+        for _ in range(40):
+            half = a.scale(value, Fraction(1, 2))
+            value = a.add([a.apply("tanh", (), [value], "float"), a.apply("sigmoid", (), [half], "float")])
+        return value
+
+    data = np.random.default_rng(0).uniform(0.6, 1.4, (*shape, 3))
+    universe, numbers = Universe(1, 20.0), Numbers()
+    form = act(NormalForm(universe), NormalForm(universe).leaf("x", data.shape, "float"))
+    expected = act(numbers, numbers.literal(data)).array
+    np.testing.assert_allclose(Denotation({"x": data}, closed, {}).value(form), expected)

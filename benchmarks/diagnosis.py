@@ -25,7 +25,8 @@ from benchmarks.mutants.table import MARKS, Row, document, shares
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.driver import drive
 from graphguard.checks.prover import Prover
-from graphguard.checks.steps import CheckRequest, Step, Steps, check_steps
+from graphguard.checks.requests import CheckRequest, Step, Steps
+from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.report.diagnostics import Report, Verdict
 
@@ -58,13 +59,13 @@ class Stopwatch:
                 continue
             steps_asked = (step,) if isinstance(step, Step) else step
             part = SHOWN[shown] if shown else "diagnosis" if steps_asked[0].method == "diagnose" else "check"
-            here, there = time.thread_time(), _worker_time()
+            here, there = time.thread_time(), worker_time()
             answer = yield step
-            worked = _worker_time() - there if any(each.process == "worker" for each in steps_asked) else 0.0
+            worked = worker_time() - there if any(each.process == "worker" for each in steps_asked) else 0.0
             self.seconds[part] = self.seconds.get(part, 0.0) + time.thread_time() - here + worked
 
 
-def _worker_time() -> float:
+def worker_time() -> float:
     """Seconds of child processes that run, and of what these waited for: what a child still does when its answer is there is not asked for."""
     ticks = 0
     for task in Path("/proc/self/task").iterdir():

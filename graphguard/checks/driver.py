@@ -13,11 +13,13 @@ from typing import Any, Protocol, runtime_checkable
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.discovery import FoundCheck
 from graphguard.checks.prover import Prover
+from graphguard.checks.requests import CheckRequest, Step, Steps
 from graphguard.checks.shelf import user_shelf
-from graphguard.checks.steps import CheckRequest, Step, Steps, check_steps
+from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import WorkerClient, WorkerError
 from graphguard.ir import CheckRef, Trouble
 from graphguard.ir.codec import trouble_from_plain
+from graphguard.ir.collection import without_collection
 from graphguard.report.diagnostics import Diagnostic, RelatedPlace, Report
 from graphguard.report.registry import severity_of
 
@@ -151,6 +153,7 @@ def run_unit(unit: Unit, configuration: Configuration, options: Options, worker:
         return _not_run(unit, Trouble("trace-error", _defect(error), unit.check.span), configuration)
 
 
+@without_collection()
 def drive(steps: Steps, worker: Caller, prover: Caller) -> Report:
     """Answer every step until the report is there; interim reports are passed over."""
     answer: Any = None

@@ -23,6 +23,7 @@ from graphguard.checks.places import places
 from graphguard.checks.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Var, capture_from_json
+from graphguard.ir.collection import without_collection
 from graphguard.ir.likeness import same_question
 from graphguard.ir.lookups import without_ignored
 from graphguard.ir.plain import from_plain, to_plain
@@ -48,6 +49,7 @@ class _Entry:
     capture: Capture
     proof: Proof
     diagnosis: Diagnosis | None = None
+    finished: bool = False
 
 
 class Prover:
@@ -114,10 +116,11 @@ class Prover:
         """What more time makes of a hasty proof: ``{"outcome": Outcome, "seconds"}``."""
         started = time.perf_counter()
         entry = self._entries[proof]
-        finished = entry.proof.finished(self._memo)
-        INTERRUPTION.check()
-        entry.proof = finished
-        return {"outcome": to_plain(finished.outcome), "seconds": time.perf_counter() - started}
+        if not entry.finished:
+            proved = entry.proof.finished(self._memo)
+            INTERRUPTION.check()
+            entry.proof, entry.finished = proved, True
+        return {"outcome": to_plain(entry.proof.outcome), "seconds": time.perf_counter() - started}
 
     def relations(self, proof: str) -> dict[str, str]:
         """The relation of every tensor of the specification that has one, as text."""
@@ -196,10 +199,11 @@ class Service:
                 self._running, INTERRUPTION.wanted = message, False
                 dropped = message["id"] in self._cancelled
                 self._cancelled.discard(message["id"])
-            answer = _CANCELLED if dropped else _answer(self._prover, message)
-            with self._lock:
-                self._running, INTERRUPTION.wanted = {}, False
-            self._write({"id": message["id"], **answer})
+            with without_collection():  # until the answer is out
+                answer = _CANCELLED if dropped else _answer(self._prover, message)
+                with self._lock:
+                    self._running, INTERRUPTION.wanted = {}, False
+                self._write({"id": message["id"], **answer})
 
     def _read(self) -> None:
         """Hear until the input ends, or until the answer to a ping finds nobody; then the process ends as well."""

@@ -20,7 +20,8 @@ from graphguard.checks.configuration import Configuration, ConfigurationError, l
 from graphguard.checks.discovery import identifier
 from graphguard.checks.driver import drive
 from graphguard.checks.prover import Prover
-from graphguard.checks.steps import CheckRequest, check_steps
+from graphguard.checks.requests import CheckRequest
+from graphguard.checks.steps import check_steps
 from graphguard.ir import Capture, CheckRef, Span, capture_from_json, capture_to_json
 from graphguard.ir.codec import capture_summary
 from graphguard.report.diagnostics import Report, Verdict

@@ -9,60 +9,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.collection import without_collection
 from graphguard.ir.joining import Joined, join
 from graphguard.refine.cuts import Division, divided
-from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.frontiers import implementation_frontier, relevant_gaps, specification_frontier
 from graphguard.refine.ground import Ground, grounded
 from graphguard.refine.lookup import GroupRelation, Lookup
 from graphguard.refine.memo import Memo
 from graphguard.refine.naming import names_of
-from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
+from graphguard.refine.outcome import Location, Outcome, PromiseOutcome
 from graphguard.refine.programs import is_like_one_known, recalled, remember
 from graphguard.refine.promises import Checker, told
 from graphguard.refine.regions import Failed
 from graphguard.refine.retrial import Before, Retrial
 from graphguard.refine.segments import Answers, Segments, Work
 from graphguard.refine.spelling import Facts, Unspelt
+from graphguard.refine.state import QUESTION_SECONDS, State, T, answer
 from graphguard.refine.verdicts import failed, proved, trouble_of
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.differences import Difference, differing_reads
+from graphguard.relations.differences import Difference
 from graphguard.relations.kernels import Exhausted
-from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.relation import Relation
 from graphguard.relations.values import NormalValue
-from graphguard.relations.weights import Weights, weights
+from graphguard.relations.weights import Weights
 from graphguard.rules import Trait, TraitError, parse_traits
-
-T = TypeVar("T")
 
 SECONDS: Final = 60.0
 _EXPANDED: Final = 16  # products of sums of at most this many terms are written out where the first attempt fails
 _EXPANDED_SECONDS: Final = 5.0
 _PATIENT_SECONDS: Final = 30.0  # the same where numbers say that there is something to prove
-_QUESTION_SECONDS: Final = 10.0
 
 __all__ = ["GroupRelation", "Memo", "Proof", "prove"]
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    ground: Ground
-    ranks: list[Values]
-    lookup: Lookup
-    evaluator: Evaluator
-
-    @property
-    def algebra(self) -> NormalForm:
-        return self.ground.algebra
-
-    @property
-    def specification(self) -> Values:
-        return self.ground.specification
 
 
 class Proof:
@@ -77,7 +57,7 @@ class Proof:
         self,
         capture: Capture,
         outcome: Outcome,
-        state: _State | None = None,
+        state: State | None = None,
         segments: Segments | None = None,
         again: Callable[[], Proof] | None = None,
         failing: tuple[str, ...] | None = None,
@@ -96,7 +76,7 @@ class Proof:
         self._before: Before | None = None
 
     @property
-    def _state(self) -> _State | None:
+    def _state(self) -> State | None:
         """The evaluation of the whole program, made when it is first needed where the proof went without."""
         self._recall()
         if self._known is None and self._answers is not None:
@@ -149,7 +129,7 @@ class Proof:
         """How one tensor a rank rebuild some tensor of the specification together; None where they do not cleanly."""
         if self._state is None:
             return None
-        return _answer(self._state.lookup, lambda lookup: lookup.group(variables))
+        return answer(self._state.lookup, lambda lookup: lookup.group(variables))
 
     def on_relation(self, variables: Mapping[int, Var]) -> bool:
         """Whether each rank's tensor is by itself a window of a tensor of the specification, no partial sum and unscaled."""
@@ -160,48 +140,23 @@ class Proof:
                 text is not None and "partial sum" in text for text in texts
             )
 
-        return self._state is not None and bool(_answer(self._state.lookup, question))
+        return self._state is not None and bool(answer(self._state.lookup, question))
 
     def holders(self, var: Var) -> list[tuple[dict[int, Var], dict[str, Placement]]]:
         """The ranks' tensors that hold a tensor of the specification, one a rank, whole or in parts, with their placements."""
-        return [] if self._state is None else _answer(self._state.lookup, lambda lookup: lookup.holders(var)) or []
+        return [] if self._state is None else answer(self._state.lookup, lambda lookup: lookup.holders(var)) or []
 
     def value(self, graph: int, var: Var) -> NormalValue | None:
         """The normal form of a tensor of a rank, or of the specification for ``SPECIFICATION``."""
-        if self._state is None:
-            return None
-        values = self._state.specification if graph == SPECIFICATION else self._state.ranks[graph]
-        return values.get(var)
+        return None if self._state is None else self._state.value(graph, var)
 
     def weights(self, rank: int, var: Var, meant: Var) -> Weights | None:
         """How often each summand of a tensor of the specification counts in a rank's tensor; None where that is not made of them."""
-        found, wanted = self.value(rank, var), self.value(SPECIFICATION, meant)
-        if self._state is None or found is None or wanted is None:
-            return None
-        try:
-            return weights(self._state.algebra.universe, found, wanted)
-        except (Unsupported, Exhausted):
-            return None
+        return None if self._state is None else self._state.weights(rank, var, meant)
 
     def difference(self, promise: str) -> Difference | None:
         """An element of a promised output that differs, and what it is computed from instead; None where it is computed in another way."""
-        wanted = next((each.wanted for each in self.capture.promises if each.name == promise), None)
-        spec, state = self.capture.spec, self._state
-        if spec is None or state is None or not isinstance(wanted, dict) or promise not in spec.outputs:
-            return None
-        meant = self.value(SPECIFICATION, spec.outputs[promise])
-        held = {rank: self.value(rank, graph.outputs[promise]) for rank, graph in enumerate(self.capture.ranks)}
-        values = {rank: value for rank, value in held.items() if value is not None}
-        try:
-            rebuilt = state.lookup.layouts.rebuild(wanted, values) if len(values) == len(held) else None
-            found = (
-                (differing_reads(state.algebra.universe, copy, meant) for copy in rebuilt.copies)
-                if rebuilt and meant
-                else ()
-            )
-            return next(filter(None, found), None)
-        except (Unsupported, Exhausted):
-            return None
+        return None if self._state is None else self._state.difference(self.capture, promise)
 
     def expanded(self, seconds: float) -> Proof:
         """The attempt that writes out products of sums, which costs more and may understand more; it ends within about ``seconds``."""
@@ -249,6 +204,21 @@ class Proof:
             return None
 
     @without_collection()
+    def respecified(self, capture: Capture) -> Proof:
+        """The same attempt on a capture whose specification computes the same values in other steps: the ranks are not evaluated again."""
+        state, spec = self._state, capture.spec
+        if state is None or spec is None:
+            return prove(capture, hasty=True)
+        started = time.perf_counter()
+        state.algebra.universe.deadline = started + QUESTION_SECONDS
+        try:
+            known = state.respecified(capture, spec)
+        except (Exhausted, Unsupported):
+            return self
+        outcome = _Judgement(capture, join(capture.ranks), started).explained(known, self.outcome)
+        return Proof(capture, outcome, known, failing=tuple(self.failing))
+
+    @without_collection()
     def reprove(self, edited: Capture, seconds: float = SECONDS) -> Proof:
         """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again."""
         if self._state is None:
@@ -265,23 +235,14 @@ class Proof:
         """An answer about a tensor of a graph (0 for the specification, then the ranks)."""
         self._recall()
         if self._known is not None:
-            return _answer(self._known.lookup, question)
+            return answer(self._known.lookup, question)
         if self._answers is None:
             return None
         try:
-            lookup = self._answers.lookup(graph, var, time.perf_counter() + _QUESTION_SECONDS)
+            lookup = self._answers.lookup(graph, var, time.perf_counter() + QUESTION_SECONDS)
         except (Unsupported, Exhausted):
             return None
-        return _answer(lookup, question)
-
-
-def _answer(lookup: Lookup, question: Callable[[Lookup], T | None]) -> T | None:
-    """An answer within a time limit of its own; None where there is none."""
-    lookup.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
-    try:
-        return question(lookup)
-    except (Unsupported, Exhausted):
-        return None
+        return answer(lookup, question)
 
 
 @without_collection()
@@ -447,12 +408,10 @@ class _Judgement:
             return Proof(capture, failed(capture, str(reason), self.started))
         except Unsupported as reason:
             return Proof(capture, failed(capture, f"an input cannot be represented: {reason}", self.started))
-        state = _State(ground, ranks, Lookup(capture, ground.specification, ranks, ground.layouts), evaluator)
+        state = State(ground, ranks, Lookup(capture, ground.specification, ranks, ground.layouts), evaluator)
         return Proof(capture, self._outcome(state, checker, promises, self.started), state)
 
-    def _outcome(
-        self, state: _State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float
-    ) -> Outcome:
+    def _outcome(self, state: State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float) -> Outcome:
         promises = tuple(told(outcome, p) for outcome, p in zip(promises, self.capture.promises, strict=True))
         universe = state.algebra.universe
         outcome = proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
@@ -470,10 +429,17 @@ class _Judgement:
             before = known.get(promise.name)
             return before if before is not None and retrial.stayed(promise.name) else checker.check(promise)
 
+        results = [p for p in capture.promises if not p.name.startswith("grad(") and p.name in known]
+        right = [promise for promise in results if known[promise.name].holds]
+        retrial.towards([promise.name for promise in right])  # what spoils a result is not worth its gradients
+        for promise in right:
+            found[promise.name] = judged(promise)
+            if not found[promise.name].holds:
+                return None
         if wanted:
             retrial.towards(wanted)
-            found = {promise.name: judged(promise) for promise in capture.promises if promise.name in wanted}
-            if not any(outcome.holds for outcome in found.values()):
+            found |= {promise.name: judged(promise) for promise in capture.promises if promise.name in wanted}
+            if not any(found[name].holds for name in wanted if name in found):
                 return None
         retrial.all()
         for promise in capture.promises:
@@ -486,13 +452,13 @@ class _Judgement:
         outcome = proved(capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, self.started)
         lookup = Lookup(capture, ground.specification, retrial.values, ground.layouts)
         outcome = replace(outcome, proved=all(promise.holds for promise in promises))
-        return Proof(capture, outcome, _State(ground, retrial.values, lookup, evaluator))
+        return Proof(capture, outcome, State(ground, retrial.values, lookup, evaluator))
 
-    def explained(self, state: _State, outcome: Outcome) -> Outcome:
+    def explained(self, state: State, outcome: Outcome) -> Outcome:
         """The outcome with the frontiers of what is not proved."""
         capture, failing = self.capture, outcome.failing
         assert capture.spec is not None
-        state.algebra.universe.deadline = time.perf_counter() + _QUESTION_SECONDS
+        state.algebra.universe.deadline = time.perf_counter() + QUESTION_SECONDS
         here: tuple[Location, ...] = ()
         there: tuple[Location, ...] = ()
         try:

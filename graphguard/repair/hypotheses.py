@@ -76,7 +76,7 @@ def hypotheses(
 def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[Site], bool]) -> int:
     """How much less likely a guess is by what it is about: a part of an expression, or the sum of a count that each rank has worked out."""
     if isinstance(edit, InsertReduction):
-        return 1 if 1 <= cost <= 3 and not named(site) else 0
+        return 1 if 1 <= cost <= 3 and site.node.phase != "backward" and not named(site) else 0
     if site.node.op not in REDUCING or not isinstance(edit, Bypass | SetArgument):
         return 0
     nodes = ((rank, proof.capture.ranks[rank].nodes[index]) for rank, index in site.position.items())
@@ -99,13 +99,18 @@ def _is_constant(proof: Proof, tensors: Tensors) -> bool:
 
 
 def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]) -> list[Hypothesis]:
-    """Guesses that one change of the source would make at once, joined; each of them alone comes later, unless a place or a likelihood is its own."""
+    """Guesses that one change of the source would make at once, joined; each of them alone comes later, unless a place or a likelihood is its own.
+
+    A reduction that is missing at every pass through a line shows at the first of them alone: what comes behind it is off for that reason.
+    """
     families: dict[Hashable, dict[Hashable, Hypothesis]] = {}
     for rule, edit, site, cost in guesses:
         op = "" if isinstance(edit, InsertReduction) else site.node.op  # one call may give several tensors
         alike = cost if isinstance(edit, InsertReduction) else None  # a tensor is reduced once, where that is likeliest
-        for place in places(site):
-            key = (rule, alike, place, op, _kind(edit))
+        keys = [(rule, alike, place, op, _kind(edit)) for place in places(site)]
+        if isinstance(edit, InsertReduction):
+            keys += [(rule, None, place, site.node.op, _kind(edit)) for *_, place, _, _ in keys]
+        for key in keys:
             family, member = families.setdefault(key, {}), (site.number, _target(edit))
             if member not in family or cost < family[member].cost:
                 family[member] = Hypothesis(rule, edit, site, cost)

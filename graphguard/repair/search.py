@@ -20,6 +20,7 @@ SECONDS = 2.0  # of this thread's own time, so that a busy machine does not chan
 STEP_SECONDS = 1.0  # more, for all steps together, where no single edit mends a promise
 ROUNDS = 4
 ENOUGH = 3
+STALE_SECONDS = 0.2  # for gradients that were recorded before another value was put in the forward pass
 MARGIN = 2  # how much less likely one repair of everything may be than one of a part, which another must follow
 
 
@@ -70,6 +71,7 @@ def search(
     deadline = time.thread_time() + seconds
     repairs: list[Repair] = []
     steps: list[Repair] = []  # on the way to a promise
+    stale = False
     start = broken, capture, proof
     while broken and len(repairs) + len(steps) < ROUNDS:
         alignment = align(capture)
@@ -79,7 +81,7 @@ def search(
         if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
             repair = _best(capture, proof, alignment, sites, broken, ratios, sources, deadline)
         if repair is None:
-            repair = _step(capture, proof, sites, broken, ratios, sources, deadline + STEP_SECONDS)
+            repair = _step(capture, proof, sites, broken, ratios, sources, deadline + (0.0 if stale else STEP_SECONDS))
         if repair is None or _is_consequence(repair, broken):
             break
         steps.append(repair)
@@ -88,10 +90,19 @@ def search(
             repairs += [replace(step, mends=repair.mends) for step in steps]
             steps = []
             broken = tuple(name for name in broken if name not in repair.mends)
+            stale = stale or _outdates(repair)
+            deadline = min(deadline, time.thread_time() + STALE_SECONDS) if stale else deadline
         proof = proof.reprove(capture) if broken else repair.proof
         start = (broken, capture, proof) if not steps else start
     broken, capture, proof = start
     return Search(tuple(repairs), broken, capture, proof, align(capture))
+
+
+def _outdates(repair: Repair) -> bool:
+    """Whether a repair makes gradients that are recorded ones of another program: the edited source has others, which tell what else is wrong."""
+    guess = repair.hypothesis
+    results = any(not name.startswith("grad(") for name in repair.mends)
+    return results and guess.site.node.phase == "forward" and guess.rule in ("wrong-relation", "wrong-shard")
 
 
 def _is_consequence(repair: Repair, broken: tuple[str, ...]) -> bool:

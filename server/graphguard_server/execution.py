@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from graphguard.checks.steps import CheckRequest, Step
+from graphguard.checks.requests import CheckRequest, Step
 from graphguard.ir.codec import CodecError
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report

@@ -9,7 +9,7 @@ from graphguard.checks import driver
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.discovery import FoundCheck
 from graphguard.checks.driver import Listener, Options, drive, run_checks
-from graphguard.checks.steps import Step
+from graphguard.checks.requests import Step
 from graphguard.checks.worker_client import WorkerError
 from graphguard.ir import CheckRef, Span, Trouble
 from graphguard.report.diagnostics import Report, Verdict

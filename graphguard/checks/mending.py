@@ -1,0 +1,119 @@
+"""Fixes of what was found: edits of the source, each traced and proved again before it is offered."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphguard.checks.requests import CROSS_CHECK_SECONDS, Captured, CheckRequest, Step, Steps, capture, confirming
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir.plain import from_plain, to_plain
+from graphguard.refine.finding import Finding
+from graphguard.refine.outcome import Outcome
+from graphguard.report.diagnostics import Diagnostic, Fix, Report, TextEdit
+
+FIXES_PER_FINDING = 3
+CANDIDATES_PER_FINDING = 8
+ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved: each is traced and proved anew
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A check that is broken: its report, the promises that are not proved, and those of them that numbers refuted."""
+
+    request: CheckRequest
+    report: Report
+    spoiled: frozenset[str]
+    refuted: frozenset[str]
+
+    @property
+    def undecided(self) -> frozenset[str]:
+        """The promises that are neither proved nor refuted."""
+        return self.spoiled - self.refuted
+
+
+def repaired(broken: Broken, findings: list[Finding]) -> Steps:
+    """The report with its fixes: each is proved on top of the best ones of the findings before it, and a finding that those mend is dropped."""
+    diagnostics: list[Diagnostic] = []
+    before: tuple[TextEdit, ...] = ()
+    for index, finding in enumerate(findings):
+        diagnostic = broken.report.diagnostics[index]
+        if finding.promises and not broken.spoiled & set(finding.promises):
+            continue  # a consequence of what is mended already
+        fixes, left = yield from proved_fixes(broken, index, finding, before)
+        if fixes:
+            best, broken = fixes[0], replace(broken, spoiled=left)
+            before = (*before, *best.edits)
+            diagnostic = replace(
+                diagnostic,
+                span=best.place or diagnostic.span,
+                message=f"{diagnostic.message}\nfix: {best.title} (proved)",
+                fixes=tuple(fixes),
+            )
+        diagnostics.append(diagnostic)
+    return replace(broken.report, diagnostics=tuple(diagnostics))
+
+
+def proved_fixes(
+    broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
+) -> Generator[Step, Any, tuple[list[Fix], frozenset[str]]]:
+    """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
+
+    Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
+    What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing.
+    Also the promises that are still broken after the best of them.
+    """
+    request, proof = broken.request, broken.report.proof
+    params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
+    answer = yield Step("prover", "candidates", params)
+    proved: list[Fix] = []
+    left, alternatives = broken.spoiled, ALTERNATIVES_PER_FINDING
+    for row in answer[:CANDIDATES_PER_FINDING]:
+        fix = from_plain(Fix, row["fix"])
+        if any(known.title == fix.title for known in proved):
+            continue  # another way to write what is proved already
+        alternatives -= bool(proved)
+        if alternatives < 0:
+            break
+        captured = yield from capture(request, {**request.overlay, **row["texts"]})
+        if captured.troubles:
+            continue
+        key, outcome, differing = yield from _judged(broken, finding, captured)
+        if differing & broken.undecided or not {each.name for each in outcome.promises}.issuperset(finding.promises):
+            continue
+        failing = frozenset(outcome.failing)
+        mended = failing <= broken.spoiled - set(finding.promises) and (yield from _keeps(broken, failing))
+        if not mended and finding.regains and failing <= broken.spoiled:
+            mended = yield Step("prover", "held", {"proof": key, "variables": list(finding.regains)})
+        if mended and (yield Step("prover", "same_question", {"proof": proof, "other": key})):
+            left = left if proved else failing
+            proved.append(replace(fix, proved=True))
+        if len(proved) == FIXES_PER_FINDING:
+            break
+    return proved, left
+
+
+def _judged(
+    broken: Broken, finding: Finding, captured: Captured
+) -> Generator[Step, Any, tuple[str, Outcome, frozenset[str]]]:
+    """The proof of an edited program: one attempt, and another one only of what numbers do not refute either; and what they refute."""
+    result = yield Step("prover", "prove", {"capture": captured.data, "hasty": not finding.written_out})
+    outcome = from_plain(Outcome, result["outcome"])
+    doubtful = set(outcome.failing) - (broken.spoiled - broken.undecided - set(finding.promises))
+    if not doubtful or not broken.undecided or finding.written_out:
+        return result["proof"], outcome, frozenset()
+    numbers = from_plain(Confirmation, (yield confirming(captured, CROSS_CHECK_SECONDS)))
+    if doubtful.isdisjoint(numbers.differing):
+        more = yield Step("prover", "finish", {"proof": result["proof"]})
+        outcome = from_plain(Outcome, more["outcome"])
+    return result["proof"], outcome, frozenset(numbers.differing)
+
+
+def _keeps(broken: Broken, failing: frozenset[str]) -> Generator[Step, Any, bool]:
+    """Whether an edit takes away no promise that more time would have proved of the broken program."""
+    doubtful = failing & broken.undecided
+    if not doubtful:
+        return True
+    more = yield Step("prover", "finish", {"proof": broken.report.proof})
+    return doubtful <= set(from_plain(Outcome, more["outcome"]).failing)

@@ -1,0 +1,95 @@
+"""What the steps of a check ask of the processes, and in which form they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from graphguard.ir import CheckRef, Trouble
+from graphguard.ir.codec import check_from_plain, trouble_from_plain
+from graphguard.report.diagnostics import Report
+
+CROSS_CHECK_SECONDS = 2.0  # of numbers beside a proof, or that an edited program is tried on
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A request to one of the processes: the tracing ``worker`` (torch, user code) or the ``prover`` (pure Python).
+
+    ``params`` and the answer are plain data (JSON), except captures, which travel as ``bytes``.
+    """
+
+    process: Literal["worker", "prover"]
+    method: str
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """One check on one mesh.
+
+    ``overlay`` maps absolute paths to texts that stand in for the files; ``root`` is the project's folder.  ``levels`` are severities by rule from
+    the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well;
+    ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict;
+    ``smallest`` for a counterexample on a smaller mesh, where the check can be run on one.
+    """
+
+    file: str
+    name: str
+    mesh: dict[str, int] | None
+    root: str
+    overlay: Mapping[str, str] = field(default_factory=dict)
+    levels: Mapping[str, str] = field(default_factory=dict)
+    fixes: bool = True
+    cross_check: bool = True
+    relations: bool = True
+    smallest: bool = True
+    cache: bool = True
+    timeout: float = 60.0
+
+
+Steps: TypeAlias = Generator[Step | tuple[Step, ...] | Report, Any, Report]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The worker's answer: the capture's bytes for the prover, and what the steps themselves need of it."""
+
+    data: bytes
+    check: CheckRef
+    mesh: dict[str, int]
+    troubles: tuple[Trouble, ...]
+    summary: dict[str, Any]
+    cached: bool
+
+
+def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, Captured]:
+    """The capture of a check with some texts in place of its files."""
+    answer = yield Step(
+        "worker",
+        "capture",
+        {
+            "file": request.file,
+            "name": request.name,
+            "mesh": request.mesh,
+            "root": request.root,
+            "overlay": overlay,
+            "cache": request.cache,
+            "timeout": request.timeout,
+        },
+    )
+    summary = answer["summary"]
+    return Captured(
+        data=answer["capture"],
+        check=check_from_plain(summary["check"]),
+        mesh=summary["mesh"],
+        troubles=tuple(trouble_from_plain(row) for row in summary["troubles"]),
+        summary=summary,
+        cached=bool(answer.get("cached", False)),
+    )
+
+
+def confirming(captured: Captured, seconds: float) -> Step:
+    """The request to run a capture on numbers."""
+    return Step("worker", "confirm", {"capture": captured.data, "promises": None, "seconds": seconds})

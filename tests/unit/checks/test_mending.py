@@ -1,0 +1,103 @@
+"""Which edits are offered as fixes, with processes that say what a test wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graphguard.checks.mending import Broken, proved_fixes
+from graphguard.checks.requests import CheckRequest
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import Capture, CheckRef, Span
+from graphguard.ir.codec import capture_summary
+from graphguard.ir.plain import to_plain
+from graphguard.refine.finding import Finding
+from graphguard.refine.outcome import Outcome, PromiseOutcome
+from graphguard.report.diagnostics import Fix, Report, Verdict
+
+CHECK = CheckRef("checks.py::c", "c", Span("checks.py", 1))
+SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
+REQUEST = CheckRequest("checks.py", "c", {"dp": 2}, "/")
+REPORT = Report(CHECK, {"dp": 2}, Verdict.BROKEN, operators={"spec": 5, "impl": 7}, proof="broken")
+
+
+def ended(steps: Any, answers: dict[str, Any]) -> Any:
+    """What steps return that are answered so."""
+    given = None
+    while True:
+        try:
+            given = answers[steps.send(given).method]
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.mark.parametrize(
+    ("same", "promises", "counts"),
+    [
+        (True, ("w", "b"), True),
+        (False, ("w", "b"), False),  # the specification shares the code, and was changed
+        (True, ("b",), False),  # nobody returns what was wrong any more
+    ],
+)
+def test_a_fix_keeps_the_specification_and_its_promises(same, promises, counts):
+    finding = Finding("wrong-scale", "twice", None, promises=("w",))
+    outcome = Outcome(True, tuple(PromiseOutcome(name, True, "") for name in promises))
+    answers = {
+        "candidates": [{"fix": to_plain(Fix("halve", (), False)), "texts": {}}],
+        "capture": {"capture": b"", "summary": SUMMARY},
+        "prove": {"proof": "fixed", "outcome": to_plain(outcome)},
+        "same_question": same,
+    }
+    broken = Broken(REQUEST, REPORT, frozenset({"w"}), frozenset({"w"}))
+    fixes, left = ended(proved_fixes(broken, 0, finding, ()), answers)
+    assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))
+
+
+def outcome(*failing: str) -> dict[str, Any]:
+    """An attempt on the promises w and k, of which some stay unproved."""
+    return to_plain(Outcome(not failing, tuple(PromiseOutcome(name, name not in failing, "") for name in ("w", "k"))))
+
+
+@pytest.mark.parametrize(
+    ("at_once", "numbers", "later", "of_the_broken", "offered", "finished"),
+    [
+        ((), None, None, None, True, []),
+        (("w",), ("w",), None, None, False, []),  # numbers refute the edited program: no other attempt
+        (("w",), (), (), None, True, ["fixed"]),
+        (("w",), (), ("w",), None, False, ["fixed"]),
+        (("k",), ("k",), None, None, False, []),  # the edit breaks what was right
+        (("k",), (), ("k",), ("w",), False, ["fixed", "broken"]),  # proved of the broken program, given time
+        (("k",), (), ("k",), ("w", "k"), True, ["fixed", "broken"]),  # unproved before and after
+    ],
+)
+def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
+    at_once, numbers, later, of_the_broken, offered, finished
+):
+    """The finding spoils ``w``; ``k`` is neither proved nor refuted of the broken program."""
+
+    def answer(step: Any) -> Any:
+        match step.method:
+            case "candidates":
+                return [{"fix": to_plain(Fix("halve", (), False)), "texts": {}}]
+            case "capture":
+                return {"capture": b"", "summary": SUMMARY}
+            case "prove":
+                return {"proof": "fixed", "outcome": outcome(*at_once)}
+            case "confirm":
+                return to_plain(Confirmation("differs" if numbers else "equal", differing=tuple(numbers)))
+            case "finish":
+                proofs.append(step.params["proof"])
+                return {"outcome": outcome(*(later if proofs[-1] == "fixed" else of_the_broken))}
+        return True
+
+    proofs: list[str] = []
+    broken = Broken(REQUEST, REPORT, frozenset({"w", "k"}), frozenset({"w"}))
+    steps, given = proved_fixes(broken, 0, Finding("wrong-scale", "twice", None, promises=("w",)), ()), None
+    while True:
+        try:
+            given = answer(steps.send(given))
+        except StopIteration as end:
+            fixes, _ = end.value
+            break
+    assert (bool(fixes), proofs) == (offered, finished)

@@ -26,7 +26,7 @@ Weights = tuple[Weight, ...]
 
 
 def weights(universe: Universe, found: NormalValue, meant: NormalValue) -> Weights | None:
-    """How often each summand of ``meant`` counts in ``found``; None where the one is not made of the other's summands, each of them once.
+    """How often each summand of ``meant`` counts in ``found``; None where the one is not made of the other's summands, each of them at most once.
 
     Both have one shape, and every piece weighs alike.  Raises what multiplication raises.
     """
@@ -47,44 +47,45 @@ def _weighed(universe: Universe, found: Terms, meant: Terms, extents: tuple[int,
             rows.append(Weight(quotient(left.pop(ref), coefficient)))
             continue
         summands = next(
-            filter(None, (_summands(universe, ref, axis, left, extents) for axis in range(len(ref[3])))), None
+            filter(None, (_summands(universe, ref, axis, left, extents) for axis in range(len(ref[3])))),
+            [(Weight(0), None)],  # left out as a whole
         )
-        if summands is None:
-            return None
         for weight, taken in summands:
-            del left[taken]
+            if taken is not None:
+                del left[taken]
             rows.append(Weight(quotient(weight.factor, coefficient), weight.low, weight.high))
-    return None if left else _joined(rows)
+    return None if left or not any(row.factor for row in rows) else _joined(rows)
 
 
 def _summands(
     universe: Universe, ref: Ref, axis: int, left: dict[Ref, Number], extents: tuple[int, ...]
-) -> list[tuple[Weight, Ref]] | None:
-    """Terms that are parts of a sum along one of its axes, in order and without a gap; None where they do not cover it."""
+) -> list[tuple[Weight, Ref | None]] | None:
+    """Terms that are parts of a sum along one of its axes, in order, and without a term the summands that none has; None where there are no parts."""
     kernel, offsets, dims, window = ref
     low, high = window[axis]
-    found: list[tuple[Weight, Ref]] = []
+    found: list[tuple[Weight, Ref | None]] = []
     parts = {
         other[3][axis][0]: other
         for other in left
         if other[:3] == (kernel, offsets, dims) and (*other[3][:axis], (low, high), *other[3][axis + 1 :]) == window
     }
-    place = low
+    place, looked = low, 0
     while place < high:
         part = parts.get(place)
         if part is not None and part[3][axis][1] <= high:
             weight = Weight(left[part], place, part[3][axis][1])
-        elif len(found) < _SUMMANDS:  # one summand alone has lost its axis
+        elif looked < _SUMMANDS:  # one summand alone has lost its axis
+            looked += 1
             alone = (kernel, offsets, dims, (*window[:axis], (place, place + 1), *window[axis + 1 :]))
             factor, part = multiply(universe, [(alone, 1)], extents)
-            if part not in left or any(part == taken for _, taken in found):
-                return None
-            weight = Weight(quotient(left[part], factor), place, place + 1)
+            there = part in left and all(part != taken for _, taken in found)
+            weight = Weight(quotient(left[part], factor) if there else 0, place, place + 1)
+            part = part if there else None
         else:
             return None
         found.append((weight, part))
         place = weight.high
-    return found
+    return found if any(part is not None for _, part in found) else None
 
 
 def _joined(rows: list[Weight]) -> Weights:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Node, Span
-from graphguard.repair import gradients, idioms, plans, source
+from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
@@ -21,6 +21,7 @@ from graphguard.repair.edits import (
     InsertCall,
     InsertReduction,
     Mask,
+    MoveDiagonal,
     MoveReduction,
     MoveSlice,
     OtherPart,
@@ -219,6 +220,8 @@ def _moved(
     elif isinstance(edit, Shift):
         length = max(edit.offsets.values()) // max(1, capture.mesh[edit.axis] - 1)
         yield from source.shift(program, span, edit.axis, length)
+    elif isinstance(edit, MoveDiagonal):
+        yield from triangles.move_diagonal(program, span, edit)
     elif isinstance(edit, ReduceToAll):
         yield from source.reduce_to_all(program, span)
     elif isinstance(edit, OtherPart):

@@ -18,6 +18,7 @@ from graphguard.repair.edits import (
     InsertGather,
     InsertReduction,
     Mask,
+    MoveDiagonal,
     MoveReduction,
     MoveSlice,
     OtherPart,
@@ -28,6 +29,7 @@ from graphguard.repair.edits import (
     SetArgument,
     Shift,
     SwapTensors,
+    diagonal_of,
     group_of,
 )
 from graphguard.repair.places import graph_of_place
@@ -60,7 +62,9 @@ def _ranks(edit: Edit) -> tuple[int, ...]:
             return tuple(position)
         case Bypass(position=position) | SetArgument(position=position):
             return tuple(position)
-        case MoveSlice(position=position) | OtherPart(position=position) | ReduceToAll(position=position):
+        case MoveSlice(position=position) | MoveDiagonal(position=position) | OtherPart(position=position):
+            return tuple(position)
+        case ReduceToAll(position=position):
             return tuple(position)
         case AddAfterReduction(addition=position) | BiasAfterReduction(product=position):
             return tuple(position)
@@ -99,11 +103,11 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case MoveReduction(tensors, axis, reduction):
             var, reduced = tensors[rank], _bypass(graph, reduction[rank], 0, rank)
             return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
-        case MoveSlice() | Shift() | OtherPart() | OwnPlace():
+        case MoveSlice() | Shift() | MoveDiagonal() | OtherPart() | OwnPlace():
             return _apply_place(edit, capture, rank)
 
 
-def _apply_place(edit: MoveSlice | Shift | OtherPart | OwnPlace, capture: Capture, rank: int) -> Graph:
+def _apply_place(edit: MoveSlice | Shift | MoveDiagonal | OtherPart | OwnPlace, capture: Capture, rank: int) -> Graph:
     """Edits that let a rank work on another part, or by other numbers."""
     graph = capture.ranks[rank]
     match edit:
@@ -112,6 +116,10 @@ def _apply_place(edit: MoveSlice | Shift | OtherPart | OwnPlace, capture: Captur
         case Shift(tensors, offsets, _):
             var = tensors[rank]
             return _insert(graph, var, "aten.add.Tensor", (var, offsets[rank]), graph.types[var])
+        case MoveDiagonal(position, offsets):
+            node = graph.nodes[position[rank]]
+            moved = replace(node, args=(node.args[0], diagonal_of(node) + offsets[rank]), kwargs={})
+            return with_nodes(graph, {position[rank]: (moved,)})
         case OtherPart(position, axis):
             return _other_part(graph, position[rank], capture.coordinates(rank)[axis])
         case OwnPlace(_, axis):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from graphguard.ir import Capture, Span, Var
+from graphguard.ir import Capture, Node, Span, Var
 from graphguard.ir.graph import Arg
 from graphguard.repair.alignment import Position
 
@@ -114,6 +114,16 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveDiagonal:
+    """Let a triangle (``triu``, ``tril``) start elsewhere on every rank: ``length`` rows of the whole are its part along an axis, or columns."""
+
+    position: Position
+    offsets: Mapping[int, int]
+    axis: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReduceToAll:
     """Give the result of a reduction to one rank to every rank of its group."""
 
@@ -204,6 +214,7 @@ Edit = (
     | Mask
     | Reread
     | Shift
+    | MoveDiagonal
     | ReduceToAll
     | InsertReduction
     | InsertGather
@@ -227,3 +238,9 @@ def group_of(capture: Capture, rank: int, axis: str) -> tuple[int, ...]:
         for other in range(capture.world_size)
         if all(value == here[name] for name, value in capture.coordinates(other).items() if name != axis)
     )
+
+
+def diagonal_of(node: Node) -> int:
+    """The diagonal at which a triangle starts."""
+    found = node.args[1] if len(node.args) > 1 else node.kwargs.get("diagonal", 0)
+    return found if isinstance(found, int) else 0

@@ -20,6 +20,7 @@ from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
 from graphguard.repair.passes import dropped_passes
 from graphguard.repair.places import places as own_places
 from graphguard.repair.slices import JOINING, LAYOUT, Site
+from graphguard.repair.triangles import triangles
 
 COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
@@ -63,6 +64,7 @@ def hypotheses(
     found.extend(guided(proof, around))
     found.extend(dropped_passes(around))
     found.extend(masks(around))
+    found.extend(triangles(around))
     found.extend(own_places(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [

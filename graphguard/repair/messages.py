@@ -20,6 +20,7 @@ from graphguard.repair.edits import (
     InsertGather,
     InsertReduction,
     Mask,
+    MoveDiagonal,
     MoveReduction,
     MoveSlice,
     OtherPart,
@@ -38,6 +39,7 @@ from graphguard.repair.neighbours import SCALING
 from graphguard.repair.parts import Part, needed_parts, read_parts
 from graphguard.repair.places import differing_number
 from graphguard.repair.slices import Site
+from graphguard.repair.triangles import unmoved
 
 Named = Callable[[int, Var], str]
 """What the author calls a tensor of a rank; empty where the source does not say."""
@@ -157,7 +159,7 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
             return _superfluous(rule, name, site, capture)
         case AddAfterReduction() | BiasAfterReduction():
             return _added_early(edit, capture, named)
-        case MoveSlice() | OtherPart() | Shift():
+        case MoveDiagonal() | MoveSlice() | OtherPart() | Shift():
             return _wrong_part(edit, name, site, capture, named)
         case ReduceToAll():
             node = site.node
@@ -323,8 +325,12 @@ def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) 
     return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture, axis)} of what it should be"
 
 
-def _wrong_part(edit: MoveSlice | OtherPart | Shift, name: str, site: Site, capture: Capture, named: Named) -> str:
+def _wrong_part(
+    edit: MoveDiagonal | MoveSlice | OtherPart | Shift, name: str, site: Site, capture: Capture, named: Named
+) -> str:
     """A rank works on another part than its own: which it reads, and which it needs."""
+    if isinstance(edit, MoveDiagonal):
+        return unmoved(edit, name)
     if isinstance(edit, Shift):
         rank, offset = max(edit.offsets.items(), key=lambda item: item[1])
         length = offset // max(1, capture.coordinates(rank)[edit.axis])

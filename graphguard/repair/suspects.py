@@ -9,8 +9,6 @@ from graphguard.ir import Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.prove import GroupRelation
-from graphguard.relations.kernels import Number
-from graphguard.relations.weights import Weights
 from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.dead import dead_collectives
 from graphguard.repair.edits import Tensors, group_of
@@ -21,8 +19,8 @@ from graphguard.repair.parts import split_dim
 from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
 from graphguard.repair.stopped import stopped_gradient
+from graphguard.repair.summands import unevenly_summed
 
-_SHOWN = 4  # weights that are told
 STOPPED = "no gradient comes back through '{what}': the specification computes that of its operand, and no rank does"
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 
@@ -79,8 +77,9 @@ def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around:
         operands = [sites[number] for number in site.operands if number in sites]
         if is_nonlinear(site) and any(operand.state == "partial" for operand in operands):
             return Suspect("nonlinear-on-partial", _location(site))
-    if (weighed := _weighed(found, around, promise)) is not None:
-        return weighed
+    if (weighed := unevenly_summed(found, around, promise)) is not None:
+        where, rule, text = weighed
+        return Suspect(rule, _location(where), reason=text)
     for site in _computing(frontier, around):
         if (foreign := _foreign_operand(site, found, around)) is not None:
             return foreign
@@ -93,67 +92,6 @@ def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around:
         return Suspect("wrong-relation", _location(site), reason=reason(site, found, around))
     last = max(sites, default=None)
     return Suspect("wrong-relation", None if last is None else _location(sites[last]))
-
-
-def _weighed(found: Search, around: Neighbours, promise: str) -> Suspect | None:
-    """A tensor made of a specification's tensor's summands where they count otherwise, one from the next or rank from rank: the last on its way."""
-    spec = found.capture.spec
-    if spec is None:
-        return None
-    frontier = (place.node for place in found.proof.outcome.specification_frontier if place.graph == SPECIFICATION)
-    meant = [out for node in frontier for out in spec.nodes[node].outs]
-    meant += [spec.outputs[promise]] if promise in spec.outputs else []
-    for first in around.sites.values():
-        for var in dict.fromkeys(meant):
-            site, text = first, _unevenly(first, var, found)
-            while text and (later := [around.sites[number] for number in around.readers.get(site.number, ())]):
-                if len(later) > 1 or not (next_text := _unevenly(later[0], var, found)):
-                    break
-                site, text = later[0], next_text
-            if text:
-                return Suspect("wrong-scale", _location(site), reason=text)
-    return None
-
-
-def _unevenly(site: Site, meant: Var, found: Search) -> str:
-    """How a site's tensor is made of the summands of one of the specification; empty where it is not, or with one factor."""
-    capture, spec = found.capture, found.capture.spec
-    if spec is None or site.state == "whole" or len(site.tensors) < capture.world_size:
-        return ""
-    if any(capture.ranks[rank].types[own] != spec.types[meant] for rank, own in site.tensors.items()):
-        return ""
-    return uneven({rank: found.proof.weights(rank, own, meant) for rank, own in sorted(site.tensors.items())})
-
-
-def uneven(by_rank: Mapping[int, Weights | None]) -> str:
-    """What weights say that are not one factor on all ranks; empty where they are, or where a rank has none."""
-    rows = [weights for weights in by_rank.values() if weights is not None]
-    if len(rows) < len(by_rank) or not rows:
-        return ""
-    several = next((weights for weights in rows if len({weight.factor for weight in weights}) > 1), None)
-    if several is not None and all(weight.high for weight in several):
-        told = [f"{_counted(weight.low, weight.high)} {_times(weight.factor)}" for weight in several]
-        return "'{what}' does not add up the specification's summands alike: " + _listed(told)
-    if several is not None:
-        told = [str(weight.factor) for weight in several]
-        return "'{what}' adds up the specification's terms with factors of their own: " + _listed(told)
-    factors = {rank: weights[0].factor for rank, weights in by_rank.items() if weights}
-    if len(set(factors.values())) == 1:
-        return ""
-    told = [f"{factor} on rank {rank}" for rank, factor in factors.items()]
-    return "'{what}' is what the specification computes with another factor on every rank: " + _listed(told)
-
-
-def _counted(low: int, high: int) -> str:
-    return f"summand {low} counts" if high == low + 1 else f"summands {low}..{high - 1} count"
-
-
-def _times(factor: Number) -> str:
-    return "once" if factor == 1 else f"{factor} times"
-
-
-def _listed(texts: list[str]) -> str:
-    return ", ".join(texts if len(texts) <= _SHOWN else [*texts[: _SHOWN - 1], "..."])
 
 
 def _foreign_rounding(around: Neighbours) -> Site | None:

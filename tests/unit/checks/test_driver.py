@@ -1,5 +1,6 @@
 """The driver of checks with processes that are stand-ins."""
 
+import gc
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -43,6 +44,21 @@ def test_each_step_goes_to_its_process_and_interim_reports_to_nobody():
 
     assert drive(steps(), Process("worker"), Process("prover")) is report
     assert answers == [("worker", "capture", {"x": 1}), None, ("prover", "prove", {})]
+
+
+def test_nothing_is_collected_underway():
+    collected = []
+
+    class Watching(Process):
+        def call(self, method, params):
+            collected.append(gc.isenabled())
+
+    def steps():
+        yield Step("prover", "diagnose")
+        return Report(reference("a"), {}, Verdict.REFINES)
+
+    drive(steps(), Process("worker"), Watching("prover"))
+    assert (collected, gc.isenabled()) == ([False], True)
 
 
 def test_steps_that_do_not_wait_for_each_other_run_beside_each_other():

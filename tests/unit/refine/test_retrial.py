@@ -1,15 +1,17 @@
 """A changed program is judged by what changed as it is judged anew."""
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 import pytest
 
-from graphguard.ir import Capture, Node
+from graphguard.ir import Capture, Node, Var
 from graphguard.refine.prove import Proof, prove
 from graphguard.repair.alignment import align
 from graphguard.repair.editing import apply
+from graphguard.repair.edits import InsertReduction
 from graphguard.repair.hypotheses import hypotheses
-from graphguard.repair.slices import backward_slice
+from graphguard.repair.slices import Site, backward_slice
 from tests.unit.refine.stacks import ROWS, WIDTH, Program, instead, stack
 
 
@@ -77,3 +79,19 @@ def test_another_tensor_that_stayed_is_not_the_output_that_was() -> None:
     first = next(iter(capture.ranks[0].inputs))
     ranks = tuple(replace(graph, outputs={**graph.outputs, "out": first}) for graph in capture.ranks)
     assert proof.retried(replace(capture, ranks=ranks)) is None
+
+
+def test_a_reduction_that_is_missing_at_every_pass_through_a_line_is_one_guess() -> None:
+    """The product of the second layer is off for the first one's sake: by itself it would be the least likely place."""
+    missing = SPOILED["not reduced"]
+    capture = stack(2, spoil={0: missing, 1: missing}, backward=False)
+    proof = prove(capture, hasty=True)
+    sites = backward_slice(capture, proof, align(capture), proof.outcome.failing)
+
+    def line(site: Site) -> list[Hashable]:
+        weight = site.node.args[-1]
+        return [(site.node.op, capture.ranks[0].labels.get(weight, "")[-1:] if isinstance(weight, Var) else "")]
+
+    guesses = hypotheses(proof, sites, {}, proof.outcome.failing, line, lambda site: True)
+    likeliest = [guess for guess in guesses if guess.cost == 0 and isinstance(guess.edit, InsertReduction)]
+    assert max(len(guess.edits) for guess in likeliest) == 2

@@ -92,7 +92,7 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
     """Drafts at the primary place of a guess, then at the other frames of the project."""
     rank = min(guess.site.position)
     graph = capture.ranks[rank]
-    dead = dead_reduction(graph, guess.site.node) if isinstance(guess.edit, InsertReduction) else None
+    dead = dead_reduction(capture, rank, guess.site.node) if isinstance(guess.edit, InsertReduction) else None
     unused = None if dead is None else sources.place(graph, dead)
     if dead is not None and unused is not None:
         for span in _places(capture, rank, dead, sources):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphguard.ir import Graph, Node, Span, Var
+from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ir.joining import join
 from graphguard.repair.program import Program, first_operand
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
@@ -30,8 +31,20 @@ _SILENT = frozenset({"gg.barrier", "gg.send"})
 _RECEIVING = frozenset({"gg.recv", "gg.broadcast", "gg.scatter"})
 
 
+def dead_everywhere(capture: Capture, rank: int = 0) -> list[Node]:
+    """A rank's collectives whose results reach no output on any rank that takes part, in order."""
+    dead = [{id(node) for node in dead_collectives(graph)} for graph in capture.ranks]
+    alive = {
+        id(capture.ranks[member].nodes[index])
+        for call in join(capture.ranks).collectives
+        if not all(id(capture.ranks[member].nodes[index]) in dead[member] for member, index in call.nodes.items())
+        for member, index in call.nodes.items()
+    }
+    return [node for node in dead_collectives(capture.ranks[rank]) if id(node) not in alive]
+
+
 def dead_collectives(graph: Graph) -> list[Node]:
-    """The collectives whose results reach no output, in order; those of known numbers are left out, which the program itself may have read."""
+    """The collectives whose results reach no output of a rank, in order; those of known numbers are left out, which the program itself may have read."""
     producers = graph.producers()
     read: set[int] = set()
     waiting = list(graph.outputs.values())
@@ -57,9 +70,10 @@ def _known(graph: Graph) -> frozenset[Var]:
     return frozenset(out for node in graph.nodes for out in node.outs if out not in unknown)
 
 
-def dead_reduction(graph: Graph, partial: Node) -> Node | None:
-    """A sum over ranks of this node's own value, rearranged at most, whose result nobody reads."""
-    for node in dead_collectives(graph):
+def dead_reduction(capture: Capture, rank: int, partial: Node) -> Node | None:
+    """A sum over ranks of this node's own value, rearranged at most, whose result no rank reads."""
+    graph = capture.ranks[rank]
+    for node in dead_everywhere(capture, rank):
         if node.op in ("gg.all_reduce", "gg.reduce_scatter") and any(
             _rests_on(graph, operand, partial) for operand in node.operands()
         ):

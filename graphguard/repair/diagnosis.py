@@ -126,7 +126,7 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         span, name = factor, sources.tensor_at(factor) or name
     if isinstance(guess.edit, Accumulate):
         name = _assigned_near(capture, guess, rank, guess.edit.tensors[rank], sources) or name
-    if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(graph, site.node)) is not None:
+    if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(capture, rank, site.node)) is not None:
         return _dropped(capture, repair, sources, dead, guess.edit, name)
     needed, found = _relations(capture, repair, name, sources)
     return Finding(

@@ -99,7 +99,11 @@ def _superfluous(site: Site, around: Neighbours) -> Iterator[Guess]:
     if site.node.op in COLLECTIVES or site.node.op in LAYOUT:
         return
     graph = around.capture.ranks[min(site.position)]
-    for kept, operand in enumerate(site.node.operands()):
+    operands = list(site.node.operands())
+    if site.node.op == "aten.add.Tensor" and len(operands) == 2 and operands[0] == operands[1]:
+        yield "wrong-scale", Bypass(site.position), site, LIKELY  # twice the same
+        return
+    for kept, operand in enumerate(operands):
         if len(site.node.outs) == 1 and graph.types[operand] == graph.types[site.node.outs[0]]:
             yield RULE, Bypass(site.position, kept), site, LIKELY
 

@@ -271,10 +271,14 @@ def _superfluous(rule: str, name: str, site: Site, capture: Capture) -> str:
     if rule == "lower-precision":
         types = capture.ranks[rank].types
         return f"'{name}' is rounded to {types[node.outs[0]].dtype}; the specification keeps {types[next(node.operands())].dtype} here"
+    number = node.args[1] if len(node.args) > 1 else None
+    if isinstance(number, int | float) and number == 0 and node.op in SCALING:
+        return f"'{name}' is multiplied by 0: it leaves out what the specification counts"
     if rule == "wrong-relation":
         return f"'{name}' is {_result_of(node.op)}, which the specification does not compute here"
     if rule == "wrong-scale":
-        number = node.args[1]
+        if node.op == "aten.add.Tensor":
+            return f"'{name}' is added to itself: it is 2 times what the specification computes"
         factor = Fraction(number).limit_denominator(1 << 20) if isinstance(number, int | float) else Fraction(1)
         how = "divided" if ".div" in node.op else "multiplied"
         return f"'{name}' is {how} by {factor_text(factor, capture)}, which the specification does not do"

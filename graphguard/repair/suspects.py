@@ -10,7 +10,7 @@ from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.prove import GroupRelation
 from graphguard.repair.alignment import FAMILIES
-from graphguard.repair.dead import dead_collectives
+from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
 from graphguard.repair.guesses import is_nonlinear, narrows
 from graphguard.repair.guided import holds_operand
@@ -59,7 +59,7 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
     stopped = stopped_gradient(capture, found.proof, found.alignment) if promise.startswith("grad(") else None
     if stopped is not None:
         return Suspect("wrong-relation", stopped[0], stopped[1], reason=STOPPED)
-    for node in dead_collectives(capture.ranks[0]):
+    for node in dead_everywhere(capture):
         if node.op != "gg.all_gather" or node.phase != "backward":
             return Suspect("dead-collective", Location(0, capture.ranks[0].nodes.index(node)))
     return None

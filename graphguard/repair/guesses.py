@@ -197,8 +197,7 @@ def _at_scaling(site: Site, operands: list[Site], capture: Capture) -> Iterator[
     wrong = any(operand.state == "off" and operand.relation is None for operand in operands)
     cost = 2 + (LATE if wrong and site.node.phase == "backward" else 0)
     if site.node.args[1] != 1:
-        rule = "wrong-scale" if site.node.args[1] else "wrong-relation"  # a value that is left out, not scaled
-        yield rule, Bypass(site.position), site, 1 if newly else cost
+        yield "wrong-scale", Bypass(site.position), site, 1 if newly else cost
     for factor in axis_factors(capture):
         yield "wrong-scale", Scale(site.tensors, factor), site, cost
 

@@ -98,7 +98,9 @@ def _judged(
     broken: Broken, finding: Finding, captured: Captured
 ) -> Generator[Step, Any, tuple[str, Outcome, frozenset[str]]]:
     """The proof of an edited program: one attempt, and another one only of what numbers do not refute either; and what they refute."""
-    result = yield Step("prover", "prove", {"capture": captured.data, "hasty": not finding.written_out})
+    result = yield Step(
+        "prover", "prove", {"capture": captured.data, "effort": "usual" if finding.written_out else "hasty"}
+    )
     outcome = from_plain(Outcome, result["outcome"])
     doubtful = set(outcome.failing) - (broken.spoiled - broken.undecided - set(finding.promises))
     if not doubtful or not broken.undecided or finding.written_out:

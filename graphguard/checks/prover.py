@@ -28,7 +28,7 @@ from graphguard.ir.likeness import same_question
 from graphguard.ir.lookups import without_ignored
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.memo import Memo, Shelf
-from graphguard.refine.prove import Proof, prove
+from graphguard.refine.prove import Effort, Proof, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.repair.candidates import candidates
 from graphguard.repair.diagnosis import Diagnosis, diagnose
@@ -79,23 +79,23 @@ class Prover:
         """Run one method; raises ``KeyError`` for an unknown method or a proof that is no longer kept."""
         return self._methods[method](**params)
 
-    def prove(self, capture: bytes, ignored: bool = True, patient: bool = False, hasty: bool = False) -> dict[str, Any]:
+    def prove(self, capture: bytes, ignored: bool = True, effort: Effort = "usual") -> dict[str, Any]:
         """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated", "ignored"}``.
 
         ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.  ``ignored`` says whether some targets may be
-        ignored ones; without it the claim is proved for the others alone.  ``patient`` gives a proof that was hurried more time, ``hasty`` leaves out what
-        seldom proves more; ``finish`` makes up for it.
+        ignored ones; without it the claim is proved for the others alone.  An ``effort`` of ``patient`` gives a proof that was hurried more time, ``hasty``
+        leaves out what seldom proves more; ``finish`` makes up for it.
         """
         started = time.perf_counter()
         key = hashlib.sha256(capture).hexdigest()[:32]
-        ways = {" without ignored targets": not ignored, " patiently": patient, " hastily": hasty}
+        ways = {" without ignored targets": not ignored, f" {effort}": effort != "usual"}
         key += "".join(text for text, taken in ways.items() if taken)
         entry = self._entries.get(key)
         cached = entry is not None
         if entry is None:
             decoded = capture_from_json(capture)
             decoded = decoded if ignored else without_ignored(decoded)
-            proof = prove(decoded, self._memo, patient=patient, hasty=hasty)
+            proof = prove(decoded, self._memo, effort=effort)
             INTERRUPTION.check()
             entry = self._entries[key] = _Entry(decoded, proof)
             while len(self._entries) > KEPT_PROOFS:

@@ -70,7 +70,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     if outcome.proved:
         return _cross_checked(report, numbers, request)
     if numbers.status == "equal":
-        ways = [{"patient": True}] * outcome.hurried + [{"ignored": False}] * answer.get("ignored", False)
+        ways = [{"effort": "patient"}] * outcome.hurried + [{"ignored": False}] * answer.get("ignored", False)
         for way in ways:
             proved = yield from _proved_otherwise(request, captured, report, way)
             if proved is not None:
@@ -104,7 +104,7 @@ def _proved(
     if not request.cross_check:
         answer = yield Step("prover", "prove", {"capture": captured.data})
         return answer, from_plain(Outcome, answer["outcome"]), None
-    proving = Step("prover", "prove", {"capture": captured.data, "hasty": True})
+    proving = Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
     answer, row = yield proving, confirming(captured, CROSS_CHECK_SECONDS)
     outcome, numbers = from_plain(Outcome, answer["outcome"]), from_plain(Confirmation, row)
     if not (outcome.proved or _at_leisure(numbers)):
@@ -161,7 +161,7 @@ def _smallest(request: CheckRequest, report: Report, first: Finding) -> Generato
         captured = yield from capture(replace(request, mesh=mesh), dict(request.overlay))
         if captured.troubles:
             continue  # the program is not written for this mesh
-        proved = yield Step("prover", "prove", {"capture": captured.data, "hasty": True})
+        proved = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
         if proved["outcome"]["proved"]:
             continue
         row = yield confirming(captured, CROSS_CHECK_SECONDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.collection import without_collection
@@ -37,12 +37,13 @@ from graphguard.relations.values import NormalValue
 from graphguard.relations.weights import Weights
 from graphguard.rules import Trait, TraitError, parse_traits
 
+Effort: TypeAlias = Literal["hasty", "usual", "patient"]
+
 SECONDS: Final = 60.0
 _EXPANDED: Final = 16  # products of sums of at most this many terms are written out where the first attempt fails
-_EXPANDED_SECONDS: Final = 5.0
-_PATIENT_SECONDS: Final = 30.0  # the same where numbers say that there is something to prove
+_PATIENCE: Final[dict[Effort, float]] = {"hasty": 0.0, "usual": 5.0, "patient": 30.0}  # seconds of a second attempt
 
-__all__ = ["GroupRelation", "Memo", "Proof", "prove"]
+__all__ = ["Effort", "GroupRelation", "Memo", "Proof", "prove"]
 
 
 class Proof:
@@ -170,7 +171,7 @@ class Proof:
         if outcome.proved or outcome.gaps or self._known is None or outcome.seconds > SECONDS / 4:
             return self
         joined = join(capture.ranks)
-        search = _Search(capture, parse_traits(capture.traits), joined, None, None, SECONDS, _EXPANDED_SECONDS)
+        search = _Search(capture, parse_traits(capture.traits), joined, None, None, SECONDS, _PATIENCE["usual"])
         proof = search.again(self, started)
         if proof.outcome.proved and memo is not None and divided(capture, joined) is None:
             remember(capture, memo, proof.outcome, None, cut=False)
@@ -208,7 +209,7 @@ class Proof:
         """The same attempt on a capture whose specification computes the same values in other steps: the ranks are not evaluated again."""
         state, spec = self._state, capture.spec
         if state is None or spec is None:
-            return prove(capture, hasty=True)
+            return prove(capture, effort="hasty")
         started = time.perf_counter()
         state.algebra.universe.deadline = started + QUESTION_SECONDS
         try:
@@ -246,17 +247,15 @@ class Proof:
 
 
 @without_collection()
-def prove(
-    capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, patient: bool = False, hasty: bool = False
-) -> Proof:
+def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, effort: Effort = "usual") -> Proof:
     """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds``.
 
     With a memo the stages of the program, or all of it where it cannot be cut, are first looked for there; what the memo knows is not proved again.
-    A second attempt gets a few seconds, ``patient`` ones some more; an outcome that is ``hurried`` may come out otherwise with these.  A ``hasty`` proof
+    A second attempt gets a few seconds, a ``patient`` one some more; an outcome that is ``hurried`` may come out otherwise with these.  A ``hasty`` proof
     leaves it out: :meth:`Proof.finished` makes it.
     """
     started = time.perf_counter()
-    patience = min(0.0 if hasty else _PATIENT_SECONDS if patient else _EXPANDED_SECONDS, seconds)
+    patience = min(_PATIENCE[effort], seconds)
     spelling = None
     if memo is not None and is_like_one_known(capture, memo):  # one walk tells
         outcome, spelling = recalled(capture, memo, started)

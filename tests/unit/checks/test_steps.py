@@ -36,7 +36,13 @@ def judged(
                 return to_plain(Confirmation(numbers))
             case "prove":
                 asked.append(step.params)
-                way = "some" if not step.params.get("ignored", True) else "later" if "patient" in step.params else "all"
+                way = (
+                    "some"
+                    if not step.params.get("ignored", True)
+                    else "later"
+                    if step.params.get("effort") == "patient"
+                    else "all"
+                )
                 holds = {"all": proved, "some": narrower, "later": bool(patiently)}[way]
                 outcome = Outcome(holds, (), assumed=(way,), hurried=way == "all" and patiently is not None)
                 return {"proof": way, "outcome": to_plain(outcome), "seconds": 0.0, "ignored": narrower}
@@ -87,7 +93,7 @@ def test_neither_is_tried_where_numbers_differ_or_say_nothing(numbers, verdict, 
 def test_a_hurried_proof_gets_time_where_numbers_agree():
     report, asked = judged("equal", patiently=True)
     assert (report.verdict, report.proof) == (Verdict.REFINES, "later")
-    assert [one.get("patient", False) for one in asked] == [False, True]
+    assert [one.get("effort") == "patient" for one in asked] == [False, True]
 
 
 def test_where_nothing_helps_nothing_is_known():
@@ -114,7 +120,7 @@ def test_a_second_attempt_is_made_only_where_numbers_refute_nothing_that_is_unpr
     captured = Captured(b"", CHECK, {"dp": 2}, (), SUMMARY, cached=False)
     steps = _proved(CheckRequest("checks.py", "c", {"dp": 2}, "/"), captured)
     first = next(steps)
-    assert [(step.method, step.params.get("hasty")) for step in first] == [("prove", True), ("confirm", None)]
+    assert [(step.method, step.params.get("effort")) for step in first] == [("prove", "hasty"), ("confirm", None)]
     given = ({"proof": "p", "outcome": to_plain(UNPROVED), "seconds": 1.0}, to_plain(numbers))
     asked = []
     while True:

@@ -49,7 +49,7 @@ def changed(capture: Capture, proof: Proof) -> list[Capture]:
 @pytest.mark.parametrize("backward", [False, True])
 def test_what_changed_is_judged_as_all_of_it_is(how: str, backward: bool) -> None:
     capture = stack(2, spoil={0: SPOILED[how]}, backward=backward)
-    proof = prove(capture, hasty=True)
+    proof = prove(capture, effort="hasty")
     programs = changed(capture, proof)
     assert len(programs) > 10
     mended = 0
@@ -85,7 +85,7 @@ def test_a_reduction_that_is_missing_at_every_pass_through_a_line_is_one_guess()
     """The product of the second layer is off for the first one's sake: by itself it would be the least likely place."""
     missing = SPOILED["not reduced"]
     capture = stack(2, spoil={0: missing, 1: missing}, backward=False)
-    proof = prove(capture, hasty=True)
+    proof = prove(capture, effort="hasty")
     sites = backward_slice(capture, proof, align(capture), proof.outcome.failing)
 
     def line(site: Site) -> list[Hashable]:

@@ -38,9 +38,9 @@ def spoiled(how: str, backward: bool) -> Capture:
 @pytest.mark.parametrize("backward", [False, True])
 def test_what_is_known_of_it_is_what_a_new_attempt_finds(how: str, backward: bool) -> None:
     capture = spoiled(how, backward)
-    proof = prove(capture, hasty=True)
+    proof = prove(capture, effort="hasty")
     smaller, again = opened(capture, proof)
-    anew = prove(smaller, hasty=True)
+    anew = prove(smaller, effort="hasty")
     assert smaller.spec is not None
     assert not any(node.op == "aten.addmm.default" for node in smaller.spec.nodes)
     assert again.failing == anew.failing == proof.failing
@@ -57,5 +57,5 @@ def test_what_is_known_of_it_is_what_a_new_attempt_finds(how: str, backward: boo
 
 def test_what_has_nothing_to_open_stays() -> None:
     capture = stack(1, spoil={0: SPOILED["not reduced"]})
-    proof = prove(capture, hasty=True)
+    proof = prove(capture, effort="hasty")
     assert opened(capture, proof) == (capture, proof)

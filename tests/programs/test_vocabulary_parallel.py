@@ -197,3 +197,45 @@ def test_distillation(wrong: bool, verdict: gg.Verdict) -> None:
         Distillation(), lambda mesh: ParallelDistillation(mesh, wrong), inputs, mesh={"tp": 2}, in_relations=part
     )
     assert report.verdict is verdict
+
+
+def of_probabilities(x: torch.Tensor) -> torch.Tensor:
+    return -(x.softmax(-1) * x.log_softmax(-1)).sum(-1)
+
+
+def of_logits(x: torch.Tensor) -> torch.Tensor:
+    return torch.logsumexp(x, -1) - (x.softmax(-1) * x).sum(-1)
+
+
+def sharded_entropy(own_normaliser: bool, lowered: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Of logits of which every rank has some columns; the largest is taken from the weighted ones too, or added to the logarithm."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        largest = x.amax(-1, keepdim=True)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        below = x - largest
+        weights = below.exp()
+        total = weights.sum(-1, keepdim=True)
+        shares = weights / total if own_normaliser else weights
+        dist.all_reduce(total)
+        shares = shares if own_normaliser else weights / total
+        mean = (shares * (below if lowered else x)).sum(-1, keepdim=True)
+        dist.all_reduce(mean)
+        return (total.log() - mean + (0 if lowered else largest))[:, 0]
+
+    return run
+
+
+@pytest.mark.parametrize("spec", [of_probabilities, of_logits])
+@pytest.mark.parametrize("lowered", [False, True])
+@pytest.mark.parametrize(("own_normaliser", "wanted"), [(False, gg.Verdict.REFINES), (True, gg.Verdict.BROKEN)])
+def test_entropy(spec: Any, lowered: bool, own_normaliser: bool, wanted: gg.Verdict) -> None:
+    report = gg.verify(
+        spec,
+        lambda mesh: sharded_entropy(own_normaliser, lowered),
+        inputs=(gg.tensor(3, 8),),
+        mesh={"tp": 2},
+        in_relations={"tp": Shard(1)},
+        out_relations="replicate",
+    )
+    assert report.verdict is wanted, report.diagnostics

@@ -71,5 +71,5 @@ def test_a_difference_that_is_small_is_no_equality(a: NormalForm) -> None:
 
 
 def test_large_values_are_left_alone(a: NormalForm) -> None:
-    x = a.leaf("x", (300,), "float")
+    x = a.leaf("x", (1100,), "float")
     assert not equal_at_points(a.universe, x, x)

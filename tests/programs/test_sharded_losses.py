@@ -1,0 +1,110 @@
+"""Losses over samples or tokens of several ranks: pairs of features, prototypes, rewards, ratios of sequences."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.tensor import Shard
+
+import graphguard as gg
+
+Function = Callable[..., Any]
+SAMPLES, WIDTH = 6, 4
+
+
+def total(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    dist.all_reduce(x)
+    return x
+
+
+def sigmoid_pairs(images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+    labels = 2 * torch.eye(len(images)) - 1
+    return -F.logsigmoid(labels * (images @ texts.t())).sum() / len(images)
+
+
+def passed_on(wrong: bool) -> Function:
+    """Every rank's texts come round, and only its own hold the images' partners."""
+
+    def run(images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        partners = 2 * torch.eye(len(images)) - 1
+        loss = torch.zeros(())
+        for step in range(ranks):
+            labels = partners if step == 0 or wrong else -torch.ones_like(partners)
+            loss = loss - F.logsigmoid(labels * (images @ texts.t())).sum()
+            received = torch.empty_like(texts)
+            ops = [
+                dist.P2POp(dist.isend, texts, (rank + 1) % ranks),
+                dist.P2POp(dist.irecv, received, (rank - 1) % ranks),
+            ]
+            for work in dist.batch_isend_irecv(ops):
+                work.wait()
+            texts = received
+        return total(loss) / (len(images) * ranks)
+
+    return run
+
+
+def prototypes(scores: torch.Tensor, rows: Function = lambda x: x, count: int = SAMPLES) -> torch.Tensor:
+    """Assignments whose rows and columns are made alike in turn (Sinkhorn and Knopp)."""
+    shares = torch.exp(scores / 0.5).t()
+    for _ in range(2):
+        shares = shares / rows(shares.sum(1, keepdim=True)) / len(shares)
+        shares = shares / shares.sum(0, keepdim=True) / count
+    return (shares * count).t().square().mean(1)
+
+
+def balanced(wrong: bool) -> Function:
+    return lambda scores: prototypes(scores, (lambda x: x) if wrong else total)
+
+
+def left_out(rewards: torch.Tensor) -> torch.Tensor:
+    return rewards - (rewards.sum(0) - rewards) / (len(rewards) - 1)
+
+
+def left_out_of_all(wrong: bool) -> Function:
+    def run(rewards: torch.Tensor) -> torch.Tensor:
+        count = len(rewards) * (1 if wrong else dist.get_world_size())
+        return rewards - (total(rewards.sum(0)) - rewards) / (count - 1)
+
+    return run
+
+
+def sequence_ratio(new: torch.Tensor, old: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    ratio = torch.exp(((new - old) * mask).sum(0) / mask.sum(0))
+    return torch.minimum(ratio, ratio.clamp(0.8, 1.2)).mean()
+
+
+def ratio_over_parts(wrong: bool) -> Function:
+    def run(new: torch.Tensor, old: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        counts = mask.sum(0)
+        ratio = torch.exp(total(((new - old) * mask).sum(0)) / (counts if wrong else total(counts)))
+        return torch.minimum(ratio, ratio.clamp(0.8, 1.2)).mean()
+
+    return run
+
+
+CASES: list[tuple[Function, Callable[[bool], Function], int, str]] = [
+    (sigmoid_pairs, passed_on, 2, "replicate"),
+    (prototypes, balanced, 1, "shard"),
+    (left_out, left_out_of_all, 1, "shard"),
+    (sequence_ratio, ratio_over_parts, 3, "replicate"),
+]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize(("spec", "impl", "inputs", "promised"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_losses(spec: Function, impl: Callable[[bool], Function], inputs: int, promised: str, wrong: bool) -> None:
+    report = gg.verify(
+        spec,
+        lambda mesh: impl(wrong),
+        inputs=tuple(gg.tensor(SAMPLES, WIDTH) for _ in range(inputs)),
+        mesh={"dp": 2},
+        in_relations={"dp": Shard(0)},
+        out_relations={"dp": Shard(0)} if promised == "shard" else "replicate",
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics

@@ -11,7 +11,7 @@ import torch
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.confirm.counterexample import CLEAR, clarity, minimised
-from graphguard.confirm.draws import DRAWS, elements_of
+from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, Draw, elements_of
 from graphguard.confirm.elements import UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
 from graphguard.confirm.operators import cost_of
@@ -27,6 +27,7 @@ BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
 ENOUGH: Final = 2  # draws that must fail before a difference is described
 SECONDS_PER_CALL: Final = 3e-5
+FEW_CALLS: Final = 500  # of all programs together: further draws are made of them
 _TOO_LARGE: Final = "numbers would take"
 
 
@@ -120,9 +121,14 @@ def _kernels(capture: Capture) -> tuple[str, ...]:
     return tuple(sorted({node.op for graph in graphs for node in graph.nodes if node.op in REFERENCE}))
 
 
+def _draws(capture: Capture) -> tuple[Draw, ...]:
+    calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
+    return DRAWS + FURTHER_DRAWS if calls <= FEW_CALLS else DRAWS
+
+
 def _decide(trial: Trial, describe: Describe) -> Confirmation:
     failures: list[Failure] = []
-    for draw in DRAWS:
+    for draw in _draws(trial.capture):
         try:
             failures.extend(trial.run(draw))
         except OutOfTimeError:

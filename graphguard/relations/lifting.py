@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from graphguard.relations.domains import Part
 from graphguard.relations.kernels import Kernel, Number, Ref, Term, Terms, Universe
-from graphguard.relations.linear import normalise, order
+from graphguard.relations.linear import order
 from graphguard.relations.partial_sums import mask_axes
-from graphguard.relations.products import Product, divided_out, is_divided_sum, multiply
+from graphguard.relations.products import Product, multiply
 from graphguard.relations.windows import refine
 
 _MEMBERS: Final = 64
@@ -61,17 +61,6 @@ def cancelled(universe: Universe, items: Terms, extents: tuple[int, ...]) -> Ter
                 left[rest] = left.get(rest, 0) + coefficient * factor
                 if left[rest] == 0:
                     del left[rest]
-
-
-def quotients_met(universe: Universe, items: Terms, extents: tuple[int, ...]) -> Terms:
-    """The same sum with every quotient cancelled that is one of a sum by itself: probabilities of a whole line add up to 1."""
-    if not any(is_divided_sum(ref[0]) for _, ref in items):
-        return items
-    found: list[Term] = []
-    for coefficient, ref in items:
-        factor, met = divided_out(universe, ref, extents) if is_divided_sum(ref[0]) else (1, ref)
-        found.append((coefficient * factor, met))
-    return normalise(universe, found, extents)
 
 
 def _opposites(

@@ -64,7 +64,7 @@ class Product:
             for _ in range(int(power)):
                 self.push(kernel, 1, window, list(offsets), list(expressions))
         elif kernel.reduced and power.denominator == 1:
-            self.push_summed(kernel, power, window, offsets, expressions)
+            self._push_reduced(kernel, power, window, offsets, expressions)
         else:
             self.parts.append(Part(kernel, power, window, offsets, expressions))
 
@@ -99,7 +99,7 @@ class Product:
             else:
                 self.push(kernel, own * power, inner, moved, composed)
 
-    def push_summed(
+    def _push_reduced(
         self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]
     ) -> None:
         """(a * sum b)^-n is a^-n * (sum b)^-n: take out what does not take part in the sum."""
@@ -223,7 +223,7 @@ class Product:
             )
             for kernel, window, offsets, expressions in waiting:
                 if quotients:
-                    self.push_summed(kernel, 1, window, offsets, expressions)
+                    self._push_reduced(kernel, 1, window, offsets, expressions)
                 else:
                     self.include(kernel.factors, len(kernel.shape), 1, window, offsets, expressions)
 
@@ -367,19 +367,6 @@ def multiply(
     for (ref, power), steps in zip(items, used, strict=True):
         product.push(ref[0], power, ref[3], list(ref[1]), steps)
     return product.finish()
-
-
-def divided_out(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[Number, Ref]:
-    """A sum without the factors that take no part in it, times these: a divisor that is that very sum cancels."""
-    sizes, dims, used = refine([ref], extents)
-    product = Product(universe, sizes, dims, set())
-    product.push_summed(ref[0], 1, ref[3], list(ref[1]), used[0])
-    return product.finish()
-
-
-def is_divided_sum(kernel: Kernel) -> bool:
-    """Whether a product is summed and has a quotient by a sum."""
-    return kernel.kind == "product" and bool(kernel.reduced) and _divided(kernel)
 
 
 @lru_cache(maxsize=4096)

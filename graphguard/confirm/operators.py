@@ -173,6 +173,15 @@ _ARITHMETIC: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
 }
 
 
+def measured_by(graph: Graph, symbol: str) -> tuple[Var, int] | None:
+    """The first tensor of the program that has a symbol as its extent, and the dim: what an operator found, such as the number of elements that are not zero."""
+    for var, kind in graph.types.items():
+        for dim, size in enumerate(kind.shape):
+            if isinstance(size, Sym) and size.expr == symbol:
+                return var, dim
+    return None
+
+
 def size_of(graph: Graph, size: Sym, values: Mapping[Var, torch.Tensor]) -> int:
     """The number that a size symbol's expression has in this run."""
 
@@ -182,6 +191,8 @@ def size_of(graph: Graph, size: Sym, values: Mapping[Var, torch.Tensor]) -> int:
                 return number
             case ast.Name(id=name) if name in graph.symbols:
                 return int(values[graph.symbols[name]].item())
+            case ast.Name(id=name) if (measured := measured_by(graph, name)) is not None:
+                return int(values[measured[0]].shape[measured[1]])
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -evaluate(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:

@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 
 from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, extents, rounded, stored
-from graphguard.confirm.operators import argument, call
-from graphguard.ir import Constant, Graph, Node, Var
+from graphguard.confirm.operators import argument, call, measured_by
+from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 
 Values = dict[Var, torch.Tensor]
@@ -73,7 +73,7 @@ class _Rank:
         self.values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
         self.values.update((var, constant_value(constant)) for var, constant in graph.constants.items())
         self._uses = Counter(operand for node in graph.nodes for operand in node.operands())
-        self._kept = {*graph.outputs.values(), *graph.symbols.values(), *keep}
+        self._kept = {*graph.outputs.values(), *graph.symbols.values(), *_measuring(graph), *keep}
 
     def run(self, index: int) -> None:
         """Run an operator that concerns this rank alone."""
@@ -97,6 +97,13 @@ class _Rank:
             self._uses[operand] -= 1
             if not self._uses[operand] and operand not in self._kept:
                 self.values.pop(operand, None)
+
+
+def _measuring(graph: Graph) -> set[Var]:
+    """The tensors whose extents are sizes that only the data decides."""
+    sizes = {size.expr for kind in graph.types.values() for size in kind.shape if isinstance(size, Sym)}
+    places = (measured_by(graph, name) for name in sizes if name.isidentifier() and name not in graph.symbols)
+    return {place[0] for place in places if place is not None}
 
 
 def run_graph(

@@ -10,7 +10,7 @@ from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType,
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.constants import elements
-from graphguard.refine.outcome import SPECIFICATION, Gap, Location
+from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Exhausted
 from graphguard.relations.normal_form import NormalForm
@@ -102,7 +102,7 @@ class Evaluator:
         try:
             key = _call(node, graph.types, values)
         except KeyError:
-            self._give_up(where, node, graph, values, "its operand is not known")
+            self._give_up(where, node, graph, values, OPERAND_UNKNOWN)
             return
         results = self._calls.get(key)
         reason = self._reasons.get(key)
@@ -191,7 +191,7 @@ class Evaluator:
             results = self._exchange(call, values)
         except (Unsupported, LookupError, TypeError, ValueError, AssertionError) as error:
             for rank, index in call.nodes.items():
-                reason = str(error) if isinstance(error, Unsupported) else "what a member sends is not known"
+                reason = str(error) if isinstance(error, Unsupported) else SENDER_UNKNOWN
                 self._give_up(Location(rank, index), graphs[rank].nodes[index], graphs[rank], values[rank], reason)
             return
         for rank, index in call.nodes.items():

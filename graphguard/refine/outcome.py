@@ -32,6 +32,12 @@ class PromiseOutcome:
     reason: str = ""
 
 
+OPERAND_UNKNOWN = "its operand is not known"
+SENDER_UNKNOWN = "what a member sends is not known"
+#: Reasons that only say that another operator stayed closed.
+CONSEQUENCES = frozenset((OPERAND_UNKNOWN, SENDER_UNKNOWN))
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """An operator that the engine keeps closed on the way to an unproved output, and why."""

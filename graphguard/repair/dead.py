@@ -44,10 +44,10 @@ def dead_everywhere(capture: Capture, rank: int = 0) -> list[Node]:
 
 
 def dead_collectives(graph: Graph) -> list[Node]:
-    """The collectives whose results reach no output of a rank, in order; those of known numbers are left out, which the program itself may have read."""
+    """The collectives whose results reach no output of a rank and decide no size, in order; those of known numbers are left out, which the program itself may have read."""
     producers = graph.producers()
     read: set[int] = set()
-    waiting = list(graph.outputs.values())
+    waiting = [*graph.outputs.values(), *graph.symbols.values()]
     while waiting:
         index = producers.get(waiting.pop())
         if index is not None and index not in read:

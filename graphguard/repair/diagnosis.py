@@ -8,7 +8,7 @@ from fractions import Fraction
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.outcome import SPECIFICATION, Gap, Location, Outcome
+from graphguard.refine.outcome import CONSEQUENCES, SPECIFICATION, Gap, Location, Outcome
 from graphguard.refine.prove import Proof
 from graphguard.repair.dead import dead_reduction, rearranged_outputs
 from graphguard.repair.edits import Accumulate, Bypass, InsertReduction, Mask, Reread, SetArgument, SwapTensors
@@ -418,6 +418,10 @@ def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -
         return f"'{what}' is {does} of a partial sum, and {does} is not linear"
     if rule == "wrong-shard":
         return f"'{what}' joins the parts of the ranks in another way than the specification has them"
+    if rule == "wrong-relation" and (gaps := _causes(list(found.proof.outcome.gaps))):
+        return (
+            f"what is made of '{what}' is wrong, and cannot be followed: {operation(gaps[0].op)} {_why_closed(gaps[0])}"
+        )
     return f"'{what}' is the first value that the specification does not have, whole or in parts"
 
 
@@ -441,7 +445,11 @@ def _open(capture: Capture, outcome: Outcome, numbers: Confirmation | None, sour
     for gap in sorted(outcome.gaps, key=lambda gap: gap.where.graph == SPECIFICATION):
         gaps.setdefault(gap.op, gap)  # once for each operator, at the implementation's call where there is one
     if gaps:
-        return [_gap(capture, gap, outcome, sources) for gap in list(gaps.values())[:3]]
+        first, *others = _causes(list(gaps.values()))[:3]
+        return [
+            replace(_gap(capture, first, outcome, sources), found=_on_numbers(numbers)),
+            *(_gap(capture, gap, outcome, sources) for gap in others),
+        ]
     open_promises = [promise for promise in outcome.promises if not promise.holds]
     names = ", ".join(promise.name for promise in open_promises[:4])
     reasons = "; ".join(dict.fromkeys(promise.reason for promise in open_promises if promise.reason))
@@ -463,6 +471,11 @@ def _open(capture: Capture, outcome: Outcome, numbers: Confirmation | None, sour
             related=related,
         )
     ]
+
+
+def _causes(gaps: list[Gap]) -> list[Gap]:
+    """Without the operators that stayed closed only because others did."""
+    return [gap for gap in gaps if gap.reason not in CONSEQUENCES] or gaps
 
 
 def _gap(capture: Capture, gap: Gap, outcome: Outcome, sources: Sources) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from graphguard.ir import DType, Graph, Node, TensorType, Var
+from graphguard.ir import DType, Graph, Node, Sym, TensorType, Var
 from graphguard.relations.algebra import Kind, Unsupported
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -104,7 +104,8 @@ def concrete_shape(kind: TensorType) -> tuple[int, ...]:
     """The extents, all known; raises ``Unsupported`` otherwise."""
     extents = tuple(extent for extent in kind.shape if isinstance(extent, int))
     if len(extents) != len(kind.shape):
-        raise Unsupported(f"a size known only when the program runs: {kind.shape}")
+        size = next(size for size in kind.shape if isinstance(size, Sym))
+        raise Unsupported(f"a size known only when the program runs: {size.expr}")
     return extents
 
 

@@ -14,7 +14,7 @@ from graphguard.trace import batch_norms
 
 
 def steps_of(func: Any) -> Callable[..., Any] | None:
-    """What computes the same as a fused kernel by unfused operators; None for any other operator."""
+    """What computes the same as a fused kernel by unfused operators, or returns NotImplemented; None for any other operator."""
     return _FUSED.get(func._schema.name)  # noqa: SLF001
 
 

@@ -152,6 +152,8 @@ class _Writer:
             and tensor.device.type == "cpu"
             and tensor.constant is None
             and not tensor._has_symbolic_sizes_strides  # noqa: SLF001
+            and type(tensor.untyped_storage().nbytes())
+            is int  # memory of a size that the data decides may show as a tensor of known shape
             and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
         )
         if not plain:

@@ -200,9 +200,11 @@ class Recorder(TorchDispatchMode):
             operands.extend(tensors_in(kwargs))
         if kind.is_c10d:
             return self._communicate(kind.operator, args, kwargs)
-        if kind.unfused is not None:
+        if kind.unfused is not None and not (kind.needs_values and self.constants.knowledge(operands) == "known"):
             with self, torch.no_grad():
-                return kind.unfused(*args, **kwargs)
+                out = kind.unfused(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
         if kind.takes_masks:
             args = self._values.by_positions(args, self._lift)
             operands = tensors_in((args, kwargs))

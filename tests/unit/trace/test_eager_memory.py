@@ -401,6 +401,18 @@ def bucketize_search(x):
 
 
 @program
+def counts(x):
+    numbers = x.argmax(-1)
+    known = torch.bincount(torch.tensor([0, 2, 5]), minlength=4)
+    return (
+        torch.bincount(numbers, minlength=4),
+        torch.bincount(numbers.int(), x[:, 0], minlength=6),
+        torch.bincount(numbers, x[:, 0].double(), 4),
+        known * x[0, 0],
+    )
+
+
+@program
 def unique_const(x):
     u, inv = torch.unique(torch.tensor([3, 1, 3]), return_inverse=True)
     return x[inv] * u[0]

@@ -1,4 +1,4 @@
-"""Fused kernels in the steps that they fuse: optimizers and counts here, batch normalisation over ranks in its own file.
+"""Kernels in the steps that they fuse: optimizers, counts and what libraries define here, batch normalisation over ranks in its own file.
 
 The formulas are those of ``torch.optim`` without ``fused=True`` (``_single_tensor_adam``, ``_single_tensor_sgd``).
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.distributed.distributed_c10d import _resolve_process_group
 
 from graphguard.trace import batch_norms
 
@@ -109,10 +110,25 @@ def _bincount(numbers: torch.Tensor, weights: torch.Tensor | None = None, minlen
     return rows.sum(0) if weights is None else (rows * weights[:, None]).sum(0)
 
 
+def _shard_dim_alltoall(shard: Any, gather_dim: int, shard_dim: int, group: Any) -> Any:
+    """DTensor's move of a shard to another dim: every rank sends each member a part of its own, and joins what arrives along the dim that was cut."""
+    group = _resolve_process_group(group) if isinstance(group, str) else group
+    ranks = group.size()
+    parts = torch.stack(shard.chunk(ranks, shard_dim))
+    arrived = torch.ops._c10d_functional.all_to_all_single(parts, [1] * ranks, [1] * ranks, group.group_name)  # noqa: SLF001
+    return torch.cat(torch.ops._c10d_functional.wait_tensor(arrived).unbind(), gather_dim)  # noqa: SLF001
+
+
+def _scatter_add(out: Any, index: Any, source: Any) -> Any:
+    return out.scatter_add(0, index, source)
+
+
 _FUSED: dict[str, Callable[..., Any]] = batch_norms.STEPS | {
     "aten::_fused_adam_": _plain_adam,
     "aten::_fused_adamw_": _adamw,
     "aten::_fused_sgd_": _sgd,
     "aten::bincount": _bincount,
+    "_dtensor::shard_dim_alltoall": _shard_dim_alltoall,
+    "torchtitan::deterministic_scatter_add": _scatter_add,
     "aten::_amp_foreach_non_finite_check_and_unscale_": _unscale,
 }

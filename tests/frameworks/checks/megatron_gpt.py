@@ -21,9 +21,9 @@ def parallel(tp: int = 1, **others: int) -> None:
     model_parallel_cuda_manual_seed(1)
 
 
-def config(tp: int = 1, *, sequence_parallel: bool = False, **others) -> TransformerConfig:
+def config(tp: int = 1, *, num_layers: int = 1, sequence_parallel: bool = False, **others) -> TransformerConfig:
     return TransformerConfig(
-        num_layers=1,
+        num_layers=num_layers,
         hidden_size=16,
         num_attention_heads=4,
         num_query_groups=2,

@@ -60,7 +60,7 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
     if stopped is not None:
         return Suspect("wrong-relation", stopped[0], stopped[1], reason=STOPPED)
     for node in dead_everywhere(capture):
-        # what spreads initial values that only other ranks read explains nothing either
+        # nor does what spreads initial values, before the program itself
         if node.phase != "prelude" and (node.op != "gg.all_gather" or node.phase != "backward"):
             return Suspect("dead-collective", Location(0, capture.ranks[0].nodes.index(node)))
     return None

@@ -124,7 +124,7 @@ def test_right(kind: type[Dispatched]) -> None:
     assert found.verdict is gg.Verdict.UNKNOWN
     assert found.diagnostics[0].code == "unsupported-operator"
     assert "a size known only when the program runs" in found.diagnostics[0].message
-    assert "no difference in 5 runs on random numbers" in found.diagnostics[0].message
+    assert "no difference in" in found.diagnostics[0].message
     assert not any("is not known" in one.message for one in found.diagnostics)  # a consequence of the others
 
 

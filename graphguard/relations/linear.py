@@ -125,7 +125,9 @@ def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[N
     key = ("closed", terms, extents)
     known: Any = universe.memo.get(key)
     if known is None:
-        known = universe.memo[key] = _closed_sum(universe, terms, extents)
+        plain = settled(universe, terms, extents)  # other values may have cut the piece
+        known = _closed_sum(universe, terms, extents) if plain == terms else close(universe, plain, extents)
+        universe.memo[key] = known
     return known  # type: ignore[no-any-return]
 
 

@@ -64,6 +64,12 @@ def gemma2(mesh):
 
 
 @gg.check(mesh={"tp": 2})
+def gpt_neox(mesh):
+    """Attention and feed-forward side by side; the last token has no loss."""
+    return language_model("GPTNeoX", mesh)
+
+
+@gg.check(mesh={"tp": 2})
 def mixtral(mesh):
     """Experts whose gate and up projections are packed: every rank has a part of both."""
     return language_model("Mixtral", mesh, num_local_experts=4, num_experts_per_tok=2)

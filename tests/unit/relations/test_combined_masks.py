@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,20 @@ def test_equality_of_two_unknown_indices_has_one_form_on_shards(a: NormalForm) -
     whole = same(0, TOKENS)
     a.universe.specifying = False
     assert equal(a.universe, a.slice(whole, 0, 4, 8), same(4, 8))
+
+
+def test_a_mask_that_leaves_nothing_of_a_piece_is_seen_where_another_value_cuts_it() -> None:
+    """The last key of causal attention whose last query has no loss: what a sum is closed over there has no term of it."""
+    a = NormalForm(Universe(1, 20.0))
+    size = 6
+    row = a.expand(a.reshape(a.iota(size - 1), (size - 1, 1)), (size - 1, size))
+    column = a.expand(a.reshape(a.iota(size), (1, size)), (size - 1, size))
+    seen = a.number(a.compare("le", column, row), "float")
+    keys = a.sum(a.multiply(a.exp(a.leaf("s", (size - 1, size), "float")), seen), [0])
+    other = a.concat([a.leaf("x", (size - 1,), "float"), a.leaf("y", (1,), "float")], 0)
+    scale = a.leaf("z", (size,), "float")
+    found = a.exp(a.multiply(a.add([keys, other]), scale))
+    nothing = a.full((1,), Fraction(0), "float")
+    cut = a.concat([a.slice(keys, 0, 0, size - 1, 1), nothing], 0)
+    assert equal(a.universe, found, a.exp(a.multiply(a.add([cut, other]), scale)))
+    assert not equal(a.universe, found, a.exp(a.multiply(other, scale)))

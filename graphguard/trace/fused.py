@@ -103,10 +103,11 @@ def _unscale(grads: Any, found_inf: Any, inv_scale: Any) -> None:  # noqa: ARG00
         grad.mul_(inv_scale)
 
 
-def _bincount(numbers: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+def _bincount(numbers: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> Any:
     """How many of each number there are.  Numbers are taken to be below ``minlength``, as those that index a table are to be rows of it: there its size is known."""
-    count = minlength or int(numbers.max()) + 1
-    rows = torch.eye(count, dtype=torch.int64, device=numbers.device)[numbers]
+    if not minlength:
+        return NotImplemented
+    rows = torch.eye(minlength, dtype=torch.int64, device=numbers.device)[numbers]
     return rows.sum(0) if weights is None else (rows * weights[:, None]).sum(0)
 
 

@@ -20,8 +20,8 @@ def divided_twice(mesh):
     model, made = engine(0, 2)
 
     def run(x: torch.Tensor):
-        loss = made(x).square().mean() / 2
-        made.backward(loss)  # the mistake
+        loss = made(x).square().mean() / 2  # the mistake
+        made.backward(loss)
         return {name: p.grad for name, p in model.named_parameters()}
 
     return gg.Refinement(sequential(Net()), run, X, in_relations=DATA)

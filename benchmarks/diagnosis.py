@@ -14,10 +14,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks.mutants.edit import ROOT, SourceEdit
 from benchmarks.mutants.lists import EDITS
@@ -45,24 +46,37 @@ class Stopwatch:
 
     def watched(self, steps: Steps) -> Steps:
         """The same steps, with the answer to each of them timed."""
-        answer: Any = None
-        shown = 0
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as end:
-                report: Report = end.value
-                return report
-            if isinstance(step, Report):
-                shown += 1
-                answer = yield step
-                continue
-            steps_asked = (step,) if isinstance(step, Step) else step
-            part = SHOWN[shown] if shown else "diagnosis" if steps_asked[0].method == "diagnose" else "check"
-            here, there = time.thread_time(), worker_time()
+        return watched(steps, self._timed)
+
+    @contextmanager
+    def _timed(self, part: str, asked: tuple[Step, ...]) -> Iterator[None]:
+        here, there = time.thread_time(), worker_time()
+        yield
+        worked = worker_time() - there if any(each.process == "worker" for each in asked) else 0.0
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.thread_time() - here + worked
+
+
+Around: TypeAlias = Callable[[str, tuple[Step, ...]], AbstractContextManager[None]]
+
+
+def watched(steps: Steps, around: Around) -> Steps:
+    """The same steps, each answered within ``around(part of the work, what is asked at once)``."""
+    answer: Any = None
+    shown = 0
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as end:
+            report: Report = end.value
+            return report
+        if isinstance(step, Report):
+            shown += 1
             answer = yield step
-            worked = worker_time() - there if any(each.process == "worker" for each in steps_asked) else 0.0
-            self.seconds[part] = self.seconds.get(part, 0.0) + time.thread_time() - here + worked
+            continue
+        asked = (step,) if isinstance(step, Step) else step
+        part = SHOWN[shown] if shown else "diagnosis" if asked[0].method == "diagnose" else "check"
+        with around(part, asked):
+            answer = yield step
 
 
 def worker_time() -> float:

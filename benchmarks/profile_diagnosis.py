@@ -11,9 +11,10 @@ import io
 import pstats
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from benchmarks.diagnosis import worker_time
+from benchmarks.diagnosis import watched, worker_time
 from benchmarks.mutants.edit import ROOT, SourceEdit
 from benchmarks.mutants.lists import EDITS
 from graphguard.checks.configuration import Configuration
@@ -37,30 +38,21 @@ class Profiles:
 
     def watched(self, steps: Steps, profiled: bool) -> Steps:
         """The same steps, each of them timed and, where it is wanted, profiled."""
-        answer: Any = None
-        shown = 0
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as end:
-                report: Report = end.value
-                return report
-            if isinstance(step, Report):
-                shown += 1
-                answer = yield step
-                continue
-            asked = (step,) if isinstance(step, Step) else step
+
+        @contextmanager
+        def around(part: str, asked: tuple[Step, ...]) -> Iterator[None]:
             method = "+".join(each.method for each in asked)
-            part = ("fixes", "smallest")[shown - 1] if shown else "diagnosis" if method == "diagnose" else "check"
             here, there = time.thread_time(), worker_time()
             if profiled:
                 self.profiles[part].enable()
-            answer = yield step
+            yield
             if profiled:
                 self.profiles[part].disable()
             worked = worker_time() - there if any(each.process == "worker" for each in asked) else 0.0
             self.seconds[part][method] += time.thread_time() - here + worked
             self.calls[part][method] += 1
+
+        return watched(steps, around)
 
 
 def profiled(edit: SourceEdit, profile: bool, cache: bool) -> tuple[Profiles, Report]:

@@ -26,6 +26,7 @@ from graphguard.rules.registry import FLOAT_BITS
 
 SHAPES = [(4, 6), (2, 4, 6), (6, 4), (2, 6, 4), (4,), (6,), (2, 2, 6), (3, 4), (4, 4), (1, 6)]
 _MINUTE = 60.0
+_SAMPLED = 0.2  # of the pairs that differ, and of those that are told element by element: each side was compared with numbers before
 _LOST = 1e-14  # of the sum of all terms: what rounding may leave of an element
 
 
@@ -164,9 +165,14 @@ class Program:
                     continue
                 mine, theirs = number.array.astype(float), other.array.astype(float)
                 same = _near(mine, theirs, 1e-9, 1e-12)
+                sampled = self.rng.random() < _SAMPLED
+                if not same and not sampled:
+                    continue
                 try:
                     proved = equal(self.forms.universe, form, candidate) or (
-                        self.forms.universe.expand > 1 and equal_at_points(self.forms.universe, form, candidate)
+                        sampled
+                        and self.forms.universe.expand > 1
+                        and equal_at_points(self.forms.universe, form, candidate)
                     )
                 except Unsupported:
                     proved = False

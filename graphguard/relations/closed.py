@@ -18,10 +18,19 @@ from graphguard.relations.windows import refine
 
 #: Functions whose result is a place on the line that they see whole, the core dim A.
 _PLACES: Final = frozenset(
-    ("topk.indices", "argmax", "argmin", "argsort", "kthvalue.indices", "median.indices", "cummax.indices")
+    (
+        "topk.indices",
+        "argmax",
+        "argmin",
+        "argsort",
+        "kthvalue.indices",
+        "median.indices",
+        "cummax.indices",
+        "cummin.indices",
+    )
 )
 #: Functions whose result is made of elements of that line.
-_CHOSEN: Final = frozenset(("topk", "sort", "kthvalue", "median", "cummax"))
+_CHOSEN: Final = frozenset(("topk", "sort", "kthvalue", "median", "cummax", "cummin"))
 
 
 def opaque(

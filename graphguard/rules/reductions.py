@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -409,8 +409,24 @@ def scan(a: Algebra[V], name: str, v: V, dim: int, kind: Kind, attributes: tuple
 
 @rule("aten.cummax.default")
 def cummax(a: Algebra[V], self: V, dim: int) -> tuple[V, V]:
-    """The running maximum along dim and where it stands: closed, batched over the other dims"""
-    return scan(a, "cummax", self, dim, self.kind), scan(a, "cummax.indices", self, dim, "int")
+    """values = the largest of the elements so far, closed for lines beyond 64; where it stands: closed, batched over the other dims"""
+    return _so_far(a, "cummax", self, dim, highest), scan(a, "cummax.indices", self, dim, "int")
+
+
+@rule("aten.cummin.default")
+def cummin(a: Algebra[V], self: V, dim: int) -> tuple[V, V]:
+    """values = the smallest of the elements so far, closed for lines beyond 64; where it stands: closed, batched over the other dims"""
+    return _so_far(a, "cummin", self, dim, lowest), scan(a, "cummin.indices", self, dim, "int")
+
+
+def _so_far(a: Algebra[V], name: str, v: V, dim: int, extreme: Callable[[Algebra[V], V, list[int], bool], V]) -> V:
+    """The largest or smallest of every beginning of a line."""
+    if not v.shape:
+        return v
+    dim = dim_of(dim, len(v.shape))
+    if not 0 < v.shape[dim] <= 64:
+        return scan(a, name, v, dim, v.kind)
+    return a.concat([extreme(a, a.slice(v, dim, 0, end), [dim], True) for end in range(1, v.shape[dim] + 1)], dim)
 
 
 @rule("aten.logcumsumexp.default")

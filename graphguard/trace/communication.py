@@ -12,6 +12,7 @@ from graphguard.trace.collectives import Call
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Ref
 from graphguard.trace.memory import Memory
+from graphguard.trace.refusals import refused
 from graphguard.trace.views import type_of
 
 _REDUCTIONS = frozenset(("sum", "avg", "max", "min", "product"))
@@ -32,6 +33,9 @@ class Communication:
 
     def translate(self, call: Call) -> None:
         """Emit one collective and write what it changes."""
+        reason = refused(call)
+        if reason is not None:
+            raise TracingError("trace-error", f"{reason}\nPyTorch raises an error here")
         if call.reduce.startswith("premul_sum:"):
             call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
         if call.reduce and call.reduce not in _REDUCTIONS:

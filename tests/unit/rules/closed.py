@@ -41,6 +41,8 @@ CLOSED: dict[str, Callable[..., np.ndarray]] = {
     "cumprod": last_dim(lambda x: x.cumprod(-1)),
     "cummax": last_dim(lambda x: x.cummax(-1)[0]),
     "cummax.indices": last_dim(lambda x: x.cummax(-1)[1]),
+    "cummin": last_dim(lambda x: x.cummin(-1)[0]),
+    "cummin.indices": last_dim(lambda x: x.cummin(-1)[1]),
     "topk": last_dim(lambda x, k, largest, ordered: x.topk(k, -1, largest, ordered)[0]),
     "topk.indices": last_dim(lambda x, k, largest, ordered: x.topk(k, -1, largest, ordered)[1]),
     "sort": last_dim(lambda x, down: x.sort(-1, down)[0]),

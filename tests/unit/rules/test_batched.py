@@ -47,6 +47,7 @@ CASES = [
     Case("aten.cumprod.default", (t(5, 6, cut=1), 0), ((5, 6),), (1,)),
     Case("aten.median.dim", (t(6, 5), 1), ((6,), (6,)), (0, 0), (1,)),
     Case("aten.cummax.default", (t(6, 5), 1), ((6, 5), (6, 5)), (0, 0), (1,)),
+    Case("aten.cummax.default", (t(70, 6, cut=1), 0), ((70, 6), (70, 6)), (1, 1), (1,)),
     Case("aten.bucketize.Tensor", (t(6, 5), t(4, cut=None)), ((6, 5),), (0,), (0,)),
     Case("aten.linalg_inv_ex.default", (t(6, 3, 3),), ((6, 3, 3), (6,)), (0, 0)),
     Case("aten.cdist.default", (t(6, 5), t(4, 5, cut=None)), ((6, 4),), (0,)),

@@ -11,7 +11,16 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import CONSEQUENCES, SPECIFICATION, Gap, Location, Outcome
 from graphguard.refine.prove import Proof
 from graphguard.repair.dead import dead_reduction, rearranged_outputs
-from graphguard.repair.edits import Accumulate, Bypass, InsertReduction, Mask, Reread, SetArgument, SwapTensors
+from graphguard.repair.edits import (
+    Accumulate,
+    Bypass,
+    InsertReduction,
+    Mask,
+    OtherCalls,
+    Reread,
+    SetArgument,
+    SwapTensors,
+)
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
@@ -122,6 +131,9 @@ def _repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     graph = capture.ranks[rank]
     span = _exchanged(capture, guess, rank, sources) or sources.place(graph, site.node)
     name = _name(graph, site.node, sources.name_place(graph, site.node), sources, repair.mends)
+    if isinstance(guess.edit, OtherCalls):
+        span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
+        name = sources.tensor_at(span) or name
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name
     if isinstance(guess.edit, Accumulate):

@@ -21,6 +21,7 @@ from graphguard.repair.edits import (
     MoveDiagonal,
     MoveReduction,
     MoveSlice,
+    OtherCalls,
     OtherPart,
     OwnPlace,
     ReduceToAll,
@@ -68,6 +69,8 @@ def _ranks(edit: Edit) -> tuple[int, ...]:
             return tuple(position)
         case AddAfterReduction(addition=position) | BiasAfterReduction(product=position):
             return tuple(position)
+        case OtherCalls(calls=calls):
+            return tuple(calls)
 
 
 def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
@@ -103,6 +106,8 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case MoveReduction(tensors, axis, reduction):
             var, reduced = tensors[rank], _bypass(graph, reduction[rank], 0, rank)
             return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
+        case OtherCalls(calls, types):
+            return with_nodes(graph, dict(calls[rank]), dict(types[rank]))
         case MoveSlice() | Shift() | MoveDiagonal() | OtherPart() | OwnPlace():
             return _apply_place(edit, capture, rank)
 

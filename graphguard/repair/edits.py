@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from graphguard.ir import Capture, Node, Span, Var
+from graphguard.ir import Capture, Node, Span, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.repair.alignment import Position
 
@@ -206,8 +206,21 @@ class SwapTensors:
     others: Tensors
 
 
+@dataclass(frozen=True, slots=True)
+class OtherCalls:
+    """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
+
+    What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.
+    """
+
+    calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
+    types: Mapping[int, Mapping[Var, TensorType]]
+    told: str
+
+
 Edit = (
     InsertCall
+    | OtherCalls
     | ChangeCall
     | SwapTensors
     | Accumulate

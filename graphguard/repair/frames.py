@@ -7,7 +7,8 @@ wrapper which issues the collective on its own argument.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture, Frame, Graph, Node, Span
@@ -103,6 +104,33 @@ class Sources:
     def place(self, graph: Graph, node: Node) -> Span | None:
         """The primary range of a node: not in a function that the specification runs as well, which is right by definition."""
         return self._placed(graph, node, shared=graph is self.capture.spec)
+
+    def own_place(self, graph: Graph, node: Node, known: Collection[int]) -> Span | None:
+        """The innermost place of a node at which no other node does the same but those that are known, and that is more than taking apart an argument.
+
+        A helper may serve other calls well, and what it takes apart and how is said where it is called.
+        """
+        others = [
+            each
+            for index, each in enumerate(graph.nodes)
+            if each.op == node.op and each is not node and index not in known
+        ]
+        taken = {frame.span for each in others for frame in self.frames(graph, each)}
+        place = self.place(graph, node)
+        inner = itertools.dropwhile(lambda span: span != place, (frame.span for frame in self.frames(graph, node)))
+        return next((span for span in inner if span not in taken and not self._is_of_argument(span)), place)
+
+    def _is_of_argument(self, span: Span) -> bool:
+        """Whether all that a function returns is made of an argument in one expression."""
+        program = self.program(span.file)
+        value = program.expression(span) if program is not None else None
+        function = program.function(value) if program is not None and value is not None else None
+        if function is None or value is None or not isinstance(function.body[-1], ast.Return):
+            return False
+        returned = any(node is value for node in ast.walk(function.body[-1]))
+        arguments = {argument.arg for argument in function.args.args}
+        first = next((node.id for node in ast.walk(value) if isinstance(node, ast.Name)), "")
+        return returned and first in arguments and not _recomputed(function, first)
 
     def name_place(self, graph: Graph, node: Node) -> Span | None:
         """Where a node's tensor gets the name that its author knows it by: also in a function that the specification runs as well."""

@@ -23,6 +23,7 @@ from graphguard.repair.edits import (
     MoveDiagonal,
     MoveReduction,
     MoveSlice,
+    OtherCalls,
     OtherPart,
     OwnPlace,
     ReduceToAll,
@@ -170,8 +171,13 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
             return _guided(edit, name, site, named)
         case SetArgument():
             return _wrong_argument(edit, name, site, capture)
-        case OwnPlace():
-            return _wrong_place(edit, name, capture)
+        case OwnPlace() | OtherCalls():
+            return _by_rank(edit, name, capture)
+
+
+def _by_rank(edit: OwnPlace | OtherCalls, name: str, capture: Capture) -> str:
+    """What is another thing from rank to rank."""
+    return _wrong_place(edit, name, capture) if isinstance(edit, OwnPlace) else edit.told.replace("{name}", name)
 
 
 def held_before(edit: InsertReduction) -> str:

@@ -68,7 +68,8 @@ def _captured(path: str, check: str, mesh: dict[str, int], configuration: Config
 
 def _values(capture: Capture, inputs: Mapping[str, str]) -> dict[str, Any]:
     """Every leaf's value, from the words of a counterexample: style, scale and seed."""
-    from graphguard.confirm.draws import Draw, index_ranges, leaf_value
+    from graphguard.confirm.draws import Draw, leaf_value
+    from graphguard.confirm.ranges import index_ranges
 
     spans = index_ranges(capture)
     values = {}

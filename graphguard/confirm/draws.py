@@ -9,10 +9,9 @@ from typing import Final, Literal
 
 import torch
 
-from graphguard.confirm.elements import DTYPES, FLOATS, NARROW, UnrunnableError, extents, rounded, stored
+from graphguard.confirm.elements import DTYPES, NARROW, UnrunnableError, extents, rounded, stored
 from graphguard.confirm.replay import constant_value
 from graphguard.ir import Capture, Leaf
-from graphguard.ir.lookups import implied
 
 Style = Literal["normal", "positive", "integers", "ones", "zeros"]
 
@@ -95,24 +94,6 @@ def _reals(
         return torch.randint(-2, 3, shape, generator=generator).to(dtype) * scale
     value = torch.randn(shape, generator=generator, dtype=dtype) * scale
     return value.abs() + 0.1 * scale if style == "positive" else value
-
-
-def index_ranges(capture: Capture) -> dict[str, tuple[int, int]]:
-    """The range of every integer leaf: declared, else what the specification's look-ups allow, else its own extents.
-
-    That of targets is the range of the classes; ignored ones are beside it.
-    """
-    known = implied(capture.spec) if capture.spec is not None else {}
-    spans: dict[str, tuple[int, int]] = {}
-    for leaf in capture.leaves:
-        if leaf.type.dtype == "bool" or leaf.type.dtype in FLOATS:
-            continue
-        low, high = known.get(leaf.name, (0, max((4, *(size for size in leaf.type.shape if isinstance(size, int))))))
-        if leaf.ignored is None:
-            low = leaf.low if leaf.low is not None else low
-            high = leaf.high if leaf.high is not None else max(high, low + 1)
-        spans[leaf.name] = (low, high)
-    return spans
 
 
 def elements_of(capture: Capture) -> int:

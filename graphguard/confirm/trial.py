@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from graphguard.confirm.draws import GENERIC, Draw, Ranges, index_ranges, leaf_values
+from graphguard.confirm.draws import GENERIC, Draw, Ranges, leaf_values
 from graphguard.confirm.elements import NARROW
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
+from graphguard.confirm.ranges import index_ranges
 from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Values, run_graph, run_ranks
 from graphguard.confirm.strange_draws import redrawn
 from graphguard.ir import Capture, Graph, Promise

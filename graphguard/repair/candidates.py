@@ -160,6 +160,8 @@ def _at(
 
 def _arguments(capture: Capture, edit: SetArgument, rank: int, program: Program, span: Span) -> Iterator[Draft]:
     """Another argument of a collective, or of the joining of what it gave."""
+    if edit.what == "row":
+        return  # another number on every rank: no text of the file says it
     call = program.expression(span)
     if edit.what in {"dim", "order", "parts"}:
         yield from source.change_concatenation(program, span, edit.what, edit.values[rank])

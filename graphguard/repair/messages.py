@@ -322,6 +322,8 @@ def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) 
         return f"the gathered parts in '{name}' are joined along dim {now}; dim {wanted} is needed"
     if edit.what == "src":
         return f"'{name}' is sent by rank {site.node.args[1]}; what the specification computes is on rank {wanted}"
+    if edit.what == "row":
+        return _untranslated(edit, name, site)
     group = site.node.args[1 if site.node.op == "gg.all_gather" else 2]
     if edit.what != "reduce":
         verb = "gathered" if site.node.op == "gg.all_gather" else "reduced"
@@ -333,6 +335,14 @@ def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) 
     if wanted == "avg":
         return f"'{name}' is summed where the mean is needed: it is {factor_text(size, capture, axis)} times too large"
     return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture, axis)} of what it should be"
+
+
+def _untranslated(edit: SetArgument, name: str, site: Site) -> str:
+    """A row that is not the one that is meant in a rank's part of a table."""
+    now = site.node.args[edit.index]
+    rank = next(rank for rank, row in sorted(edit.values.items()) if row != now)
+    needed = f"row {edit.values[rank]}" if edit.values[rank] != -1 else "none, for another rank has that row"
+    return f"'{name}' names row {now} of its own part of the table: rank {rank} needs {needed}"
 
 
 def _wrong_part(

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from graphguard.confirm.wanted import Joint, Places, Read, rereadings
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.neighbours import Guess
 from graphguard.repair.slices import Site
+from graphguard.repair.wanted import Joint, Places, Read, rereadings
 
 _SHOWN = 4  # places that are listed one by one
 

@@ -10,16 +10,16 @@ from graphguard.ir import Capture, Var
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment, align
+from graphguard.repair.derived import derived
 from graphguard.repair.editing import apply
 from graphguard.repair.frames import Sources
 from graphguard.repair.hypotheses import Hypothesis, hypotheses
 from graphguard.repair.neighbours import SCALING
-from graphguard.repair.rereading import reread
 from graphguard.repair.slices import SLICES, Site, backward_slice, reached
 
 SECONDS = 2.0  # of this thread's own time, so that a busy machine does not change the diagnosis
 STEP_SECONDS = 1.0  # more, for all steps together, where no single edit mends a promise
-REREAD_SECONDS = 0.5  # more, for edits that numbers ask for: there are few of them
+DERIVED_SECONDS = 0.5  # more, for edits that follow from the difference: there are few of them
 ROUNDS = 4
 ENOUGH = 3
 STALE_SECONDS = 0.2  # for gradients that were recorded before another value was put in the forward pass
@@ -83,7 +83,7 @@ def search(
         if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
             repair = _best(capture, proof, alignment, sites, broken, ratios, sources, deadline)
         if repair is None:
-            repair = _reread(capture, proof, alignment, sites, broken)
+            repair = _derived(capture, proof, alignment, sites, broken)
         if repair is None:
             repair = _step(capture, proof, sites, broken, ratios, sources, deadline + (0.0 if stale else STEP_SECONDS))
         if repair is None or _is_consequence(repair, broken):
@@ -102,13 +102,12 @@ def search(
     return Search(tuple(repairs), broken, capture, proof, align(capture))
 
 
-def _reread(
+def _derived(
     capture: Capture, proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...]
 ) -> Repair | None:
-    """What numbers ask for where no usual edit helps: other parts of what the ranks read, and other groups."""
-    guesses = [Hypothesis(*guess) for guess in reread(capture, alignment, sites, broken)]
-    deadline = time.thread_time() + REREAD_SECONDS
-    return _likeliest(guesses, capture, proof, sites, broken, broken, deadline)
+    """The likeliest edit that follows from how the programs differ."""
+    guesses = [Hypothesis(*guess) for guess in derived(proof, alignment, sites, broken)]
+    return _likeliest(guesses, capture, proof, sites, broken, broken, time.thread_time() + DERIVED_SECONDS)
 
 
 def _outdates(repair: Repair) -> bool:

@@ -11,22 +11,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
+import numpy as np
 
-from graphguard.confirm.draws import Draw, elements_of, index_ranges, leaf_values
-from graphguard.confirm.elements import UnrunnableError
-from graphguard.confirm.operators import call
-from graphguard.confirm.replay import Values, run_graph, run_ranks
-from graphguard.confirm.undoing import MOVED, operand_parts, part_wanted, undone, with_elements
+from graphguard.confirm.field_run import FieldRun
+from graphguard.confirm.fields import Fields, P, Residues
 from graphguard.ir import Capture, Node, Placement, Var
 from graphguard.ir.joining import join
+from graphguard.refine.constants import elements
+from graphguard.relations.algebra import Unsupported
+from graphguard.repair.undoing import MOVED, Array, operand_parts, part_wanted, undone, with_elements
 
 SECONDS = 0.5
-_ELEMENTS = 1 << 16  # of all leaves: parts are looked for by comparing elements
+_ELEMENTS = 1 << 14  # of one tensor: parts are looked for by comparing elements
 _BRANCHES = 400
 _MOVES = 4  # rearrangements of all of a tensor that are looked through for a reordering
 _DEPTH = 6  # rearrangements between a part and the tensor that it is taken from
-_CLOSE = 1e-9
 _CHOOSING = frozenset(
     {
         "aten.slice.Tensor",
@@ -43,8 +42,8 @@ _CHOOSING = frozenset(
 
 Positions = Sequence[Mapping[int, int]]
 """For each step of the programs, in order, the number of its node on every rank that has it."""
-_Want = tuple[tuple[int, Var], torch.Tensor]
-Wants = Mapping[tuple[int, Var], torch.Tensor]
+_Want = tuple[tuple[int, Var], Array]
+Wants = Mapping[tuple[int, Var], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +84,14 @@ def rereadings(
     capture: Capture, names: Sequence[str], positions: Positions, seconds: float = SECONDS
 ) -> Iterator[Rereading]:
     """Ways to make outputs what was promised by reading other parts; none where numbers cannot tell."""
-    if capture.spec is None or elements_of(capture) > _ELEMENTS:
+    if capture.spec is None or _largest(capture) > _ELEMENTS:
         return
     search = None
     try:
         search = _Search.of(capture, positions, time.monotonic() + seconds)
-    except UnrunnableError:  # an operator without a kernel: nothing is known of its elements
+    except Unsupported:  # an operator that the fields do not know
         return
-    together: dict[tuple[int, Var], torch.Tensor] = {}
+    together: dict[tuple[int, Var], Array] = {}
     for name in names:
         for place, wants in enumerate(search.promised(name)):
             together |= {} if place else wants
@@ -116,8 +115,10 @@ class _Search:
     capture: Capture
     positions: Positions
     number: dict[tuple[int, Var], int]
-    spec: Values
-    ranks: list[Values]
+    run: FieldRun
+    residues: list[dict[Var, Residues]]
+    spec: dict[Var, Array]
+    ranks: list[dict[Var, Array]]
     deadline: float
     branches: int = 0
 
@@ -125,9 +126,8 @@ class _Search:
     def of(cls, capture: Capture, positions: Positions, deadline: float) -> _Search:
         """Run both programs once and keep all that they compute."""
         assert capture.spec is not None
-        leaves = leaf_values(capture, Draw(7), index_ranges(capture))
-        spec = run_graph(capture.spec, leaves, keep=capture.spec.types)
-        ranks = run_ranks(join(capture.ranks), capture.ranks, leaves, keep=[graph.types for graph in capture.ranks])
+        run = FieldRun(capture, Fields(), elements)
+        spec, ranks = run.specification(capture.spec), run.ranks(join(capture.ranks).order)
         number = {
             (rank, out): place
             for place, position in enumerate(positions)
@@ -135,7 +135,7 @@ class _Search:
             if capture.ranks[rank].nodes[index].phase != "prelude" or capture.ranks[rank].nodes[index].stack >= 0
             for out in capture.ranks[rank].nodes[index].outs
         }
-        return cls(capture, positions, number, spec, ranks, deadline)
+        return cls(capture, positions, number, run, ranks, _arrays(spec), [_arrays(each) for each in ranks], deadline)
 
     def promised(self, name: str) -> Iterator[Wants]:
         """What every rank must hold of an output, for each layout that may be meant."""
@@ -149,7 +149,7 @@ class _Search:
             layouts.append(promise.wanted)
         elif promise.wanted == "infer":
             layouts.append({})
-            layouts += [{axis: Placement("shard", dim)} for axis in self.capture.mesh for dim in range(whole.dim())]
+            layouts += [{axis: Placement("shard", dim)} for axis in self.capture.mesh for dim in range(whole.ndim)]
         for layout in layouts:
             wants = {
                 (rank, graph.outputs[name]): part
@@ -159,14 +159,14 @@ class _Search:
             if len(wants) == sum(name in graph.outputs for graph in self.capture.ranks):
                 yield wants
 
-    def _part(self, whole: torch.Tensor, layout: Mapping[str, Placement], rank: int) -> torch.Tensor | None:
+    def _part(self, whole: Array, layout: Mapping[str, Placement], rank: int) -> Array | None:
         """A rank's part of a tensor; None where it is a summand, or the parts are not of one size."""
         for axis, place in layout.items():
             size = self.capture.mesh[axis]
             if place.kind == "partial" or (place.kind == "shard" and whole.shape[place.dim] % size):
                 return None
             if place.kind == "shard":
-                whole = whole.chunk(size, place.dim)[self.capture.coordinates(rank)[axis]]
+                whole = np.split(whole, size, place.dim)[self.capture.coordinates(rank)[axis]]
         return whole
 
     def carried(self, state: _State) -> Iterator[Rereading]:
@@ -225,23 +225,23 @@ class _Search:
             wants[rank, var] = both
         yield replace(rest, wants=wants)
 
-    def _before_choice(self, node: Node, rank: int, out: Var, want: torch.Tensor) -> torch.Tensor:
+    def _before_choice(self, node: Node, rank: int, out: Var, want: Array) -> Array:
         """What a tensor must be for a part of it to be what is wanted; the rest stays as it is."""
         graph, whole = self.capture.ranks[rank], next(node.operands())
         source = self.ranks[rank][whole]
-        numbered = torch.arange(source.numel(), dtype=torch.float64).reshape(source.shape)
-        kinds = {var: replace(graph.types[var], dtype="float64") for var in (whole, *node.outs)}
-        graph = replace(graph, types={**graph.types, **kinds})
-        parts = call(graph, node, {**self.ranks[rank], whole: numbered}, frozenset())
-        return with_elements(source, want, parts[node.outs.index(out)])
+        numbered = Residues(source.shape, "int", plain=np.arange(source.size).reshape(source.shape))
+        kinds = {var: replace(graph.types[var], dtype="int64") for var in (whole, *node.outs)}
+        values = {**self.residues[rank], whole: numbered}
+        self.run.run(node, replace(graph, types={**graph.types, **kinds}), values)
+        return with_elements(source, want, _array(values[out]))
 
-    def _read(self, rank: int, at: tuple[int, Node], out: Var, want: torch.Tensor) -> Read | None:
+    def _read(self, rank: int, at: tuple[int, Node], out: Var, want: Array) -> Read | None:
         """What to read for a tensor to be the wanted one: at an operator that moves elements, in what it moves alone."""
         if at[1].op in _CHOOSING:
             return self._read_from(rank, at, out, want, _DEPTH)
         return self._joined_from(rank, at, out, want) or self._read_from(rank, at, out, want, _MOVES)
 
-    def _read_from(self, rank: int, at: tuple[int, Node], out: Var, want: torch.Tensor, depth: int) -> Places | None:
+    def _read_from(self, rank: int, at: tuple[int, Node], out: Var, want: Array, depth: int) -> Places | None:
         """Where the wanted elements lie in what a part is taken from, or in what that is a rearrangement of."""
         index, node = at
         graph, values = self.capture.ranks[rank], self.ranks[rank]
@@ -251,8 +251,8 @@ class _Search:
             if len(operands) != 1 and node.op not in _CHOOSING:
                 return None
             source = operands[0]
-            if (found := part_wanted(want, values[source], _CLOSE)) is not None:
-                now = part_wanted(values[out], values[source], _CLOSE, found[0])
+            if (found := part_wanted(want, values[source])) is not None:
+                now = part_wanted(values[out], values[source], found[0])
                 return Places(index, out, source, *found, None if now is None else now[1])
             made = graph.nodes[producers[source]] if source in producers else None
             if made is None or made.op not in (MOVED | _CHOOSING if node.op in _CHOOSING else MOVED):
@@ -262,7 +262,7 @@ class _Search:
                 return None
         return None
 
-    def _joined_from(self, rank: int, at: tuple[int, Node], out: Var, want: torch.Tensor) -> Joint | None:
+    def _joined_from(self, rank: int, at: tuple[int, Node], out: Var, want: Array) -> Joint | None:
         """The gathered parts that a tensor is made of, where they are the wanted one if they are joined along another dim."""
         index, node = at
         graph, values = self.capture.ranks[rank], self.ranks[rank]
@@ -278,7 +278,9 @@ class _Search:
             gathers = {producers.get(part, -1) for part in parts}
             if len(gathers) > 1 or -1 in gathers or graph.nodes[gathers.pop()].op != "gg.all_gather":
                 return None
-            joints = ((dim, torch.cat([values[part] for part in parts], dim)) for dim in range(values[parts[0]].dim()))
+            joints = (
+                (dim, np.concatenate([values[part] for part in parts], dim)) for dim in range(values[parts[0]].ndim)
+            )
             dim = next((dim for dim, joint in joints if _same(joint, want)), None)
             return None if dim is None else Joint(index, out, parts, dim)
         return None
@@ -332,12 +334,12 @@ class _Search:
             if each.op == node.op and len(each.outs) == 1 and numbers == own:
                 yield each
 
-    def _operands_of(self, node: Node, meant: Node, want: torch.Tensor) -> list[torch.Tensor] | None:
+    def _operands_of(self, node: Node, meant: Node, want: Array) -> list[Array] | None:
         """The parts of the specification's operands that give what is wanted; None where they are no parts of it."""
         operands = [self.spec[var] for var in meant.operands()]
         if len(operands) != len(list(node.operands())):
             return None
-        return operand_parts(meant.op, want, self.spec[meant.outs[0]], operands, _CLOSE)
+        return operand_parts(meant.op, want, self.spec[meant.outs[0]], operands)
 
 
 def _joined(state: _State) -> Rereading:
@@ -350,26 +352,33 @@ def _joined(state: _State) -> Rereading:
     return Rereading(reads, groups, state.steps)
 
 
-def _alike(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+def _alike(one: Sequence[Array], other: Sequence[Array]) -> bool:
     return len(one) == len(other) and all(map(_same, one, other))
 
 
-def _both(one: torch.Tensor, other: torch.Tensor, found: torch.Tensor) -> torch.Tensor | None:
+def _both(one: Array, other: Array, found: Array) -> Array | None:
     """What is wanted by either, where a thing that is as it was found is not asked for; None where they want different things."""
-    first, second = _apart(one, found), _apart(other, found)
-    return None if bool((first & second & _apart(one, other)).any()) else torch.where(first, one, other)
+    first, second = one != found, other != found
+    return None if (first & second & (one != other)).any() else np.where(first, one, other)
 
 
-def _apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    if not one.dtype.is_floating_point:
-        return one != other
-    return (one - other).abs() > _CLOSE * (1 + other.abs())
+def _same(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and bool((one == other).all())
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.dtype.is_floating_point:
-        return torch.equal(one, other)
-    scale = max(1.0, float(other.abs().max()) if other.numel() and math.isfinite(float(other.abs().max())) else 1.0)
-    return torch.allclose(one, other, rtol=_CLOSE, atol=_CLOSE * scale, equal_nan=True)
+def _arrays(values: Mapping[Var, Residues]) -> dict[Var, Array]:
+    return {var: _array(value) for var, value in values.items()}
+
+
+def _array(value: Residues) -> Array:
+    """One number for each element."""
+    if value.p is None:
+        return np.asarray(value.plain, dtype=np.int64)
+    numbers = value.p % P
+    return numbers if value.hidden is None else np.where(value.hidden, P, numbers)
+
+
+def _largest(capture: Capture) -> int:
+    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
+    kinds = (kind for graph in graphs for kind in graph.types.values())
+    return max((math.prod(n if isinstance(n, int) else 0 for n in kind.shape) for kind in kinds), default=0)

@@ -1,0 +1,25 @@
+"""Edits that follow from what is known of the difference, tried where none of the usual ones mends a promise: there are few of them, and each says what is wrong in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from graphguard.refine.prove import Proof
+from graphguard.repair.alignment import Alignment
+from graphguard.repair.fills import fills
+from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.rereading import reread
+from graphguard.repair.shares import shares
+from graphguard.repair.slices import Site
+from graphguard.repair.terms import terms
+from graphguard.repair.translated import translated
+
+
+def derived(proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...]) -> Iterator[Guess]:
+    """Such guesses, those first that rest on most: places that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with."""
+    around = Neighbours.of(proof.capture, sites)
+    yield from reread(proof.capture, alignment, sites, broken)
+    for cost, guesses in enumerate(
+        (shares(proof, around, broken), translated(around), terms(proof, around), fills(around)), 1
+    ):
+        yield from ((rule, edit, site, cost) for rule, edit, site, _ in guesses)

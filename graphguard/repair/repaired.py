@@ -1,0 +1,210 @@
+"""The finding of a defect that a repair mends: what the repair undoes is what is wrong, where it goes is where."""
+
+from __future__ import annotations
+
+from graphguard.ir import Capture, Graph, Node, Span, Var
+from graphguard.refine.finding import Finding, Related
+from graphguard.repair.dead import dead_reduction, rearranged_outputs
+from graphguard.repair.edits import (
+    Accumulate,
+    Bypass,
+    InsertReduction,
+    Mask,
+    OtherCalls,
+    Reread,
+    SetArgument,
+    SwapTensors,
+)
+from graphguard.repair.frames import Sources
+from graphguard.repair.guided_source import exchanged_places, names_of
+from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.messages import (
+    Named,
+    axis_of_group,
+    headline,
+    held_before,
+    needed_and_found,
+    operation,
+)
+from graphguard.repair.search import Repair
+
+FORWARD = "the forward call whose gradient this is"
+
+
+def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
+    """What to say of a defect, in the program before its repair."""
+    guess = repair.hypothesis
+    site = guess.site
+    rank = min(site.position)
+    graph = capture.ranks[rank]
+    span = _exchanged(capture, guess, rank, sources) or sources.place(graph, site.node)
+    name = _name(graph, site.node, sources.name_place(graph, site.node), sources, repair.mends)
+    if isinstance(guess.edit, OtherCalls):
+        span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
+        name = sources.tensor_at(span) or name
+    if (factor := _forward_factor(graph, guess, sources)) is not None:
+        span, name = factor, sources.tensor_at(factor) or name
+    if isinstance(guess.edit, Accumulate):
+        name = _assigned_near(capture, guess, rank, guess.edit.tensors[rank], sources) or name
+    if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(capture, rank, site.node)) is not None:
+        return _dropped(capture, repair, sources, dead, guess.edit, name)
+    needed, found = _relations(capture, repair, name, sources)
+    return Finding(
+        rule=guess.rule,
+        headline=_added_shards(capture, repair, name)
+        or headline(guess.rule, guess.edit, name, site, capture, _named(capture, guess, sources)),
+        span=span,
+        needed=needed,
+        found=found,
+        tensor=name,
+        axes=(guess.edit.axis,) if isinstance(guess.edit, InsertReduction) else (),
+        promises=repair.mends,
+        related=tuple(_related(capture, graph, site.node, span, sources, repair)),
+    )
+
+
+def _added_shards(capture: Capture, repair: Repair, name: str) -> str:
+    """What a reduction that is one too many does to parts of one tensor; empty where its operand is whole."""
+    guess = repair.hypothesis
+    if not isinstance(guess.edit, Bypass) or guess.rule != "extra-reduction":
+        return ""
+    axis = axis_of_group(guess.site.node.args[-1], capture)
+    for number in guess.site.operands:
+        relation = repair.sites[number].relation if number in repair.sites else None
+        place = (relation.placements or {}).get(axis) if relation is not None else None
+        if place is not None and place.kind == "shard":
+            return f"'{name}' adds up over axis '{axis}' what are no summands but the ranks' parts of one tensor, cut along dim {place.dim}"
+    return ""
+
+
+def _exchanged(capture: Capture, guess: Hypothesis, rank: int, sources: Sources) -> Span | None:
+    """Where the first of two tensors stands that are in each other's place."""
+    if not isinstance(guess.edit, SwapTensors):
+        return None
+    pair = guess.edit.tensors[rank], guess.edit.others[rank]
+    places = exchanged_places(capture, rank, pair, sources)
+    return places[0][0] if places else None
+
+
+def _dropped(
+    capture: Capture, repair: Repair, sources: Sources, dead: Node, edit: InsertReduction, name: str
+) -> Finding:
+    """The reduction is there, but its result is not read."""
+    held, axis = held_before(edit), edit.axis
+    site = repair.hypothesis.site
+    rank = min(site.position)
+    graph = capture.ranks[rank]
+    span = sources.place(graph, dead)
+    related = _related(capture, graph, dead, span, sources, repair)
+    if (born := sources.place(graph, site.node)) is not None:
+        related.insert(0, Related(born, f"{held} over axis '{axis}'"))
+    needed, found = _relations(capture, repair, name, sources)
+    return Finding(
+        rule="dead-collective",
+        headline=f"the result of this {operation(dead.op)} is never used: '{name}' stays {held} over axis '{axis}'",
+        span=span,
+        needed=needed,
+        found=found,
+        tensor=name,
+        axes=(axis,),
+        promises=repair.mends,
+        related=tuple(related),
+    )
+
+
+def _forward_factor(graph: Graph, guess: Hypothesis, sources: Sources) -> Span | None:
+    """Where the forward pass multiplies by a factor that a gradient is found to have too many."""
+    node = guess.site.node
+    if guess.rule != "wrong-scale" or not isinstance(guess.edit, Bypass) or node.phase != "backward":
+        return None
+    frames = (frame.span for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file))
+    return next(frames, None)
+
+
+def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) -> tuple[str, str]:
+    """The relation that a missing reduction would give, and the one that is there; empty where the defect is another one."""
+    guess = repair.hypothesis
+    edit = guess.edit
+    if not isinstance(edit, InsertReduction) or edit.reduce != "sum" or len(guess.site.position) == 1:
+        return "", ""
+    site = guess.site
+    if guess.rule == "nonlinear-on-partial":  # the site computes from the partial sum
+        partial = next((each for each in repair.sites.values() if each.tensors == edit.tensors), None)
+        if partial is None:
+            return "", ""
+        rank = min(partial.position)
+        site, name = partial, _naming(capture, sources)(rank, partial.tensors[rank])
+    value = f"grad({name})" if guess.rule == "gradient-not-reduced" else name
+    return needed_and_found(value, site, edit.axis, capture)
+
+
+def _named(capture: Capture, guess: Hypothesis, sources: Sources) -> Named:
+    """Names for what a repair is about: two tensors that are in each other's place are named where their sources part."""
+    named = _naming(capture, sources)
+    if isinstance(guess.edit, Reread | Mask | SetArgument):
+        return lambda rank, var: _assigned_near(capture, guess, rank, var, sources) or named(rank, var)
+    if not isinstance(guess.edit, SwapTensors):
+        return named
+    rank = min(guess.edit.tensors)
+    pair = guess.edit.tensors[rank], guess.edit.others[rank]
+    for spans in exchanged_places(capture, rank, pair, sources)[:1]:
+        texts = dict(zip(pair, map(sources.tensor_at, spans), strict=True))
+        return lambda rank, var: texts.get(var) or named(rank, var)
+    return named
+
+
+def _assigned_near(capture: Capture, guess: Hypothesis, rank: int, var: Var, sources: Sources) -> str:
+    """The name that a tensor is assigned to in the file where a repair goes; empty where it has none there."""
+    graph = capture.ranks[rank]
+    place = sources.place(graph, graph.nodes[guess.site.position[rank]]) if rank in guess.site.position else None
+    program = sources.program(place.file) if place is not None else None
+    return next(iter(names_of(capture, rank, var, program, sources)), "") if program is not None else ""
+
+
+def _naming(capture: Capture, sources: Sources) -> Named:
+    """The author's name for any tensor of a rank: that of its expression, else of the input or parameter that it is."""
+
+    def named(rank: int, var: Var) -> str:
+        graph = capture.ranks[rank]
+        producers = graph.producers()
+        while var in producers and (node := graph.nodes[producers[var]]).stack < 0:
+            operand = next(node.operands(), None)  # how an input is cut for this rank
+            if operand is None:
+                break
+            var = operand
+        if var in producers:
+            return sources.tensor_at(sources.place(graph, graph.nodes[producers[var]])) or graph.labels.get(var, "")
+        return graph.labels.get(var, "") or graph.inputs.get(var, "")
+
+    return named
+
+
+def _name(graph: Graph, node: Node, span: Span | None, sources: Sources, mends: tuple[str, ...]) -> str:
+    """The author's name for a node's tensor; for a gradient, of the tensor whose gradient it is."""
+    if node.phase != "backward":
+        return sources.tensor_at(span) or graph.labels.get(node.outs[0], "") or node.op
+    gradients = [name.removeprefix("grad(").removesuffix(")") for name in mends if name.startswith("grad(")]
+    own = [name for name in gradients if graph.outputs.get(f"grad({name})") in node.outs]
+    if own and own == gradients:
+        return ", ".join(own)
+    returned = [name for var, name in rearranged_outputs(graph) if var in node.outs and name in mends]
+    if returned and not gradients:  # the program hands out the gradient itself
+        return returned[0]
+    if operand := sources.operand_at(span):
+        return operand
+    forward = next(iter(graph.stack_of(node.forward)), None)
+    call = sources.name_at(forward.span) if forward is not None else ""
+    return gradients[0] if gradients else f"an operand of {call}" if call else operation(node.op)
+
+
+def _related(
+    capture: Capture, graph: Graph, node: Node, span: Span | None, sources: Sources, repair: Repair
+) -> list[Related]:
+    outer = (frame for frame in sources.frames(graph, node) if span is None or frame.span.line != span.line)
+    found = [Related(frame.span, f"called in {frame.function.rpartition('<locals>.')[2]}") for frame in outer]
+    if node.phase == "backward" and node.stack >= 0 and node.forward >= 0:
+        forward = [frame for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file)]
+        found.extend(Related(frame.span, FORWARD) for frame in forward[:1])
+    spoiled = ", ".join(repair.mends[:6]) + (", ..." if len(repair.mends) > 6 else "")
+    found.append(Related(capture.check.span, f"the check that fails: {spoiled}"))
+    return found

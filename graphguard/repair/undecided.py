@@ -1,0 +1,91 @@
+"""Neither proved nor refuted: the operators that stayed closed, else the promises that stayed open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import Capture, Graph
+from graphguard.refine.finding import Finding, Related
+from graphguard.refine.outcome import CONSEQUENCES, SPECIFICATION, Gap, Location, Outcome
+from graphguard.repair.frames import Sources
+from graphguard.repair.messages import (
+    operation,
+)
+from graphguard.report.wording import UNKNOWN_OPERATOR
+
+
+def graph_at(capture: Capture, location: Location) -> Graph:
+    """The graph in which a location is."""
+    if location.graph == SPECIFICATION:
+        assert capture.spec is not None
+        return capture.spec
+    return capture.ranks[location.graph]
+
+
+def left_open(capture: Capture, outcome: Outcome, numbers: Confirmation | None, sources: Sources) -> list[Finding]:
+    """Neither proved nor refuted: the operators that stayed closed, else the promises that stayed open."""
+    gaps: dict[str, Gap] = {}
+    for gap in sorted(outcome.gaps, key=lambda gap: gap.where.graph == SPECIFICATION):
+        gaps.setdefault(gap.op, gap)  # once for each operator, at the implementation's call where there is one
+    if gaps:
+        first, *others = causes(list(gaps.values()))[:3]
+        return [
+            replace(_gap(capture, first, outcome, sources), found=_on_numbers(numbers)),
+            *(_gap(capture, gap, outcome, sources) for gap in others),
+        ]
+    open_promises = [promise for promise in outcome.promises if not promise.holds]
+    names = ", ".join(promise.name for promise in open_promises[:4])
+    reasons = "; ".join(dict.fromkeys(promise.reason for promise in open_promises if promise.reason))
+    needed = open_promises[0].needed if open_promises else ""
+    where = next((one for one in outcome.implementation_frontier if one.graph != SPECIFICATION), None)
+    span = None
+    if where is not None:
+        graph = graph_at(capture, where)
+        span = sources.place(graph, graph.nodes[where.node])
+    related = (Related(capture.check.span, f"the check that stays open: {names}"),) if span is not None else ()
+    return [
+        Finding(
+            rule="unproved",
+            headline=f"neither proved nor refuted: {names}",
+            span=span or capture.check.span,
+            where=where,
+            needed=needed,
+            found="; ".join(text for text in (reasons, _on_numbers(numbers)) if text),
+            related=related,
+        )
+    ]
+
+
+def causes(gaps: list[Gap]) -> list[Gap]:
+    """Without the operators that stayed closed only because others did."""
+    return [gap for gap in gaps if gap.reason not in CONSEQUENCES] or gaps
+
+
+def _gap(capture: Capture, gap: Gap, outcome: Outcome, sources: Sources) -> Finding:
+    graph = graph_at(capture, gap.where)
+    span = sources.place(graph, graph.nodes[gap.where.node]) if gap.where.node >= 0 else None
+    names = outcome.failing
+    resting = f"{', '.join(names[:4])} {'rests' if len(names) == 1 else 'rest'}"
+    return Finding(
+        rule="unsupported-operator",
+        headline=f"{operation(gap.op)} {why_closed(gap)}, and {resting} on it",
+        span=span or capture.check.span,
+        where=gap.where,
+    )
+
+
+def _on_numbers(numbers: Confirmation | None) -> str:
+    """What running both programs said, where it decided nothing."""
+    if numbers is None:
+        return ""
+    if numbers.status == "equal":
+        return f"no difference in {numbers.draws} runs on random numbers"
+    return f"no run on numbers: {numbers.reason}" if numbers.reason else ""
+
+
+def why_closed(gap: Gap) -> str:
+    """Why an operator stayed closed, behind its name."""
+    if gap.reason == f"no rule for {gap.op}":
+        return UNKNOWN_OPERATOR
+    return f"is not understood here ({gap.reason})"

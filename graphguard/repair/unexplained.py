@@ -1,0 +1,164 @@
+"""The finding of a defect that no edit mends: the likeliest place, both frontiers, and the factor where numbers show one."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import Capture, Span
+from graphguard.refine.finding import Finding, Related
+from graphguard.refine.outcome import Location
+from graphguard.repair.frames import Sources
+from graphguard.repair.messages import (
+    factor_text,
+    gradients_unreduced,
+    listed,
+    operation,
+    spoiled_text,
+)
+from graphguard.repair.reads import is_moved, reads_text
+from graphguard.repair.search import Search
+from graphguard.repair.slices import partial_axes
+from graphguard.repair.stopped import detached_by
+from graphguard.repair.suspects import STOPPED, Suspect, suspect
+from graphguard.repair.undecided import causes, graph_at, why_closed
+
+
+def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Finding:
+    """Broken, but no edit that we know of mends it: both frontiers, and the factor where numbers show one."""
+    capture = found.capture
+    outcome = found.proof.outcome
+    promise = next(promise for promise in outcome.promises if promise.name in found.left)
+    suspected = suspect(found, promise.name)
+    rule, where = suspected.rule, suspected.where
+    span = None
+    if where is not None:
+        graph = graph_at(found.capture, where)
+        span = _beside(found.capture, suspected, sources) or sources.place(graph, graph.nodes[where.node])
+        span = _detached(suspected, span, sources) or span
+    factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
+    what = sources.tensor_at(span) or promise.name
+    difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
+    if rule == "wrong-relation" and (axis := _unreduced_axis(found, promise.name)):
+        rule, text = _left_partial(found, axis)
+    elif rule == "wrong-relation" and factor != 1:
+        rule = "wrong-scale"
+        text = f"'{promise.name}' is {factor_text(factor, capture)} times what the specification computes"
+    elif difference is not None:
+        unsaid = (
+            suspected.where is not None
+            and suspected.meant is None
+            and not suspected.reason
+            and rule == "wrong-relation"
+        )
+        told = (
+            f"'{what}' reads what the specification does not"
+            if unsaid
+            else _unexplained_text(rule, what, found, suspected)
+        )
+        text = f"{told}: {reads_text(difference, promise.name, _leaf_names(found))}"
+        rule = "wrong-shard" if is_moved(difference) else rule
+    else:
+        text = f"{_unexplained_text(rule, what, found, suspected)}: {spoiled_text(found.left)}"
+    related = [
+        Related(place, "the specification computes this, and the ranks do not")
+        for location in ((suspected.meant,) if suspected.meant is not None else outcome.specification_frontier[:2])
+        if (place := _specification_place(capture, location, sources)) is not None
+    ]
+    related.append(Related(capture.check.span, "the check that fails"))
+    return Finding(
+        rule=rule,
+        headline=text,
+        span=span,
+        where=where,
+        needed=promise.needed,
+        found=promise.found,
+        tensor=what,
+        promises=found.left,
+        related=tuple(related),
+    )
+
+
+def _leaf_names(found: Search) -> dict[str, str]:
+    """The author's names for the inputs and parameters, by leaf."""
+    spec, names = found.capture.spec, found.proof.names()
+    return {leaf: names[var] for var, leaf in spec.inputs.items() if var in names} if spec is not None else {}
+
+
+def _unreduced_axis(found: Search, name: str) -> str:
+    """The mesh axis over which the ranks' outputs of a name are summands of the specification's; empty where they are none."""
+    outputs = {rank: graph.outputs[name] for rank, graph in enumerate(found.capture.ranks) if name in graph.outputs}
+    relation = found.proof.group(outputs) if outputs else None
+    axes = partial_axes(relation) if relation is not None else ()
+    return axes[0] if len(axes) == 1 else ""
+
+
+def _left_partial(found: Search, axis: str) -> tuple[str, str]:
+    """The rule and the text of outputs that are handed out as summands; more may be wrong than these."""
+    names = [name for name in found.left if _unreduced_axis(found, name) == axis]
+    graph = found.capture.ranks[0]
+    made = {out: node for node in graph.nodes for out in node.outs}
+    learnt = (made.get(graph.outputs[name]) for name in names if name in graph.outputs)
+    if all(node is not None and node.phase == "backward" for node in learnt):
+        shown = [name.removeprefix("grad(").removesuffix(")") for name in names]
+        return "gradient-not-reduced", gradients_unreduced(shown, axis)
+    what = f"'{names[0]}' is a partial sum" if len(names) == 1 else f"{listed(names)} are partial sums"
+    return "missing-reduction", f"{what} over axis '{axis}' and handed out as if whole"
+
+
+def _detached(suspected: Suspect, span: Span | None, sources: Sources) -> Span | None:
+    """Where the author cuts off a gradient that stops."""
+    program = sources.program(span.file) if span is not None and suspected.reason == STOPPED else None
+    call = detached_by(program, span) if program is not None and span is not None else None
+    return None if program is None or call is None else program.span(call)
+
+
+def _beside(capture: Capture, suspected: Suspect, sources: Sources) -> Span | None:
+    """Where the function that reads a tensor makes it: a helper that gives it may serve other calls well."""
+    if suspected.where is None or suspected.reader is None or suspected.where == suspected.reader:
+        return None
+    graph = graph_at(capture, suspected.where)
+    reader = sources.place(graph, graph.nodes[suspected.reader.node])
+    program = sources.program(reader.file) if reader is not None else None
+    if reader is None or program is None:
+        return None
+    function = program.enclosing_function(reader)
+    frames = (frame.span for frame in sources.frames(graph, graph.nodes[suspected.where.node]))
+    inner = (span for span in frames if span.file == reader.file)
+    return next((span for span in inner if program.enclosing_function(span) is function), None)
+
+
+def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -> str:
+    where = suspected.where
+    if where is None:
+        return f"'{what}' is not what the specification computes"
+    if suspected.meant is not None and not suspected.reason:
+        meant = graph_at(found.capture, suspected.meant).nodes[suspected.meant.node]
+        does = operation(meant.op).removeprefix("a ").removeprefix("the ")
+        if suspected.where == suspected.reader:
+            return f"'{what}' is computed from another tensor than the specification's {does}"
+        return f"'{what}' is not what the specification's {does} reads"
+    if suspected.reason:
+        return suspected.reason.format(what=what)
+    graph = graph_at(found.capture, where)
+    node = graph.nodes[where.node]
+    does = operation(node.op)
+    if rule == "dead-collective":
+        return f"the result of this {does} is never used"
+    if rule == "lower-precision":
+        before, after = graph.types[next(node.operands())].dtype, graph.types[node.outs[0]].dtype
+        return f"'{what}' is rounded to {after}; the specification keeps {before} here"
+    if rule == "nonlinear-on-partial":
+        return f"'{what}' is {does} of a partial sum, and {does} is not linear"
+    if rule == "wrong-shard":
+        return f"'{what}' joins the parts of the ranks in another way than the specification has them"
+    if rule == "wrong-relation" and (gaps := causes(list(found.proof.outcome.gaps))):
+        return (
+            f"what is made of '{what}' is wrong, and cannot be followed: {operation(gaps[0].op)} {why_closed(gaps[0])}"
+        )
+    return f"'{what}' is the first value that the specification does not have, whole or in parts"
+
+
+def _specification_place(capture: Capture, location: Location, sources: Sources) -> Span | None:
+    graph = graph_at(capture, location)
+    return sources.place(graph, graph.nodes[location.node])

@@ -167,7 +167,7 @@ class Product:
                     part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions
                 )
             self._open_deferred()
-        if any(part.kernel.name == "gt0" for part in self.parts):
+        if any(part.kernel.name in ("gt0", "eq0") for part in self.parts):
             from graphguard.relations.triangles import extend_windows, meet_steps, settle_steps
 
             if not meet_steps(self) or (not self.keep_steps and not settle_steps(self)):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from graphguard.relations.domains import Part, reach
 from graphguard.relations.kernels import Digits, Expression, Factor, Kernel, Number, Ref, Term, Universe, Window
 from graphguard.relations.lifting import family
-from graphguard.relations.orientation import is_step
+from graphguard.relations.orientation import is_delta, is_step
 from graphguard.relations.products import Product, multiply
 from graphguard.relations.windows import refine
 
@@ -62,11 +62,11 @@ def meet_steps(product: Product) -> bool:
 
 
 def extend_windows(product: Product) -> None:
-    """Extend summed digits to where a mask is 0 anyway, as far as the other factors exist: the window no longer depends on the shard."""
-    masks = [part for part in product.parts if is_step(part.kernel) and part.payload == 1]
-    for mask in masks:
+    """Extend summed digits to where a mask or an equation on positions is 0 anyway, as far as the other factors exist: the window no longer depends on the shard."""
+    zeros = [part for part in product.parts if part.payload == 1 and (is_step(part.kernel) or is_delta(part.kernel))]
+    for zero in zeros:
         strides: dict[int, int] = {}
-        for _, digit, stride in mask.expressions:
+        for _, digit, stride in zero.expressions:
             strides[digit] = strides.get(digit, 0) + stride
         for digit, stride in strides.items():
             if (
@@ -74,7 +74,7 @@ def extend_windows(product: Product) -> None:
                 and stride
                 and all(p.payload > 0 or _untouched(p, digit) or is_positive(p.kernel, p.window) for p in product.parts)
             ):
-                _extend(product, mask, digit, stride)
+                _extend(product, zero, digit, stride)
 
 
 def is_positive(kernel: Kernel, window: Window) -> bool:
@@ -109,21 +109,28 @@ def _untouched(part: Part, digit: int) -> bool:
     return all(other != digit for _, other, _ in part.expressions)
 
 
-def _extend(product: Product, mask: Part, digit: int, stride: int) -> None:
+def _extend(product: Product, zero: Part, digit: int, stride: int) -> None:
     room = reach(list(product.parts), product.sizes, digit)
     if room is None:
         return
     below, above = room
     size = product.sizes[digit]
-    _, high = bounds(mask, product.sizes, digit)
-    if stride < 0 and above and high + stride * size <= 0:
-        product.sizes[digit] = size + above
-    elif stride > 0 and below and high - stride <= 0:
-        product.sizes[digit] = size + below
+    if above and _vanishes(product, zero, digit, stride * size, stride):
+        product.sizes[digit] += above
+    if below and _vanishes(product, zero, digit, -stride, -stride):
+        product.sizes[digit] += below
         for part in product.parts:
             for axis, other, step in part.expressions:
                 if other == digit:
                     part.offsets[axis] -= step * below
+
+
+def _vanishes(product: Product, zero: Part, digit: int, start: int, stride: int) -> bool:
+    """Whether a mask or an equation is 0 throughout where its digit goes on from a place that adds ``start`` to the index, in steps of ``stride``."""
+    low, high = bounds(zero, product.sizes, digit)
+    if stride < 0 and high + start < (0 if is_delta(zero.kernel) else 1):
+        return True
+    return stride > 0 and is_delta(zero.kernel) and low + start > 0
 
 
 def _opened(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Product:

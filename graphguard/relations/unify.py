@@ -3,7 +3,8 @@
 Maximal domains make most shards meet by themselves.  Where a shard is one index thick (one head, one expert a rank) or shared (fewer KV heads
 than ranks) the missing digit leaves no trace in the shard, and only the specification's kernel says which label it belongs to: then an affine
 embedding of the shard's digits into the labels is solved for, factor by factor.  A mask on positions that is 1 throughout a shard leaves no trace
-either: the specification's kernel may have it as one more factor if it is 1 wherever the shard looks.
+either: the specification's kernel may have it as one more factor if it is 1 wherever the shard looks.  An equation that can be solved throughout a shard
+(see ``equations``) is put back.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
+from graphguard.relations.equations import equations, unsolved
 from graphguard.relations.kernels import UNBOUNDED, Digits, Factor, Kernel, Ref, Universe
 from graphguard.relations.orientation import is_delta, is_step
 from graphguard.relations.windows import joined
@@ -41,6 +43,12 @@ def offer(universe: Universe, kernel: Kernel) -> None:
             names.add(skeleton(kernel.kind, kernel.attributes, left))
     for name in names:
         universe.skeletons.setdefault(name, []).append(kernel)
+    if kernel.reduced:
+        ties = equations(kernel)[:_ABSENT]
+        for count in range(1, len(ties) + 1):
+            left = [pair for place, pair in enumerate(pairs) if place not in ties[:count]]
+            name = ("solved", skeleton(kernel.kind, kernel.attributes, left))
+            universe.skeletons.setdefault(name, []).append(kernel)
 
 
 def _is_mask(factor: Factor) -> bool:
@@ -67,6 +75,12 @@ def matched(
         found = _reference(kernel, _with_new_dims(kernel, solution, sizes, core), sizes, dims, reduced, core)
         if found is not None:
             return found
+    for kernel in universe.skeletons.get(("solved", name), ()):
+        for tied, extents, summed in unsolved(kernel, parts, sizes, reduced):
+            solution = _Search(kernel, tied, extents, summed).run()
+            found = None if solution is None else _reference(kernel, solution, extents, dims, summed, core)
+            if found is not None:
+                return found
     return None
 
 

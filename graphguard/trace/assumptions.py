@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from graphguard.ir import Capture, Graph, Node, Trouble
-from graphguard.ir.spans import Span
+from graphguard.ir.spans import Frame, Span
 
-# The operators of PyTorch itself and of its collectives have rules; nothing is to be assumed of them.
-_KNOWN = frozenset(
+#: The operators of PyTorch itself and of its collectives have rules; nothing is to be assumed of them.
+PYTORCH = frozenset(
     (
         "aten",
         "prims",
@@ -82,7 +82,7 @@ def assuming(capture: Capture, sources: Mapping[str, bytes]) -> Capture:
 def _unknown(capture: Capture) -> Iterator[tuple[Graph, Node]]:
     for graph in (capture.spec, *capture.ranks):
         for node in graph.nodes if graph is not None else ():
-            if node.op.partition(".")[0] not in _KNOWN:
+            if node.op.partition(".")[0] not in PYTORCH:
                 yield graph, node  # type: ignore[misc]
 
 
@@ -90,20 +90,28 @@ def _said(
     graph: Graph, node: Node, declared: Mapping[str, list[tuple[int, int, int, str]]]
 ) -> Iterator[tuple[Span, str]]:
     """What is said of an operator where it is called, or of the function whose gradient it is."""
-    own = _on_statement(graph, node.stack, declared)
+    forward = graph.stack_of(node.forward) if node.phase == "backward" else ()
+    found = said(graph.stack_of(node.stack), forward, declared)
+    if found is not None:
+        yield found
+
+
+def said(
+    stack: Iterable[Frame], forward: Iterable[Frame], declared: Mapping[str, list[tuple[int, int, int, str]]]
+) -> tuple[Span, str] | None:
+    """What is said of an operator that is called here, or as the gradient of what was called at ``forward``; frames innermost first."""
+    own = _on_statement(stack, declared)
     if own is not None:
-        yield own
-    elif node.phase == "backward":
-        forward = _on_statement(graph, node.forward, declared)
-        if forward is not None and forward[1] == "elementwise":
-            yield forward
+        return own
+    function = _on_statement(forward, declared)
+    return function if function is not None and function[1] == "elementwise" else None
 
 
 def _on_statement(
-    graph: Graph, stack: int, declared: Mapping[str, list[tuple[int, int, int, str]]]
+    stack: Iterable[Frame], declared: Mapping[str, list[tuple[int, int, int, str]]]
 ) -> tuple[Span, str] | None:
     """What is said on the statement of the innermost frame of which anything is said."""
-    for frame in graph.stack_of(stack):
+    for frame in stack:
         for _, first, last, trait in declared.get(frame.span.file, ()):
             if first <= frame.span.line <= last:
                 return frame.span, trait

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._higher_order_ops.flex_attention import math_attention
 
 _LIBRARY = torch.library.Library("gg", "DEF")
 _LIBRARY.define(
@@ -83,6 +84,37 @@ def scaled_dot_product_attention(
     return torch.ops.gg.sdpa.default(
         query, key, value, attn_mask, float(dropout_p), is_causal, None if scale is None else float(scale), enable_gqa
     )
+
+
+def flex_attention(
+    original: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    score_mod: Any,
+    block_mask: Any,
+    scale: float,
+    kernel_options: Any,
+    score_buffers: Any = (),
+    mask_buffers: Any = (),
+) -> Any:
+    """What ``flex_attention`` calls while it is traced, in place of the higher-order operator: its own unfused form, with the gradients that autograd gives it.
+
+    Returns the result, and the logarithm of the sum of exponentials and the largest score of every row, both in base 2.
+    """
+    operands = (query, key, value)
+    if any(_is_wrapper(tensor) for tensor in operands):
+        return original(*operands, score_mod, block_mask, scale, kernel_options, score_buffers, mask_buffers)
+    device = query.device.type
+    if torch.is_autocast_enabled(device):
+        narrow = torch.get_autocast_dtype(device)
+        query, key, value = (
+            t.to(narrow) if t.is_floating_point() and t.dtype != torch.float64 else t for t in operands
+        )
+    with torch.autocast(device, enabled=False):
+        return math_attention(
+            query, key, value, score_mod, block_mask, scale, kernel_options, score_buffers, mask_buffers
+        )
 
 
 def _in_steps(

@@ -39,6 +39,7 @@ class RankTrace:
     """What came of recording one rank: plain data.
 
     ``wants_cuda``: the program hardcodes CUDA: record all of it again in worlds whose device is ``cuda``, in fresh children.
+    ``declared`` are the operators that stay closed because a comment says what they are, ``opened`` those whose own code was recorded.
     ``waiting``: the program needs a value that other ranks contribute to (see :mod:`graphguard.trace.lockstep`); then ``graph`` is None.
     """
 
@@ -48,20 +49,23 @@ class RankTrace:
     published: tuple[Offer, ...] = ()
     waiting: bool = False
     wants_cuda: bool = False
+    declared: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
 
 
 class Recording:
     """A context in which everything that PyTorch runs is recorded, on fake tensors; ``finish`` gives the graph.
 
-    ``phase`` is ``prelude`` at the start; the caller moves it on.  Leaves, outputs and labels are declared as they come up.
+    ``phase`` is ``prelude`` at the start; the caller moves it on.  Leaves, outputs and labels are declared as they come up.  ``closed`` are operators that nobody is to look into.
     """
 
-    def __init__(self, world: World, answers: Answers | None = None) -> None:
+    def __init__(self, world: World, answers: Answers | None = None, closed: frozenset[str] = frozenset()) -> None:
         self.world = world
         self.ledger = Ledger(world.rank, answers)
         self._mode = new_fake_mode()
         self._notes = Notes(self._mode)
         self._recorder = Recorder(self._mode, self.ledger, sys._getframe(1))  # noqa: SLF001  # frames beyond are the caller's
+        self._recorder.declared.update(closed)
         self._stack = ExitStack()
         self._troubles: list[Trouble] = []
         self._waiting = False
@@ -211,7 +215,8 @@ class Recording:
             graph = None
         if races.relies_on_order:
             assumed = tuple(sorted((*assumed, IN_ORDER)))
-        return RankTrace(graph, tuple(self._troubles), assumed, published)
+        names = (tuple(sorted(names)) for names in (recorder.declared, recorder.opened))
+        return RankTrace(graph, tuple(self._troubles), assumed, published, False, False, *names)
 
 
 def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error") -> Trouble:

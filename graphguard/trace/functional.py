@@ -306,7 +306,10 @@ class _Translation:
         self.memory.define(event.outs, self.builder.shaped(self.memory.read(event.args[1]), *type_of(event.outs)))
 
     def cast(self, event: Event) -> None:
-        """A copy on another device, or of another type."""
+        """A copy on another device, or of another type; of a number that ``vmap`` takes for a tensor, too."""
+        if not isinstance(event.args[0], Ref):
+            self.memory.define(event.outs, self._filled(event.outs, event.args[0]))
+            return
         self.memory.define(event.outs, self.builder.shaped(self.memory.read(event.args[0]), *type_of(event.outs)))
 
     def fill(self, event: Event) -> None:

@@ -120,16 +120,11 @@ def _shard_dim_alltoall(shard: Any, gather_dim: int, shard_dim: int, group: Any)
     return torch.cat(torch.ops._c10d_functional.wait_tensor(arrived).unbind(), gather_dim)  # noqa: SLF001
 
 
-def _scatter_add(out: Any, index: Any, source: Any) -> Any:
-    return out.scatter_add(0, index, source)
-
-
 _FUSED: dict[str, Callable[..., Any]] = batch_norms.STEPS | {
     "aten::_fused_adam_": _plain_adam,
     "aten::_fused_adamw_": _adamw,
     "aten::_fused_sgd_": _sgd,
     "aten::bincount": _bincount,
     "_dtensor::shard_dim_alltoall": _shard_dim_alltoall,
-    "torchtitan::deterministic_scatter_add": _scatter_add,
     "aten::_amp_foreach_non_finite_check_and_unscale_": _unscale,
 }

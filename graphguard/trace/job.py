@@ -23,6 +23,7 @@ class Job:
 
     ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
     ``learn`` is told which operator calls were new (see :mod:`graphguard.trace.operators`).
+    ``closed`` are the operators of which a comment says what they are, anywhere in the check.
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -35,6 +36,7 @@ class Job:
     watch: Watch | None = None
     device: str = "cpu"
     learn: Callable[[tuple[str, ...]], None] | None = None
+    closed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,16 @@ class Recorded:
     def wants_cuda(self) -> bool:
         """Whether the program hardcodes CUDA and was recorded without."""
         return self.trace is not None and self.trace.wants_cuda
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The operators that stayed closed because a comment says what they are."""
+        return () if self.trace is None else self.trace.declared
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The operators whose own code was recorded."""
+        return () if self.trace is None else self.trace.opened
 
     @property
     def waiting(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from graphguard.trace.assumptions import PYTORCH
 from graphguard.trace.fused import steps_of
 
 _FUNCTIONAL = frozenset(("_c10d_functional", "_c10d_functional_autograd"))
@@ -20,12 +21,12 @@ _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
 class Kind:
     """One operator.  Kinds are compared by identity, which is quicker than comparing operators: there is one for each, for ever.
 
-    ``unfused``: what computes the same by simpler operators, where the operator itself is not recorded.  ``calls_collective``: a functional collective,
-    which names its group by a string.  ``changes_views``: it makes its operand another view of the same memory.  ``takes_masks``: its indices may be masks.
+    ``unfused``: what computes the same by simpler operators, where the operator itself is not recorded; ``is_composite``: those that PyTorch makes it of.  ``calls_collective``: a functional collective,
+    which names its group by a string.  ``is_foreign``: a program or a library registered it.  ``changes_views``: it makes its operand another view of the same memory.  ``takes_masks``: its indices may be masks.
     """
 
     __slots__ = (
-        "calls_collective", "changes_views", "is_c10d", "is_functional_collective", "is_mutable", "is_random", "name", "needs_values", "operator",
+        "calls_collective", "changes_views", "is_c10d", "is_composite", "is_foreign", "is_functional_collective", "is_mutable", "is_random", "name", "needs_values", "operator",
         "short_name", "takes_masks", "unfused",
     )  # fmt: skip
 
@@ -33,7 +34,9 @@ class Kind:
         schema = operator._schema  # noqa: SLF001
         self.operator = operator
         self.name: str = schema.name
-        self.short_name = self.name.partition("::")[2]
+        self.is_foreign: bool = operator.namespace not in PYTORCH
+        # a library's ``clone`` need not be PyTorch's
+        self.short_name = self.name if self.is_foreign else self.name.partition("::")[2]
         self.is_c10d: bool = operator.namespace == "c10d"
         self.is_functional_collective: bool = operator.namespace in _FUNCTIONAL
         self.calls_collective = self.is_functional_collective and self.name not in _WAITS
@@ -42,9 +45,9 @@ class Kind:
         self.needs_values: bool = operator is _ITEM or any(tag in operator.tags for tag in _VALUE_TAGS)
         self.changes_views: bool = torch.Tag.inplace_view in operator.tags
         self.takes_masks: bool = operator in _INDEXED
-        self.unfused: Callable[..., Any] | None = steps_of(operator) or (
-            operator.decompose if _is_composite(operator) else None
-        )
+        steps = steps_of(operator)
+        self.is_composite: bool = steps is None and _is_composite(operator)
+        self.unfused: Callable[..., Any] | None = operator.decompose if self.is_composite else steps
 
     @property
     def may_communicate(self) -> bool:

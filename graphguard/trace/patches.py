@@ -351,6 +351,14 @@ def _functions() -> None:
             recorder.entering_function()
         return original_apply(cls, *args, **kwargs)
 
+    original_flex = flex_attention.flex_attention_hop
+
+    def flex(*args: Any) -> Any:
+        if state.current_recorder() is None:
+            return original_flex(*args)
+        return attention.flex_attention(original_flex, *args)
+
+    flex_attention.flex_attention_hop = flex
     validate = flex_attention._validate_device  # noqa: SLF001
 
     def validate_device(*args: Any) -> None:

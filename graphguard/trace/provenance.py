@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Iterator
 from functools import cache
 from types import CodeType, FrameType
 from typing import TypeAlias
@@ -98,6 +99,11 @@ class Stacks:
         """The innermost frame of a stack."""
         code, lasti = self._raw[index][:2]
         return _frame(code, lasti)
+
+    def frames(self, index: int) -> Iterator[Frame]:
+        """The frames of a stack, innermost first."""
+        raw = self._raw[index] if index >= 0 else ()
+        return (_frame(code, lasti) for code, lasti in zip(raw[::2], raw[1::2], strict=True))
 
     def resolve(self) -> tuple[tuple[Frame, ...], tuple[tuple[int, ...], ...]]:
         """All frames, and every stack as indices into them."""

@@ -48,6 +48,9 @@ def record(job: Job, log: Callable[[str], None]) -> tuple[Capture, Footprint]:
     ranks = rounds(programs.run, world_size)
     if job.device == "cpu" and any(program.wants_cuda for program in (programs.specification, *ranks)):
         return record(replace(job, device="cuda"), log)
+    declared = frozenset(name for program in (programs.specification, *ranks) for name in program.declared)
+    if any(not declared.isdisjoint(program.opened) for program in (programs.specification, *ranks)):
+        return record(replace(job, closed=declared), log)  # what a comment says of an operator holds in the whole check
     capture = assembled(job, programs.specification, ranks)
     footprint = Footprint()
     for program in (programs.specification, *ranks):
@@ -155,7 +158,7 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
     rank = max(program, 0)
     refinement: Refinement | None = None
     try:
-        with World(rank, job.mesh, job.device) as world, Recording(world, answers=answers) as recording:
+        with World(rank, job.mesh, job.device) as world, Recording(world, answers, job.closed) as recording:
             try:
                 refinement = as_refinement(job.build(world.mesh))
                 claims = _claims(recording, refinement, program, Mesh.of_rank(job.mesh, rank), world.mesh, link)

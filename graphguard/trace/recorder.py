@@ -7,7 +7,7 @@ autograd engine's calls included.  Collectives are written down and never run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -29,6 +29,7 @@ from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
+from graphguard.trace.opening import apart, autocast_as_called, opened
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.randomness import Draws
 from graphguard.trace.values import Values, grouped
@@ -70,6 +71,8 @@ class Recorder(TorchDispatchMode):
         self.modules = ModulePaths()
         self.phase = "prelude"
         self.assumed: set[str] = set()
+        self.declared: set[str] = set()
+        self.opened: set[str] = set()
         self.paused = 0
         self.births = Births(self.events)
         self._values = Values(fake_mode, self.constants, ledger, self.pause)
@@ -200,8 +203,10 @@ class Recorder(TorchDispatchMode):
             operands.extend(tensors_in(kwargs))
         if kind.is_c10d:
             return self._communicate(kind.operator, args, kwargs)
+        if kind.is_foreign and (out := opened(self, kind, args, kwargs)) is not NotImplemented:
+            return out
         if kind.unfused is not None and not (kind.needs_values and self.constants.knowledge(operands) == "known"):
-            with self, torch.no_grad():
+            with autocast_as_called() if kind.is_composite else nullcontext(), self, torch.no_grad():
                 out = kind.unfused(*args, **kwargs)
             if out is not NotImplemented:
                 return out
@@ -225,6 +230,8 @@ class Recorder(TorchDispatchMode):
         else:
             before = [storage_of(tensor) for tensor in tensors_in(args)] if knowledge != "unknown" else []
             out = self.kernels.run(kind, args, kwargs)
+            if kind.is_foreign:
+                out = apart(kind, out, operands)
             self._values.learn(kind, args, kwargs, out, knowledge, before)
         if isinstance(out, _FACTS) or (out is None and not kind.is_mutable):
             return out
@@ -258,6 +265,12 @@ class Recorder(TorchDispatchMode):
             event.forward = forward
         self.events.append(event)
         return event
+
+    def places(self) -> tuple[int, int]:
+        """The stack that an operator is called on now, and, inside the backward pass, the one of what it is the gradient of."""
+        node = _current_node()
+        forward = (-1, "") if node is None else self._forward.get(node._sequence_nr(), (-1, ""))  # noqa: SLF001
+        return self.stacks.here(2, self._stop), forward[0]
 
     def note(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         """Write down a leaf, an output or a label."""

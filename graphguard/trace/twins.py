@@ -28,6 +28,8 @@ def functional_of(func: Any) -> Any | None:
     renamed = _RENAMED.get(str(func))
     if renamed is not None:
         return overload(renamed)
+    if kind_of(func).is_foreign:
+        return None
     namespace, name = func.namespace, func._schema.name.partition("::")[2]  # noqa: SLF001
     kept = [arg for arg in func._schema.arguments if not (arg.kwarg_only and _is_written(arg))]  # noqa: SLF001
     stem = name

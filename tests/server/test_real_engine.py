@@ -225,7 +225,7 @@ async def test_reproduce_gives_a_test_of_the_counterexample(real: Editor) -> Non
 async def test_an_operator_that_nobody_knows_can_be_assumed_and_the_verdict_says_so(real: Editor) -> None:
     own = (
         '@torch.library.custom_op("mine::squash", mutates_args=())\n'
-        "def squash(x: torch.Tensor) -> torch.Tensor:\n    return x.clone()\n\n\n"
+        "def squash(x: torch.Tensor) -> torch.Tensor:\n    return torch.from_numpy(x.numpy().copy())\n\n\n"
         "@squash.register_fake\ndef _(x):\n    return torch.empty_like(x)\n\n\nclass MLP"
     )
     text = plain_program().replace("class MLP", own, 1).replace("F.relu(self.up(x))", "squash(self.up(x))")

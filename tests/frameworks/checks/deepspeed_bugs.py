@@ -35,7 +35,7 @@ class Whole(MLP):
 def plain_layer_after_a_sharded_one(mesh):
     deepspeed.init_distributed()
     set_autotp_mode(training=True)
-    model = ForgetsToReduce(mesh.get_group("tp"))
+    model = ForgetsToReduce(mesh.get_group("tp")).cuda()
     return gg.Refinement(Whole(), model, (gg.tensor(3, WIDTH),), out_relations="replicate")
 
 

@@ -69,23 +69,39 @@ def _summands(
         for other in left
         if other[:3] == (kernel, offsets, dims) and (*other[3][:axis], (low, high), *other[3][axis + 1 :]) == window
     }
+    fewer = {other for other in left if len(other[3]) < len(window)}  # one summand alone has lost its axis
+    if not parts and not fewer:
+        return None
     place, looked = low, 0
     while place < high:
         part = parts.get(place)
         if part is not None and part[3][axis][1] <= high:
             weight = Weight(left[part], place, part[3][axis][1])
-        elif looked < _SUMMANDS:  # one summand alone has lost its axis
+        elif not fewer:
+            weight = Weight(0, place, min((start for start in parts if start > place), default=high))
+            part = None
+        elif looked < _SUMMANDS:
             looked += 1
             alone = (kernel, offsets, dims, (*window[:axis], (place, place + 1), *window[axis + 1 :]))
-            factor, part = multiply(universe, [(alone, 1)], extents)
+            factor, part = _alone(universe, alone, extents)
             there = part in left and all(part != taken for _, taken in found)
             weight = Weight(quotient(left[part], factor) if there else 0, place, place + 1)
             part = part if there else None
+            fewer -= {part}
         else:
             return None
         found.append((weight, part))
         place = weight.high
     return found if any(part is not None for _, part in found) else None
+
+
+def _alone(universe: Universe, summand: Ref, extents: tuple[int, ...]) -> tuple[Number, Ref]:
+    """A sum of one summand without its axis; asked again for every tensor that is weighed."""
+    key = ("alone", summand, extents)
+    known = universe.memo.get(key)
+    if known is None:
+        known = universe.memo[key] = multiply(universe, [(summand, 1)], extents)
+    return known  # type: ignore[return-value]
 
 
 def _joined(rows: list[Weight]) -> Weights:

@@ -15,11 +15,15 @@ from graphguard.repair.terms import terms
 from graphguard.repair.translated import translated
 
 
-def derived(proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...]) -> Iterator[Guess]:
-    """Such guesses, those first that rest on most: places that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with."""
+def derived(
+    proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...], deadline: float
+) -> Iterator[Guess]:
+    """Such guesses, those first that rest on most: places that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with.
+
+    ``deadline`` is one of this thread's own time, for what takes longest: weighing summands.
+    """
     around = Neighbours.of(proof.capture, sites)
     yield from reread(proof.capture, alignment, sites, broken)
-    for cost, guesses in enumerate(
-        (shares(proof, around, broken), translated(around), terms(proof, around), fills(around)), 1
-    ):
+    kinds = (shares(proof, around, broken, deadline), translated(around), terms(proof, around), fills(around))
+    for cost, guesses in enumerate(kinds, 1):
         yield from ((rule, edit, site, cost) for rule, edit, site, _ in guesses)

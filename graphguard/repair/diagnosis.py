@@ -9,15 +9,18 @@ from graphguard.ir import Capture
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.prove import Proof
+from graphguard.repair.alignment import align
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.opened import opened
 from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.repaired import repaired
-from graphguard.repair.search import Repair, Search, search
+from graphguard.repair.search import SECONDS, STEP_SECONDS, Repair, Search, search
+from graphguard.repair.stopped import stopped_gradient
 from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
 
 _WIDER_SECONDS = 1.0
+STOPPED_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,11 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     capture, proof = opened(capture, proof)
     unproved = outcome.failing
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
-    found = search(capture, proof, broken, numbers.ratios or {}, sources)
+    stopped = _stopped(capture, proof, broken)
+    limits = (STOPPED_SECONDS, 0.0) if stopped else (SECONDS, STEP_SECONDS)
+    found = search(capture, proof, broken, numbers.ratios or {}, sources, *limits)
     first = found
-    if not found.repairs:
+    if not found.repairs and not stopped:
         found = _wider(found, broken, numbers, sources)
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
     findings = [
@@ -60,6 +65,12 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         findings.append(_without_repair(found, sources, numbers))
         repairs.append(None)
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _stopped(capture: Capture, proof: Proof, broken: tuple[str, ...]) -> bool:
+    """Whether a gradient that is not computed at all explains what is broken: no edit of what was recorded makes up for it, so one is looked for briefly."""
+    gradients = all(name.startswith("grad(") for name in broken)
+    return gradients and stopped_gradient(capture, proof, align(capture)) is not None
 
 
 def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, sources: Sources) -> Search:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Var
@@ -61,6 +61,7 @@ def search(
     ratios: Mapping[str, float],
     sources: Sources,
     seconds: float = SECONDS,
+    further: float = STEP_SECONDS,
 ) -> Search:
     """Mend a program edit by edit: each edit must mend at least one broken promise and spoil none.
 
@@ -68,7 +69,7 @@ def search(
     tensor without a relation back, and the search goes on from there; such edits count once a promise is mended at the end.
 
     ``broken`` names the promises that numbers refuted; ``ratios`` are constant factors that numbers showed; ``sources`` say which
-    sites one change of the source would touch.
+    sites one change of the source would touch.  ``seconds`` are for single edits, ``further`` more for steps and for edits that follow from the difference.
     """
     deadline = time.thread_time() + seconds
     repairs: list[Repair] = []
@@ -82,10 +83,10 @@ def search(
         repair = _best(capture, proof, alignment, suspects, broken, ratios, sources, deadline)
         if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
             repair = _best(capture, proof, alignment, sites, broken, ratios, sources, deadline)
-        if repair is None:
+        if repair is None and further and not stale:
             repair = _derived(capture, proof, alignment, sites, broken)
         if repair is None:
-            repair = _step(capture, proof, sites, broken, ratios, sources, deadline + (0.0 if stale else STEP_SECONDS))
+            repair = _step(capture, proof, sites, broken, ratios, sources, deadline + (0.0 if stale else further))
         if repair is None or _is_consequence(repair, broken):
             break
         steps.append(repair)
@@ -106,8 +107,9 @@ def _derived(
     capture: Capture, proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...]
 ) -> Repair | None:
     """The likeliest edit that follows from how the programs differ."""
-    guesses = [Hypothesis(*guess) for guess in derived(proof, alignment, sites, broken)]
-    return _likeliest(guesses, capture, proof, sites, broken, broken, time.thread_time() + DERIVED_SECONDS)
+    deadline = time.thread_time() + DERIVED_SECONDS
+    guesses = (Hypothesis(*guess) for guess in derived(proof, alignment, sites, broken, deadline))
+    return _likeliest(guesses, capture, proof, sites, broken, broken, deadline)
 
 
 def _outdates(repair: Repair) -> bool:
@@ -210,7 +212,7 @@ def _best(
 
 
 def _likeliest(
-    guesses: list[Hypothesis],
+    guesses: Iterable[Hypothesis],
     capture: Capture,
     proof: Proof,
     sites: Mapping[int, Site],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -24,7 +25,7 @@ Factors = Mapping[tuple[int, Var], Fraction]
 """What each tensor of a rank is to be multiplied by."""
 
 
-def shares(proof: Proof, around: Neighbours, broken: tuple[str, ...]) -> Iterator[Guess]:
+def shares(proof: Proof, around: Neighbours, broken: tuple[str, ...], deadline: float) -> Iterator[Guess]:
     """A guess for each tensor that is made of a tensor of the specification's summands with several factors, and one for means of unequal parts."""
     yield from _means(around)
     spec = proof.capture.spec
@@ -35,6 +36,8 @@ def shares(proof: Proof, around: Neighbours, broken: tuple[str, ...]) -> Iterato
     meant += [spec.outputs[name] for name in broken if name in spec.outputs]
     for site in reversed(list(around.sites.values())):
         for var in dict.fromkeys(meant):
+            if time.thread_time() > deadline:
+                return
             yield from _weighed(site, var, proof, around)
 
 

@@ -28,6 +28,7 @@ PYTORCH = frozenset(
         "fsdp",
         "_dtensor",
         "symm_mem",
+        "profiler",
     )
 )
 _COMMENT = re.compile(r"#\s*graphguard:\s*assume\s+(?P<trait>\w+(?:\s*\([^)#]*\))?)")

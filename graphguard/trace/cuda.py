@@ -8,6 +8,7 @@ fail, everything on ``cuda`` is recorded as if it were on ``cpu``, which differs
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -24,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from graphguard.trace import state
+from graphguard.trace.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
 from graphguard.trace.sources import is_torch
 
 DEVICES = 8
@@ -53,7 +55,7 @@ def wants_cuda(error: BaseException) -> bool:
     if (
         world is None
         or world.device != "cpu"
-        or not isinstance(error, AssertionError | AttributeError | RuntimeError | ValueError)
+        or not isinstance(error, AssertionError | AttributeError | RuntimeError | ValueError | ZeroDivisionError)
     ):
         return False
     return world.asked_for_cuda or any(text in str(error) for text in _BEYOND_REPAIR)
@@ -70,6 +72,8 @@ def refuse_cuda(device: Any) -> None:
 def watch() -> None:
     """In a world of CPUs, what needs CUDA says so instead of failing, or silently doing something else."""
     original_init, original_available = torch.cuda._lazy_init, torch.cuda.is_available  # noqa: SLF001
+    original_summary = torch.cuda.memory_summary
+    original_count = torch.cuda.device_count
     original_autocast = torch.autocast.__init__
 
     def lazy_init() -> None:
@@ -86,6 +90,14 @@ def watch() -> None:
         world.asked_for_cuda |= not is_torch(sys._getframe(1).f_code.co_filename)  # noqa: SLF001
         return world.device == "cuda"
 
+    def device_count() -> int:
+        world = state.current_world()
+        if world is None:
+            return original_count()
+        # programs divide by it, or take a rank modulo it
+        world.asked_for_cuda |= not is_torch(sys._getframe(1).f_code.co_filename)  # noqa: SLF001
+        return DEVICES if world.device == "cuda" else 0
+
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         world = state.current_world()
         if _installed == ["rewrite"] and device_type == "cuda":
@@ -96,6 +108,13 @@ def watch() -> None:
 
     torch.cuda._lazy_init = lazy_init  # noqa: SLF001
     torch.cuda.is_available = functools.wraps(original_available)(is_available)
+
+    def memory_summary(*args: Any, **kwargs: Any) -> str:
+        torch.cuda._lazy_init()  # noqa: SLF001 - without a device PyTorch's own looks up what is not there
+        return str(original_summary(*args, **kwargs))
+
+    torch.cuda.memory_summary = torch.cuda.memory.memory_summary = functools.wraps(original_summary)(memory_summary)
+    torch.cuda.device_count = functools.wraps(original_count)(device_count)
     torch.autocast.__init__ = functools.wraps(original_autocast)(autocast)
 
 
@@ -178,82 +197,16 @@ def _claim_cuda_hooks(library: Any) -> None:
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
-class Stream:
-    """A stream on which nothing waits."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.device = torch.device("cuda", 0)
-        self.device_index = 0
-        self.cuda_stream = 0
-        self.priority = 0
-
-    def wait_stream(self, stream: Any) -> None:
-        """Nothing to wait for."""
-
-    def wait_event(self, event: Any) -> None:
-        """Nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def record_event(self, event: Any = None) -> Any:
-        """An event that has happened."""
-        return event or Event()
-
-    def query(self) -> bool:
-        """All work is done."""
-        return True
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
+class _Generators(type(torch.Generator)):  # type: ignore[misc]  # generators have a metaclass of their own
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch._C.Generator)  # noqa: SLF001
 
 
-class Event:
-    """An event that has happened."""
+class _Generator(torch.Generator, metaclass=_Generators):
+    """A generator of any device: its state is what counts, and lies on the CPU."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        return None
-
-    def record(self, stream: Any = None) -> None:
-        """It has happened."""
-
-    def wait(self, stream: Any = None) -> None:
-        """It has happened."""
-
-    def synchronize(self) -> None:
-        """It has happened."""
-
-    def query(self) -> bool:
-        """It has happened."""
-        return True
-
-    def elapsed_time(self, other: Any) -> float:  # noqa: ARG002  # PyTorch's signature
-        """No time passes."""
-        return 0.0
-
-
-class _AnyDevice(contextlib.nullcontext[None]):
-    """``torch.cuda.device``: choosing a device changes nothing."""
-
-    def __init__(self, *_: Any) -> None:
-        super().__init__()
-
-
-class _Profiler:
-    """NVIDIA's profiler is told nothing, whichever range a program opens or closes; ranges have numbers."""
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _always(0)
-
-
-def _always(value: Any) -> Callable[..., Any]:
-    """A new function each time: PyTorch's tables of its functions do not allow one under two names."""
-    return lambda *_, **__: value
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return super().__new__(cls, _on_cpu(torch.device(_device(device))))
 
 
 def _synchronize(*_: Any, **__: Any) -> None:
@@ -268,15 +221,19 @@ def _replace_device_functions() -> None:
     torch.autograd.set_multithreading_enabled(False)
     generators = tuple(torch.Generator() for _ in range(DEVICES))
     torch.cuda.default_generators = generators
+    torch.Generator = _Generator
+    torch.cuda.CUDAGraph = torch.cuda.graphs.CUDAGraph = CudaGraph
     for name, value in (_facts() | _random_state(generators) | _streams()).items():
         setattr(torch.cuda, name, value)
+        if name in vars(torch.cuda.memory):
+            setattr(torch.cuda.memory, name, value)
     for name, value in _low_level().items():
         setattr(torch._C, name, value)  # noqa: SLF001
-    torch.cuda.nccl.version = _always((2, 27, 5))
-    torch.cuda.nvtx._nvtx = _Profiler()  # noqa: SLF001
-    dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = _always(True)
+    torch.cuda.nccl.version = always((2, 27, 5))
+    torch.cuda.nvtx._nvtx = Profiler()  # noqa: SLF001
+    dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = always(True)
     torch.Tensor.pin_memory = lambda self, *_, **__: self
-    torch.Tensor.record_stream = _always(None)
+    torch.Tensor.record_stream = always(None)
     _replace_conversions()
 
 
@@ -296,30 +253,35 @@ def _facts() -> dict[str, Any]:
     )
     counters = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
     return {
-        "is_available": _always(True),
-        "is_initialized": _always(True),
-        "device_count": _always(DEVICES),
-        "current_device": _always(0),
-        "get_device_name": _always(properties.name),
-        "get_device_capability": _always(CAPABILITY),
-        "get_device_properties": _always(properties),
-        "is_bf16_supported": _always(True),
-        "is_current_stream_capturing": _always(False),
-        "can_device_access_peer": _always(True),
-        "mem_get_info": _always((80 << 30, 80 << 30)),
-        "memory_stats": _always({}),
-        "set_device": _always(None),
+        "is_available": always(True),
+        "is_initialized": always(True),
+        "device_count": always(DEVICES),
+        "current_device": always(0),
+        "get_device_name": always(properties.name),
+        "get_device_capability": always(CAPABILITY),
+        "get_device_properties": always(properties),
+        "get_arch_list": lambda: [f"sm_{CAPABILITY[0]}{CAPABILITY[1]}"],
+        "is_bf16_supported": always(True),
+        "is_current_stream_capturing": always(False),
+        "can_device_access_peer": always(True),
+        "mem_get_info": always((80 << 30, 80 << 30)),
+        "memory_stats": lambda *_: collections.defaultdict(int),
+        "memory_summary": always(""),
+        "set_per_process_memory_fraction": always(None),
+        "reset_max_memory_allocated": always(None),
+        "reset_accumulated_memory_stats": always(None),
+        "set_device": always(None),
         "synchronize": _synchronize,
-        "empty_cache": _always(None),
-        "ipc_collect": _always(None),
-        "init": _always(None),
-        "reset_peak_memory_stats": _always(None),
+        "empty_cache": always(None),
+        "ipc_collect": always(None),
+        "init": always(None),
+        "reset_peak_memory_stats": always(None),
         "_initialized": True,
-        "_lazy_init": _always(None),
-        "_lazy_call": _always(None),
-        "device": _AnyDevice,
-        "device_of": _AnyDevice,
-    } | {name: _always(0) for name in counters}
+        "_lazy_init": always(None),
+        "_lazy_call": always(None),
+        "device": AnyDevice,
+        "device_of": AnyDevice,
+    } | {name: always(0) for name in counters}
 
 
 def _random_state(generators: tuple[torch.Generator, ...]) -> dict[str, Any]:
@@ -335,8 +297,8 @@ def _random_state(generators: tuple[torch.Generator, ...]) -> dict[str, Any]:
     return {
         "manual_seed": lambda seed: seed_all(seed),
         "manual_seed_all": lambda seed: seed_all(seed),
-        "seed": _always(None),
-        "seed_all": _always(None),
+        "seed": always(None),
+        "seed_all": always(None),
         "initial_seed": lambda: generators[0].initial_seed(),
         "get_rng_state": lambda device=None: generators[index(device)].get_state(),
         "set_rng_state": lambda new, device=None: generators[index(device)].set_state(known_state(new)),
@@ -356,22 +318,22 @@ def _streams() -> dict[str, Any]:
     return {
         "Stream": Stream,
         "Event": Event,
-        "current_stream": _always(default),
-        "default_stream": _always(default),
-        "set_stream": _always(None),
+        "current_stream": always(default),
+        "default_stream": always(default),
+        "set_stream": always(None),
         "stream": lambda stream=None: stream or contextlib.nullcontext(),
     }
 
 
 def _low_level() -> dict[str, Any]:
     return {
-        "_cuda_getDevice": _always(0),
-        "_cuda_setDevice": _always(None),
-        "_cuda_exchangeDevice": _always(0),
-        "_cuda_maybeExchangeDevice": _always(0),
-        "_cuda_getDeviceCount": _always(DEVICES),
-        "_cuda_isCurrentStreamCapturing": _always(False),
-        "_cuda_getCurrentRawStream": _always(0),
+        "_cuda_getDevice": always(0),
+        "_cuda_setDevice": always(None),
+        "_cuda_exchangeDevice": always(0),
+        "_cuda_maybeExchangeDevice": always(0),
+        "_cuda_getDeviceCount": always(DEVICES),
+        "_cuda_isCurrentStreamCapturing": always(False),
+        "_cuda_getCurrentRawStream": always(0),
     }
 
 

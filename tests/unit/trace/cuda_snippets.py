@@ -37,6 +37,7 @@ simple("to_number", lambda d: torch.ones(2, 3).to(0 if d == "cuda" else d) * 2)
 simple("linear_on_device", lambda d: nn.Linear(4, 4, device=d)(torch.randn(2, 4, device=d)))
 simple("rms_norm", lambda d: F.rms_norm(torch.ones(2, 4, device=d), (4,)))
 simple("layer_norm", lambda d: F.layer_norm(torch.ones(2, 4, device=d), (4,)))
+simple("drawn_by_generator", lambda d: torch.rand(2, device=d, generator=torch.Generator(device=d).manual_seed(1)))
 simple("dropout", lambda d: F.dropout(torch.ones(4, 4, device=d), 0.1))
 simple("item_of_a_constant", lambda d: torch.ones(2, device=d) * torch.tensor([3], device=d).item())
 simple("item_of_a_sum", lambda d: torch.ones(2, device=d) * torch.ones(3, device=d).sum().item())
@@ -196,6 +197,13 @@ ONLY_CUDA: dict[str, Callable[[], Any]] = {
     "manual_seed_all": lambda: torch.cuda.manual_seed_all(1) or True,
     "rng_state": lambda: torch.cuda.set_rng_state(torch.cuda.get_rng_state().clone()) or True,
     "memory": lambda: torch.cuda.memory_allocated() == 0,
+    "memory_of_the_module": lambda: torch.cuda.memory.memory_stats()["allocated_bytes.all.current"] == 0,
+    "memory_summary": lambda: torch.cuda.memory_summary() == "",
+    "rank_modulo_devices": lambda: torch.cuda.set_device(1 % torch.cuda.device_count()) or True,
+    "generator": lambda: (
+        isinstance(torch.default_generator, torch.Generator)
+        and torch.Generator(device="cuda").manual_seed(1) is not None
+    ),
     "empty_cache": lambda: torch.cuda.empty_cache() or True,
     "profiler_ranges": lambda: torch.cuda.nvtx.range_push("step") == torch.cuda.nvtx.range_pop(),
     "is_nccl_available": lambda: dist.is_nccl_available(),

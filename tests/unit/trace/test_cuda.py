@@ -118,7 +118,19 @@ def test_a_world_of_cpus_says_that_cuda_is_wanted(name: str) -> None:
     assert trace.graph is None
 
 
-@pytest.mark.parametrize("name", ["set_device", "synchronize", "properties", "rng_state", "old_autocast"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "set_device",
+        "synchronize",
+        "properties",
+        "rng_state",
+        "old_autocast",
+        "rank_modulo_devices",
+        "generator",
+        "memory_summary",
+    ],
+)
 def test_a_world_of_cpus_never_fails_for_want_of_cuda(name: str) -> None:
     assert record(lambda: (ONLY_CUDA[name](), torch.ones(1))[1], [], 0, {"tp": 2}).wants_cuda
 

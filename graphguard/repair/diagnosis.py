@@ -20,6 +20,7 @@ from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
 
 _WIDER_SECONDS = 1.0
+_WIDER_FURTHER = 0.3  # steps were tried without it
 STOPPED_SECONDS = 0.1
 
 
@@ -79,7 +80,7 @@ def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, source
     if not proof.failing or not proof.failing <= found.proof.failing:
         return found
     left = tuple(name for name in broken if name in proof.failing)
-    wider = search(found.capture, proof, left, numbers.ratios or {}, sources, _WIDER_SECONDS)
+    wider = search(found.capture, proof, left, numbers.ratios or {}, sources, _WIDER_SECONDS, _WIDER_FURTHER)
     return wider if wider.repairs and left == broken else found
 
 

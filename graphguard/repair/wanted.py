@@ -88,7 +88,7 @@ def rereadings(
         return
     search = None
     try:
-        search = _Search.of(capture, positions, time.monotonic() + seconds)
+        search = _Search.of(capture, positions, time.thread_time() + seconds)
     except Unsupported:  # an operator that the fields do not know
         return
     together: dict[tuple[int, Var], Array] = {}
@@ -181,7 +181,7 @@ class _Search:
             if state.reads or state.groups:
                 yield _joined(state)
             return
-        if self.branches > _BRANCHES or time.monotonic() > self.deadline:
+        if self.branches > _BRANCHES or time.thread_time() > self.deadline:
             return
         step = max(self.number[key] for key in wants)
         here = {key: wants.pop(key) for key in [key for key in wants if self.number[key] == step]}

@@ -16,6 +16,7 @@ from graphguard.relations.domains import Part
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Budget,
+    Expression,
     Kernel,
     Number,
     Ref,
@@ -27,6 +28,7 @@ from graphguard.relations.kernels import (
     times_number,
 )
 from graphguard.relations.partial_sums import join_windows
+from graphguard.relations.permutations import permuted
 from graphguard.relations.products import multiply, number_power
 from graphguard.relations.quotients import may_divide_apart, mix, partial_fractions
 from graphguard.relations.windows import joined, refine, repeat, through
@@ -308,15 +310,19 @@ def _decided(ref: Ref) -> bool:
 
 
 def _decided_within(kernel: Kernel, spans: list[tuple[int, int]], window: Window) -> bool:
-    """The same over spans of the kernel's axes, both ends included; masks ``i > 0`` of products are looked at, all else counts as decided."""
+    """The same over spans of the kernel's axes, both ends included; masks ``i > 0`` and one-hots of products are looked at, all else counts as decided."""
     if kernel.kind == "function" and kernel.name == "gt0" and kernel.factors[0][1] == 1:
         return spans[0][0] > 0 or spans[0][1] <= 0
     if kernel.kind != "product":
         return True
     spans = [*spans, *((low, high - 1) for low, high in window)]
+    hots: set[Kernel] = set()
     for part, _, inner, base, steps in kernel.factors:
         if part.kind == "onehot":
-            return True
+            if part in hots or not _is_look_up(part, len(kernel.shape), steps):
+                return True
+            hots.add(part)
+            continue
         if part.placed:
             places = [(start, start) for start in base]
             for axis, label, stride in steps:
@@ -325,6 +331,16 @@ def _decided_within(kernel: Kernel, spans: list[tuple[int, int]], window: Window
             if _decided_within(part, places, inner):
                 return True
     return False
+
+
+def _is_look_up(hot: Kernel, free: int, steps: tuple[Expression, ...]) -> bool:
+    """Whether a one-hot is read along a summed label: which columns it is summed over is the same for all of its rows.
+
+    Of a permutation, whose whole columns are known, a part of the rows may tell more.
+    """
+    column = len(hot.shape) - 1
+    along = [label for axis, label, _ in steps if axis == column]
+    return len(along) == 1 and along[0] >= free and permuted(hot.factors[0][0]) is None
 
 
 def summed_over(universe: Universe, terms: Terms, extents: tuple[int, ...], dims: tuple[int, ...]) -> Terms:

@@ -151,6 +151,7 @@ def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
     universe.late = universe.late or ("onehot", base[0].id, ()) in universe.table or _was_divided(universe, base[0])
     fresh = (low, high) if known is None else (max(low, known[0]), min(high, known[1]))
     base[0].range = fresh
+    universe.cases.clear()
     if base[0].kind == "leaf":
         universe.facts[base[0].name] = fresh
     else:

@@ -148,6 +148,7 @@ class Universe:
         self.skeletons: dict[Hashable, list[Kernel]] = {}
         self.plans: dict[Hashable, Plan] = {}  # constructions by what they are built of
         self.memo: dict[Hashable, Terms | tuple[Number, Ref] | None] = {}
+        self.cases: dict[Hashable, Any] = {}  # terms taken apart by their masks; forgotten where a range is stated
         self.steps = 0
         self.assumed: set[str] = set()
         self.tables: list[tuple[Kernel, np.ndarray]] = []

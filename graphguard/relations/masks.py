@@ -31,6 +31,13 @@ _TRUTHS: Final = 4  # truths under infinities that are told apart
 
 def split_mask(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[Ref, Number, Ref] | None:
     """A product as a mask times a number times a rest without masks; None where there is no mask, or where a sum ties them together."""
+    key = ("split", ref, extents)
+    if key not in universe.cases:
+        universe.cases[key] = _split_mask(universe, ref, extents)
+    return universe.cases[key]  # type: ignore[no-any-return]
+
+
+def _split_mask(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[Ref, Number, Ref] | None:
     kernel = ref[0]
     if indicator(ref) and kernel.kind != "one":
         sizes, dims, _ = refine([ref], extents)
@@ -61,6 +68,13 @@ def _bound(factors: list[Factor], free: int) -> set[int]:
 
 def cases(universe: Universe, terms: Terms, extents: tuple[int, ...], depth: int = 3) -> list[tuple[Terms, Terms]]:
     """The terms by cases over the masks in them: pairs of a guard (0 or 1, the guards sum to 1) and mask-free terms."""
+    key = ("cases", terms, extents, depth)
+    if key not in universe.cases:
+        universe.cases[key] = _by_cases(universe, terms, extents, depth)
+    return universe.cases[key]  # type: ignore[no-any-return]
+
+
+def _by_cases(universe: Universe, terms: Terms, extents: tuple[int, ...], depth: int) -> list[tuple[Terms, Terms]]:
     for _, ref in terms:
         parts = split_mask(universe, ref, extents)
         if parts is None or depth == 0:

@@ -5,7 +5,7 @@ The sum over ranks of what each of them added up is the whole sum; a mask on an 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from fractions import Fraction
 from itertools import islice, pairwise, product
 from typing import Any, Final
@@ -129,19 +129,40 @@ def _take_neighbours(universe: Universe, found: dict[Ref, Number], extents: tupl
     """See a term as the column right before or after a mask's window where that is what it is: one column alone has lost its axis."""
     from graphguard.relations.lifting import family
 
-    present: dict[Any, set[Kernel]] = {}
-    for ref in found:
-        present.setdefault(family(universe, ref[0]), set()).add(ref[0])
-    for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"]:
-        if ref not in found or len(present[family(universe, ref[0])]) < 2:
+    columns = {(family(universe, ref[0]), *column) for ref in found for column in _columns(ref)}
+    for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"] if columns else ():
+        if ref not in found:
             continue
         for axis, _ in mask_axes(ref[0]):
+            hot, origin = _hot_of(ref[0], axis)
             for low in (ref[3][axis][0] - 1, ref[3][axis][1]):
+                if (family(universe, ref[0]), hot, origin + low) not in columns:
+                    continue  # no other term can be this one at that column
                 factor, plain = _whole_mask(universe, ref, axis, (low, low + 1), extents)
                 if factor and plain[0] is not ref[0] and found.get(plain) == found[ref] * factor:
                     unit = (*ref[:3], (*ref[3][:axis], (low, low + 1), *ref[3][axis + 1 :]))
                     del found[plain]
                     found[unit] = found.get(unit, 0) + found[ref]
+
+
+def _columns(ref: Ref) -> Iterator[tuple[Kernel, int]]:
+    """The one-hots among the factors of a term that are read at one column, each with that column."""
+    kernel, offsets, dims, _ = ref
+    moving = {axis for digits in dims for axis, _, _ in digits}
+    if kernel.kind == "onehot" and len(offsets) - 1 not in moving:
+        yield kernel, offsets[-1]
+    for part, _, _, base, steps in kernel.factors if kernel.kind == "product" else ():
+        if part.kind == "onehot":
+            along = [(label, stride) for axis, label, stride in steps if axis == len(base) - 1]
+            if all(label < len(offsets) and label not in moving for label, _ in along):
+                yield part, base[-1] + sum(stride * offsets[label] for label, stride in along)
+
+
+def _hot_of(kernel: Kernel, axis: int) -> tuple[Kernel, int]:
+    """The one-hot that a reduced axis selects by, and its column where the axis is at 0."""
+    label = len(kernel.shape) + axis
+    part, _, _, base, _ = next(f for f in kernel.factors if any(other == label for _, other, _ in f[4]))
+    return part, base[-1]
 
 
 def _whole_mask(

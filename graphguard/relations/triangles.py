@@ -6,6 +6,7 @@ the opposite mask; where the mask is 1 on all of a sum's window the sum may carr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -150,45 +151,69 @@ def _steps_of(parts: list[Part]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Masked:
-    """One mask on positions of a term: the term without it, the term under its opposite, and the mask alone (None where a sum ties it to the rest)."""
+    """One mask on positions of a term; what it is without it, or under another, is worked out when it is asked for."""
 
-    plain: Term
-    turned: Term
-    mask: Ref | None
+    ref: Ref
+    extents: tuple[int, ...]
+    place: int
 
-    def line(self, sign: int = 1) -> tuple[Digits, ...] | None:
+    def plain(self, universe: Universe) -> Term:
+        """The term without the mask."""
+        return self._known(universe, "plain", self._plain)
+
+    def turned(self, universe: Universe) -> Term:
+        """The term under the opposite mask."""
+        return self._known(universe, "turned", self._turned)
+
+    def mask(self, universe: Universe) -> Ref | None:
+        """The mask alone; None where a sum ties it to the rest."""
+        factor, mask = self._known(universe, "mask", self._mask)
+        return mask if factor and is_step(mask[0]) else None
+
+    def line(self, universe: Universe, sign: int = 1) -> tuple[Digits, ...] | None:
         """The direction in which the mask runs, or the opposite one."""
-        if self.mask is None:
+        mask = self.mask(universe)
+        if mask is None:
             return None
-        return tuple(tuple((axis, sign * stride, size) for axis, stride, size in digits) for digits in self.mask[2])
+        return tuple(tuple((axis, sign * stride, size) for axis, stride, size in digits) for digits in mask[2])
 
-    def opposite(self) -> Ref | None:
+    def opposite(self, universe: Universe) -> Ref | None:
         """The mask that holds where this one does not."""
-        turned = self.line(-1)
-        return None if self.mask is None or turned is None else (self.mask[0], (1 - self.mask[1][0],), turned, ())
+        mask, turned = self.mask(universe), self.line(universe, -1)
+        return None if mask is None or turned is None else (mask[0], (1 - mask[1][0],), turned, ())
+
+    def _known(self, universe: Universe, name: str, make: Callable[[Product], Term]) -> Term:
+        key = (name, self)
+        known: Any = universe.memo.get(key)
+        if known is None:
+            known = universe.memo[key] = make(_opened(universe, self.ref, self.extents))
+        return known  # type: ignore[no-any-return]
+
+    def _plain(self, product: Product) -> Term:
+        del product.parts[self.place]
+        return product.finish()
+
+    def _turned(self, product: Product) -> Term:
+        part = product.parts[self.place]
+        part.offsets[0] = 1 - part.offsets[0]
+        part.expressions = [(axis, digit, -stride) for axis, digit, stride in part.expressions]
+        return product.finish()
+
+    def _mask(self, product: Product) -> Term:
+        product.parts = [product.parts[self.place]]
+        if any(digit in product.reduced for _, digit, _ in product.parts[0].expressions):
+            return 0, self.ref
+        product.reduced = set()
+        return 1, product.finish()[1]
 
 
-def _masks_of(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[_Masked, ...]:
+def _masks_of(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[_Masked]:
     key = ("masks of", ref, extents)
     known: Any = universe.memo.get(key)
     if known is None:
         places = _steps_of(_opened(universe, ref, extents).parts)[:_MASKS]
-        known = tuple(_masked_by(universe, ref, extents, place) for place in places)
-        universe.memo[key] = known
+        known = universe.memo[key] = [_Masked(ref, extents, place) for place in places]  # type: ignore[assignment]
     return known  # type: ignore[no-any-return]
-
-
-def _masked_by(universe: Universe, ref: Ref, extents: tuple[int, ...], place: int) -> _Masked:
-    plain, turned, alone = (_opened(universe, ref, extents) for _ in range(3))
-    del plain.parts[place]
-    part = turned.parts[place]
-    part.offsets[0] = 1 - part.offsets[0]
-    part.expressions = [(axis, digit, -stride) for axis, digit, stride in part.expressions]
-    alone.parts = [alone.parts[place]]
-    tied = any(digit in alone.reduced for _, digit, _ in alone.parts[0].expressions)
-    alone.reduced = set()
-    mask = None if tied else alone.finish()[1]
-    return _Masked(plain.finish(), turned.finish(), mask if mask is not None and is_step(mask[0]) else None)
 
 
 def join_steps(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
@@ -226,9 +251,11 @@ def _completed(universe: Universe, found: dict[Ref, Number], ref: Ref, extents: 
     if not any(without in present for without in _unmasked(universe, ref[0])):
         return None
     for masked in _masks_of(universe, ref, extents):
-        (factor, plain), (other, turned) = masked.plain, masked.turned
-        if factor and factor == other and found.get(plain) == -found[ref] * factor:
-            return _replace(found, (ref, plain), [(-found[ref] * other, turned)])
+        factor, plain = masked.plain(universe)
+        if factor and found.get(plain) == -found[ref] * factor:
+            other, turned = masked.turned(universe)
+            if other == factor:
+                return _replace(found, (ref, plain), [(-found[ref] * other, turned)])
     return None
 
 
@@ -240,16 +267,22 @@ def _between(universe: Universe, found: dict[Ref, Number], ref: Ref, extents: tu
         if found[other] not in (coefficient, -coefficient):
             continue
         for mine, its in product(_masks_of(universe, ref, extents), _masks_of(universe, other, extents)):
-            if mine.mask is None or its.mask is None or mine.plain != its.plain:
+            a, b = mine.mask(universe), its.mask(universe)
+            if a is None or b is None:
                 continue
-            if found[other] == -coefficient and mine.line() == its.line():
-                wide, narrow = (mine, its) if mine.mask[1] > its.mask[1] else (its, mine)
-                factor, interval = _under_mask(universe, narrow.turned, wide.mask, extents)
+            along = found[other] == -coefficient and mine.line(universe) == its.line(universe)
+            apart = (
+                found[other] == coefficient and mine.line(universe) == its.line(universe, -1) and a[1][0] + b[1][0] < 2
+            )
+            if not (along or apart) or mine.plain(universe) != its.plain(universe):
+                continue
+            if along:
+                wide, narrow = (mine, its) if a[1] > b[1] else (its, mine)
+                factor, interval = _under_mask(universe, narrow.turned(universe), wide.mask(universe), extents)
                 return _replace(found, (ref, other), [(found[ref if wide is mine else other] * factor, interval)])
-            if found[other] == coefficient and mine.line() == its.line(-1) and mine.mask[1][0] + its.mask[1][0] < 2:
-                factor, interval = _under_mask(universe, mine.turned, its.opposite(), extents)
-                whole = (coefficient * mine.plain[0], mine.plain[1])
-                return _replace(found, (ref, other), [whole, (-coefficient * factor, interval)])
+            factor, interval = _under_mask(universe, mine.turned(universe), its.opposite(universe), extents)
+            number, plain = mine.plain(universe)
+            return _replace(found, (ref, other), [(coefficient * number, plain), (-coefficient * factor, interval)])
     return None
 
 

@@ -12,7 +12,7 @@ Gulwani and Necula, "Discovering affine equalities using random interpretation" 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -149,6 +149,9 @@ class Fields:
 
     def known(self, v: Residues) -> np.ndarray | None:
         return v.plain if v.literal else None
+
+    def once(self, key: tuple[object, ...], make: Callable[[], Residues]) -> Residues:  # noqa: ARG002 - nothing is remembered
+        return make()
 
     # -- layout
     def reshape(self, v: Residues, shape: tuple[int, ...]) -> Residues:

@@ -11,7 +11,7 @@ numbers, ``number`` turns a bool into one.  Shapes are concrete.  Rules broadcas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal, Protocol, TypeVar
 
@@ -70,6 +70,10 @@ class Algebra(Protocol[V]):
         self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind
     ) -> V:
         """What call number ``draw[1]`` of generator ``draw[0]`` yields: the same draw, name, attributes and shape give the same value."""
+        ...
+
+    def once(self, key: tuple[object, ...], make: Callable[[], V]) -> V:
+        """What ``make`` gives, a function of the key alone; values in a key are told apart as objects, so an algebra may remember it."""
         ...
 
     # -- layout: no element changes

@@ -35,6 +35,7 @@ class NormalForm:
 
     def __init__(self, universe: Universe | None = None) -> None:
         self.universe = universe or Universe()
+        self._made: dict[tuple[object, ...], NormalValue] = {}
 
     # -- where values come from
 
@@ -76,6 +77,13 @@ class NormalForm:
         for dim in v.shape:
             size *= dim
         return known_elements(v) if size <= _KNOWN else None
+
+    def once(self, key: tuple[object, ...], make: Callable[[], NormalValue]) -> NormalValue:
+        """What was made for a key before, or is made now."""
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make()
+        return found
 
     def written_down(self, v: NormalValue) -> NormalValue:
         """The same value, in a form of its own where it is small and known."""

@@ -152,6 +152,9 @@ class Numbers:
     def known(self, v: Number) -> np.ndarray | None:
         return v.array if v.literal else None
 
+    def once(self, key: tuple[object, ...], make: Callable[[], Number]) -> Number:
+        return make()
+
     # -- layout
     def reshape(self, v: Number, shape: tuple[int, ...]) -> Number:
         return _like(v.array.reshape(shape), v)

@@ -63,6 +63,16 @@ def _ungrouped(a: Algebra[V], gradient: V, v: V) -> V:
     return gradient
 
 
+def _weights(a: Algebra[V], query: V, key: V, mask: V | None, is_causal: bool, factor: Scalar, enable_gqa: bool) -> V:
+    """softmax(factor query key^T + mask); what a backward makes again of the same operands is the forward's."""
+
+    def made() -> V:
+        keys = _grouped(a, query, key, enable_gqa)
+        return softmax_over(a, masked_scores(a, query, keys, mask, is_causal, factor), -1)
+
+    return a.once(("attention weights", query, key, mask, is_causal, factor, enable_gqa), made)
+
+
 @rule("gg.sdpa")
 def sdpa(
     a: Algebra[V],
@@ -78,9 +88,9 @@ def sdpa(
     call: Call,
 ) -> V:
     """out = dropout(softmax(scale query key^T + mask)) value; scale 1 / sqrt(head dim); is_causal masks column > row with -inf"""
-    key, value = _grouped(a, query, key, enable_gqa), _grouped(a, query, value, enable_gqa)
     factor = attention_scale(query.shape[-1], scale)
-    weights = softmax_over(a, masked_scores(a, query, key, attn_mask, is_causal, factor), -1)
+    weights = _weights(a, query, key, attn_mask, is_causal, factor, enable_gqa)
+    value = _grouped(a, query, value, enable_gqa)
     if dropout_p:
         weights = native_dropout(a, weights, dropout_p, True, call=call)[0]
     lead = LETTERS[: len(query.shape) - 2]
@@ -108,7 +118,7 @@ def sdpa_backward(
         raise Unsupported("the backward of attention with dropout")
     keys, values = _grouped(a, query, key, enable_gqa), _grouped(a, query, value, enable_gqa)
     factor = attention_scale(query.shape[-1], scale)
-    weights = softmax_over(a, masked_scores(a, query, keys, attn_mask, is_causal, factor), -1)
+    weights = _weights(a, query, key, attn_mask, is_causal, factor, enable_gqa)
     lead = LETTERS[: len(query.shape) - 2]
     inner = contracted(a, f"{lead}xz,{lead}yz->{lead}xy", grad_output, values)
     slope = softmax_gradient(a, inner, weights, -1)

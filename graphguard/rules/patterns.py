@@ -66,6 +66,10 @@ def diag_embed(a: Algebra[V], self: V, offset: int = 0, dim1: int = -2, dim2: in
 
 def triangle(a: Algebra[V], rows: int, columns: int, diagonal: int) -> V:
     """True where column - row <= diagonal: the part that ``tril`` keeps."""
+    return a.once(("triangle", rows, columns, diagonal), lambda: _triangle(a, rows, columns, diagonal))
+
+
+def _triangle(a: Algebra[V], rows: int, columns: int, diagonal: int) -> V:
     row = a.reshape(a.iota(rows), (rows, 1))
     row = a.expand(row, (rows, columns))
     if diagonal:

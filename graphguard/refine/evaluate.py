@@ -252,7 +252,9 @@ def _call(node: Node, types: Mapping[Var, TensorType], values: Values) -> object
     row += [_argument(arg, types, values) for arg in node.args]
     for name, arg in node.kwargs.items():
         row += [name, _argument(arg, types, values)]
-    row += [types[out] for out in node.outs]
+    for out in node.outs:
+        kind = types[out]
+        row += [kind.shape, kind.dtype]
     if "empty" in node.op:  # every uninitialised tensor is an unknown of its own
         row.append(object())
     return tuple(row)

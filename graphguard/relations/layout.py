@@ -30,10 +30,10 @@ def permute(value: NormalValue, order: Sequence[int]) -> NormalValue:
     cells = [starts[dim] + place for dim in order for place in range(len(value.grid[dim]))]
     pieces: list[Piece] = []
     for box, terms in value.pieces:
-        rows = tuple((c, (k, off, tuple(dims[cell] for cell in cells), w)) for c, (k, off, dims, w) in terms)
-        pieces.append((tuple(box[cell] for cell in cells), rows))
-    shape = tuple(value.shape[dim] for dim in order)
-    return NormalValue(shape, value.kind, pieces, tuple(value.grid[dim] for dim in order))
+        rows = tuple([(c, (k, off, tuple([dims[cell] for cell in cells]), w)) for c, (k, off, dims, w) in terms])
+        pieces.append((tuple([box[cell] for cell in cells]), rows))
+    shape = tuple([value.shape[dim] for dim in order])
+    return NormalValue(shape, value.kind, pieces, tuple([value.grid[dim] for dim in order]))
 
 
 def _starts(value: NormalValue) -> list[int]:
@@ -53,22 +53,24 @@ def expand(value: NormalValue, shape: tuple[int, ...]) -> NormalValue:
     if 0 in shape:
         return single(shape, value.kind, ())
     lead = len(shape) - len(value.shape)
-    grown = [size for have, size in zip(value.shape, shape[lead:], strict=True) if have != size]
-    if lead == 0 and not grown:
-        return value
     head_box = box_of(shape[:lead])
-    head = tuple(repeat(size) for size in shape[:lead])
+    head = [repeat(size) for size in shape[:lead]]
+    starts = _starts(value)
     changes = {
-        _starts(value)[dim]: shape[lead + dim]
-        for dim in range(len(value.shape))
-        if value.shape[dim] != shape[lead + dim]
+        starts[dim]: size
+        for dim, (have, size) in enumerate(zip(value.shape, shape[lead:], strict=True))
+        if have != size
     }
     pieces: list[Piece] = []
     for box, terms in value.pieces:
-        own = tuple((0, changes[cell]) if cell in changes else span for cell, span in enumerate(box))
+        own = list(box)
+        for cell, size in changes.items():
+            own[cell] = (0, size)
         rows: list[Term] = []
         for c, (k, off, dims, w) in terms:
-            fresh = tuple(repeat(changes[cell]) if cell in changes else digits for cell, digits in enumerate(dims))
+            fresh = list(dims)
+            for cell, size in changes.items():
+                fresh[cell] = repeat(size)
             rows.append((c, (k, off, (*head, *fresh), w)))
         pieces.append(((*head_box, *own), tuple(rows)))
     grid: Grid = tuple((size,) for size in shape[:lead])

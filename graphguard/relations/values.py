@@ -308,6 +308,8 @@ def _fused(piece: Piece, cell: int, inner: int) -> Piece:
 
 def coarsened(value: NormalValue) -> NormalValue:
     """Neighbouring grid digits as one where no piece divides the inner one."""
+    if value.pieces and len(value.pieces[0][0]) == len(value.shape):
+        return value  # one digit a dim already
     if not value.pieces:
         return NormalValue(value.shape, value.kind, [])
     for dim in range(len(value.grid)):

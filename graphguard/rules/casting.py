@@ -74,7 +74,7 @@ def settle(
         given = [result for result in given if result is not None]
     if len(given) != len(call.node.outs):
         raise Unsupported(f"{call.node.op} has {len(call.node.outs)} results, its rule {len(given)}")
-    return tuple(_settle_one(a, call, index, result, rounds, computes) for index, result in enumerate(given))
+    return tuple([_settle_one(a, call, index, result, rounds, computes) for index, result in enumerate(given)])
 
 
 def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds: bool, computes: bool) -> V:

@@ -13,7 +13,7 @@ from graphguard.ir import Graph, Node, Var
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import NUMBER, function, minus, negative, over, plus, root, square, times
 from graphguard.rules.layout import dropped, inserted
-from graphguard.rules.registry import Rule, is_complex
+from graphguard.rules.registry import COMPLEX_PART, Rule, is_complex
 
 #: Operators of which real and imaginary part of the result are the same function of the parts of the complex operands.
 BY_PARTS: Final = frozenset(
@@ -46,10 +46,10 @@ Apply: TypeAlias = Callable[[Rule, Mapping[Var, V]], tuple[V, ...]]
 def has_complex(node: Node, graph: Graph) -> bool:
     """Whether the call reads or makes a complex tensor."""
     types = graph.types
-    for var in node.outs:
-        if is_complex(types[var].dtype):
+    for var in (*node.outs, *node.operands()):
+        if types[var].dtype in COMPLEX_PART:
             return True
-    return any(is_complex(types[var].dtype) for var in node.operands())
+    return False
 
 
 def parts(a: Algebra[V], v: V) -> tuple[V, V]:

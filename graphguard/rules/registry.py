@@ -114,7 +114,8 @@ class Rule:
     """What one operator does.
 
     ``function`` takes an algebra and the arguments of the operator's schema, and ``call`` where it asks for it.  ``casts`` marks elementwise arithmetic: its result is
-    rounded where the call stores it in a narrower type than PyTorch's promotion gives (``p.add_(update)`` on a bfloat16 ``p``).
+    rounded where the call stores it in a narrower type than PyTorch's promotion gives (``p.add_(update)`` on a bfloat16 ``p``).  ``computes`` says that results
+    may be numbers that no operand has.
     """
 
     name: str
@@ -122,21 +123,18 @@ class Rule:
     casts: bool = False
     parameters: tuple[str, ...] = field(init=False)
     wants_call: bool = field(init=False)
+    computes: bool = field(init=False)
 
     def __post_init__(self) -> None:
         names = tuple(inspect.signature(self.function).parameters)[1:]
         object.__setattr__(self, "wants_call", "call" in names)
         object.__setattr__(self, "parameters", tuple(name for name in names if name != "call"))
+        object.__setattr__(self, "computes", self.family not in _MOVING)
 
     @property
     def family(self) -> str:
         """The file that holds the rule: layout, elementwise, ..."""
         return self.function.__module__.rpartition(".")[2]
-
-    @property
-    def computes(self) -> bool:
-        """Whether results may be numbers that no operand has."""
-        return self.family not in _MOVING
 
     @property
     def equation(self) -> str:

@@ -46,10 +46,7 @@ Apply: TypeAlias = Callable[[Rule, Mapping[Var, V]], tuple[V, ...]]
 def has_complex(node: Node, graph: Graph) -> bool:
     """Whether the call reads or makes a complex tensor."""
     types = graph.types
-    for var in (*node.outs, *node.operands()):
-        if types[var].dtype in COMPLEX_PART:
-            return True
-    return False
+    return not COMPLEX_PART.keys().isdisjoint([types[var].dtype for var in (*node.outs, *node.operands())])
 
 
 def parts(a: Algebra[V], v: V) -> tuple[V, V]:

@@ -10,6 +10,7 @@ import functools
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -278,7 +279,8 @@ def _compilers() -> None:
     def compiler(original: Any) -> Any:
         def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
             if state.current_world() is None:
-                return original(model, *args, **kwargs)
+                compiled = original(model, *args, **kwargs)
+                return _eager_in_worlds(model, compiled) if isinstance(model, FunctionType) else compiled
             return model if model is not None else (lambda function: function)
 
         return compile_
@@ -302,6 +304,16 @@ def _compilers() -> None:
             original(self, *args, **kwargs)
 
     nn.Module.compile = functools.wraps(original)(compile_module)
+
+
+def _eager_in_worlds(function: Any, compiled: Any) -> Any:
+    """A function that was compiled while its module was imported, before anything was recorded."""
+
+    @functools.wraps(compiled)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return (compiled if state.current_world() is None else function)(*args, **kwargs)
+
+    return run
 
 
 def _called_by_torch() -> bool:

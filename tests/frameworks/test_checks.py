@@ -23,6 +23,7 @@ CHECKS = Path(__file__).parent / "checks"
 # The package that a file of checks needs beside PyTorch.
 NEEDS = {
     "accelerate_bugs": "accelerate",
+    "accelerate_plans": "accelerate",
     "accelerate_steps": "accelerate",
     "deepspeed_bugs": "deepspeed",
     "deepspeed_layers": "deepspeed",

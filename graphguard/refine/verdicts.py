@@ -10,6 +10,7 @@ from graphguard.ir.joining import Joined
 from graphguard.refine.frontiers import cautions_of
 from graphguard.refine.outcome import Outcome, PromiseOutcome
 from graphguard.refine.spelling import Facts
+from graphguard.relations.integers import COMPUTED_INDICES
 
 
 def proved(
@@ -20,9 +21,13 @@ def proved(
     started: float,
 ) -> Outcome:
     """An outcome in which every promise holds; ``texts`` are what else was assumed on the way."""
+    inputs = {leaf.name for leaf in capture.leaves}
     assumed = [*capture.assumed]
     for name, (low, high) in sorted(facts.items()):
-        assumed.append(f"{low} <= {name} < {high}, as the specification's own look-ups need")
+        known = name in inputs  # else an unknown of the proof's own, which has no name for a reader
+        assumed.append(
+            f"{low} <= {name} < {high}, as the specification's own look-ups need" if known else COMPUTED_INDICES
+        )
     assumed += sorted(texts)
     return Outcome(
         proved=True,

@@ -19,6 +19,7 @@ from graphguard.relations.ranges import is_whole, note
 from graphguard.relations.triangles import is_positive
 from graphguard.relations.windows import refine, repeat
 
+COMPUTED_INDICES = "indices that the specification computes lie inside the tables it looks them up in"
 _HALF = ENDLESS
 _STEPS = 32  # multiples of a divisor within a range that are told apart
 
@@ -155,7 +156,7 @@ def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
     if base[0].kind == "leaf":
         universe.facts[base[0].name] = fresh
     else:
-        universe.assumed.add("indices that the specification computes lie inside the tables it looks them up in")
+        universe.assumed.add(COMPUTED_INDICES)
 
 
 def _was_divided(universe: Universe, base: Kernel) -> bool:

@@ -39,6 +39,7 @@ NEEDS = {
     "fairscale_moe": "fairscale",
     "fairscale_bugs": "fairscale",
     "titan_bugs": "torchtitan",
+    "titan_flex": "torchtitan",
     "titan_llama": "torchtitan",
     "titan_qwen3": "torchtitan",
     "titan_qwen3_bugs": "torchtitan",

@@ -15,7 +15,7 @@ import graphguard as gg
 VOCABULARY, DIM, TOKENS = 32, 32, 8
 
 
-def model(*, sequence_parallel: bool = True) -> Llama3Model:
+def model(*, sequence_parallel: bool = True, attention=None) -> Llama3Model:
     config = Llama3Model.Config(
         dim=DIM,
         vocab_size=VOCABULARY,
@@ -33,7 +33,7 @@ def model(*, sequence_parallel: bool = True) -> Llama3Model:
             attn_backend="flex",
         ),
     )
-    config.layers[0].attention.inner_attention = ScaledDotProductAttention.Config()
+    config.layers[0].attention.inner_attention = attention or ScaledDotProductAttention.Config()
     set_llama3_sharding_config(config, enable_sp=sequence_parallel)
     return config.build()
 

@@ -145,7 +145,7 @@ def table_gradient(p: Program) -> Made:
     ]
     j = p.rng.choice(choices)
     places = "abcd"[: len(shape)]
-    rest = "wxyz"[: len(p.shape(j)) - len(shape)]
+    rest = "uwxyz"[: len(p.shape(j)) - len(shape)]
     return (
         lambda a, index, g: a.contract([(a.one_hot(index, 6), places + "v"), (g, places + rest)], "v" + rest),
         [i, j],

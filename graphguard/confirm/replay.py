@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, extents, rounded, stored
-from graphguard.confirm.operators import argument, call, measured_by
+from graphguard.confirm.operators import argument, call, first_line, measured_by
 from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 
@@ -166,7 +166,11 @@ def _run_collective(joined: JoinedCall, ranks: Sequence[_Rank]) -> None:
         ranks[source].receive(joined.nodes[source], ())
         ranks[destination].receive(joined.nodes[destination], (sent,))
         return
-    for member, results in zip(joined.group, _COLLECTIVE[joined.kind](party), strict=True):
+    try:
+        given = _COLLECTIVE[joined.kind](party)
+    except RuntimeError as error:  # sizes that the data decides, and that differ between ranks
+        raise UnrunnableError(f"'{joined.kind}' failed on numbers: {first_line(error)}") from error
+    for member, results in zip(joined.group, given, strict=True):
         ranks[member].receive(joined.nodes[member], results)
 
 

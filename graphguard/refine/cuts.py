@@ -20,6 +20,7 @@ from graphguard.ir import Capture, Graph, Leaf, Node, Promise, TensorType, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
+from graphguard.refine.ragged import has_symbols
 
 _SMALL: Final = 16  # calls on float inputs, or on parameters, that are rather made again than cut off
 _LARGE: Final = 200  # the same for calls on indices and literals
@@ -82,7 +83,7 @@ def divided(capture: Capture, joined: Joined) -> Division | None:
     """The division of a capture; None where there is nothing to cut."""
     assert capture.spec is not None
     graphs = (capture.spec, *capture.ranks)
-    if any(graph.symbols for graph in graphs):
+    if any(map(has_symbols, graphs)):
         return None
     bits = {leaf.name: 1 << index for index, leaf in enumerate(capture.leaves)}
     inputs = sum(bits[leaf.name] for leaf in capture.leaves if leaf.kind != "parameter")

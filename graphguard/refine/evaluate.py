@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
 
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.constants import elements
 from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
+from graphguard.refine.ragged import Ragged, Rows, has_symbols
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Exhausted
 from graphguard.relations.normal_form import NormalForm
@@ -18,7 +18,21 @@ from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, combine, evaluate_node, kind_of
 from graphguard.rules.arithmetic import chosen, compared, plus
 
-Values: TypeAlias = dict[Var, NormalValue]
+_FAILED = "the rule failed: {} {}"
+
+
+class Values(dict[Var, NormalValue]):
+    """The values of a program's variables; ``ragged`` holds those with as many rows as the data decides, in a program that has any."""
+
+    ragged: Ragged | None = None
+
+    def sent(self, var: Var) -> NormalValue | Rows:
+        """What a collective is given; raises ``KeyError`` for a variable without a value."""
+        if var not in self and self.ragged is not None:
+            return self.ragged.rows[var]
+        return self[var]
+
+
 _COMPLEX = ("complex64", "complex128", "complex32")
 
 
@@ -75,7 +89,9 @@ class Evaluator:
 
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
-        values: Values = {var: self.own(leaves[name]) for var, name in graph.inputs.items()}
+        values = Values({var: self.own(leaves[name]) for var, name in graph.inputs.items()})
+        if has_symbols(graph):
+            values.ragged = Ragged(self.algebra, graph, self.traits)
         for var, constant in graph.constants.items():
             values[var] = self.constant(constant)
         return values
@@ -99,8 +115,25 @@ class Evaluator:
 
     def node(self, where: Location, node: Node, graph: Graph, values: Values) -> None:
         """Evaluate one call that is no collective."""
+        ragged = values.ragged
+        if ragged is None or not ragged.concerns(node):
+            self._call(where, node, graph, values)
+            return
         try:
-            key = _call(node, graph.types, values)
+            if not ragged.call(node, values):
+                self._call(where, node, graph, values)
+                ragged.shadows(node, values)
+        except Unsupported as error:
+            self._give_up(where, node, graph, values, str(error))
+        except Exhausted:
+            raise
+        except Exception as error:  # noqa: BLE001  as of a rule
+            self._give_up(where, node, graph, values, _FAILED.format(type(error).__name__, error))
+
+    def _call(self, where: Location, node: Node, graph: Graph, values: Values) -> None:
+        """Evaluate one call on tensors of known sizes."""
+        try:
+            key = _key_of(node, graph.types, values)
         except KeyError:
             self._give_up(where, node, graph, values, OPERAND_UNKNOWN)
             return
@@ -116,7 +149,7 @@ class Evaluator:
             except Exhausted:
                 raise
             except Exception as error:  # noqa: BLE001  a defect of a rule costs this operator, not the verdict
-                self._give_up(where, node, graph, values, f"the rule failed: {type(error).__name__} {error}")
+                self._give_up(where, node, graph, values, _FAILED.format(type(error).__name__, error))
                 return
             results = self._calls[key] = tuple([self.own(self.algebra.written_down(value)) for value in results])
             if notes:
@@ -144,8 +177,11 @@ class Evaluator:
         other.gaps = {where: gap for where, gap in self.gaps.items() if where.graph == SPECIFICATION}
         return other
 
-    def _combined(self, how: str, dtype: str, values: list[NormalValue]) -> NormalValue:
+    def _combined(self, how: str, dtype: str, given: list[NormalValue | Rows]) -> NormalValue:
         """A reduction over members, made once for the same values."""
+        values = [value for value in given if not isinstance(value, Rows)]
+        if len(values) != len(given):
+            raise Unsupported("a reduction of as many rows as the data decides")
         key = ("combine", how, dtype, *values)
         found = self._calls.get(key)
         if found is None:
@@ -196,13 +232,24 @@ class Evaluator:
             return
         for rank, index in call.nodes.items():
             for out, value in zip(graphs[rank].nodes[index].outs, results[rank], strict=True):
-                values[rank][out] = value
+                self._receive(Location(rank, index), out, value, values[rank])
+
+    def _receive(self, where: Location, out: Var, value: NormalValue | Rows, values: Values) -> None:
+        if values.ragged is None:
+            assert isinstance(value, NormalValue)
+            values[out] = value
+            return
+        try:
+            values.ragged.received(out, value, values)
+        except Unsupported as error:
+            graph = values.ragged.graph
+            self._give_up(where, graph.nodes[where.node], graph, values, str(error))
 
     def _dtype(self, rank: int, node: Node) -> str:
         """The element type of what a collective gives a rank; empty where it gives nothing."""
         return self.capture.ranks[rank].types[node.outs[0]].dtype if node.outs else ""
 
-    def _exchange(self, call: JoinedCall, values: list[Values]) -> dict[int, list[NormalValue]]:
+    def _exchange(self, call: JoinedCall, values: list[Values]) -> dict[int, list[NormalValue | Rows]]:
         """What every member receives; see :mod:`graphguard.ir.graph` for the meaning of each collective."""
         nodes = {rank: self.capture.ranks[rank].nodes[index] for rank, index in call.nodes.items()}
         members = call.group
@@ -211,12 +258,12 @@ class Evaluator:
             return {rank: [] for rank in members}
         if kind == "gg.send":
             source, destination = members
-            sent = values[source][_var(nodes[source].args[0])]
+            sent = values[source].sent(_var(nodes[source].args[0]))
             if source == destination:
                 return {source: [sent]}
             return {source: [], destination: [sent]}
         if kind in ("gg.reduce_scatter", "gg.all_to_all", "gg.scatter"):
-            lists = {rank: [values[rank][_var(arg)] for arg in _items(nodes[rank].args[0])] for rank in members}
+            lists = {rank: [values[rank].sent(_var(arg)) for arg in _items(nodes[rank].args[0])] for rank in members}
             if kind == "gg.all_to_all":
                 return {rank: [lists[other][place] for other in members] for place, rank in enumerate(members)}
             if kind == "gg.scatter":
@@ -227,7 +274,7 @@ class Evaluator:
                 rank: [self._combined(how, self._dtype(rank, nodes[rank]), [lists[other][place] for other in members])]
                 for place, rank in enumerate(members)
             }
-        given = {rank: values[rank][_var(nodes[rank].args[0])] for rank in members}
+        given = {rank: values[rank].sent(_var(nodes[rank].args[0])) for rank in members}
         first = nodes[members[0]]
         dtype = self._dtype(members[0], first)
         if kind == "gg.all_reduce":
@@ -246,7 +293,7 @@ class Evaluator:
         raise Unsupported(f"a collective of kind {kind}")
 
 
-def _call(node: Node, types: Mapping[Var, TensorType], values: Values) -> object:
+def _key_of(node: Node, types: Mapping[Var, TensorType], values: Values) -> object:
     """A call as what decides its results, the same for equal calls; raises ``KeyError`` for an operand without a value."""
     row: list[object] = [node.op, node.draw, len(node.args)]
     row += [_argument(arg, types, values) for arg in node.args]

@@ -19,6 +19,7 @@ from graphguard.refine.frontiers import cautions_of
 from graphguard.refine.memo import Memo, Program, Waiting
 from graphguard.refine.outcome import Outcome, PromiseOutcome
 from graphguard.refine.promises import needed_by
+from graphguard.refine.ragged import has_symbols
 from graphguard.refine.spelling import Row, Speller, Unspelt
 
 _LARGEST: Final = 50_000  # calls; a larger program is only known stage by stage
@@ -98,7 +99,7 @@ def spelt(capture: Capture, memo: Memo) -> Spelling | None:
     """The spelling of a capture; None where it has none, or is too large to be kept."""
     assert capture.spec is not None
     graphs = (capture.spec, *capture.ranks)
-    if any(graph.symbols for graph in graphs) or _size(capture) > _LARGEST:
+    if any(map(has_symbols, graphs)) or _size(capture) > _LARGEST:
         return None
     speller = Speller(_undivided(capture, graphs), {leaf.name: leaf for leaf in capture.leaves}, {})
     whole = speller.division.stages[0]

@@ -38,7 +38,8 @@ class Universes:
         """The values by tensor of a region that is spelt like this one, the specification's table first."""
         values = self.values
         return [
-            {Var(var): values[number] for var, number in table.items() if number in values} for table in speller.numbers
+            Values({Var(var): values[number] for var, number in table.items() if number in values})
+            for table in speller.numbers
         ]
 
 
@@ -224,7 +225,7 @@ class _RegionChecker(Checker):
 
     def _laid_out(self, rank: int, var: Var, name: str, leaf: str) -> NormalValue | None:
         before, _, after = name.rpartition(leaf)
-        return self._followed(rank + 1, var, (before, after), {})
+        return self._followed(rank + 1, var, (before, after), Values())
 
     def _followed(self, graph: int, var: Var, around: tuple[str, str], values: Values) -> NormalValue | None:
         if var in values:

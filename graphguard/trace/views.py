@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from graphguard.ir.graph import DType, Size, Var
+from graphguard.ir.graph import DType, Size, Sym, Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.events import Event, Geometry, Ref
 
@@ -105,14 +105,19 @@ def recipes(event: Event, name: str, base: Geometry, outs: list[Geometry]) -> li
 def _split(event: Event, base: Geometry, outs: list[Geometry]) -> list[Recipe | None]:
     dim = event.args[2] if len(event.args) > 2 else event.kwargs.get("dim", 0)
     found: list[Recipe | None] = []
-    start = 0
+    start: Size = 0
     for out in outs:
-        size = out[1][dim % len(base[1])]
-        if not isinstance(size, int):
-            return [None] * len(outs)
-        found.append(Recipe(base, "aten.slice.Tensor", (dim, start, start + size), event))
-        start += size
+        end = _sum(start, out[1][dim % len(base[1])])
+        found.append(Recipe(base, "aten.slice.Tensor", (dim, start, end), event))
+        start = end
     return found
+
+
+def _sum(a: Size, b: Size) -> Size:
+    """Two sizes added up, which may be symbols."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return Sym(" + ".join(size.expr if isinstance(size, Sym) else str(size) for size in (a, b) if size != 0))
 
 
 def row_major(geometry: Geometry) -> tuple[int, ...] | None:

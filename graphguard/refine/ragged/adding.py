@@ -1,0 +1,145 @@
+"""Operators that add up rows whose number the data decides, or put them at places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphguard.ir import Node, Var
+from graphguard.ir.graph import Arg
+from graphguard.refine.ragged.arguments import Results, argument, less, rows_known
+from graphguard.refine.ragged.choosing import aligned, mask_of
+from graphguard.refine.ragged.orders import Order, Rows
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.values import NormalValue
+from graphguard.rules.scatter import index_add
+
+if TYPE_CHECKING:
+    from graphguard.refine.ragged.program import Ragged
+
+
+def total(program: Ragged, node: Node) -> Results:
+    """A sum over all rows."""
+    rows = rows_known(program, node.args[0])
+    if rows is None or rows.target is not None:
+        raise Unsupported("a sum of places")
+    rank = len(rows.data.shape)
+    given = argument(node, 1, "dim") if node.op.endswith("dim_IntList") else None
+    listed = given if isinstance(given, tuple) and given else tuple(range(rank))
+    dims = [d + rank if d < 0 else d for d in listed if isinstance(d, int)]
+    if rows.dim not in dims:
+        return None
+    (out,) = node.outs
+    shape = program.graph.types[out].shape
+    numbers = [program.number(size) for size in shape]
+    if None in numbers or not isinstance(node.args[0], Var):
+        raise Unsupported("a size known only when the program runs")
+    shapes = {out: tuple(size for size in numbers if size is not None)}
+    return list(program.evaluated(node, {node.args[0]: program.orders.masked(rows)}, shapes))
+
+
+def product(program: Ragged, node: Node) -> Results:
+    """A matrix product that sums over rows."""
+    left = rows_known(program, node.args[0])
+    right = rows_known(program, node.args[1])
+    a, b = node.args[:2]
+    if left is None or right is None or left.dim != 1 or right.dim != 0:
+        return None
+    assert isinstance(a, Var)
+    assert isinstance(b, Var)
+    if not program.orders.alike(left.order, right.order):
+        raise Unsupported("rows of two tensors that are not seen to belong together")
+    operands = {a: program.orders.masked(left), b: right.data}
+    shapes = {node.outs[0]: (left.data.shape[0], right.data.shape[1])}
+    return list(program.evaluated(node, operands, shapes))
+
+
+def add_rows(program: Ragged, node: Node) -> Results:
+    """``index_add``: rows are added at places."""
+    self, dim, at, source = node.args[:4]
+    if dim != 0:
+        raise Unsupported("rows added along another dim")
+    return [_added(program, node, self, at, source)]
+
+
+def copy_rows(program: Ragged, node: Node) -> Results:
+    """``index_copy``: rows take places."""
+    self, dim, at, source = node.args[:4]
+    if dim != 0:
+        raise Unsupported("rows put along another dim")
+    return [_put(program, self, at, source)]
+
+
+def put_rows(program: Ragged, node: Node) -> Results:
+    """``index_put``: rows are added at places, or take them."""
+    self, indices, source = node.args[:3]
+    assert isinstance(indices, tuple)
+    added = bool(argument(node, 3, "accumulate", False))
+    if len(indices) > 1 and added:
+        return [_added_elements(program, node, indices)]
+    if len(indices) != 1:
+        raise Unsupported("rows put at places along several dims")
+    return [_added(program, node, self, indices[0], source) if added else _put(program, self, indices[0], source)]
+
+
+def _added_elements(program: Ragged, node: Node, indices: tuple[Arg, ...]) -> NormalValue:
+    """Elements added at places along the first dims."""
+    self, source = node.args[0], node.args[2]
+    assert isinstance(self, Var)
+    assert isinstance(source, Var)
+    base, rows = program.value_of(self), program.rows_of(source)
+    data, order = aligned(program, indices, base.shape)
+    if rows.target is not None or not program.orders.alike(rows.order, order):
+        raise Unsupported("rows of two tensors that are not seen to belong together")
+    operands = {self: base, source: program.orders.masked(rows), **data}
+    return program.evaluated(node, operands, {node.outs[0]: base.shape})[0]
+
+
+def _opened(program: Ragged, self: Arg, index: Arg, source: Arg) -> tuple[Rows, Rows, NormalValue, Order | None]:
+    """Places, rows for them, and the tensor in which they are places, with its order if it has one."""
+    at, rows = mask_of(program, index) or program.rows_of(index), program.rows_of(source)
+    if len(at.data.shape) != 1 or rows.target is not None:
+        raise Unsupported("rows put at places of several dims")
+    if not program.orders.alike(at.order, rows.order):
+        raise Unsupported("rows of two tensors that are not seen to belong together")
+    if at.target is not None:
+        target = program.placed(self, at.target)
+        return at, rows, target.data, target.order
+    base = program.value_of(self)
+    if base.shape[0] != at.order.slots and program.graph.types[index].dtype == "bool":  # type: ignore[index]
+        raise Unsupported("rows put where a mask of several dims holds")
+    program.lies_within(at, base.shape[0])
+    return at, rows, base, None
+
+
+def _added(program: Ragged, node: Node, self: Arg, index: Arg, source: Arg) -> Rows | NormalValue:
+    at, rows, base, order = _opened(program, self, index, source)
+    assert isinstance(self, Var)
+    assert isinstance(index, Var)
+    assert isinstance(source, Var)
+    if program.graph.types[index].dtype == "bool":
+        node = replace(node, op="aten.index_add.default", args=(self, 0, index, source), kwargs={})
+    operands = {self: base, index: at.data, source: program.orders.masked(rows)}
+    (result,) = program.evaluated(node, operands, {node.outs[0]: base.shape})
+    return result if order is None else Rows(result, order)
+
+
+def _put(program: Ragged, self: Arg, index: Arg, source: Arg) -> Rows | NormalValue:
+    a, orders = program.algebra, program.orders
+    at, rows, base, order = _opened(program, self, index, source)
+    moved, slots = orders.masked(rows), base.shape[0]
+    if moved.kind != base.kind:
+        raise Unsupported("rows put among rows of another type")
+    places = a.known(at.data)
+    if np.unique(places).size < at.order.slots if places is not None else not a.distinct(at.data, 0):
+        raise Unsupported("rows put at places that may be the same")
+    hit = index_add(a, a.full((slots,), Fraction(0), "float"), 0, at.data, at.order.valid)
+    result = index_add(a, a.full(base.shape, Fraction(0), base.kind), 0, at.data, moved)
+    needed = orders.ones(slots) if order is None else order.valid
+    if not orders.same(a.multiply(hit, needed), needed):
+        left = orders.beside(less(program, orders.ones(slots), hit), base.shape, 0)
+        result = a.add([result, orders.let_through(base, left)])
+    return result if order is None else Rows(result, order)

@@ -1,0 +1,369 @@
+"""One program that has tensors of a size that the data decides: what its calls make of them.
+
+Operators are evaluated by their ordinary rules, on all slots: what acts on rows one by one does so whether or not they are part of the tensor.  What moves, chooses, orders or adds up rows is
+in ``moves``.  Whatever is not seen to be right raises ``Unsupported``, and the call stays unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from graphguard.ir import Graph, Node, Sym, TensorType, Var
+from graphguard.ir.graph import Arg
+from graphguard.refine.ragged import moves
+from graphguard.refine.ragged.orders import Order, Orders, Rows, reach
+from graphguard.refine.ragged.rowwise import dim_of_rows, keeps_numbers
+from graphguard.refine.ragged.sizes import Cutting
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.values import NormalValue
+from graphguard.rules import Trait, evaluate_node, kind_of
+from graphguard.rules.registry import is_complex
+
+
+def has_symbols(graph: Graph) -> bool:
+    """Whether a program has a tensor of a size that only the data decides."""
+    return any(size.__class__ is Sym for kind in graph.types.values() for size in kind.shape)
+
+
+class Ragged:
+    """The rows of one program's tensors, beside the values of the others."""
+
+    def __init__(self, algebra: NormalForm, graph: Graph, traits: Mapping[str, Trait]) -> None:
+        self.algebra = algebra
+        self.graph = graph
+        self.traits = traits
+        self.orders = Orders(algebra)
+        self.cutting = Cutting(self.orders)
+        self.rows: dict[Var, Rows] = {}
+        self.values: dict[Var, NormalValue] = {}
+        self.blanks: dict[Var, Node] = {}
+        self._measured: dict[str, Order] = {}
+        self._sizes: dict[str, NormalValue] = {}
+
+    # -- what the evaluator asks
+
+    def concerns(self, node: Node) -> bool:
+        """Whether a call has to do with such a tensor."""
+        return (
+            node.op in moves.SORTS
+            or any(var in self.rows or var in self.blanks for var in node.operands())
+            or self._has_sizes(node)
+        )
+
+    def call(self, node: Node, values: dict[Var, NormalValue]) -> bool:
+        """Evaluate a call if it is one of these: one that has no ordinary operands or results, or whose rows are put where they belong.
+
+        Results that are ordinary tensors go to ``values``.  False for calls that are to be evaluated like any other; raises ``Unsupported``.
+        """
+        self.values = values
+        ordinary = all(var in values for var in node.operands())
+        if ordinary and not self._has_sizes(node):
+            return self._put_back(node)
+        if ordinary and self._is_ordinary(node):
+            self._ordinary(node, values)
+            return True
+        for out, rows in zip(node.outs, self._results(node), strict=False):
+            self.settle(out, rows, values)
+        return True
+
+    def shadows(self, node: Node, values: dict[Var, NormalValue]) -> None:
+        """What is known of an ordinary tensor's rows, where they are those of others in another order; nothing where that is not seen."""
+        self.values = values
+        try:
+            results = self._results(node)
+        except Unsupported:
+            return
+        for out, rows in zip(node.outs, results, strict=False):
+            if isinstance(rows, Rows) and not (rows.target is None and self.orders.is_plain(rows.order)):
+                self.rows[out] = rows
+
+    def _results(self, node: Node) -> list[Rows | NormalValue]:
+        move = moves.MOVES.get(node.op)
+        results = move(self, node) if move is not None else None
+        return self._row_by_row(node) if results is None else results
+
+    def _put_back(self, node: Node) -> bool:
+        """Whether a call puts rows in places that are known by their order, and what it makes of them."""
+        if node.op not in moves.PUTS or not any(var in self.rows for var in node.operands()):
+            return False
+        try:
+            (result,) = self._results(node)
+        except Unsupported:
+            return False
+        if isinstance(result, Rows):
+            return False
+        self.values[node.outs[0]] = result
+        return True
+
+    def _has_sizes(self, node: Node) -> bool:
+        types = self.graph.types
+        return (
+            any(isinstance(size, Sym) for out in node.outs for size in types[out].shape)
+            or any(map(_has_size, node.args))
+            or any(map(_has_size, node.kwargs.values()))
+        )
+
+    def settle(self, var: Var, result: Rows | NormalValue, values: dict[Var, NormalValue]) -> None:
+        """Keep a result; rows that are all there and in their places are an ordinary tensor."""
+        if isinstance(result, NormalValue):
+            values[var] = result
+            return
+        size = self.graph.types[var].shape[result.dim]
+        if isinstance(size, Sym) and size.expr.isidentifier():
+            self._measured.setdefault(size.expr, result.order)
+        if result.target is None and self.orders.is_plain(result.order):
+            values[var] = result.data
+            if result.names is None:
+                return
+        self.rows[var] = result
+
+    def received(self, var: Var, result: Rows | NormalValue, values: dict[Var, NormalValue]) -> None:
+        """Keep what another rank sent; raises ``Unsupported`` where it is not seen to have the size that is waited for."""
+        self.values = values
+        shape = self.graph.types[var].shape
+        if isinstance(result, Rows):
+            sized = self.orders.same(self.orders.length(result.order), self.orders.number(self.size(shape[result.dim])))
+        else:
+            sized = all(isinstance(size, int) or self.number(size) == result.shape[at] for at, size in enumerate(shape))
+        if not sized:
+            raise Unsupported("what is received is not seen to have the size that is waited for")
+        self.settle(var, result, values)
+
+    # -- what calls ask
+
+    def rows_of(self, var: Arg, dim: int = 0) -> Rows:
+        """A tensor as rows along a dim; raises ``Unsupported``."""
+        assert isinstance(var, Var)
+        found = self.rows.get(var)
+        if found is not None and found.dim == dim:
+            return found
+        value = self.value_of(var)
+        return Rows(value, Order(self.orders.ones(value.shape[dim])), dim)
+
+    def value_of(self, var: Arg) -> NormalValue:
+        """An ordinary tensor; raises ``Unsupported``."""
+        assert isinstance(var, Var)
+        if var not in self.values:
+            raise Unsupported("a tensor with as many rows as the data decides, where an ordinary one is expected")
+        return self.values[var]
+
+    def orders_so_far(self) -> list[Order]:
+        """Orders of rows seen so far, the last ones first."""
+        found = {id(rows.order): rows.order for rows in self.rows.values()}
+        return list(reversed(found.values()))
+
+    def placed(self, var: Arg, order: Order) -> Rows:
+        """A tensor that has the rows of an order; raises ``Unsupported`` where that is not seen."""
+        assert isinstance(var, Var)
+        made = self.blanks.get(var)
+        if made is None:
+            rows = self.rows_of(var)
+            if rows.target is not None or not self.orders.alike(rows.order, order):
+                raise Unsupported("places that are not seen to be those of the rows")
+            return rows
+        kind = self.graph.types[var]
+        if not self.orders.same(self.orders.length(order), self.orders.number(self.size(kind.shape[0]))):
+            raise Unsupported("places that are not seen to be those of the rows")
+        operands = {one: self.rows[one].data if one in self.rows else self.value_of(one) for one in made.operands()}
+        return Rows(self.on_slots(made, operands, order, 0)[0], order)
+
+    def lies_within(self, at: Rows, extent: int, always: bool = False) -> None:
+        """Duty of places: they are known to lie within, also where slots are not valid, of which a look-up must not state anything; raises ``Unsupported``.
+
+        Where all slots are valid look-ups see to it themselves, unless it is ``always`` to be known before.
+        """
+        known = at.names.values if at.names is not None else self.algebra.known(at.data)
+        if not always and self.orders.is_full(at.order):
+            return
+        low, high = (min(known, default=0), max(known, default=0) + 1) if known is not None else reach(at.data)
+        if low < 0 or high > extent:
+            raise Unsupported("an index that may lie outside the table")
+
+    def size(self, size: Arg) -> NormalValue:
+        """A size as a number; raises ``Unsupported`` for one that nothing says."""
+        if isinstance(size, int):
+            return self.algebra.full((), Fraction(size), "int")
+        assert isinstance(size, Sym)
+        found = self._sizes.get(size.expr)
+        if found is None:
+            found = self._sizes[size.expr] = self._expression(ast.parse(size.expr, mode="eval").body)
+        return found
+
+    def _expression(self, node: ast.expr) -> NormalValue:
+        a = self.algebra
+        match node:
+            case ast.Constant(value=int(number)):
+                return a.full((), Fraction(number), "int")
+            case ast.Name(id=name) if name in self.graph.symbols and self.graph.symbols[name] in self.values:
+                return a.reshape(self.values[self.graph.symbols[name]], ())
+            case ast.Name(id=name) if name in self._measured:
+                return a.number(self.orders.length(self._measured[name]), "int")
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return a.scale(self._expression(operand), Fraction(-1))
+            case ast.BinOp(op=ast.Add()):
+                return a.add([self._expression(summand) for summand in _summands(node)])
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                return a.add([self._expression(left), a.scale(self._expression(right), Fraction(-1))])
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return a.multiply(self._expression(left), self._expression(right))
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int(divisor))) if divisor > 0:
+                return a.floor_divide(self._expression(left), divisor)
+        raise Unsupported(f"a size known only when the program runs: {ast.unparse(node)}")
+
+    def number(self, size: Arg) -> int | None:
+        """A size that turns out to be one number whatever the data are."""
+        if isinstance(size, int):
+            return size
+        try:
+            known = self.algebra.known(self.size(size))
+        except Unsupported:
+            return None
+        return None if known is None else int(known)
+
+    def evaluated(
+        self, node: Node, operands: Mapping[Var, NormalValue], shapes: Mapping[Var, tuple[int, ...]]
+    ) -> tuple[NormalValue, ...]:
+        """A call by the rule of its operator, on these operands, with results of these shapes; raises ``Unsupported`` where it has no rule that follows."""
+        types = {var: TensorType(value.shape, self.graph.types[var].dtype) for var, value in operands.items()}
+        types |= {var: TensorType(shape, self.graph.types[var].dtype) for var, shape in shapes.items()}
+        if any(is_complex(kind.dtype) for kind in types.values()):
+            raise Unsupported("complex numbers in rows that the data decides")
+        graph = replace(self.graph, types=types)
+        reasons: list[str] = []
+        results = evaluate_node(self.algebra, node, graph, operands, reasons.append, self.traits)
+        if reasons:
+            raise Unsupported(reasons[0])
+        return results
+
+    # -- ordinary calls
+
+    def _is_ordinary(self, node: Node) -> bool:
+        sizes = [size for out in node.outs for size in self.graph.types[out].shape if isinstance(size, Sym)]
+        sizes += [size for arg in (*node.args, *node.kwargs.values()) for size in _sizes(arg)]
+        return all(self.number(size) is not None for size in sizes)
+
+    def _ordinary(self, node: Node, values: dict[Var, NormalValue]) -> None:
+        """Every size turns out to be a number."""
+
+        def resolved(size: Sym) -> int:
+            number = self.number(size)
+            assert number is not None
+            return number
+
+        shapes = {
+            out: tuple(resolved(size) if isinstance(size, Sym) else size for size in self.graph.types[out].shape)
+            for out in node.outs
+        }
+        operands = {var: values[var] for var in node.operands()}
+        results = self.evaluated(_resolved(node, resolved), operands, shapes)
+        values.update(zip(node.outs, results, strict=True))
+        if any(var in self.rows for var in operands):
+            self.shadows(node, values)
+
+    # -- calls that act on rows one by one
+
+    def _row_by_row(self, node: Node) -> list[Rows | NormalValue]:
+        operands = list(dict.fromkeys(node.operands()))
+        with_rows = {var: self.rows[var] for var in operands if var in self.rows}
+        if not with_rows:
+            raise Unsupported("a size known only when the program runs")
+        first = next(iter(with_rows.values()))
+        for other in with_rows.values():
+            if other.target is not None and not (keeps_numbers(node) and len(operands) == 1):
+                raise Unsupported("computing with places of rows that are known only when the program runs")
+            if not self.orders.alike(first.order, other.order):
+                raise Unsupported("rows of two tensors that are not seen to belong together")
+        shapes = {var: with_rows[var].data.shape if var in with_rows else self.value_of(var).shape for var in operands}
+        dims = {var: rows.dim for var, rows in with_rows.items()}
+        dim = dim_of_rows(node, shapes, dims)
+        named = self._by_names(node, with_rows)
+        if named is not None:
+            return [replace(named, dim=dim)]
+        data = {var: with_rows[var].data if var in with_rows else self.values[var] for var in operands}
+        results = self.on_slots(node, data, first.order, dim)
+        return [Rows(result, first.order, dim, target=first.target) for result in results]
+
+    def on_slots(self, node: Node, data: Mapping[Var, NormalValue], order: Order, dim: int) -> tuple[NormalValue, ...]:
+        """The call on all slots of its operands; sizes that are the number of rows are that of the slots."""
+        slots = order.slots
+        lengths: dict[str, int] = {}
+
+        def resolved(size: Sym) -> int:
+            if size.expr not in lengths:
+                counted = self.orders.same(self.orders.length(order), self.orders.number(self.size(size)))
+                number = slots if counted else self.number(size)
+                if number is None:
+                    raise Unsupported(f"a size known only when the program runs: {size.expr}")
+                lengths[size.expr] = number
+            return lengths[size.expr]
+
+        shapes = {
+            out: tuple(
+                slots if at == dim else resolved(size) if isinstance(size, Sym) else size
+                for at, size in enumerate(self.graph.types[out].shape)
+            )
+            for out in node.outs
+        }
+        return self.evaluated(self._reshaped(_resolved(node, resolved), dim, slots), data, shapes)
+
+    def _reshaped(self, node: Node, dim: int, slots: int) -> Node:
+        """A call that names the extent of the rows' dim names that of the slots."""
+        if node.op.split(".")[1] in ("view", "reshape", "_unsafe_view", "expand") and isinstance(node.args[1], tuple):
+            shape = tuple(slots if at == dim else size for at, size in enumerate(node.args[1]))
+            return replace(node, args=(node.args[0], shape, *node.args[2:]))
+        return node
+
+    def _by_names(self, node: Node, with_rows: Mapping[Var, Rows]) -> Rows | None:
+        """Integers of few values: the call on every value there is."""
+        if len(with_rows) != 1 or len(node.outs) != 1:
+            return None
+        ((var, rows),) = with_rows.items()
+        kind = kind_of(self.graph.types[node.outs[0]].dtype)
+        operands = list(node.operands())
+        if rows.names is None or kind == "float" or operands.count(var) != len(operands):
+            return None
+        if len(self.graph.types[node.outs[0]].shape) != 1:
+            return None
+        literal = self.algebra.literal(np.asarray(rows.names.values, dtype=np.int64))
+        if self._has_sizes(replace(node, outs=())):
+            return None
+        (result,) = self.evaluated(node, {var: literal}, {node.outs[0]: literal.shape})
+        known = self.algebra.known(result)
+        if known is None:
+            return None
+        names = self.orders.renamed(rows.names, [int(value) for value in known])
+        return Rows(self.orders.numbered(names, kind), rows.order, 0, names)
+
+
+def _summands(node: ast.expr) -> list[ast.expr]:
+    """All that a sum adds up: put together at once, windows of one axis meet in whatever order they come."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [*_summands(node.left), *_summands(node.right)]
+    return [node]
+
+
+def _has_size(arg: Arg) -> bool:
+    return isinstance(arg, Sym) or (isinstance(arg, tuple) and any(map(_has_size, arg)))
+
+
+def _sizes(arg: Arg) -> list[Sym]:
+    if isinstance(arg, tuple):
+        return [size for item in arg for size in _sizes(item)]
+    return [arg] if isinstance(arg, Sym) else []
+
+
+def _resolved(node: Node, resolved: Callable[[Sym], int]) -> Node:
+    """A call with numbers for sizes."""
+
+    def of(arg: Arg) -> Arg:
+        if isinstance(arg, tuple):
+            return tuple(of(item) for item in arg)
+        return resolved(arg) if isinstance(arg, Sym) else arg
+
+    return replace(node, args=tuple(map(of, node.args)), kwargs={name: of(arg) for name, arg in node.kwargs.items()})

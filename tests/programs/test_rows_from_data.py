@@ -1,0 +1,151 @@
+"""Rows that a mask or a look-up of the data chooses: proved where they are put back or added up as they should be, never where they are not."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor import Shard
+
+import graphguard as gg
+
+ROWS, WIDTH, CLASSES, EXPERTS, CHOSEN = 6, 3, 5, 4, 2
+DP = {"dp": Shard(0)}
+X = gg.tensor(ROWS, WIDTH)
+MASK = gg.tensor(ROWS, dtype=torch.bool)
+LABELS = gg.tensor(ROWS, dtype=torch.int64, low=0, high=CLASSES)
+
+
+class Two(nn.Module):
+    """One of two layers for every row."""
+
+    def __init__(self, how: str = "") -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.how = how
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if not self.how:
+            return torch.where(mask[:, None], self.first(x), self.second(x))
+        out = torch.zeros_like(x)
+        out[mask] = self.first(x[mask])
+        if self.how != "half":
+            out[~mask] = self.second(x[mask if self.how == "other rows" else ~mask])
+        return out
+
+
+def two(how: str) -> Any:
+    return gg.verify(
+        Two(), lambda _: Two(how), (X, MASK), mesh={"dp": 2}, in_relations=(DP, DP), out_relations=DP, grads=False
+    )
+
+
+def test_rows_that_are_put_back_where_they_were() -> None:
+    assert two("right").verdict is gg.Verdict.REFINES
+
+
+def test_rows_that_nothing_is_put_into_are_missed() -> None:
+    assert two("half").verdict is gg.Verdict.BROKEN
+
+
+def test_rows_of_another_mask_do_not_fit() -> None:
+    assert two("other rows").verdict is not gg.Verdict.REFINES
+
+
+class Loss(nn.Module):
+    """The mean loss of the rows that a mask chooses."""
+
+    def __init__(self, how: str = "", mesh: Any = None) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, CLASSES, bias=False)
+        self.how, self.mesh = how, mesh
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if self.how == "weights":
+            return (F.cross_entropy(self.head(x), labels, reduction="none") * mask).sum() / mask.sum()
+        chosen = labels[mask]
+        if not self.how:
+            return F.cross_entropy(self.head(x[mask]), chosen)
+        group = self.mesh.get_group("dp")
+        loss = F.cross_entropy(self.head(x)[mask], chosen, reduction="mean" if self.how == "means" else "sum")
+        count = mask.sum().float()
+        total = loss.clone()
+        dist.all_reduce(total, group=group)
+        if self.how == "means":
+            return total / self.mesh.size()
+        if self.how != "own count":
+            dist.all_reduce(count, group=group)
+        return total / count
+
+
+def test_a_loss_of_chosen_rows_is_the_weighted_one_with_its_gradients() -> None:
+    found = gg.verify(Loss("weights"), lambda _: Loss(), (X, LABELS, MASK), mesh={"dp": 2}, out_relations="replicate")
+    assert found.verdict is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize(("how", "right"), [("sums", True), ("means", False), ("own count", False)])
+def test_a_loss_of_chosen_rows_over_ranks(how: str, right: bool) -> None:
+    found = gg.verify(
+        Loss(),
+        lambda mesh: Loss(how, mesh),
+        (X, LABELS, MASK),
+        mesh={"dp": 2},
+        in_relations=(DP, DP, DP),
+        out_relations="replicate",
+        grads=False,
+    )
+    assert found.verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
+
+
+def test_labels_of_rows_that_are_not_chosen_are_assumed_to_be_nothing() -> None:
+    labels = gg.tensor(
+        ROWS, dtype=torch.int64
+    )  # those that the mask leaves out may be any, so no range is stated of them
+    found = gg.verify(
+        Loss(), lambda _: Loss(), (X, labels, MASK), mesh={"dp": 2}, out_relations="replicate", grads=False
+    )
+    assert not any("labels" in one for one in found.assumed)
+
+
+class Looped(nn.Module):
+    """Every expert looks for its tokens."""
+
+    def __init__(self, how: str = "") -> None:
+        super().__init__()
+        self.router = nn.Linear(WIDTH, EXPERTS, bias=False)
+        self.layers = nn.Parameter(torch.empty(EXPERTS, WIDTH, WIDTH))
+        self.how = how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, experts = torch.topk(F.softmax(self.router(x), -1), CHOSEN, -1)
+        out = torch.zeros_like(x)
+        for expert in range(EXPERTS):
+            if not self.how:
+                gate = (weights * (experts == expert)).sum(-1, keepdim=True)
+                out = out + gate * torch.tanh(x @ self.layers[expert])
+                continue
+            token, choice = torch.where(experts == expert)
+            if self.how == "other choice":
+                choice = CHOSEN - 1 - choice
+            rows = torch.tanh(x[token] @ self.layers[expert])
+            if self.how != "no gate":
+                rows = rows * weights[token, choice][:, None]
+            out = out.index_copy(0, token, rows) if self.how == "copied" else out.index_add(0, token, rows)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("how", "verdict"),
+    [
+        ("right", gg.Verdict.REFINES),
+        ("other choice", gg.Verdict.BROKEN),
+        ("no gate", gg.Verdict.BROKEN),
+        ("copied", gg.Verdict.BROKEN),
+    ],
+)
+def test_experts_that_look_for_their_tokens(how: str, verdict: gg.Verdict) -> None:
+    """With the gradients of the router, the experts and the tokens."""
+    found = gg.verify(Looped(), lambda _: Looped(how), (X,), mesh={"dp": 2}, out_relations="replicate")
+    assert found.verdict is verdict

@@ -271,7 +271,7 @@ class Fields:
     def remainder(self, v: Residues, divisor: int) -> Residues:
         return _plain("int", _elements(v) % divisor, v)
 
-    def one_hot(self, index: Residues, extent: int, checked: bool = False) -> Residues:
+    def one_hot(self, index: Residues, extent: int, checked: bool | Literal["known"] = False) -> Residues:
         elements = _elements(index)
         if checked:
             _inside(elements, extent)

@@ -155,11 +155,11 @@ class Algebra(Protocol[V]):
         """v - divisor * floor(v / divisor)."""
         ...
 
-    def one_hot(self, index: V, extent: int, checked: bool = False) -> V:
+    def one_hot(self, index: V, extent: int, checked: bool | Literal["known"] = False) -> V:
         """A float of shape (\\*index.shape, extent): 1 where the last coordinate equals the index, else 0 (also for an index out of range).
 
         ``checked``: the index is a look-up position, so one outside the extent is an error of the program, as in :meth:`lookup`;
-        then the sum over the last dim is 1.
+        then the sum over the last dim is 1.  ``"known"``: so it is, but an index of which nothing is known is let pass.
         """
         ...
 

@@ -107,8 +107,10 @@ def _delta(universe: Universe, index: Ref, extents: tuple[int, ...]) -> list[Ter
     return [(1, truth(elementwise(universe, "eq0", (), 1, index)))]
 
 
-def check_range(universe: Universe, terms: Terms, extents: tuple[int, ...], size: int) -> None:
-    """Duty of a look-up: 0 <= index < size.  The specification's look-ups state it, the implementation's must follow."""
+def check_range(
+    universe: Universe, terms: Terms, extents: tuple[int, ...], size: int, *, unless_unknown: bool = False
+) -> None:
+    """Duty of a look-up: 0 <= index < size.  The specification's look-ups state it, the implementation's must follow; ``unless_unknown`` if anything is known."""
     for guard, value in cases(universe, terms, extents):
         sign, base, index = affine(universe, value, extents)
         low, high = span(index)
@@ -124,6 +126,8 @@ def check_range(universe: Universe, terms: Terms, extents: tuple[int, ...], size
         # what a look-up needs at one place must not be stated of all: the index may differ from the unknown by the same number only
         if universe.specifying and sign > 0 and low == high and len(guard) == 1 and guard[0][1][0].kind == "one":
             _state(universe, base, -low, size - high)
+            continue
+        if bounds is None and unless_unknown:
             continue
         raise Unsupported("an index that may lie outside the table")
 

@@ -225,17 +225,18 @@ class NormalForm:
         rest = normalise(self.universe, [*terms, *((-divisor * c, ref) for c, ref in floor)], sizes)
         return floor, rest
 
-    def one_hot(self, index: NormalValue, extent: int, checked: bool = False) -> NormalValue:
+    def one_hot(self, index: NormalValue, extent: int, checked: bool | Literal["known"] = False) -> NormalValue:
         """1 where the last coordinate equals the index."""
         return sorting.elementwise(self.universe, [index], lambda rows: self._one_hot(rows[0], extent, checked))
 
-    def _one_hot(self, index: NormalValue, extent: int, checked: bool) -> NormalValue:
+    def _one_hot(self, index: NormalValue, extent: int, checked: bool | Literal["known"]) -> NormalValue:
         shape = (*index.shape, extent)
         if 0 in shape:
             return single(shape, "float", ())
         if checked:
             for box, terms in index.pieces:
-                check_range(self.universe, terms, tuple(high - low for low, high in box), extent)
+                sizes = tuple(high - low for low, high in box)
+                check_range(self.universe, terms, sizes, extent, unless_unknown=checked == "known")
         pieces: list[Piece] = []
         for box, terms in index.pieces:
             for inner, result in act_on(

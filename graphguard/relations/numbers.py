@@ -243,7 +243,7 @@ class Numbers:
         assert divisor > 0
         return _like(v.array % divisor, v)
 
-    def one_hot(self, index: Number, extent: int, checked: bool = False) -> Number:
+    def one_hot(self, index: Number, extent: int, checked: bool | Literal["known"] = False) -> Number:
         assert index.kind == "int"
         if checked:
             _check_range(index, extent)

@@ -71,7 +71,7 @@ def scaled_dot_product_attention(
 ) -> Any:
     """What programs call while they are traced, in place of PyTorch's function of this name."""
     operands = (query, key, value, attn_mask)
-    if any(type(t) not in (torch.Tensor, torch.nn.Parameter) and _is_wrapper(t) for t in operands):
+    if any(type(t) not in (torch.Tensor, torch.nn.Parameter) and is_wrapper(t) for t in operands):
         if query.dim() == 4 and attn_mask is None and not dropout_p:
             return _flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
         return _torch_sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
@@ -103,7 +103,7 @@ def flex_attention(
     Returns the result, and the logarithm of the sum of exponentials and the largest score of every row, both in base 2.
     """
     operands = (query, key, value)
-    if any(_is_wrapper(tensor) for tensor in operands):
+    if any(is_wrapper(tensor) for tensor in operands):
         return original(*operands, score_mod, block_mask, scale, kernel_options, score_buffers, mask_buffers)
     device = query.device.type
     if torch.is_autocast_enabled(device):
@@ -134,5 +134,6 @@ def _flash(*args: Any, **kwargs: Any) -> Any:
     return torch.ops.aten._scaled_dot_product_flash_attention.default(*args, **kwargs)  # noqa: SLF001
 
 
-def _is_wrapper(tensor: Any) -> bool:
+def is_wrapper(tensor: Any) -> bool:
+    """Whether a tensor is of a class, such as DTensor, that makes other calls of every operator."""
     return isinstance(tensor, torch.Tensor) and torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor)  # noqa: SLF001

@@ -74,4 +74,5 @@ def _is_composite(operator: Any) -> bool:
         operator.namespace == "aten"
         and has_kernel(name, keys.CompositeImplicitAutograd)
         and not has_kernel(name, keys.CPU)
+        and operator is not torch.ops.aten.one_hot.default  # which has a duty that its parts do not have
     )

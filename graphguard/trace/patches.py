@@ -341,6 +341,7 @@ def _functions() -> None:
 
     original_sdpa = nn.functional.scaled_dot_product_attention
     original_dropout = nn.functional.dropout
+    original_one_hot = nn.functional.one_hot
     original_apply = torch.autograd.Function.apply.__func__
 
     @functools.wraps(original_sdpa)
@@ -356,6 +357,18 @@ def _functions() -> None:
             return original_dropout(input, p, training, inplace)
         result = torch.native_dropout(input, p, True)[0]
         return input.copy_(result) if inplace else result
+
+    @functools.wraps(original_one_hot)
+    def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+        # recorded whole, for its parts would not say that a class outside the range is an error
+        recorder = state.current_recorder()
+        inside = torch._C._functorch.maybe_current_level() is not None  # noqa: SLF001
+        if recorder is None or num_classes <= 0 or inside or attention.is_wrapper(tensor):
+            return original_one_hot(tensor, num_classes)
+        if recorder.constants.knowledge([tensor]) != "unknown":  # whose classes are looked at when it is worked out
+            return original_one_hot(tensor, num_classes)
+        with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001
+            return torch.ops.aten.one_hot.default(tensor, num_classes)
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = state.current_recorder()
@@ -380,4 +393,5 @@ def _functions() -> None:
     flex_attention._validate_device = validate_device  # noqa: SLF001
     nn.functional.scaled_dot_product_attention = sdpa
     nn.functional.dropout = dropout
+    nn.functional.one_hot = one_hot
     torch.autograd.Function.apply = classmethod(functools.wraps(original_apply)(apply))

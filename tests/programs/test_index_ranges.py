@@ -1,8 +1,47 @@
-"""What look-ups need of their indices, told in words that a reader knows."""
+"""What look-ups need of their indices: of inputs, of what is computed, of what nothing is known of."""
 
+from collections.abc import Callable
+
+import pytest
 import torch
+import torch.nn.functional as F
+from torch.distributed.tensor import Shard
 
 import graphguard as gg
+
+Function = Callable[..., torch.Tensor]
+ROWS = {"dp": Shard(0)}
+
+
+def hot_rows(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return F.one_hot(index, 5).to(table.dtype) @ table
+
+
+def beyond(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Every element is right by the numbers, but PyTorch refuses classes that are none of the three, or of the two."""
+    first = F.one_hot(index, 3).to(table.dtype) @ table[:3]
+    return first + F.one_hot(index - 3, 2).to(table.dtype) @ table[3:]
+
+
+def within(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """The same with classes that are moved where they would lie outside."""
+    low = index < 3
+    first = F.one_hot(torch.where(low, index, 0), 3).to(table.dtype) * low[:, None]
+    second = F.one_hot(torch.where(low, 0, index - 3), 2).to(table.dtype) * ~low[:, None]
+    return first @ table[:3] + second @ table[3:]
+
+
+@pytest.mark.parametrize(("impl", "verdict"), [(within, gg.Verdict.REFINES), (beyond, gg.Verdict.UNKNOWN)])
+def test_classes_outside_are_errors(impl: Function, verdict: gg.Verdict) -> None:
+    report = gg.verify(
+        hot_rows,
+        lambda mesh: impl,
+        (gg.tensor(5, 2), gg.tensor(4, dtype=torch.int64, low=0, high=5)),
+        mesh={"dp": 2},
+        in_relations=({}, ROWS),
+        out_relations=ROWS,
+    )
+    assert report.verdict is verdict, report.diagnostics
 
 
 def test_indices_that_are_no_input_are_not_named() -> None:

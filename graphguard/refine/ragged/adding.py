@@ -85,17 +85,20 @@ def put_rows(program: Ragged, node: Node) -> Results:
     return [_added(program, node, self, indices[0], source) if added else _put(program, self, indices[0], source)]
 
 
-def _added_elements(program: Ragged, node: Node, indices: tuple[Arg, ...]) -> NormalValue:
+def _added_elements(program: Ragged, node: Node, indices: tuple[Arg, ...]) -> Rows | NormalValue:
     """Elements added at places along the first dims."""
     self, source = node.args[0], node.args[2]
     assert isinstance(self, Var)
     assert isinstance(source, Var)
-    base, rows = program.value_of(self), program.rows_of(source)
+    at, rows = program.rows_of(indices[0]), program.rows_of(source)
+    whole = None if at.target is None else program.placed(self, at.target)
+    base = program.value_of(self) if whole is None else whole.data
     data, order = aligned(program, indices, base.shape)
     if rows.target is not None or not program.orders.alike(rows.order, order):
         raise Unsupported("rows of two tensors that are not seen to belong together")
     operands = {self: base, source: program.orders.masked(rows), **data}
-    return program.evaluated(node, operands, {node.outs[0]: base.shape})[0]
+    (result,) = program.evaluated(node, operands, {node.outs[0]: base.shape})
+    return result if whole is None else Rows(result, whole.order)
 
 
 def _opened(program: Ragged, self: Arg, index: Arg, source: Arg) -> tuple[Rows, Rows, NormalValue, Order | None]:

@@ -51,11 +51,33 @@ def nonzero(program: Ragged, node: Node) -> Results:
         order = program.orders.chosen(mask.order, _indicator(program, mask.data))
         target = None if program.orders.is_plain(mask.order) else mask.order
         return [Rows(a.reshape(a.iota(order.slots), (order.slots, 1)), order, target=target)]
+    rows = program.rows.get(node.args[0])
+    if rows is not None and rows.target is None and rows.dim == len(shape) - 1 == 1:
+        return [_nonzero_of_rows(program, rows)]
     value = program.value_of(node.args[0])
     slots = int(np.prod(value.shape))
     places = np.stack(np.unravel_index(np.arange(slots), value.shape), 1)
     valid = _indicator(program, a.reshape(value, (slots,)))
     return [Rows(a.literal(places.astype(np.int64)), Order(valid))]
+
+
+def _nonzero_of_rows(program: Ragged, rows: Rows) -> Rows:
+    """Where a matrix with rows in its last dim is not zero, line by line: the line's number, and the place in it."""
+    a, lines, slots = program.algebra, rows.data.shape[0], rows.order.slots
+    valid = a.multiply(_indicator(program, rows.data), program.orders.beside(rows.order.valid, rows.data.shape, 1))
+    of_line = np.repeat(np.arange(lines), slots)
+    places = np.stack([of_line, np.tile(np.arange(slots), lines)], 1)
+    line = Names(a.literal((of_line[:, None] == np.arange(lines)[None, :]).astype(float)), tuple(range(lines)))
+    keys = [_again(program, key, lines) for key in rows.order.keys]
+    order = Order(a.reshape(valid, (lines * slots,)), (*([line] if lines > 1 else []), *keys))
+    return Rows(a.literal(places.astype(np.int64)), order, target=rows.order, column=1)
+
+
+def _again(program: Ragged, key: Key, times: int) -> Key:
+    """A key of slots that come several times."""
+    line = key.hot if isinstance(key, Names) else key
+    line = line if times == 1 else program.algebra.concat([line] * times, 0)
+    return Names(line, key.values) if isinstance(key, Names) else line
 
 
 def _indicator(program: Ragged, value: NormalValue) -> NormalValue:
@@ -107,9 +129,13 @@ def mask_of(program: Ragged, var: Arg) -> Rows | None:
 
 def _elements(program: Ragged, node: Node, indices: tuple[Arg, ...]) -> Rows:
     """Elements at places along the first dims."""
-    table = program.value_of(node.args[0])
-    data, order = aligned(program, indices, table.shape)
+    first = program.rows_of(indices[0])
     assert isinstance(node.args[0], Var)
+    if first.target is not None:
+        table = program.placed(node.args[0], first.target).data
+    else:
+        table = program.value_of(node.args[0])
+    data, order = aligned(program, indices, table.shape)
     return Rows(program.on_slots(node, {node.args[0]: table, **data}, order, 0)[0], order)
 
 
@@ -119,8 +145,8 @@ def aligned(
     """Places along dims of these extents, row by row."""
     rows = {var: program.rows_of(var) for var in indices if isinstance(var, Var)}
     first = rows[indices[0]]  # type: ignore[index]
-    for one, extent in zip(rows.values(), extents, strict=False):
-        if one.target is not None or len(one.data.shape) != 1 or one.data.kind == "bool":
+    for place, (one, extent) in enumerate(zip(rows.values(), extents, strict=False)):
+        if (place and one.target is not None) or len(one.data.shape) != 1 or one.data.kind == "bool":
             raise Unsupported("rows at places along several dims")
         if not program.orders.alike(first.order, one.order):
             raise Unsupported("rows of two tensors that are not seen to belong together")
@@ -164,9 +190,7 @@ def _taken(program: Ragged, self: Arg, at: Rows) -> Rows:
     if len(at.data.shape) != 1:
         raise Unsupported("rows at places of several dims")
     if at.target is not None:
-        rows = program.rows_of(self)
-        if rows.target is not None or not program.orders.alike(rows.order, at.target):
-            raise Unsupported("places that are not seen to be those of the rows")
+        rows = program.placed(self, at.target)
         names = rows.names
         if names is not None:
             names = Names(take_rows(program.algebra, names.hot, 0, at.data), names.values)

@@ -54,7 +54,7 @@ class Rows:
     """A tensor whose dim ``dim`` has the rows of an order.
 
     ``names`` holds the data of a line of integers of few values once more.  With a ``target`` the data are numbers of slots of that order, and the tensor holds the places of their
-    rows: what ``argsort`` and ``nonzero`` give.
+    rows: what ``argsort`` and ``nonzero`` give.  Of several coordinates side by side those in column ``column`` are such places, the others are numbers.
     """
 
     data: NormalValue
@@ -62,6 +62,7 @@ class Rows:
     dim: int = 0
     names: Names | None = None
     target: Order | None = None
+    column: int | None = None
 
 
 class Orders:
@@ -191,7 +192,9 @@ class Orders:
 
         keys = tuple(names(key) if isinstance(key, Names) else of(key) for key in rows.order.keys)
         order = Order(of(rows.order.valid), keys)
-        return Rows(of(rows.data, rows.dim), order, rows.dim, rows.names and names(rows.names), rows.target)
+        return Rows(
+            of(rows.data, rows.dim), order, rows.dim, rows.names and names(rows.names), rows.target, rows.column
+        )
 
     def masked(self, rows: Rows) -> NormalValue:
         """The data, zero (or false) at slots that are not valid."""

@@ -17,7 +17,7 @@ from graphguard.ir import Graph, Node, Sym, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.refine.ragged import moves
 from graphguard.refine.ragged.orders import Order, Orders, Rows, reach
-from graphguard.refine.ragged.rowwise import dim_of_rows, keeps_numbers
+from graphguard.refine.ragged.rowwise import dim_of_rows, keeps_numbers, targets
 from graphguard.refine.ragged.sizes import Cutting
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.normal_form import NormalForm
@@ -170,6 +170,12 @@ class Ragged:
         kind = self.graph.types[var]
         if not self.orders.same(self.orders.length(order), self.orders.number(self.size(kind.shape[0]))):
             raise Unsupported("places that are not seen to be those of the rows")
+        blank = {one: self.placed(one, order) for one in made.operands() if one in self.blanks}
+        if blank:  # computed row by row of such tensors
+            (result,) = self._of_rows(made, blank)
+            if not isinstance(result, Rows) or result.dim != 0:
+                raise Unsupported("places that are not seen to be those of the rows")
+            return result
         operands = {one: self.rows[one].data if one in self.rows else self.value_of(one) for one in made.operands()}
         return Rows(self.on_slots(made, operands, order, 0)[0], order)
 
@@ -269,10 +275,19 @@ class Ragged:
     # -- calls that act on rows one by one
 
     def _row_by_row(self, node: Node) -> list[Rows | NormalValue]:
-        operands = list(dict.fromkeys(node.operands()))
+        operands = dict.fromkeys(node.operands())
         with_rows = {var: self.rows[var] for var in operands if var in self.rows}
+        blank = [var for var in operands if var in self.blanks]
+        if blank and not with_rows and len(node.outs) == 1:
+            self.blanks[node.outs[0]] = node
+            return []
         if not with_rows:
             raise Unsupported("a size known only when the program runs")
+        order = next(iter(with_rows.values())).order
+        return self._of_rows(node, with_rows | {var: self.placed(var, order) for var in blank})
+
+    def _of_rows(self, node: Node, with_rows: Mapping[Var, Rows]) -> list[Rows | NormalValue]:
+        operands = list(dict.fromkeys(node.operands()))
         first = next(iter(with_rows.values()))
         for other in with_rows.values():
             if other.target is not None and not (keeps_numbers(node) and len(operands) == 1):
@@ -285,9 +300,12 @@ class Ragged:
         named = self._by_names(node, with_rows)
         if named is not None:
             return [replace(named, dim=dim)]
-        data = {var: with_rows[var].data if var in with_rows else self.values[var] for var in operands}
+        data = {var: with_rows[var].data if var in with_rows else self.value_of(var) for var in operands}
         results = self.on_slots(node, data, first.order, dim)
-        return [Rows(result, first.order, dim, target=first.target) for result in results]
+        return [
+            Rows(result, first.order, dim, target=target)
+            for result, target in zip(results, targets(node, first), strict=True)
+        ]
 
     def on_slots(self, node: Node, data: Mapping[Var, NormalValue], order: Order, dim: int) -> tuple[NormalValue, ...]:
         """The call on all slots of its operands; sizes that are the number of rows are that of the slots."""

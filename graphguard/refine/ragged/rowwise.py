@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from graphguard.ir import Node, Var
+from graphguard.refine.ragged.orders import Order, Rows
 from graphguard.relations.algebra import Unsupported
 from graphguard.rules import find_rule
 
@@ -73,6 +74,18 @@ def keeps_numbers(node: Node) -> bool:
     return node.op.partition(".")[2].partition(".")[0] in _STRUCTURE
 
 
+def targets(node: Node, rows: Rows) -> list[Order | None]:
+    """For every result of a call that :func:`keeps_numbers`, the order in which they are places."""
+    if rows.column is None or rows.target is None:
+        return [rows.target] * len(node.outs)
+    name = node.op.partition(".")[2]
+    if name == "unbind.int" and len(node.args) > 1 and node.args[1] in (1, -1):
+        return [rows.target if at == rows.column else None for at in range(len(node.outs))]
+    if name == "select.int" and node.args[1] in (1, -1) and isinstance(node.args[2], int):
+        return [rows.target if node.args[2] % rows.data.shape[1] == rows.column else None]
+    raise Unsupported("coordinates that are not taken apart")
+
+
 def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping[Var, int]) -> int:
     """The dim of the results whose rows are made of the operands' rows one by one; raises ``Unsupported`` where they are not seen to be.
 
@@ -84,7 +97,7 @@ def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping
     if found is not None and found.family in _POINTWISE_FAMILIES and node.op not in _NOT_POINTWISE:
         return _pointwise(node, shapes, dims)
     self = node.args[0] if node.args else None
-    if base in _SAME_PLACE and isinstance(self, Var) and set(node.operands()) == {self}:
+    if (base in _SAME_PLACE or name == "one_hot.default") and isinstance(self, Var) and set(node.operands()) == {self}:
         return dims[self]
     if not isinstance(self, Var) or self not in dims:
         if name in ("addmm.default",) and isinstance(node.args[1], Var) and set(dims) == {node.args[1]}:

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.tensor import Shard
 
 import graphguard as gg
@@ -149,3 +150,65 @@ def test_experts_that_look_for_their_tokens(how: str, verdict: gg.Verdict) -> No
     """With the gradients of the router, the experts and the tokens."""
     found = gg.verify(Looped(), lambda _: Looped(how), (X,), mesh={"dp": 2}, out_relations="replicate")
     assert found.verdict is verdict
+
+
+class ByMask(Looped):
+    """Experts as transformers spells them: coordinates of a one-hot mask, on rows that may be of a number that the data decides."""
+
+    def experts(
+        self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor, layers: torch.Tensor
+    ) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        mask = F.one_hot(experts, len(layers)).permute(2, 1, 0)
+        for expert, layer in enumerate(layers):
+            choice, token = torch.where(mask[expert])
+            out.index_add_(0, token, torch.tanh(x[token] @ layer) * weights[token, choice, None])
+        return out
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, experts = torch.topk(F.softmax(self.router(x), -1), CHOSEN, -1)
+        return self.experts(x, experts, weights, self.layers)
+
+
+class Exchanged(ByMask):
+    """Token copies go to the ranks of their experts, which weigh each once, and come back."""
+
+    def __init__(self, mesh: Any, how: str) -> None:
+        super().__init__(how)
+        self.group, self.ranks, self.local = mesh.get_group("ep"), mesh.size(), EXPERTS // mesh.size()
+        self.layers = nn.Parameter(torch.empty(self.local, WIDTH, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, experts = torch.topk(F.softmax(self.router(x), -1), CHOSEN, -1)
+        flat = experts.reshape(-1)
+        order = torch.argsort(flat)
+        counts = torch.zeros(EXPERTS, dtype=torch.long).scatter_add_(0, flat, torch.ones_like(flat))
+        counts = counts.view(self.ranks, self.local)
+        arriving = torch.empty_like(counts)
+        dist.all_to_all_single(arriving, counts, group=self.group)
+        sent, received = torch.stack([counts.sum(dim=1), arriving.sum(dim=1)]).tolist()
+        rows = all_to_all_single_autograd(x[order // CHOSEN], received, sent, self.group)
+        names = torch.arange(self.local).repeat(self.ranks)
+        names = names.repeat_interleave(arriving.reshape(-1), output_size=sum(received)).unsqueeze(-1)
+        if self.how == "other expert":
+            names = self.local - 1 - names
+        done = self.experts(rows, names, torch.ones_like(names, dtype=rows.dtype), self.layers)
+        back = all_to_all_single_autograd(done, sent, received, self.group)
+        out = torch.empty_like(back)
+        out[order] = back
+        return (out.view(*weights.shape, WIDTH) * weights.unsqueeze(-1)).sum(1)
+
+
+@pytest.mark.parametrize(("how", "right"), [("right", True), ("other expert", False)])
+def test_experts_in_the_spelling_of_transformers(how: str, right: bool) -> None:
+    part = {"ep": Shard(0)}
+    found = gg.verify(
+        Looped(),
+        lambda mesh: Exchanged(mesh, how),
+        (X,),
+        mesh={"ep": 2},
+        in_relations=(part,),
+        out_relations=part,
+        grads=False,
+    )
+    assert found.verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)

@@ -143,15 +143,15 @@ def aligned(
     program: Ragged, indices: tuple[Arg, ...], extents: tuple[int, ...]
 ) -> tuple[dict[Var, NormalValue], Order]:
     """Places along dims of these extents, row by row."""
-    rows = {var: program.rows_of(var) for var in indices if isinstance(var, Var)}
-    first = rows[indices[0]]  # type: ignore[index]
-    for place, (one, extent) in enumerate(zip(rows.values(), extents, strict=False)):
+    rows = [program.rows_of(var) for var in indices]
+    first = rows[0]
+    for place, (one, extent) in enumerate(zip(rows, extents, strict=False)):
         if (place and one.target is not None) or len(one.data.shape) != 1 or one.data.kind == "bool":
             raise Unsupported("rows at places along several dims")
         if not program.orders.alike(first.order, one.order):
             raise Unsupported("rows of two tensors that are not seen to belong together")
         program.lies_within(one, extent)
-    return {var: one.data for var, one in rows.items()}, first.order
+    return {var: one.data for var, one in zip(indices, rows, strict=True) if isinstance(var, Var)}, first.order
 
 
 def embedding(program: Ragged, node: Node) -> Results:

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from graphguard.ir import Graph, Node, Sym, TensorType, Var
-from graphguard.ir.graph import Arg
+from graphguard.ir.graph import Arg, Size
 from graphguard.refine.ragged import moves
 from graphguard.refine.ragged.orders import Order, Orders, Rows, reach
 from graphguard.refine.ragged.rowwise import dim_of_rows, keeps_numbers, targets
@@ -45,6 +45,7 @@ class Ragged:
         self.blanks: dict[Var, Node] = {}
         self._measured: dict[str, Order] = {}
         self._sizes: dict[str, NormalValue] = {}
+        self._counted: dict[tuple[Order, str], bool] = {}
 
     # -- what the evaluator asks
 
@@ -245,6 +246,8 @@ class Ragged:
         results = evaluate_node(self.algebra, node, graph, operands, reasons.append, self.traits)
         if reasons:
             raise Unsupported(reasons[0])
+        if any(result.shape != shapes[out] for out, result in zip(node.outs, results, strict=True)):
+            raise Unsupported("rows of another shape than the program says")
         return results
 
     # -- ordinary calls
@@ -310,25 +313,32 @@ class Ragged:
     def on_slots(self, node: Node, data: Mapping[Var, NormalValue], order: Order, dim: int) -> tuple[NormalValue, ...]:
         """The call on all slots of its operands; sizes that are the number of rows are that of the slots."""
         slots = order.slots
-        lengths: dict[str, int] = {}
 
         def resolved(size: Sym) -> int:
-            if size.expr not in lengths:
-                counted = self.orders.same(self.orders.length(order), self.orders.number(self.size(size)))
-                number = slots if counted else self.number(size)
-                if number is None:
-                    raise Unsupported(f"a size known only when the program runs: {size.expr}")
-                lengths[size.expr] = number
-            return lengths[size.expr]
+            number = slots if self._counts(order, size) else self.number(size)
+            if number is None:
+                raise Unsupported(f"a size known only when the program runs: {size.expr}")
+            return number
 
-        shapes = {
-            out: tuple(
+        shapes: dict[Var, tuple[int, ...]] = {}
+        for out in node.outs:
+            sizes = self.graph.types[out].shape
+            if dim >= len(sizes) or not self._counts(order, sizes[dim]):
+                raise Unsupported("rows that are not seen to be as many as before")
+            shapes[out] = tuple(
                 slots if at == dim else resolved(size) if isinstance(size, Sym) else size
-                for at, size in enumerate(self.graph.types[out].shape)
+                for at, size in enumerate(sizes)
             )
-            for out in node.outs
-        }
         return self.evaluated(self._reshaped(_resolved(node, resolved), dim, slots), data, shapes)
+
+    def _counts(self, order: Order, size: Size) -> bool:
+        """Whether a size is seen to be the number of an order's rows."""
+        if isinstance(size, int):
+            return size == order.slots and self.orders.is_full(order)
+        key = (order, size.expr)
+        if key not in self._counted:
+            self._counted[key] = self.orders.same(self.orders.length(order), self.orders.number(self.size(size)))
+        return self._counted[key]
 
     def _reshaped(self, node: Node, dim: int, slots: int) -> Node:
         """A call that names the extent of the rows' dim names that of the slots."""

@@ -106,8 +106,8 @@ def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping
             return _listed(node, shapes, dims, name == "stack.default")
         raise Unsupported(f"rows that {node.op} does not take one by one")
     dim, rank = dims[self], len(shapes[self])
-    if name in ("mm.default", "matmul.default", "linear.default") and set(dims) == {self}:
-        return _must(dim, 0) if rank == 2 or name != "matmul.default" else _never(node)
+    if name in ("mm.default", "linear.default") and set(dims) == {self}:
+        return _must(dim, 0)
     if name in _OTHER_DIMS and set(node.operands()) == set(dims):
         return _beside(node, name, dim, rank)
     if name == "unsqueeze.default":

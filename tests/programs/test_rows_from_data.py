@@ -212,3 +212,22 @@ def test_experts_in_the_spelling_of_transformers(how: str, right: bool) -> None:
         grads=False,
     )
     assert found.verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
+
+
+@pytest.mark.parametrize(("moved", "verdict"), [(True, gg.Verdict.REFINES), (False, gg.Verdict.BROKEN)])
+def test_what_is_added_to_sorted_rows_must_be_sorted_as_well(moved: bool, verdict: gg.Verdict) -> None:
+    def spec(
+        x: torch.Tensor, bias: torch.Tensor, weight: torch.Tensor, order: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        return torch.addmm(bias, x, weight) + x[mask].sum()
+
+    def impl(
+        x: torch.Tensor, bias: torch.Tensor, weight: torch.Tensor, order: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        places = order.argsort(stable=True)
+        rows = torch.addmm(bias[places] if moved else bias, x[places], weight)
+        return torch.zeros(ROWS, CLASSES).index_add(0, places, rows) + x[mask].sum()
+
+    inputs = (X, gg.tensor(ROWS, CLASSES), gg.tensor(WIDTH, CLASSES), LABELS, MASK)
+    found = gg.verify(spec, lambda _: impl, inputs, mesh={"dp": 2}, out_relations="replicate", grads=False)
+    assert found.verdict is verdict

@@ -24,22 +24,33 @@ if TYPE_CHECKING:
 
 
 def sort(program: Ragged, node: Node) -> Results:
-    """Slots get another key; where an unstable sort puts equal elements is known by their line only."""
+    """Slots get another key; where an unstable sort puts equal elements is known by the whole of their line only."""
     rows = line_of(program, node.args[0])
     if rows.target is not None:
         raise Unsupported("places of rows that are sorted themselves")
-    stable = node.op.endswith(".stable") and node.kwargs.get("stable", True) is not False
-    descending = node.kwargs.get("descending", not stable and len(node.args) > 2 and node.args[2])
+    stable = node.op.endswith(".stable") and node.kwargs.get("stable") is True
+    descending = node.kwargs.get("descending", len(node.args) > 2 and node.args[2])
     names = rows.names or program.orders.names_of(rows.data)
     first = program.orders.renamed(names, [-value for value in names.values]) if descending else names
     keys: list[Key] = [first] if len(first.values) > 1 else []
     if not stable:
-        keys.append(program.algebra.opaque("order of equals", (), [(rows.data, "A")], "A", rows.data.shape, "int"))
+        keys.append(_order_of_equals(program, rows))
     order = Order(rows.order.valid, (*keys, *rows.order.keys))
     line = replace(rows, order=order, names=names)
     plain = program.orders.is_plain(rows.order)
     places = Rows(program.algebra.iota(order.slots), order, target=None if plain else rows.order)
     return [places] if "argsort" in node.op else [line, places]
+
+
+def _order_of_equals(program: Ragged, rows: Rows) -> NormalValue:
+    """A number per slot that nobody knows, a function of the line and of which slots are its rows, in which order."""
+    lines = [rows.data, rows.order.valid]
+    for key in rows.order.keys:
+        if isinstance(key, Names):
+            lines += [program.orders.column(key.hot, at) for at in range(key.hot.shape[1])]
+        else:
+            lines.append(key)
+    return program.algebra.opaque("order of equals", (), [(line, "A") for line in lines], "A", rows.data.shape, "int")
 
 
 def nonzero(program: Ragged, node: Node) -> Results:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from graphguard.ir import Node, Var
@@ -26,7 +27,7 @@ def nll_loss(program: Ragged, node: Node) -> list[Rows | NormalValue]:
     loss = Rows(program.evaluated(each, data, shapes)[0], scores.order)  # type: ignore[arg-type]
     amount = program.orders.length(scores.order)
     if reduction == NONE:
-        return [loss, amount]
+        return [loss, program.algebra.full((), Fraction(0), "float")]
     total = program.algebra.sum(program.orders.masked(loss), (0,))
     return [over(program.algebra, total, amount) if reduction == MEAN else total, amount]
 

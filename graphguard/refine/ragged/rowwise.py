@@ -100,15 +100,15 @@ def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping
     if (base in _SAME_PLACE or name == "one_hot.default") and isinstance(self, Var) and set(node.operands()) == {self}:
         return dims[self]
     if not isinstance(self, Var) or self not in dims:
-        if name in ("addmm.default",) and isinstance(node.args[1], Var) and set(dims) == {node.args[1]}:
-            return _must(dims[node.args[1]], 0)
+        if name == "addmm.default":
+            return _added_product(node, shapes, dims)
         if name == "cat.default" or name == "stack.default":
             return _listed(node, shapes, dims, name == "stack.default")
         raise Unsupported(f"rows that {node.op} does not take one by one")
     dim, rank = dims[self], len(shapes[self])
     if name in ("mm.default", "linear.default") and set(dims) == {self}:
         return _must(dim, 0)
-    if name in _OTHER_DIMS and set(node.operands()) == set(dims):
+    if name in _OTHER_DIMS and set(node.operands()) == set(dims) and len(set(dims.values())) == 1:
         return _beside(node, name, dim, rank)
     if name == "unsqueeze.default":
         place = _placed(node.args[1], rank + 1)
@@ -127,6 +127,16 @@ def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping
         assert isinstance(normalised, tuple)
         return dim if set(dims) == {self} and dim < rank - len(normalised) and len(node.outs) == 1 else _never(node)
     raise Unsupported(f"rows that {node.op} does not take one by one")
+
+
+def _added_product(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping[Var, int]) -> int:
+    """Rows times a matrix, plus what is the same for all of them."""
+    bias, rows = node.args[:2]
+    if not isinstance(bias, Var) or not isinstance(rows, Var) or set(dims) != {rows}:
+        return _never(node)
+    if len(shapes[bias]) > 1 and shapes[bias][0] != 1:
+        raise Unsupported("rows of two tensors that are not seen to belong together")
+    return _must(dims[rows], 0)
 
 
 def _never(node: Node) -> int:

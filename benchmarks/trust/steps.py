@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.trust.gradients import GRADIENTS
+from graphguard.relations.algebra import Unsupported
 from graphguard.rules.scaled_products import membership
 
 if TYPE_CHECKING:
@@ -300,11 +301,24 @@ def _compare(p: Program) -> Made:
     swap = p.rng.random() < 0.5
     if kind == "float":
         gap = p.pairs[i][0].array - float(value)
-        if ((np.abs(gap) < 1e-9) & ((gap != 0) | (value != 0))).any():
+        if ((np.abs(gap) < 1e-9) & ((gap != 0) | (value != 0))).any() or not _exact_zeros(p, i):
             return None  # zeros behind a mask are exact
     return lambda a, x: a.compare(
         relation, *((x, a.full(shape, value, kind)) if not swap else (a.full(shape, value, kind), x))
     ), [i]
+
+
+def _exact_zeros(p: Program, index: int) -> bool:
+    """Whether the denotation has a zero wherever numbers do; where terms only cancel, rounding decides on which side of it an element lies."""
+    number, form = p.pairs[index]
+    zeros = number.array == 0
+    if not zeros.any():
+        return True
+    try:
+        with np.errstate(all="ignore", over="raise", under="raise"):
+            return not p.denotation.value(form)[zeros].any()
+    except (FloatingPointError, Unsupported):
+        return False
 
 
 def _logic(p: Program) -> Made:

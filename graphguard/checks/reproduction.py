@@ -69,7 +69,7 @@ def _captured(path: str, check: str, mesh: dict[str, int], configuration: Config
 def _values(capture: Capture, inputs: Mapping[str, str]) -> dict[str, Any]:
     """Every leaf's value, from the words of a counterexample: style, scale and seed."""
     from graphguard.confirm.draws import Draw, leaf_value
-    from graphguard.confirm.ranges import index_ranges
+    from graphguard.confirm.ranges import IndexRange, index_ranges
 
     spans = index_ranges(capture)
     values = {}
@@ -78,7 +78,7 @@ def _values(capture: Capture, inputs: Mapping[str, str]) -> dict[str, Any]:
         seed = re.search(r"seed (\d+)", words)
         scale = re.search(r"scale ([\d.e+-]+)", words)
         draw = Draw(int(seed[1]) if seed else 1, float(scale[1]) if scale else 1.0, _style(words))
-        values[leaf.name] = leaf_value(leaf, draw, spans.get(leaf.name, (0, 4)), index)
+        values[leaf.name] = leaf_value(leaf, draw, spans.get(leaf.name, IndexRange()), index)
     return values
 
 

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import torch
 
 from graphguard.confirm.elements import DTYPES, NARROW, UnrunnableError, extents, rounded, stored
+from graphguard.confirm.ranges import IndexRange
 from graphguard.confirm.replay import constant_value
 from graphguard.ir import Capture, Leaf
 
@@ -37,18 +38,19 @@ FURTHER_DRAWS: Final = (Draw(12, 0.5, "integers"), Draw(13, 10.0), Draw(14, 3.0)
 # Inputs of no special kind: what is equal on all of them is equal by more than chance, counts of a few things included.
 GENERIC: Final = tuple(Draw(seed, 1.0, "positive" if seed % 2 else "normal") for seed in range(21, 29))
 
-Ranges = Mapping[str, tuple[int, int]]
+Ranges = Mapping[str, IndexRange]
+_WIDE: Final = 64  # in a narrower range an edge is met by chance
 
 
 def leaf_values(capture: Capture, draw: Draw, ranges: Ranges) -> dict[str, torch.Tensor]:
     """A value for every leaf, the same for equal leaves and draws; raises :class:`UnrunnableError`."""
     return {
-        leaf.name: leaf_value(leaf, draw, ranges.get(leaf.name, (0, 4)), index)
+        leaf.name: leaf_value(leaf, draw, ranges.get(leaf.name, IndexRange()), index)
         for index, leaf in enumerate(capture.leaves)
     }
 
 
-def leaf_value(leaf: Leaf, draw: Draw, span: tuple[int, int], index: int) -> torch.Tensor:
+def leaf_value(leaf: Leaf, draw: Draw, span: IndexRange, index: int) -> torch.Tensor:
     """One leaf's value; ``span`` bounds integers, ``index`` sets leaves of one draw apart."""
     if leaf.value is not None:
         return constant_value(leaf.value)
@@ -63,19 +65,25 @@ def leaf_value(leaf: Leaf, draw: Draw, span: tuple[int, int], index: int) -> tor
             else torch.full(shape, style == "ones")
         )
     if not (dtype.is_floating_point or dtype.is_complex):
-        value = _integers(shape, dtype, style, span, generator)
+        value = _integers(shape, style, span, generator, draw.seed).to(dtype)
         return value if leaf.ignored is None else _with_ignored(value, leaf.ignored, style, generator)
     value = _reals(shape, dtype, style, draw.scale, generator)
     return rounded(value, leaf.type.dtype) if leaf.type.dtype in NARROW else value
 
 
 def _integers(
-    shape: tuple[int, ...], dtype: torch.dtype, style: Style, span: tuple[int, int], generator: torch.Generator
+    shape: tuple[int, ...], style: Style, span: IndexRange, generator: torch.Generator, turn: int
 ) -> torch.Tensor:
-    low, high = span
+    """Integers of a range.  Of a wide one half are edges, those of consecutive turns one after the other, so that all of them are tried."""
+    low, high = span.low, span.high
     if style in ("ones", "zeros"):
-        return torch.full(shape, min(max(int(style == "ones"), low), high - 1), dtype=dtype)
-    return torch.randint(low, max(high, low + 1), shape, generator=generator).to(dtype)
+        return torch.full(shape, min(max(int(style == "ones"), low), high - 1))
+    value = torch.randint(low, max(high, low + 1), shape, generator=generator)
+    if span.edges and high - low > _WIDE:
+        count = -(-value.numel() // 2)
+        places = torch.randperm(value.numel(), generator=generator)[:count]
+        value.view(-1)[places] = torch.tensor(span.edges)[(turn * count + torch.arange(count)) % len(span.edges)]
+    return value
 
 
 def _with_ignored(value: torch.Tensor, ignored: int, style: Style, generator: torch.Generator) -> torch.Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from graphguard.confirm.fields import Fields, Residues
-from graphguard.confirm.ranges import index_ranges
+from graphguard.confirm.ranges import IndexRange, index_ranges
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall
@@ -26,10 +26,10 @@ class FieldRun:
         spans = index_ranges(capture)
         self.leaves = {leaf.name: self._leaf(leaf, spans.get(leaf.name)) for leaf in capture.leaves}
 
-    def _leaf(self, leaf: Leaf, span: tuple[int, int] | None) -> Residues:
+    def _leaf(self, leaf: Leaf, span: IndexRange | None) -> Residues:
         if leaf.value is not None:
             return self._literal(leaf.value)
-        low, high = span if span is not None else (None, None)
+        low, high = (span.low, span.high) if span is not None else (None, None)
         return self.fields.leaf(leaf.name, _shape(leaf.type.shape), kind_of(leaf.type.dtype), low, high)
 
     def _literal(self, constant: Constant) -> Residues:

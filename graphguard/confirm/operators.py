@@ -278,11 +278,18 @@ def cost_of(graph: Graph, node: Node) -> float:
     if not sizes:
         return 0.0
     name = node.op.split(".")[1]
+    operands = [graph.types[operand].shape for operand in node.operands()]
     if name in {"mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "mv", "dot"}:
-        operands = [graph.types[operand] for operand in node.operands()]
-        return float(max(sizes)) * max((_number(kind.shape[-1]) for kind in operands if kind.shape), default=1)
-    if name.startswith(("sdpa", "convolution")):
-        return float(math.prod(sorted(_elements(graph, operand) for operand in node.operands())[-2:]))
+        return float(max(sizes)) * _number(
+            operands[-2:][0][-1]
+        )  # of a product and what is added to it, the last but one is a factor
+    if name.startswith("sdpa"):
+        lengths = [_number(shape[-2]) for shape in operands if len(shape) > 1]
+        return 2.0 * max(sizes) * max(lengths, default=1)
+    if name.startswith("convolution"):
+        backward = name.endswith("backward")
+        image, kernel = (operands[0], operands[2]) if backward else (graph.types[node.outs[0]].shape, operands[1])
+        return float(math.prod(map(_number, (*image, *kernel[1:]))))
     return float(sum(sizes))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 
@@ -17,6 +18,10 @@ from graphguard.ir import Capture, Graph, Node, Placement, Promise
 from graphguard.ir.capture import Like
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import join
+
+_LARGE: Final = 1 << 18  # elements, of what is looked up and of where
+_LOOKED_UP: Final = 8
+_EVIDENT: Final = 1e-6  # of the largest element
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class Slack:
         """
         if expected.dtype == torch.bool or not (expected.dtype.is_floating_point or expected.dtype.is_complex):
             return expected != found
+        if torch.equal(expected, found):
+            return torch.zeros(expected.shape, dtype=torch.bool)
         known = torch.nan_to_num(expected, 0.0, 0.0, 0.0).abs()
         bound = 1e-11 * float(known.max()) + 10 * self.noise + 1e-14 if known.numel() else 0.0
         same = ((expected - found).abs() <= bound) | (expected == found) | expected.isnan()
@@ -75,10 +82,13 @@ def comparisons(
     ranks: Sequence[Values],
     preludes: Sequence[Graph],
     summed: Collection[str],
+    *,
+    rearranged: bool = True,
 ) -> list[list[Comparison]]:
     """Alternatives, of which one must hold in all its comparisons; raises :class:`UnrunnableError`.
 
-    ``summed``: the axes along which the ranks' values may be added where any clean relation would do.
+    ``summed``: the axes along which the ranks' values may be added where any clean relation would do; ``rearranged``: whether its elements may then
+    also lie anywhere.
     """
     held = held_values(capture, promise.name, ranks)
     if not held:
@@ -90,7 +100,10 @@ def comparisons(
         raise UnrunnableError(f"the specification has no output '{promise.name}'")
     if isinstance(promise.wanted, dict):
         return [list(_placed(capture, promise.wanted, expected, held))]
-    return [list(alternative) for alternative in _inferred(capture, expected, held, summed)]
+    found = [list(alternative) for alternative in _inferred(capture, expected, held, summed)]
+    if rearranged or not found:
+        found += [list(alternative) for alternative in _rearranged(capture, expected, held, summed)]
+    return found
 
 
 def held_values(capture: Capture, name: str, ranks: Sequence[Values]) -> dict[int, torch.Tensor]:
@@ -209,7 +222,7 @@ def _joined(
 def _inferred(
     capture: Capture, expected: torch.Tensor, held: Mapping[int, torch.Tensor], summed: Collection[str]
 ) -> Iterator[Iterable[Comparison]]:
-    """Every placement over every axis, and last any rearrangement of the elements, whole or summed."""
+    """Every placement over every axis; none where a large mesh of many dims has too many, which are left to the search among elements."""
     kinds: list[list[Placement]] = [
         [
             Placement("replicate"),
@@ -218,10 +231,9 @@ def _inferred(
         ]
         for axis in capture.mesh
     ]
-    if _size(kinds) <= 256:  # larger meshes of many dims are left to the search among elements
+    if _size(kinds) <= 256:
         for choice in itertools.product(*kinds):
             yield _placed(capture, dict(zip(capture.mesh, choice, strict=True)), expected, held)
-    yield from _rearranged(capture, expected, held, summed)
 
 
 def _size(kinds: Sequence[Sequence[Placement]]) -> int:
@@ -258,9 +270,27 @@ def _nearest(expected: torch.Tensor, pool: torch.Tensor) -> torch.Tensor:
         return (
             torch.full_like(expected, not bool(expected.reshape(-1)[0])) if pool.dtype == torch.bool else expected + 1
         )
-    ordered = pool.sort().values
     flat = expected.reshape(-1).contiguous()
+    foreign = _foreign(flat, pool)
+    if foreign is not None:
+        return foreign.reshape(expected.shape)
+    ordered = pool.sort().values
     above = torch.searchsorted(ordered, flat).clamp(max=len(ordered) - 1)
     below = (above - 1).clamp(min=0)
     lower, upper = ordered[below], ordered[above]
     return torch.where((flat - lower).abs() <= (upper - flat).abs(), lower, upper).reshape(expected.shape)
+
+
+def _foreign(flat: torch.Tensor, pool: torch.Tensor) -> torch.Tensor | None:
+    """Elements that lie apart from what is expected, if one of a few that are looked up is nowhere in the pool: a large pool need not be sorted then."""
+    if len(flat) + len(pool) < _LARGE or not flat.dtype.is_floating_point:
+        return None
+    largest = flat.abs().max()
+    places = torch.randint(len(flat), (_LOOKED_UP,), generator=torch.Generator().manual_seed(0))
+    for place in places:
+        gaps = (pool - flat[place]).abs_()
+        if bool(gaps.min() > _EVIDENT * largest):
+            found = flat + 2 * largest
+            found[place] = pool[gaps.argmin()]
+            return found
+    return None

@@ -21,6 +21,7 @@ from graphguard.ir.joining import Joined, JoinedCall, join
 Values = dict[Var, torch.Tensor]
 _WHOLE: Final = 1 << 31  # numbers below this that are multiples of one part in ...
 _FRACTION: Final = 1 << 10  # ... have at most 41 bits
+_JITTER: Final = 1e-14 * 12**0.5  # the width of an even spread whose standard deviation is 10^-14
 
 
 class OutOfTimeError(UnrunnableError):
@@ -58,10 +59,10 @@ class Arithmetic:
         """A result, moved if this run disturbs."""
         if self.jitter is None or value.dtype != torch.float64:
             return value
-        noise = 1e-14 * torch.randn(value.shape, generator=self.jitter, dtype=torch.float64)
+        noise = torch.rand(value.shape, generator=self.jitter, dtype=torch.float64).sub_(0.5).mul_(_JITTER)
         scaled = value * _FRACTION
-        exact = (scaled == scaled.round()) & (value.abs() < _WHOLE)
-        return torch.where(exact, value, value * (1 + noise))
+        exact = (scaled == scaled.round()).logical_and_(value.abs() < _WHOLE)
+        return noise.masked_fill_(exact, 0.0).add_(1.0).mul_(value)
 
 
 class _Rank:

@@ -98,11 +98,12 @@ class Trial:
         return moved
 
     def alternatives(self, promise: Promise, expected: Values, found: Sequence[Values]) -> list[list[Comparison]]:
-        """The ways to keep a promise; where any would do, sums over ranks come in only if no other way holds."""
+        """The ways to keep a promise; where any would do, other orders of the elements come in only if no placement holds, and sums over ranks last."""
         assert self.capture.spec is not None
-        alternatives = comparisons(self.capture, promise, expected, found, self.preludes, ())
-        if promise.wanted != "infer" or not _refuted(alternatives, Slack(0.0, strict=True)):
-            return alternatives
+        for rearranged in (False, True):
+            alternatives = comparisons(self.capture, promise, expected, found, self.preludes, (), rearranged=rearranged)
+            if promise.wanted != "infer" or not _refuted(alternatives, Slack(0.0, strict=True)):
+                return alternatives
         if promise.name not in self.copied:
             self.copied[promise.name] = self._copied(promise.name)
         summed = [axis for axis in self.capture.mesh if axis not in self.copied[promise.name]]

@@ -43,7 +43,8 @@ class Slack:
     """How far apart equal values may lie: rounding noise, measured where it matters.
 
     ``noise`` is how far the value moves when every operation is disturbed by one part in 10^14; ten times that covers the rounding of
-    float64, which is a hundred times smaller.
+    float64, which is a hundred times smaller.  It is infinite for whole numbers and truths that move: a choice between equals, or between numbers
+    that rounding alone tells apart.
     """
 
     noise: float = 0.0
@@ -56,7 +57,7 @@ class Slack:
         too large for float64: that counts on mild inputs (``strict``) only.
         """
         if expected.dtype == torch.bool or not (expected.dtype.is_floating_point or expected.dtype.is_complex):
-            return expected != found
+            return (expected != found) & (self.noise < float("inf"))
         if torch.equal(expected, found):
             return torch.zeros(expected.shape, dtype=torch.bool)
         known = torch.nan_to_num(expected, 0.0, 0.0, 0.0).abs()

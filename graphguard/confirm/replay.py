@@ -15,6 +15,7 @@ import torch
 
 from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, extents, rounded, stored
 from graphguard.confirm.operators import argument, call, first_line, measured_by
+from graphguard.confirm.ties import call_with_other_ties, leaves_ties_open
 from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 
@@ -49,7 +50,8 @@ class Arithmetic:
 
     ``sharp`` are float types in which all arithmetic is rounded, not only casts.  ``jitter`` disturbs every float result by one part in 10^14 at
     random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).  What was not rounded is
-    not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.
+    not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.  Operators that
+    promise no order of equal elements (``topk``) take them in a random one.
     """
 
     sharp: frozenset[str] = frozenset()
@@ -78,8 +80,12 @@ class _Rank:
 
     def run(self, index: int) -> None:
         """Run an operator that concerns this rank alone."""
-        node = self.graph.nodes[index]
-        self.finish(node, call(self.graph, node, self.values, self.how.sharp))
+        node, how = self.graph.nodes[index], self.how
+        if how.jitter is not None and leaves_ties_open(node):
+            results = call_with_other_ties(self.graph, node, self.values, how.sharp, how.jitter)
+        else:
+            results = call(self.graph, node, self.values, how.sharp)
+        self.finish(node, results)
 
     def operand(self, index: int, position: int) -> Any:
         """An argument of a collective."""

@@ -182,8 +182,12 @@ def _has_numbers(value: torch.Tensor) -> bool:
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
-    if not a.numel() or not a.dtype.is_floating_point:
+    if a.shape != b.shape:
+        return float("inf")
+    if not a.numel() or a.dtype.is_complex:
         return 0.0
+    if not a.dtype.is_floating_point:
+        return 0.0 if torch.equal(a, b) else float("inf")
     return float(torch.nan_to_num(a - b, 0.0, 0.0, 0.0).abs().max())
 
 

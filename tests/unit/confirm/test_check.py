@@ -305,3 +305,24 @@ def nearest(ties_up: bool) -> Graph:
 def test_halves_are_tried_on_small_programs():
     said = confirm(capture(nearest(ties_up=False), [nearest(ties_up=True) for _ in TP2], [leaf("x", 2, 8)], REPLICATED))
     assert said.status == "differs"
+
+
+def places_of_the_largest(shift: int | None, dtype: str) -> Graph:
+    """The place of the largest element; with a shift, found in the reversed line, told as places of the line itself, and moved."""
+    b = Builder()
+    x = b.input("x", (2, 8), dtype)
+    if shift is not None:
+        x = b.call("aten.flip.default", x, (1,), out=((2, 8), dtype))
+    b.call("aten.topk.default", x, 1, 1, out=(((2, 1), dtype), ((2, 1), "int64")))
+    at = b.nodes[-1].outs[1]
+    if shift is not None:
+        at = b.call("aten.rsub.Scalar", at, 7 + shift, out=((2, 1), "int64"))
+    b.outputs["out"] = at
+    return b.graph()
+
+
+@pytest.mark.parametrize(("dtype", "shift", "status"), [("int64", 0, "equal"), (F32, 0, "equal"), (F32, 1, "differs")])
+def test_which_of_equal_elements_is_taken_counts_only_where_torch_promises_it(dtype: str, shift: int, status: str):
+    drawn = leaf("x", 2, 8, dtype=dtype, low=0 if dtype == "int64" else None, high=3 if dtype == "int64" else None)
+    spec, rank = places_of_the_largest(None, dtype), places_of_the_largest(shift, dtype)
+    assert confirm(capture(spec, [rank], [drawn], {}, {"tp": 1})).status == status

@@ -12,7 +12,7 @@ import torch
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.confirm.counterexample import CLEAR, clarity, minimised
 from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, Draw, elements_of
-from graphguard.confirm.elements import UnrunnableError
+from graphguard.confirm.elements import UncoveredError, UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
 from graphguard.confirm.operators import cost_of
 from graphguard.confirm.opinion import second_opinion
@@ -27,6 +27,7 @@ BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
 ENOUGH: Final = 2  # draws that must fail before a difference is described
 SECONDS_PER_CALL: Final = 3e-5
+ATTEMPTS: Final = 16  # draws of one kind that may be outside of what is assumed
 FEW_CALLS: Final = 500  # of all programs together: further draws are made of them
 _TOO_LARGE: Final = "numbers would take"
 
@@ -130,7 +131,7 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
     failures: list[Failure] = []
     for draw in _draws(trial.capture):
         try:
-            failures.extend(trial.run(draw))
+            failures.extend(_covered(trial, draw))
         except OutOfTimeError:
             if not trial.draws:
                 raise
@@ -139,12 +140,26 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
             break
     if failures:
         return describe(trial, failures)
+    if not trial.draws:
+        return Confirmation(
+            "not-run", "no draw has something in every place where the program asks whether there is anything"
+        )
     if trial.excused:
         return Confirmation("not-run", reason_of(tuple(trial.excused)))
     undefined = [promise.name for promise in trial.promises if promise.name not in trial.defined]
     if undefined:
         return Confirmation("not-run", f"'{undefined[0]}' of the specification is not a number on any draw")
     return Confirmation("equal")
+
+
+def _covered(trial: Trial, draw: Draw) -> list[Failure]:
+    """What a draw refutes, or the next of its kind for which the program does what was recorded; nothing where none is found."""
+    for again in range(ATTEMPTS):
+        try:
+            return trial.run(replace(draw, seed=draw.seed + 1000 * again))
+        except UncoveredError:
+            continue
+    return []
 
 
 def _described(trial: Trial, failures: Sequence[Failure]) -> Confirmation:

@@ -54,6 +54,10 @@ class UnrunnableError(Exception):
     """Something that numbers cannot follow; the message says what and why."""
 
 
+class UncoveredError(UnrunnableError):
+    """Numbers for which the program does not do what was recorded: they are outside of what is assumed."""
+
+
 def stored(name: str) -> torch.dtype:
     """The type in which elements declared as ``name`` are held; raises ``KeyError`` for a type that numbers do not have."""
     dtype = DTYPES[name]

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import torch
 
+from graphguard.confirm.elements import UncoveredError
+
 Kernel = Callable[..., Any]
 
 
@@ -89,7 +91,14 @@ def sharded_dropout(x: torch.Tensor, p: float) -> torch.Tensor:
     return x * (1 + torch.sin(7 * x + p) / 2) / (1 - p)
 
 
-OURS: Final[dict[str, Kernel]] = {"gg.sdpa": sdpa, "gg.sdpa_backward": sdpa_backward}
+def assume(what: torch.Tensor | int, truth: bool) -> torch.Tensor:
+    """True where a condition or a size is as it was recorded; raises :class:`UncoveredError` for numbers that are outside of that."""
+    if bool(what > 0) is not truth:
+        raise UncoveredError("nothing was there on any draw where the program asks whether there is something")
+    return torch.ones((), dtype=torch.bool)
+
+
+OURS: Final[dict[str, Kernel]] = {"gg.assume": assume, "gg.sdpa": sdpa, "gg.sdpa_backward": sdpa_backward}
 
 
 def _per_query_head(query: torch.Tensor, *shared: torch.Tensor) -> tuple[torch.Tensor, ...]:

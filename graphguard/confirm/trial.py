@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from graphguard.confirm.draws import GENERIC, Draw, Ranges, leaf_values
-from graphguard.confirm.elements import NARROW
+from graphguard.confirm.elements import NARROW, UncoveredError
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
 from graphguard.confirm.ranges import index_ranges
 from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Values, run_graph, run_ranks
@@ -119,6 +119,8 @@ class Trial:
                 expected, found = self._both(leaf_values(self.capture, draw, self.ranges))
             except OutOfTimeError:
                 return frozenset()
+            except UncoveredError:
+                continue
             axes &= copied_axes(self.capture, held_values(self.capture, name, found))
             if not axes:
                 return axes

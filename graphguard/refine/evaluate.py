@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
@@ -116,6 +117,9 @@ class Evaluator:
     def node(self, where: Location, node: Node, graph: Graph, values: Values) -> None:
         """Evaluate one call that is no collective."""
         ragged = values.ragged
+        if node.op == "gg.assume":  # its operand may be a size, which is no value
+            values[node.outs[0]] = self.own(self.algebra.full((), Fraction(1), "bool"))
+            return
         if ragged is None or not ragged.concerns(node):
             self._call(where, node, graph, values)
             return

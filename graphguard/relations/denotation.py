@@ -288,7 +288,7 @@ def _contracted(parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tup
 
 
 def known_elements(value: NormalValue) -> Array | None:
-    """The elements of a value that depends on no unknown; None where it does."""
+    """The elements of a value that depends on no unknown; None where it does, or where a whole number is none, such as one divided by zero."""
     if not all(_closed_form(ref[0], set()) for _, terms in value.pieces for _, ref in terms):
         return None
     try:
@@ -297,7 +297,9 @@ def known_elements(value: NormalValue) -> Array | None:
         return None
     if value.kind == "bool":
         return np.asarray(elements != 0)
-    return np.rint(elements).astype(np.int64) if value.kind == "int" else elements
+    if value.kind != "int":
+        return elements
+    return np.rint(elements).astype(np.int64) if bool(np.isfinite(elements).all()) else None
 
 
 _EXACT: Final = frozenset(("gt0", "ge0", "eq0", "trunc", "floor", "ceil", "abs", "sign", "floor_divide"))

@@ -38,7 +38,7 @@ from graphguard.repair.slices import LAYOUT
 
 
 def apply(edit: Edit, capture: Capture) -> Capture:
-    """The capture after an edit; raises ``KeyError`` where a rank lacks what the edit names."""
+    """The capture after an edit; raises ``KeyError`` or ``IndexError`` where a rank lacks what the edit names, or it has no meaning there."""
     graphs = list(capture.ranks)
     for rank in range(len(graphs)) if isinstance(edit, OwnPlace) else _ranks(edit):
         graphs[rank] = _apply(edit, capture, rank)
@@ -287,7 +287,8 @@ def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> 
     parts = tuple(Var(first + offset) for offset in range(len(group)))
     whole = Var(first + len(group))
     size = kind.shape[dim]
-    assert isinstance(size, int)
+    if not isinstance(size, int):
+        raise IndexError("parts as large as the data decides, which need not be equal on all ranks")
     shape = (*kind.shape[:dim], size * len(group), *kind.shape[dim + 1 :])
     nodes = (Node("gg.all_gather", (var, group), {}, parts), Node("aten.cat.default", (parts, dim), {}, (whole,)))
     return _spliced(graph, var, nodes, {**dict.fromkeys(parts, kind), whole: replace(kind, shape=shape)}, whole)

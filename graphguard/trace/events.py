@@ -55,7 +55,7 @@ class Opaque:
 class Event:
     """One call.
 
-    ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``label``, or ``wait`` for the collectives that
+    ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``label``, ``assume``, or ``wait`` for the collectives that
     ``args`` holds the events of: all, where it is empty.  ``waited``: the program waits for this collective at once.
     """
 

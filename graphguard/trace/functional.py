@@ -120,6 +120,9 @@ class _Translation:
 
     # -- kinds of events -----------------------------------------------------------------------------------------------
     def _declare(self, event: Event) -> None:
+        if event.op == "assume":
+            self.builder.emit("gg.assume", self.read(event.args), [((), "bool")])
+            return
         (name,) = event.args
         ref: Ref = event.outs
         if event.op == "leaf":

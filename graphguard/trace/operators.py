@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from graphguard.ir.codec import dumps, loads
+from graphguard.trace.branches import Sizes
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import kind_of
 
@@ -32,7 +32,7 @@ _CONSTANTS = {
 
 def new_fake_mode() -> FakeTensorMode:
     """A fake mode in which sizes are concrete unless the data decides them."""
-    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=Sizes(), static_shapes=True)
 
 
 class Notes:

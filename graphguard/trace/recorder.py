@@ -19,11 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from graphguard.ir.graph import Sym
 from graphguard.trace.arguments import SYMBOLS, plain
 from graphguard.trace.births import Births, forget_copies
+from graphguard.trace.branches import asked
 from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
 from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.finiteness import ASSUMED, truth_where_finite
+from graphguard.trace.flags import truth_where_some
 from graphguard.trace.geometry import geometry_of, size_of
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
@@ -352,11 +354,23 @@ class Recorder(TorchDispatchMode):
             self.constants.set(fake, real)
 
     def _truth(self, condition: torch.Tensor) -> bool | None:
-        """A condition that only checks for NaN and infinity decide."""
-        truth = truth_where_finite(self.events, self.ref(condition))
+        """A condition that only checks for NaN and infinity decide, or that asks whether there is anything."""
+        ref = self.ref(condition)
+        truth = truth_where_finite(self.events, ref)
         if truth is not None:
             self.assumed.add(ASSUMED)
+            return truth
+        text = None if self.phase == "prelude" else asked()
+        truth = None if text is None else truth_where_some(self.events, ref)
+        if text is not None and truth is not None:
+            self.assume(ref, truth=truth, text=text)
         return truth
+
+    def assume(self, what: Ref | Sym, *, truth: bool, text: str) -> None:
+        """From here on a condition is this, or a size is not zero; ``text`` says so to the user."""
+        stack = self.stacks.here(2, self._stop)
+        self.assumed.add(text)
+        self.events.append(Event("assume", (what, truth), {}, None, stack, None, self.modules.here, self.phase))
 
     def _note_symbols(self, args: Any, out: Any) -> None:
         if isinstance(out, SYMBOLS):

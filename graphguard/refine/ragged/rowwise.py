@@ -62,6 +62,7 @@ _OTHER_DIMS: Final = {  # position of the argument that names the dims that are 
     "slice.Tensor": (1, None),
     "flip.default": (1, None),
 }
+_PRODUCTS: Final = frozenset(("mm.default", "linear.default", "bmm.default"))
 _VIEWS: Final = frozenset(("view.default", "_unsafe_view.default", "reshape.default"))
 
 _STRUCTURE: Final = frozenset(
@@ -106,8 +107,8 @@ def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping
             return _listed(node, shapes, dims, name == "stack.default")
         raise Unsupported(f"rows that {node.op} does not take one by one")
     dim, rank = dims[self], len(shapes[self])
-    if name in ("mm.default", "linear.default") and set(dims) == {self}:
-        return _must(dim, 0)
+    if name in _PRODUCTS and set(dims) == (set(node.operands()) if name == "bmm.default" else {self}):
+        return _must(max(dims.values()), 0)
     if name in _OTHER_DIMS and set(node.operands()) == set(dims) and len(set(dims.values())) == 1:
         return _beside(node, name, dim, rank)
     if name == "unsqueeze.default":

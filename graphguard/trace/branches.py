@@ -1,0 +1,145 @@
+"""Branches on whether there is anything: on a number of rows that only the data decides, or on whether a mask chooses any.
+
+Such a branch is recorded as where there is something.  The graph says so (``gg.assume``), so that numbers which have nothing there are not taken for the program's, and so
+does every verdict.  Only what the program itself asks is answered: PyTorch's own code does without answers about sizes.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+import sys
+from functools import cache
+from types import FrameType
+from typing import Any, Final
+
+import sympy
+import torch
+from torch.fx.experimental import sym_node, symbolic_shapes
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+
+from graphguard.ir.graph import Sym
+from graphguard.ir.spans import Span
+from graphguard.trace import state
+from graphguard.trace.provenance import frame_at, is_shown
+from graphguard.trace.sources import is_ours
+
+_TRUTHS: Final = frozenset(("__bool__", "__index__"))
+_ASKING: Final = frozenset(str(module.__file__) for module in (torch, torch._ops, sym_node, symbolic_shapes))  # noqa: SLF001
+_JUMPS: Final = ("POP_JUMP", "UNARY_NOT", "TO_BOOL")
+#: What comparing a whole number with a bound gives for all numbers above zero, where it gives the opposite for zero.
+_PRESENCE: Final = {
+    ("==", 0): False,
+    ("!=", 0): True,
+    (">", 0): True,
+    ("<=", 0): False,
+    (">=", 1): True,
+    ("<", 1): False,
+}
+
+
+class Sizes(ShapeEnv):
+    """What is known of sizes that the data decides; where the program asks whether there is anything, there is."""
+
+    def evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
+        """The value of an expression over sizes; raises PyTorch's own error where only the data decides it."""
+        try:
+            return super().evaluate_expr(orig_expr, *args, **kwargs)
+        except GuardOnDataDependentSymNode:
+            recorder, frame = state.current_recorder(), _asking(by_truth=True)
+            found = None if frame is None else _counted(orig_expr, frame)
+            if recorder is None or frame is None or found is None or recorder.phase == "prelude":
+                raise
+            count, answer = found
+            recorder.assume(Sym(str(count)), truth=True, text=_told(frame))
+            return answer
+
+
+def presence(comparison: str, bound: object) -> bool | None:
+    """What ``count <comparison> bound`` is of every count but zero, such as True of ``> 0``; None where that differs among them, or zero has it, too."""
+    return _PRESENCE.get((comparison, bound)) if type(bound) is int else None
+
+
+def asked() -> str | None:
+    """What is assumed where the program asks for the truth of a tensor; None where PyTorch's own code does."""
+    frame = _asking(by_truth=False)
+    return None if frame is None else _told(frame)
+
+
+def _asking(*, by_truth: bool) -> FrameType | None:
+    """The program's frame that asks, by a truth value or an index of PyTorch's number where ``by_truth``; None where other code asks."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - as in provenance
+    named = False
+    while frame is not None and (frame.f_code.co_filename in _ASKING or is_ours(frame.f_code.co_filename)):
+        named |= frame.f_code.co_name in _TRUTHS
+        frame = frame.f_back
+    return frame if frame is not None and is_shown(frame.f_code) and named is by_truth else None
+
+
+def _told(frame: FrameType) -> str:
+    place = frame_at(frame.f_code, frame.f_lasti)
+    question = _question(place.span)
+    return f'"{question}" in {place.function} finds some, on every rank and every time: where there are none, nothing is proved'
+
+
+@cache
+def _question(span: Span) -> str:
+    """The condition that a place is in, as it is written, on one line; the place itself where it is in none."""
+    lines = linecache.getlines(span.file)
+    text = "".join(lines)
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        tree = ast.Module([], [])
+    tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert)]
+    around = [test for test in tests if test.lineno <= span.line <= (test.end_lineno or test.lineno)]
+    written = ast.get_source_segment(text, around[-1]) if around else None
+    if written is None:
+        part = lines[span.line - 1 : (span.end_line or span.line)]
+        one_line = len(part) == 1 and span.end_column > span.column
+        written = part[0][span.column - 1 : span.end_column - 1] if one_line else "".join(part)
+    return " ".join(written.split())
+
+
+def _counted(expression: Any, frame: FrameType) -> tuple[Any, Any] | None:
+    """The count that a question is about, and the answer where it is not zero."""
+    if isinstance(expression, sympy.Expr):  # a length that Python wants as a number at once
+        return (expression, sympy.Integer(1)) if _is_count(expression) and _only_compared(frame) else None
+    if isinstance(expression, sympy.Eq | sympy.Ne):
+        count = expression.lhs - expression.rhs
+        count = count if _is_count(count) else -count
+        return (count, sympy.true if isinstance(expression, sympy.Ne) else sympy.false) if _is_count(count) else None
+    if not isinstance(expression, sympy.StrictGreaterThan | sympy.GreaterThan | sympy.StrictLessThan | sympy.LessThan):
+        return None
+    above = (
+        expression.gts
+        - expression.lts
+        + (0 if isinstance(expression, sympy.StrictGreaterThan | sympy.StrictLessThan) else 1)
+    )
+    if _is_count(above):  # above > 0
+        return above, sympy.true
+    return (1 - above, sympy.false) if _is_count(1 - above) else None
+
+
+def _is_count(expression: Any) -> bool:
+    """Whether an expression is zero where all its sizes are, and else above: a sum of products of sizes, none of them subtracted."""
+    expanded = sympy.expand(expression)
+    if not expanded.free_symbols or not all(symbol.is_integer for symbol in expanded.free_symbols):
+        return False
+    if not expanded.is_polynomial(*expanded.free_symbols):
+        return False
+    terms = sympy.Poly(expanded, *expanded.free_symbols).terms()
+    return all(coefficient > 0 and any(powers) for powers, coefficient in terms)
+
+
+def _only_compared(frame: FrameType) -> bool:
+    """Whether the number that a frame's call gives is only asked whether it is zero, as in ``if len(rows):`` or ``len(rows) == 0``."""
+    later = [one for one in dis.get_instructions(frame.f_code) if one.offset > frame.f_lasti and one.opname != "CACHE"][
+        :2
+    ]
+    if later and later[0].opname.startswith(_JUMPS):
+        return True
+    if len(later) < 2 or not later[0].opname.startswith("LOAD_") or later[1].opname != "COMPARE_OP":
+        return False
+    return presence(str(later[1].argval).removeprefix("bool(").removesuffix(")"), later[0].argval) is not None

@@ -1,0 +1,76 @@
+"""Conditions that are computed as tensors and ask whether there is anything: ``mask.any()``, ``count == 0``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from graphguard.trace.branches import presence
+from graphguard.trace.events import Event, Ref, refs_in
+from graphguard.trace.kinds import kind_of
+from graphguard.trace.twins import written_by
+
+_SIGNS = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+_NEGATIONS = frozenset(("logical_not", "bitwise_not"))
+_KEEP_FLAGS = frozenset(
+    (
+        "_to_copy", "alias", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "clone", "copy", "detach", "expand", "index", "logical_and", "logical_not", "logical_or",
+        "permute", "reshape", "select", "slice", "squeeze", "stack", "sum", "t", "transpose", "unbind", "unsqueeze", "view", "__and__", "__or__",
+    )
+)  # fmt: skip
+_WHOLE = ("int", "uint")
+
+
+def truth_where_some(events: Sequence[Event], condition: Ref) -> bool | None:
+    """The truth of a condition where there is something; None where it asks anything else.
+
+    It asks that of a mask (``any``) which compares whole numbers or comes from outside, or of a whole number which it compares with zero or one.
+    """
+    place = _made(events, condition)
+    if place is None:
+        return None
+    event, name = events[place], _name(events[place])
+    first = next(iter(refs_in(event.args)), None)
+    if first is None:
+        return None
+    if name in _NEGATIONS:
+        inner = truth_where_some(events[:place], first)
+        return None if inner is None else not inner
+    if name == "any":
+        chosen = first.dtype.startswith(_WHOLE) or (first.dtype == "bool" and _is_choice(events[:place], first))
+        return True if chosen else None
+    if name in _SIGNS and len(event.args) == 2 and first.dtype.startswith(_WHOLE):
+        return presence(_SIGNS[name], event.args[1])
+    return None
+
+
+def _is_choice(events: Sequence[Event], mask: Ref) -> bool:
+    """Whether a mask says which whole numbers are equal to something, or is one that the program is given."""
+    place = _made(events, mask)
+    if place is None:
+        return True
+    event, operands = events[place], refs_in(events[place].args)
+    name = _name(event)
+    if name in ("eq", "ne"):
+        return all(ref.dtype.startswith((*_WHOLE, "bool")) for ref in operands)
+    return name in _KEEP_FLAGS and all(ref.dtype == "bool" and _is_choice(events[:place], ref) for ref in operands)
+
+
+def _made(events: Sequence[Event], ref: Ref) -> int | None:
+    """The call that wrote what a tensor shows; None for what comes from outside."""
+    for place in range(len(events) - 1, -1, -1):
+        event = events[place]
+        if isinstance(event.op, str):
+            continue
+        written = {one.storage for one in written_by(event)}
+        fresh = {one.storage for one in refs_in(event.outs)} - {
+            one.storage for one in refs_in((event.args, event.kwargs))
+        }
+        if ref.storage in written | fresh:
+            return place
+    return None
+
+
+def _name(event: Event) -> str:
+    return kind_of(event.op).short_name.removesuffix("_") if isinstance(event.op, torch._ops.OpOverload) else ""  # noqa: SLF001

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from graphguard.rules.registry import FLOAT_BITS
 SHAPES = [(4, 6), (2, 4, 6), (6, 4), (2, 6, 4), (4,), (6,), (2, 2, 6), (3, 4), (4, 4), (1, 6)]
 _MINUTE = 60.0
 _SAMPLED = 0.2  # of the pairs that differ, and of those that are told element by element: each side was compared with numbers before
+_CONSTANTS = ("full", "iota", "literal", "leaf")
 _LOST = 1e-14  # of the sum of all terms: what rounding may leave of an element
 
 
@@ -42,6 +43,26 @@ class Result:
     wrong: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+
+
+class Noted:
+    """An algebra that notes what its operators return, by their names; constants are left out."""
+
+    def __init__(self, algebra: Any) -> None:
+        self._algebra = algebra
+        self.results: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        operator = getattr(self._algebra, name)
+        if name in _CONSTANTS:
+            return operator
+
+        def noted(*arguments: Any, **options: Any) -> Any:
+            result = operator(*arguments, **options)
+            self.results.append((name, result))
+            return result
+
+        return noted
 
 
 class Program:
@@ -94,26 +115,26 @@ class Program:
         if made is None:
             return
         call, operands = made
+        numbers, forms = Noted(self.numbers), Noted(self.forms)
         with np.errstate(all="ignore"):
             try:
-                number = call(self.numbers, *(self.pairs[i][0] for i in operands))
+                number = call(numbers, *(self.pairs[i][0] for i in operands))
             except Unsupported:
                 return
-        array = number.array
-        if (
-            array.size > 700
-            or array.ndim > 5
-            or not np.isfinite(array.astype(float)).all()
-            or np.abs(array.astype(float)).max(initial=0) > 1e6
-        ):
+        if not _moderate(number):
             return
         self.trace.append(f"{name}{operands}")
         try:
-            form = call(self.forms, *(self.pairs[i][1] for i in operands))
+            form = call(forms, *(self.pairs[i][1] for i in operands))
         except Unsupported as reason:
             self.result.unsupported += 1
             self.result.reasons[str(reason)] += 1
             return
+        self.denotation.tables = {kernel.id: data for kernel, data in self.forms.universe.tables}
+        # What an operator is made of, as a softmax is, is compared too: what one part gets wrong the next may hide.
+        for inner, made in _side_by_side(numbers, forms):
+            if inner is not number and _moderate(inner) and not self.agrees(inner, made):
+                return
         if self.agrees(number, form):
             self.pairs.append((number, form))
 
@@ -121,7 +142,6 @@ class Program:
         if number.shape != form.shape or number.kind != form.kind:
             self.wrong(f"shape or kind: {number.shape} {number.kind}, {form.shape} {form.kind}")
             return False
-        self.denotation.tables = {kernel.id: data for kernel, data in self.forms.universe.tables}
         with np.errstate(all="ignore", over="raise", under="raise"):
             try:
                 found = self.denotation.value(form)
@@ -209,6 +229,23 @@ class Program:
 def order_of(line: np.ndarray, descending: bool) -> np.ndarray:
     """The places of the elements of every line, sorted; equal ones in the order they had."""
     return np.argsort(-line if descending else line, axis=-1, kind="stable")
+
+
+def _side_by_side(numbers: Noted, forms: Noted) -> Iterator[tuple[Any, Any]]:
+    """What the same operators returned, up to where normal forms go a way of their own."""
+    for (name, number), (other, form) in zip(numbers.results, forms.results, strict=False):
+        if name != other or number is None or form is None:
+            return
+        yield number, form
+
+
+def _moderate(number: Any) -> bool:
+    """Whether a value is small enough to be written down, and finite."""
+    array = number.array
+    if array.size > 700 or array.ndim > 5:
+        return False
+    elements = array.astype(float)
+    return bool(np.isfinite(elements).all() and np.abs(elements).max(initial=0) <= 1e6)
 
 
 def _near(a: np.ndarray, b: np.ndarray, relative: float, absolute: float) -> bool:

@@ -252,7 +252,8 @@ class NormalForm:
         rows = letters[: len(index.shape)]
         rest = letters[len(rows) + 1 : len(rows) + len(table.shape)]
         line = letters[len(rows)]
-        return self.contract([(hot, rows + line), (table, line + rest)], rows + rest)
+        found = self.contract([(hot, rows + line), (table, line + rest)], rows + rest)
+        return NormalValue(found.shape, table.kind, found.pieces, found.grid)
 
     # -- truth
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from graphguard.confirm.fields import Fields, Residues
+from graphguard.confirm.fields import Fields
 from graphguard.confirm.ranges import IndexRange, index_ranges
+from graphguard.confirm.residues import Residues
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall

@@ -12,9 +12,10 @@ import torch
 
 from graphguard.confirm.elements import DTYPES, UnrunnableError
 from graphguard.confirm.field_run import FieldRun
-from graphguard.confirm.fields import Fields, P, Residues
+from graphguard.confirm.fields import Fields
 from graphguard.confirm.promises import Comparison, comparisons, copied_axes, held_values, preludes_of
 from graphguard.confirm.replay import Values, constant_value
+from graphguard.confirm.residues import P, Residues
 from graphguard.confirm.shrink import shrunk
 from graphguard.ir import Capture, Constant, Graph, Var
 from graphguard.ir.joining import join

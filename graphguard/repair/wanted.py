@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphguard.confirm.field_run import FieldRun
-from graphguard.confirm.fields import Fields, P, Residues
+from graphguard.confirm.fields import Fields
+from graphguard.confirm.residues import P, Residues
 from graphguard.ir import Capture, Node, Placement, Var
 from graphguard.ir.joining import join
 from graphguard.refine.constants import elements

@@ -253,3 +253,8 @@ drawn(
     [_attention(Q, Q, Q)[0] * 2],
 )
 written("aten.native_dropout_backward.default", lambda: ((g := r(2, 3), K, 1 / 0.75), {}, [g * K / 0.75]))
+
+
+# -- what a recording assumes of the data
+for _truth in (True, False):
+    written("gg.assume", lambda truth=_truth: ((torch.tensor(truth), truth), {}, [torch.tensor(True)]))

@@ -52,26 +52,28 @@ def build(
     plan = universe.plans.get(name)
     if plan is None:
         plan = universe.plans[name] = _planned(kind, attributes, parts, domain.full, reduced, partial, core)
-    kernel = universe.table.get(plan.key)
+    kernel = plan.kernel
+    if kernel is None:
+        kernel = plan.kernel = universe.table.get(plan.key)
     if kernel is None or not kernel.specified:
         own = [Part(p.kernel, p.payload, p.window, *was) for p, was in zip(parts, before, strict=True)]
         found = matched(universe, kind, attributes, own, sizes, dims, reduced, core)
         if found is not None:
             return found
     if kernel is None:
-        kernel = _intern(universe, plan, parts)
+        kernel = plan.kernel = _intern(universe, plan, parts)
     elif universe.specifying and not kernel.specified:  # an implementation's, met by a later stage of the specification
         kernel.specified = True
         offer(universe, kernel)
     return _reference(kernel, domain, plan, dims, reduced, sizes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
     """What construction makes of factors whose digits are extended: the kernel's key, and its labels as digits, each with the digits merged into it.
 
     Shards of one tensor, on all ranks, differ in how far their digits had to be extended and in nothing after that: they share one plan.  ``members`` are
-    ``(original digit, stride within)``, by the digit that stayed.
+    ``(original digit, stride within)``, by the digit that stayed; ``kernel`` is the one of that key, once there is one.
     """
 
     key: tuple[Any, ...]
@@ -79,6 +81,7 @@ class Plan:
     bound: tuple[int, ...]
     members: dict[int, list[tuple[int, int]]]
     core: dict[int, Hashable]
+    kernel: Kernel | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -198,17 +198,18 @@ def refine(refs: list[Ref], extents: tuple[int, ...]) -> tuple[list[int], list[l
 
     Raises ``Misaligned`` where two references divide one dim in ways that do not nest.
     """
+    if len(refs) == 1:
+        return _as_it_is(refs[0])
     sizes: list[int] = []
     dims: list[list[int]] = []
     used: list[list[Expression]] = [[] for _ in refs]
-    for dim, size in enumerate(extents):
+    for dim, (size, rows) in enumerate(zip(extents, zip(*[ref[2] for ref in refs], strict=True), strict=True)):
         mine: list[int] = []
-        rows = [ref[2][dim] for ref in refs]
         if size != 1 and max(map(len, rows)) == 1:
             mine.append(len(sizes))
-            for index, ((axis, stride, _),) in enumerate(rows):
+            for steps, ((axis, stride, _),) in zip(used, rows, strict=True):
                 if axis >= 0:
-                    used[index].append((axis, len(sizes), stride))
+                    steps.append((axis, len(sizes), stride))
             sizes.append(size)
         elif size != 1:
             stacks = [list(row) for row in rows]
@@ -232,6 +233,23 @@ def refine(refs: list[Ref], extents: tuple[int, ...]) -> tuple[list[int], list[l
             mine.reverse()
         dims.append(mine)
     return sizes, dims, used
+
+
+def _as_it_is(ref: Ref) -> tuple[list[int], list[list[int]], list[list[Expression]]]:
+    """The digits of one reference, which nothing divides."""
+    sizes: list[int] = []
+    dims: list[list[int]] = []
+    used: list[Expression] = []
+    for digits in ref[2]:
+        mine: list[int] = []
+        for axis, stride, size in reversed(digits):
+            if axis >= 0:
+                used.append((axis, len(sizes), stride))
+            mine.append(len(sizes))
+            sizes.append(size)
+        mine.reverse()
+        dims.append(mine)
+    return sizes, dims, [used]
 
 
 def through(ref: Ref, factor: Factor) -> Ref | None:

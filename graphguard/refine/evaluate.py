@@ -12,6 +12,7 @@ from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.constants import elements
 from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
 from graphguard.refine.ragged import Ragged, Rows, has_symbols
+from graphguard.refine.shards import Shards
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Exhausted
 from graphguard.relations.normal_form import NormalForm
@@ -87,6 +88,7 @@ class Evaluator:
         self._reasons: dict[object, str] = {}
         self._owned: dict[tuple[object, ...], NormalValue] = {}
         self._unknown = 0
+        self._shards = Shards(algebra, self.own)
 
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
@@ -145,8 +147,10 @@ class Evaluator:
         reason = self._reasons.get(key)
         if results is None:
             notes: list[str] = []
+            specifying = self.algebra.universe.specifying
             try:
-                results = evaluate_node(self.algebra, node, graph, values, notes.append, self.traits)
+                parts = None if specifying else self._shards.results(node, graph.types, values)
+                results = parts or evaluate_node(self.algebra, node, graph, values, notes.append, self.traits)
             except Unsupported as error:
                 self._give_up(where, node, graph, values, str(error))
                 return
@@ -158,6 +162,8 @@ class Evaluator:
             results = self._calls[key] = tuple([self.own(self.algebra.written_down(value)) for value in results])
             if notes:
                 reason = self._reasons[key] = notes[0]
+            elif specifying:
+                self._shards.learn(node, graph.types, values, results)
         if reason is not None:
             self.gaps[where] = Gap(where, node.op, reason)
         for out, value in zip(node.outs, results, strict=True):

@@ -21,7 +21,7 @@ from graphguard.relations.values import (
     regrid,
     single,
 )
-from graphguard.relations.windows import joined, repeat, split
+from graphguard.relations.windows import joined, repeat, sliced, split
 
 
 def permute(value: NormalValue, order: Sequence[int]) -> NormalValue:
@@ -90,6 +90,10 @@ def slice_dim(value: NormalValue, dim: int, start: int, stop: int, step: int) ->
         return single(shape, value.kind, ())
     if step != 1:
         return _strided(value, dim, start, count, step, shape)
+    if len(value.pieces) == 1 and len(value.pieces[0][0]) == len(shape):
+        terms = _of_one_piece(value.pieces[0][1], dim, start, stop)
+        if terms is not None:
+            return single(shape, value.kind, terms)
     digits = value.grid[dim]
     inner = size // digits[0]
     if len(digits) > 1 and (start % inner or stop % inner):
@@ -101,6 +105,17 @@ def slice_dim(value: NormalValue, dim: int, start: int, stop: int, step: int) ->
     fresh = (high - low, *digits[1:])
     result = NormalValue(shape, value.kind, merged(pieces), (*value.grid[:dim], fresh, *value.grid[dim + 1 :]))
     return coarsened(result)
+
+
+def _of_one_piece(terms: Terms, dim: int, start: int, stop: int) -> Terms | None:
+    """The terms of a range of a dim; None where a radix does not meet it."""
+    rows: list[Term] = []
+    for coefficient, ref in terms:
+        parts = sliced(ref, dim, start, stop)
+        if len(parts) != 1:
+            return None
+        rows.append((coefficient, parts[0][2]))
+    return tuple(rows)
 
 
 def _moved(piece: Piece, cell: int, by: int) -> Piece:

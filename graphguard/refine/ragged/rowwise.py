@@ -70,6 +70,12 @@ _STRUCTURE: Final = frozenset(
 )
 
 
+def is_pointwise(op: str) -> bool:
+    """Whether every element of the result follows from those in its place, operands being broadcast."""
+    found = find_rule(op)
+    return found is not None and found.family in _POINTWISE_FAMILIES and op not in _NOT_POINTWISE
+
+
 def keeps_numbers(node: Node) -> bool:
     """Whether results hold the numbers of the operand and no others."""
     return node.op.partition(".")[2].partition(".")[0] in _STRUCTURE
@@ -94,8 +100,7 @@ def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping
     """
     _, _, name = node.op.partition(".")
     base = name.partition(".")[0]
-    found = find_rule(node.op)
-    if found is not None and found.family in _POINTWISE_FAMILIES and node.op not in _NOT_POINTWISE:
+    if is_pointwise(node.op):
         return _pointwise(node, shapes, dims)
     self = node.args[0] if node.args else None
     if (base in _SAME_PLACE or name == "one_hot.default") and isinstance(self, Var) and set(node.operands()) == {self}:

@@ -1,0 +1,132 @@
+"""Over which indices an operator acts one by one: restricted to a range of such an index it does on the parts of its operands what it does on the whole.
+
+Every dim of an operand or a result is an ``(index, multiple)``, which says that a range of the index is that range of the dim times the multiple, or None where
+the operator acts on all of the dim at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from graphguard.ir import Node, Var
+from graphguard.refine.ragged.rowwise import is_pointwise
+
+Shape: TypeAlias = tuple[int, ...]
+Dim: TypeAlias = "tuple[str, int] | None"
+Dims: TypeAlias = tuple[Dim, ...]
+
+#: Einstein summations by operator; the first operand of those that add one is broadcast to the result.
+_PRODUCTS: Final = {
+    "aten.mm.default": ("ij", "jk", "ik"),
+    "aten.bmm.default": ("bij", "bjk", "bik"),
+    "aten.addmm.default": ("ij", "jk", "ik"),
+    "aten.baddbmm.default": ("bij", "bjk", "bik"),
+}
+_ADDS: Final = frozenset(("aten.addmm.default", "aten.baddbmm.default"))
+_REDUCTIONS: Final = frozenset(("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"))
+_LINES: Final = frozenset(("aten._softmax.default", "aten._log_softmax.default"))
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """The indices of one call: of its operands in the order in which it reads them, and of its results."""
+
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+
+
+def batching(node: Node, shapes: Sequence[Shape], results: Sequence[Shape]) -> Batching | None:
+    """The indices over which a call on operands of these shapes acts one by one; None where that is not known of the operator."""
+    if node.draw is not None or any(
+        isinstance(arg, tuple) and any(isinstance(a, Var) for a in arg) for arg in node.args
+    ):
+        return None
+    op = node.op
+    if op in _PRODUCTS:
+        return _product(op, shapes)
+    if is_pointwise(op) or op == "aten._to_copy.default":
+        return _pointwise(shapes, results)
+    if op in _REDUCTIONS or op in _LINES:
+        return _along_others(node, shapes, results)
+    if op == "aten.native_layer_norm.default":
+        return _layer_norm(node, shapes)
+    if op == "aten.embedding.default":
+        rows = _named(len(shapes[1]))
+        return Batching(((None, ("column", 1)), rows), ((*rows, ("column", 1)),))
+    return _attention(node, shapes) if op in ("gg.sdpa", "gg.sdpa_backward") else None
+
+
+def _named(count: int) -> Dims:
+    return tuple([(str(place), 1) for place in range(count)])
+
+
+def _broadcast(shape: Shape, to: Dims, extents: Shape) -> Dims:
+    """The dims of an operand that is broadcast: aligned at the end, and repeated where it has extent 1."""
+    start = len(to) - len(shape)
+    return tuple([to[start + dim] if size == extents[start + dim] else None for dim, size in enumerate(shape)])
+
+
+def _pointwise(shapes: Sequence[Shape], results: Sequence[Shape]) -> Batching | None:
+    rank = max(map(len, shapes), default=0)
+    whole = tuple([max([shape[at] for shape in shapes if len(shape) >= -at]) for at in range(-rank, 0)])
+    if any(result != whole for result in results):
+        return None
+    dims = _named(rank)
+    return Batching(tuple([_broadcast(shape, dims, whole) for shape in shapes]), (dims,) * len(results))
+
+
+def _product(op: str, shapes: Sequence[Shape]) -> Batching | None:
+    first, second, out = ([None if letter == "j" else (letter, 1) for letter in row] for row in _PRODUCTS[op])
+    left, right = shapes[-2:]
+    dims: tuple[Dims, ...] = (tuple(first), tuple(second))
+    if op in _ADDS:
+        whole = (*left[:-1], right[-1])
+        dims = (_broadcast(shapes[0], tuple(out), whole), *dims)
+    return Batching(dims, (tuple(out),)) if len(dims) == len(shapes) else None
+
+
+def _along_others(node: Node, shapes: Sequence[Shape], results: Sequence[Shape]) -> Batching | None:
+    """What is summed or normalised along some dims acts one by one along the others."""
+    given = node.args[1] if len(node.args) > 1 else None
+    listed = given if isinstance(given, tuple) else (given,)
+    rank = len(shapes[0])
+    if len(shapes) != 1 or not listed:
+        return None
+    acted = set()
+    for dim in listed:
+        if not isinstance(dim, int):
+            return None
+        acted.add(dim % max(rank, 1))
+    own = tuple([None if dim in acted else (str(dim), 1) for dim in range(rank)])
+    kept = own if len(results[0]) == rank else tuple([name for name in own if name is not None])
+    return Batching((own,), (kept,))
+
+
+def _layer_norm(node: Node, shapes: Sequence[Shape]) -> Batching | None:
+    normalised = node.args[1]
+    assert isinstance(normalised, tuple)
+    lead = len(shapes[0]) - len(normalised)
+    dims = (*_named(lead), *[None for _ in normalised])
+    others = tuple([tuple([None for _ in shape]) for shape in shapes[1:]])
+    return Batching((dims, *others), (dims, dims, dims))
+
+
+def _attention(node: Node, shapes: Sequence[Shape]) -> Batching | None:
+    """Attention without a mask tensor, or its gradient: over batches, and over heads, of which several of queries may share one of keys and values."""
+    back = node.op == "gg.sdpa_backward"
+    count = 5 if back else 3
+    if len(shapes) != count or node.kwargs or (len(node.args) > count + 1 and node.args[count + 1] != 0):
+        return None
+    query, key, value = shapes[1:4] if back else shapes
+    rank = len(query)
+    if rank < 3 or len(key) != rank or query[:-3] != key[:-3] or key[:-2] != value[:-2] or not key[-3]:
+        return None
+    shared, rest = divmod(query[-3], key[-3])
+    if rest or (back and not shapes[0] == shapes[4] == (*query[:-1], value[-1])):
+        return None
+    lead = _named(rank - 3)
+    many: Dims = (*lead, ("head", shared), None, None)
+    few: Dims = (*lead, ("head", 1), None, None)
+    return Batching((many, many, few, few, many), (many, few, few)) if back else Batching((many, few, few), (many,))

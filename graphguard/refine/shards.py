@@ -1,0 +1,223 @@
+"""What ranks do on shards, known from what the specification did on the whole.
+
+An operator that acts one by one over an index does on a range of it what it did on all of it.  So where every operand of a rank's call is seen to be the same range
+of an operand of the specification's call (the same normal form, after slicing), the results are that range of the specification's results, and nothing is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from graphguard.ir import Node, TensorType, Var
+from graphguard.ir.graph import Arg
+from graphguard.refine.batching import Batching, Dims, batching
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.kernels import Ref
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.values import NormalValue
+
+Start: TypeAlias = "int | None"  # where a range begins; None where all ranges look the same
+Ranges: TypeAlias = dict[str, tuple[Start, int]]
+
+_LIKE: Final = 4  # calls of the specification on operands that look alike which are tried
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of the specification."""
+
+    indices: Batching
+    operands: tuple[NormalValue, ...]
+    results: tuple[NormalValue, ...]
+
+
+class Shards:
+    """The specification's calls that act one by one over some index; ``own`` gives the one object for equal values."""
+
+    def __init__(self, algebra: NormalForm, own: Callable[[NormalValue], NormalValue]) -> None:
+        self.algebra = algebra
+        self.own = own
+        self._known: set[str] = set()
+        self._calls: dict[object, list[_Call]] = {}
+        self._starts: dict[tuple[NormalValue, NormalValue], tuple[Start, ...] | None] = {}
+
+    def learn(
+        self,
+        node: Node,
+        types: Mapping[Var, TensorType],
+        values: Mapping[Var, NormalValue],
+        results: tuple[NormalValue, ...],
+    ) -> None:
+        """Remember a call of the specification and its results."""
+        operands = tuple([values[var] for var in node.operands()])
+        indices = batching(node, [v.shape for v in operands], [v.shape for v in results])
+        if indices is not None and operands and len(indices.results) == len(results):
+            self._known.add(node.op)
+            self._calls.setdefault(_likeness(node, types, values), []).append(_Call(indices, operands, results))
+
+    def results(
+        self, node: Node, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]
+    ) -> tuple[NormalValue, ...] | None:
+        """The results of a rank's call as parts of the results of one of the specification's; None where it is on no parts of its operands."""
+        found = self._calls.get(_likeness(node, types, values)) if node.op in self._known else None
+        if found is None:
+            return None
+        operands = [values[var] for var in node.operands()]
+        for call in found[:_LIKE]:
+            try:
+                ranges = self._ranges(call, operands)
+                if ranges is None:
+                    continue
+                pairs = zip(call.results, call.indices.results, strict=True)
+                parts = tuple([self._part(v, dims, ranges) for v, dims in pairs])
+            except Unsupported:
+                continue  # a part that cannot be cut out is computed
+            if all(part.shape == types[out].shape for part, out in zip(parts, node.outs, strict=True)):
+                return parts
+        return None
+
+    def _ranges(self, call: _Call, operands: list[NormalValue]) -> Ranges | None:
+        """The ranges of the indices of which all operands are parts of the specification's."""
+        ranges: Ranges = {}
+        for whole, part, dims in zip(call.operands, operands, call.indices.operands, strict=True):
+            starts = self._starts_of(whole, part)
+            if starts is None:
+                return None
+            for dim, start, size, extent in zip(dims, starts, part.shape, whole.shape, strict=True):
+                if dim is None:
+                    if size != extent:
+                        return None
+                    continue
+                index, multiple = dim
+                if size % multiple or (start is not None and start % multiple):
+                    return None
+                mine = (None if start is None else start // multiple, size // multiple)
+                known = ranges.get(index)
+                if known is None or (known[0] is None and known[1] == mine[1]):
+                    ranges[index] = mine
+                elif known[1] != mine[1] or mine[0] not in (None, known[0]):
+                    return None
+        return ranges
+
+    def _part(self, value: NormalValue, dims: Dims, ranges: Ranges) -> NormalValue:
+        part = value
+        starts: list[Start] = [0] * len(dims)
+        for dim, place in enumerate(dims):
+            if place is not None and place[0] in ranges:
+                start, size = ranges[place[0]]
+                low = starts[dim] = (start or 0) * place[1]
+                part = self.algebra.slice(part, dim, low, low + size * place[1])
+        part = self.own(part)
+        self._starts[value, part] = tuple(starts)
+        return part
+
+    def _starts_of(self, whole: NormalValue, part: NormalValue) -> tuple[Start, ...] | None:
+        """Where a value begins in another, of which it is a part along some dims; None where it is none."""
+        if whole is part:
+            return (0,) * len(whole.shape)
+        key = (whole, part)
+        if key not in self._starts:
+            self._starts[key] = self._found(whole, part)
+        return self._starts[key]
+
+    def _found(self, whole: NormalValue, part: NormalValue) -> tuple[Start, ...] | None:
+        if len(whole.shape) != len(part.shape) or any(
+            n > full for n, full in zip(part.shape, whole.shape, strict=True)
+        ):
+            return None
+        cut = [dim for dim, size in enumerate(whole.shape) if size != part.shape[dim]]
+        starts = _guess(whole, part, cut)
+        if starts is None or _is_seen(whole, part, cut):
+            return starts
+        made = whole
+        for dim in cut:
+            low = starts[dim] or 0
+            if low + part.shape[dim] > whole.shape[dim]:
+                return None
+            made = self.algebra.slice(made, dim, low, low + part.shape[dim])
+        return starts if made.key() == part.key() else None
+
+
+def _guess(whole: NormalValue, part: NormalValue, cut: list[int]) -> tuple[Start, ...] | None:
+    """Where a part must begin along the dims in ``cut`` if it is one, by the first term that moves along each of them."""
+    starts: list[Start] = [0] * len(whole.shape)
+    rank = len(whole.shape)
+    if len(whole.pieces) != len(part.pieces):
+        return None
+    for dim in cut:
+        starts[dim] = None
+    for (box, terms), (other, others) in zip(whole.pieces, part.pieces, strict=True):
+        if len(box) != rank or len(other) != rank or len(terms) != len(others):
+            return None
+        if any(box[dim] != (0, whole.shape[dim]) for dim in cut):
+            return None
+        for (factor, mine), (its_factor, its) in zip(terms, others, strict=True):
+            if mine[0] is not its[0] or factor != its_factor or mine[3] != its[3] or not _solve(mine, its, cut, starts):
+                return None
+    return tuple(starts)
+
+
+def _is_seen(whole: NormalValue, part: NormalValue, cut: list[int]) -> bool:
+    """Whether terms that begin where they must are those of the part by their digits alone: none but the dims in ``cut`` differ, and these by an extent."""
+    for (box, terms), (other, others) in zip(whole.pieces, part.pieces, strict=True):
+        if any(span != other[dim] for dim, span in enumerate(box) if dim not in cut):
+            return False
+        for (_, mine), (_, its) in zip(terms, others, strict=True):
+            for dim, digits in enumerate(mine[2]):
+                if dim in cut:
+                    size = part.shape[dim]
+                    if len(digits) != 1 or its[2][dim] != (((*digits[0][:2], size),) if size != 1 else ()):
+                        return False
+                elif digits != its[2][dim]:
+                    return False
+    return True
+
+
+def _solve(whole: Ref, part: Ref, cut: list[int], starts: list[Start]) -> bool:
+    """Where the dims in ``cut`` begin, as one term says; whether it can be so at all."""
+    left = [b - a for a, b in zip(whole[1], part[1], strict=True)]
+    digits = [
+        (stride, axis, size, dim, place)
+        for dim in cut
+        for place, (axis, stride, size) in enumerate(whole[2][dim])
+        if axis >= 0
+    ]
+    digits.sort(reverse=True)
+    found: dict[int, int] = {}
+    for stride, axis, size, dim, place in digits:
+        if stride <= 0 or left[axis] < 0:
+            return False
+        steps = min(left[axis] // stride, size - 1)
+        left[axis] -= steps * stride
+        inner = 1
+        for _, _, below in whole[2][dim][place + 1 :]:
+            inner *= below
+        found[dim] = found.get(dim, 0) + steps * inner
+    if any(left):
+        return False
+    for dim, start in found.items():
+        if starts[dim] not in (None, start):
+            return False
+        starts[dim] = start
+    return True
+
+
+def _likeness(node: Node, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]) -> object:
+    """What a call has in common with the same call on parts of its operands."""
+    row: list[Any] = [node.op]
+    row += [_argument(arg, types, values) for arg in node.args]
+    for name, arg in node.kwargs.items():
+        row += [name, _argument(arg, types, values)]
+    row += [types[out].dtype for out in node.outs]
+    return tuple(row)
+
+
+def _argument(arg: Arg, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]) -> object:
+    if isinstance(arg, Var):
+        terms = [(c, ref[0].id, ref[3]) for _, terms in values[arg].pieces for c, ref in terms]
+        return (types[arg].dtype, tuple(terms))
+    if isinstance(arg, tuple):
+        return tuple([_argument(item, types, values) for item in arg])
+    return (arg.__class__, arg)

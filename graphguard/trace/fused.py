@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-from graphguard.trace import batch_norms
+from graphguard.trace import batch_norms, symmetric
 
 
 def steps_of(func: Any) -> Callable[..., Any] | None:
@@ -120,11 +120,15 @@ def _shard_dim_alltoall(shard: Any, gather_dim: int, shard_dim: int, group: Any)
     return torch.cat(torch.ops._c10d_functional.wait_tensor(arrived).unbind(), gather_dim)  # noqa: SLF001
 
 
-_FUSED: dict[str, Callable[..., Any]] = batch_norms.STEPS | {
-    "aten::_fused_adam_": _plain_adam,
-    "aten::_fused_adamw_": _adamw,
-    "aten::_fused_sgd_": _sgd,
-    "aten::bincount": _bincount,
-    "_dtensor::shard_dim_alltoall": _shard_dim_alltoall,
-    "aten::_amp_foreach_non_finite_check_and_unscale_": _unscale,
-}
+_FUSED: dict[str, Callable[..., Any]] = (
+    batch_norms.STEPS
+    | symmetric.STEPS
+    | {
+        "aten::_fused_adam_": _plain_adam,
+        "aten::_fused_adamw_": _adamw,
+        "aten::_fused_sgd_": _sgd,
+        "aten::bincount": _bincount,
+        "_dtensor::shard_dim_alltoall": _shard_dim_alltoall,
+        "aten::_amp_foreach_non_finite_check_and_unscale_": _unscale,
+    }
+)

@@ -21,7 +21,19 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace import addresses, attention, batch_norms, copies, cuda, moves, objects, premultiplied, state
+from graphguard.trace import (
+    addresses,
+    attention,
+    batch_norms,
+    copies,
+    cuda,
+    moves,
+    objects,
+    premultiplied,
+    state,
+    subclasses,
+    symmetric,
+)
 from graphguard.trace.extensions import refuse_builds
 from graphguard.trace.works import as_batch, done, finished
 
@@ -36,6 +48,7 @@ def install() -> None:
         return
     _installed.append(True)
     _process_groups()
+    _splits()
     objects.install()
     _coalescing()
     _data_parallel()
@@ -50,6 +63,8 @@ def install() -> None:
     _sharding_propagation()
     _parameters()
     moves.install()
+    subclasses.install()
+    symmetric.install()
     _compilers()
     _functions()
     _grouped_products()
@@ -62,6 +77,25 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name)
     if callable(original):
         setattr(owner, name, functools.wraps(original)(make(original)))
+
+
+def _splits() -> None:
+    """Groups cut out of another are groups of their own: what NCCL shares among them is no part of the program."""
+
+    def split(original: Any) -> Any:
+        def split_group(parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+            world = state.current_world()
+            if world is None or world.chose_gloo or not split_ranks:  # gloo cannot, and says so
+                return original(parent_pg, split_ranks, *args, **kwargs)
+            members = dist.get_process_group_ranks(parent_pg or dist.group.WORLD)
+            parts = [[members[place] for place in sorted(part)] for part in split_ranks]
+            groups = [dist.new_group(part, group_desc=kwargs.get("group_desc")) for part in parts]
+            return next((group for part, group in zip(parts, groups, strict=True) if world.rank in part), None)
+
+        return split_group
+
+    wrapped = functools.wraps(c10d.split_group)(split(c10d.split_group))
+    c10d.split_group = dist.split_group = wrapped
 
 
 def _process_groups() -> None:

@@ -185,27 +185,43 @@ class _Merging:
                         and outer in members
                         and inner in members
                         and inner not in partial
-                        and self._adjacent(outer, inner)
+                        and self._step(outer, inner)
                     ):
-                        size = self.full[inner]
-                        members[inner] += [(digit, stride * size) for digit, stride in members.pop(outer)]
+                        step = self._step(outer, inner)
+                        members[inner] += [(digit, stride * step) for digit, stride in members.pop(outer)]
                         full = self.full.pop(outer)
-                        self.full[inner] = UNBOUNDED if full == UNBOUNDED else full * size
+                        self.full[inner] = UNBOUNDED if full == UNBOUNDED else full * step
                         if outer in partial:
                             partial.add(inner)
                         changed = True
                         break
 
-    def _adjacent(self, outer: int, inner: int) -> bool:
+    def _step(self, outer: int, inner: int) -> int:
+        """How far the outer digit moves along the inner one wherever they are seen; 0 where they are no one digit.
+
+        That is the inner one's extent; where both may be any integer it may be any number: ``i - j`` is one digit if nothing sees i or j alone.
+        """
         mine, other = self.touched[outer], self.touched[inner]
-        size = self.full[inner]
-        if size == UNBOUNDED:
-            return False
+        step = self.full[inner]
+        if step == UNBOUNDED:
+            step = self._ratio(outer, inner)
+        if not step:
+            return 0
         for index, place in other.items():
             there = mine.get(index)
-            if place is None or there is None or there[0] != place[0] or there[1] != place[1] * size:
-                return False
-        return True
+            if place is None or there is None or there[0] != place[0] or there[1] != place[1] * step:
+                return 0
+        return step
+
+    def _ratio(self, outer: int, inner: int) -> int:
+        """The outer digit's stride over the inner one's, where the first part sees them and both may be any integer; 0 where it is not whole."""
+        if self.full[outer] != UNBOUNDED or outer in self.reduced:
+            return 0
+        index, place = next(iter(self.touched[inner].items()), (0, None))
+        there = self.touched[outer].get(index)
+        if place is None or there is None or there[1] % place[1]:
+            return 0
+        return there[1] // place[1]
 
 
 def _canonical(

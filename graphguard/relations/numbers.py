@@ -100,6 +100,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Array]]] = {
     "lgamma": _elementwise("lgamma"),
     "isnan": np.isnan,
     "isinf": np.isinf,
+    "isposinf": np.isposinf,
+    "isneginf": np.isneginf,
     "pow": np.power,
 }
 

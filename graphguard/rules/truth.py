@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -14,7 +15,7 @@ from graphguard.rules.casting import convert
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
 
-SYMBOLS = {"eq": "=", "ne": "≠", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+SYMBOLS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def _comparison(relation: str) -> Callable[..., Any]:
@@ -34,6 +35,22 @@ for _relation in SYMBOLS:
 def assume(a: Algebra[V], self: V, truth: bool) -> V:
     """out = True: the verdict lists what is assumed of self"""
     return a.full((), Fraction(1), "bool")
+
+
+@rule("aten.eq.Tensor", "aten.eq.Scalar")
+def eq(a: Algebra[V], self: V, other: Any, *, call: Call) -> V:
+    """out = (self = other); with itself: not `isnan`; whether a number is infinite stays closed"""
+    if self.kind == "float" and call.argument("self") == call.argument("other"):
+        return a.logical_not(isnan(a, self))
+    if isinstance(other, float) and math.isinf(other):
+        return a.apply("isposinf" if other > 0 else "isneginf", (), [self], "bool")
+    return compared(a, "eq", self, other)
+
+
+@rule("aten.ne.Tensor", "aten.ne.Scalar")
+def ne(a: Algebra[V], self: V, other: Any, *, call: Call) -> V:
+    """out = (self ≠ other), the opposite of `eq`"""
+    return a.logical_not(eq(a, self, other, call=call))
 
 
 @rule("aten.logical_not.default")

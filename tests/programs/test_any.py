@@ -74,3 +74,29 @@ def test_any(ask: Ask) -> None:
 @pytest.mark.parametrize("ask", WRONG)
 def test_another_question(ask: Ask) -> None:
     assert verdict(ask) is gg.Verdict.BROKEN
+
+
+CHECKS: list[Ask] = [
+    lambda x: (~torch.isfinite(x)).any(-1),
+    lambda x: (x != x).any(-1),
+    lambda x: ~((x == x).all(-1)),
+    lambda x: ((x == float("inf")) | (x == -float("inf"))).any(-1),
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("agreed", [True, False])
+def test_what_only_one_rank_finds_is_told_to_all(check: Ask, agreed: bool) -> None:
+    def rank(x: torch.Tensor) -> torch.Tensor:
+        found = check(x).float()
+        return (reduced(found, dist.ReduceOp.MAX) if agreed else found) > 0
+
+    verdict = gg.verify(
+        check,
+        lambda mesh: rank,
+        inputs=(gg.tensor(9, 6),),
+        mesh={"dp": 2},
+        in_relations={"dp": Shard(1)},
+        out_relations="replicate",
+    ).verdict
+    assert (verdict is gg.Verdict.REFINES) == agreed

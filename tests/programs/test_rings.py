@@ -135,3 +135,40 @@ def test_wrong_rings(wrong: str) -> None:
 
 def test_parts_in_another_order_than_the_mask() -> None:
     assert verdict(2, zigzag, causal=True, impl=in_order) is gg.Verdict.BROKEN
+
+
+def with_slopes(q: torch.Tensor, k: torch.Tensor, slopes: torch.Tensor, first: int, other: int) -> torch.Tensor:
+    """Scores of ALiBi (Press et al. 2022): every head loses so much for every place between query and key."""
+    rows, columns = torch.arange(q.shape[1]) + first, torch.arange(k.shape[1]) + other
+    return q @ k.transpose(-1, -2) - slopes[:, None, None] * (rows[:, None] - columns)
+
+
+def slopes_in_a_ring(scale: float) -> gg.Verdict | None:
+    def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
+        return with_slopes(q, k, slopes, 0, 0).softmax(-1) @ v
+
+    def ring(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
+        rank, ranks, local = dist.get_rank(), dist.get_world_size(), q.shape[1]
+        largest = torch.full((*q.shape[:2], 1), float("-inf"))
+        total, out = torch.zeros_like(largest), torch.zeros_like(v)
+        for step in range(ranks):
+            scores = with_slopes(q, k, slopes * scale, rank * local, (rank - step) % ranks * local)
+            larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
+            weights, old = (scores - larger).exp(), (largest - larger).exp()
+            total, out, largest = total * old + weights.sum(-1, keepdim=True), out * old + weights @ v, larger
+            k, v = passed_on(k, None), passed_on(v, None)
+        return out / total
+
+    return gg.verify(
+        whole,
+        lambda mesh: ring,
+        inputs=(*(gg.tensor(2, TOKENS, WIDTH) for _ in range(3)), gg.tensor(2)),
+        mesh={"cp": 2},
+        in_relations=(*({"cp": Shard(1)} for _ in range(3)), {}),
+        out_relations={"cp": Shard(1)},
+    ).verdict
+
+
+def test_slopes_over_distances_in_a_ring() -> None:
+    assert slopes_in_a_ring(1.0) is gg.Verdict.REFINES
+    assert slopes_in_a_ring(0.5) is gg.Verdict.BROKEN

@@ -256,6 +256,8 @@ sample("where.ScalarSelf", lambda: (b(3), 2.5, r(3)))
 sample("where.Scalar", lambda: (b(3), 2, 1))
 sample("masked_fill.Tensor", lambda: (r(3, 4), b(4), torch.tensor(2.5, dtype=F64)))
 sample("isinf.default isfinite.default isnan.default", lambda: (torch.tensor([1.0, float("inf"), float("nan")]),))
+sample("eq.Scalar ne.Scalar", lambda: (torch.tensor([1.0, float("inf"), -float("inf"), float("nan")]), float("inf")))
+sample("eq.Scalar ne.Scalar", lambda: (torch.tensor([1.0, float("inf"), -float("inf"), float("nan")]), -float("inf")))
 
 # -- reductions
 sample("nansum.default", lambda: (r(3, 4), [1]))

@@ -251,7 +251,12 @@ def _device_meshes() -> None:
 
     def outside(original: Any) -> Any:
         def unseen(*args: Any, **kwargs: Any) -> Any:
-            with _disable_current_modes() if state.current_recorder() is not None else nullcontext():
+            recorder = state.current_recorder()
+            if recorder is None:
+                return original(*args, **kwargs)
+            # what a program makes of a mesh's own tensor, or of literals, is known
+            args = tuple(recorder.elements(arg) if isinstance(arg, FakeTensor) else arg for arg in args)
+            with _disable_current_modes():
                 return original(*args, **kwargs)
 
         return functools.wraps(original)(unseen)

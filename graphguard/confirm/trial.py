@@ -41,6 +41,7 @@ class Trial:
     preludes: tuple[Graph, ...] = field(init=False)
     defined: set[str] = field(default_factory=set)
     copied: dict[str, frozenset[str]] = field(default_factory=dict)
+    generic: dict[int, tuple[Values, list[Values]] | None] = field(default_factory=dict)
     redrawn: tuple[Graph, ...] | None = field(init=False)
     excused: dict[str, None] = field(default_factory=dict)
 
@@ -114,13 +115,14 @@ class Trial:
         assert self.capture.spec is not None
         axes = frozenset(self.capture.mesh)
         seen: list[torch.Tensor] = []
-        for draw in GENERIC:
+        for place in range(len(GENERIC)):
             try:
-                expected, found = self._both(leaf_values(self.capture, draw, self.ranges))
+                run = self._generic(place)
             except OutOfTimeError:
                 return frozenset()
-            except UncoveredError:
+            if run is None:
                 continue
+            expected, found = run
             axes &= copied_axes(self.capture, held_values(self.capture, name, found))
             if not axes:
                 return axes
@@ -129,6 +131,15 @@ class Trial:
                 seen.append(value)
         varies = any(not torch.equal(value, seen[0]) for value in seen)
         return axes if varies else frozenset()
+
+    def _generic(self, place: int) -> tuple[Values, list[Values]] | None:
+        """Both programs on a draw of no special kind, run once for all promises; None where the draw is outside of what is assumed."""
+        if place not in self.generic:
+            try:
+                self.generic[place] = self._both(leaf_values(self.capture, GENERIC[place], self.ranges))
+            except UncoveredError:
+                self.generic[place] = None
+        return self.generic[place]
 
     def _both(
         self, leaves: dict[str, torch.Tensor], jitter: torch.Generator | None = None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from graphguard.confirm import trial
 from graphguard.confirm.check import confirm
 from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS
+from graphguard.confirm.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 from graphguard.ir.capture import Like
@@ -326,3 +330,27 @@ def test_which_of_equal_elements_is_taken_counts_only_where_torch_promises_it(dt
     drawn = leaf("x", 2, 8, dtype=dtype, low=0 if dtype == "int64" else None, high=3 if dtype == "int64" else None)
     spec, rank = places_of_the_largest(None, dtype), places_of_the_largest(shift, dtype)
     assert confirm(capture(spec, [rank], [drawn], {}, {"tp": 1})).status == status
+
+
+def tripled(factors: tuple[int, ...], factor: int = 1) -> Graph:
+    b = Builder()
+    x = b.input("x", (2, 3))
+    for number in factors:
+        b.outputs[f"out[{number}]"] = b.call("aten.mul.Scalar", x, factor * number, out=((2, 3), F32))
+    return b.graph()
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+def test_what_is_the_same_on_all_ranks_is_found_for_all_outputs_at_once(factor: int, monkeypatch):
+    def runs(factors: tuple[int, ...]) -> int:
+        ran: list[Graph] = []
+        monkeypatch.setattr(
+            trial, "run_graph", lambda graph, *args, **how: ran.append(graph) or run_graph(graph, *args, **how)
+        )
+        one = capture(tripled(factors), [tripled(factors, factor)] * 2, [leaf("x", 2, 3)], "infer")
+        promises = tuple(Promise(f"out[{number}]", "infer") for number in factors)
+        found = trial.Trial(replace(one, promises=promises), promises, float("inf")).run(DRAWS[0])
+        assert len(found) == (0 if factor == 1 else len(factors))
+        return len(ran)
+
+    assert runs((1, 2, 3, 4)) == runs((1,))

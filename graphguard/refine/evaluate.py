@@ -144,7 +144,7 @@ class Evaluator:
             self._give_up(where, node, graph, values, OPERAND_UNKNOWN)
             return
         results = self._calls.get(key)
-        reason = self._reasons.get(key)
+        reason = self._reasons.get(key) if self._reasons else None
         if results is None:
             notes: list[str] = []
             specifying = self.algebra.universe.specifying

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Term, Terms
@@ -171,11 +173,8 @@ def concat(values: Sequence[NormalValue], dim: int) -> NormalValue:
         return single(shape, values[0].kind if values else "float", ())
     if len(values) == 1:
         return values[0]
-    others = _same_elsewhere(values, dim)
+    others = _same_inside(_same_elsewhere(values, dim), dim)
     inner = others[0].grid[dim][1:]
-    if any(value.grid[dim][1:] != inner for value in others):
-        others = [regrid(value, (*value.grid[:dim], (value.shape[dim],), *value.grid[dim + 1 :])) for value in others]
-        inner = ()
     cell = _starts(others[0])[dim]
     pieces: list[Piece] = []
     at = 0
@@ -195,6 +194,25 @@ def _same_elsewhere(values: Sequence[NormalValue], dim: int) -> list[NormalValue
     return [
         regrid(value, tuple(value.grid[d] if d == dim else digits for d, digits in enumerate(grid))) for value in values
     ]
+
+
+def _same_inside(values: list[NormalValue], dim: int) -> list[NormalValue]:
+    """One division of a dim for all but its outermost digit: the one that some have, if the others take it without falling apart, or none."""
+    rows = {value.grid[dim][1:] for value in values}
+    if len(rows) == 1:
+        return values
+    rows.discard(())
+    inner = min(rows)
+    size = math.prod(inner)
+    if len(rows) == 1 and not any(value.shape[dim] % size for value in values):
+        fine = [_with_digits(value, dim, (value.shape[dim] // size, *inner)) for value in values]
+        if all(len(a.pieces) == len(b.pieces) for a, b in zip(fine, values, strict=True)):
+            return fine
+    return [_with_digits(value, dim, (value.shape[dim],)) for value in values]
+
+
+def _with_digits(value: NormalValue, dim: int, digits: tuple[int, ...]) -> NormalValue:
+    return regrid(value, (*value.grid[:dim], digits, *value.grid[dim + 1 :]))
 
 
 def reshape(value: NormalValue, shape: tuple[int, ...]) -> NormalValue:
@@ -232,9 +250,13 @@ def _with_grid(value: NormalValue, shape: tuple[int, ...], grid: tuple[tuple[int
     return NormalValue(shape, value.kind, merged(pieces), grid)
 
 
-def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+_Group = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@lru_cache(maxsize=4096)
+def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[_Group, ...]:
     """Runs of old and of new dims with equal products."""
-    out: list[tuple[list[int], list[int]]] = []
+    out: list[_Group] = []
     i = j = 0
     while i < len(old) or j < len(new):
         mine: list[int] = []
@@ -263,11 +285,11 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int],
         if i == len(old):
             other += range(j, len(new))
             j = len(new)
-        out.append((mine, other))
-    return out
+        out.append((tuple(mine), tuple(other)))
+    return tuple(out)
 
 
-def _regrouped(value: NormalValue, shape: tuple[int, ...], groups: list[tuple[list[int], list[int]]]) -> Terms | None:
+def _regrouped(value: NormalValue, shape: tuple[int, ...], groups: tuple[_Group, ...]) -> Terms | None:
     """The terms of a value of one piece; None where a radix does not fit the new dims."""
     value = coarsened(value)
     out: list[Term] = []
@@ -287,7 +309,7 @@ def _regrouped(value: NormalValue, shape: tuple[int, ...], groups: list[tuple[li
     return tuple(out)
 
 
-def _dealt(value: NormalValue, old: list[int], sizes: list[int]) -> tuple[NormalValue, list[tuple[int, ...]]]:
+def _dealt(value: NormalValue, old: tuple[int, ...], sizes: list[int]) -> tuple[NormalValue, list[tuple[int, ...]]]:
     """Divide the grid digits of some dims so that dims of the given sizes are runs of them; the runs, outermost first."""
     for _ in range(64):
         flat = [(dim, place, size) for dim in old for place, size in enumerate(value.grid[dim]) if size != 1]
@@ -316,7 +338,9 @@ def _dealt(value: NormalValue, old: list[int], sizes: list[int]) -> tuple[Normal
     raise Unsupported("a reshape of many small dims")
 
 
-def _fused_group(value: NormalValue, old: list[int], sizes: list[int]) -> tuple[NormalValue, list[tuple[int, ...]]]:
+def _fused_group(
+    value: NormalValue, old: tuple[int, ...], sizes: list[int]
+) -> tuple[NormalValue, list[tuple[int, ...]]]:
     """The last resort: neighbouring dims become one dim of one digit, which is then divided anew."""
     total = 1
     for dim in old:

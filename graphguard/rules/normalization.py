@@ -20,10 +20,11 @@ def inverse_root(a: Algebra[V], v: V, eps: Number) -> V:
     return a.power(plus(a, v, eps), Fraction(-1, 2))
 
 
-def moments(a: Algebra[V], v: V, dims: Sequence[int], eps: Number) -> tuple[V, V]:
-    """Mean, and 1 / sqrt(variance + eps), over dims that are kept."""
+def moments(a: Algebra[V], v: V, dims: Sequence[int], eps: Number) -> tuple[V, V, V]:
+    """Mean, v - mean, and 1 / sqrt(variance + eps), over dims that are kept."""
     middle = mean(a, v, dims, True)
-    return middle, inverse_root(a, mean(a, square(a, minus(a, v, middle)), dims, True), eps)
+    centred = minus(a, v, middle)
+    return middle, centred, inverse_root(a, mean(a, square(a, centred), dims, True), eps)
 
 
 def affine(a: Algebra[V], v: V, weight: V | None, bias: V | None) -> V:
@@ -39,8 +40,8 @@ def native_layer_norm(
     """((input - mean) rstd weight + bias, mean, rstd), rstd = 1 / sqrt(var + eps), over the dims of normalized_shape"""
     rank = len(input.shape)
     dims = range(rank - len(normalized_shape), rank)
-    middle, rstd = moments(a, input, dims, eps)
-    out = affine(a, times(a, minus(a, input, middle), rstd), weight, bias)
+    middle, centred, rstd = moments(a, input, dims, eps)
+    out = affine(a, times(a, centred, rstd), weight, bias)
     return out, middle, rstd
 
 
@@ -153,8 +154,8 @@ def native_group_norm(
 ) -> tuple[V, V, V]:
     """((input - mean) rstd weight + bias, mean, rstd) per group of channels, weight and bias per channel"""
     groups = _groups(a, input, N, group)
-    middle, rstd = moments(a, groups, [2], eps)
-    out = a.reshape(times(a, minus(a, groups, middle), rstd), input.shape)
+    middle, centred, rstd = moments(a, groups, [2], eps)
+    out = a.reshape(times(a, centred, rstd), input.shape)
     scale, shift = (None if v is None else _per_channel(a, v, len(input.shape)) for v in (weight, bias))
     return affine(a, out, scale, shift), a.reshape(middle, (N, group)), a.reshape(rstd, (N, group))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from graphguard.ir import Node, Var
@@ -27,6 +28,8 @@ _PRODUCTS: Final = {
 _ADDS: Final = frozenset(("aten.addmm.default", "aten.baddbmm.default"))
 _REDUCTIONS: Final = frozenset(("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"))
 _LINES: Final = frozenset(("aten._softmax.default", "aten._log_softmax.default"))
+_ATTENTION: Final = frozenset(("gg.sdpa", "gg.sdpa_backward"))
+_NAMED: Final = frozenset(("aten._to_copy.default", "aten.native_layer_norm.default", "aten.embedding.default"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,12 @@ class Batching:
 
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
+
+
+@lru_cache(maxsize=1024)
+def is_batched(op: str) -> bool:
+    """Whether anything is known of an operator; only then is it worth to look at a call."""
+    return op in _PRODUCTS or op in _REDUCTIONS or op in _LINES or op in _ATTENTION or op in _NAMED or is_pointwise(op)
 
 
 def batching(node: Node, shapes: Sequence[Shape], results: Sequence[Shape]) -> Batching | None:
@@ -46,8 +55,6 @@ def batching(node: Node, shapes: Sequence[Shape], results: Sequence[Shape]) -> B
     op = node.op
     if op in _PRODUCTS:
         return _product(op, shapes)
-    if is_pointwise(op) or op == "aten._to_copy.default":
-        return _pointwise(shapes, results)
     if op in _REDUCTIONS or op in _LINES:
         return _along_others(node, shapes, results)
     if op == "aten.native_layer_norm.default":
@@ -55,7 +62,9 @@ def batching(node: Node, shapes: Sequence[Shape], results: Sequence[Shape]) -> B
     if op == "aten.embedding.default":
         rows = _named(len(shapes[1]))
         return Batching(((None, ("column", 1)), rows), ((*rows, ("column", 1)),))
-    return _attention(node, shapes) if op in ("gg.sdpa", "gg.sdpa_backward") else None
+    if op in _ATTENTION:
+        return _attention(node, shapes)
+    return _pointwise(shapes, results) if is_batched(op) else None
 
 
 def _named(count: int) -> Dims:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Node, TensorType, Var
 from graphguard.ir.graph import Arg
-from graphguard.refine.batching import Batching, Dims, batching
+from graphguard.refine.batching import Batching, Dims, batching, is_batched
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Ref
 from graphguard.relations.normal_form import NormalForm
@@ -51,6 +51,8 @@ class Shards:
         results: tuple[NormalValue, ...],
     ) -> None:
         """Remember a call of the specification and its results."""
+        if not is_batched(node.op):
+            return
         operands = tuple([values[var] for var in node.operands()])
         indices = batching(node, [v.shape for v in operands], [v.shape for v in results])
         if indices is not None and operands and len(indices.results) == len(results):

@@ -47,12 +47,13 @@ class Domain:
         high: list[int | None] = [None] * count
         crossed: list[tuple[list[tuple[int, int]], int, int]] = []
         for part in parts:
-            if len({axis for axis, _, _ in part.expressions}) == len(part.expressions):
+            steps = part.expressions
+            if len(steps) < 2 or len({step[0] for step in steps}) == len(steps):
                 _reach_apart(part, sizes, low, high, free, crossed)
             else:
                 _reach(part, sizes, low, high, free, crossed)
-        for steps, top, offset in crossed:
-            _reach_crossed(steps, top, offset, sizes, low, high)
+        for overlapping, top, offset in crossed:
+            _reach_crossed(overlapping, top, offset, sizes, low, high)
         for digit, below in enumerate(low):
             above = high[digit]
             if below is None or above is None:

@@ -391,7 +391,7 @@ def exact(value: float | Fraction | int) -> Number:
         return value
     fraction = value if isinstance(value, Fraction) else Fraction(value)
     if fraction.denominator == 1:
-        return int(fraction)
+        return fraction.numerator
     if fraction.denominator > 1 << 24:
         simple = fraction.limit_denominator(1 << 24)
         if abs(simple - fraction) <= abs(fraction) / 10**15:

@@ -391,14 +391,21 @@ def number_power(
     universe: Universe, value: Number, power: Number, extents: tuple[int, ...]
 ) -> tuple[Number, list[tuple[Ref, Number]]]:
     """A positive number to a rational power, as a coefficient and powers of primes."""
-    coefficient: Number = 1
-    items: list[tuple[Ref, Number]] = []
+    coefficient, roots = _roots(value, power)
     dims = tuple(((-1, 0, size),) if size != 1 else () for size in extents)
+    return coefficient, [((universe.prime(prime), (), dims, ()), exponent) for prime, exponent in roots]
+
+
+@lru_cache(maxsize=4096)
+def _roots(value: Number, power: Number) -> tuple[Number, tuple[tuple[int, Number], ...]]:
+    """A positive number to a rational power, as a coefficient and primes with exponents between 0 and 1."""
+    coefficient: Number = 1
+    roots: list[tuple[int, Number]] = []
     for base, sign in ((value.numerator, 1), (value.denominator, -1)):
         for prime, count in factorised(base):
             exponent = Fraction(power) * count * sign
             whole = exponent.numerator // exponent.denominator
             coefficient *= Fraction(prime) ** whole
             if exponent != whole:
-                items.append(((universe.prime(prime), (), dims, ()), exponent - whole))
-    return coefficient, items
+                roots.append((prime, exponent - whole))
+    return coefficient, tuple(roots)

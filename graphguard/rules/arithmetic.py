@@ -13,6 +13,7 @@ from graphguard.rules.scalars import exact, inverse
 
 Number: TypeAlias = bool | int | float | Fraction
 NUMBER: Final = (bool, int, float, Fraction)
+_MINUS: Final = Fraction(-1)
 _ORDER: Final[dict[Kind, int]] = {"bool": 0, "int": 1, "float": 2}
 
 
@@ -94,7 +95,7 @@ def minus(a: Algebra[V], x: Any, y: Any) -> V:
 
 def negative(a: Algebra[V], v: V) -> V:
     """-v."""
-    return a.scale(v if v.kind != "bool" else a.number(v, "int"), Fraction(-1))
+    return a.scale(v if v.kind != "bool" else a.number(v, "int"), _MINUS)
 
 
 def times(a: Algebra[V], x: Any, y: Any) -> V:
@@ -121,7 +122,7 @@ def product(a: Algebra[V], *xs: Any) -> V:
 
 def reciprocal(a: Algebra[V], v: V) -> V:
     """1 / v."""
-    return a.power(as_float(a, v), Fraction(-1))
+    return a.power(as_float(a, v), _MINUS)
 
 
 def over(a: Algebra[V], x: Any, y: Any) -> V:

@@ -6,7 +6,7 @@ the operator acts on all of the dim at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -46,13 +46,17 @@ def is_batched(op: str) -> bool:
     return op in _PRODUCTS or op in _REDUCTIONS or op in _LINES or op in _ATTENTION or op in _NAMED or is_pointwise(op)
 
 
-def batching(node: Node, shapes: Sequence[Shape], results: Sequence[Shape]) -> Batching | None:
-    """The indices over which a call on operands of these shapes acts one by one; None where that is not known of the operator."""
+def batching(
+    node: Node, shapes: Sequence[Shape], results: Sequence[Shape], elementwise: Collection[str] = ()
+) -> Batching | None:
+    """The indices over which a call on operands of these shapes acts one by one; None where that is not known of the operator, nor declared ``elementwise``."""
     if node.draw is not None or any(
         isinstance(arg, tuple) and any(isinstance(a, Var) for a in arg) for arg in node.args
     ):
         return None
     op = node.op
+    if op in elementwise:
+        return _pointwise(shapes, results)
     if op in _PRODUCTS:
         return _product(op, shapes)
     if op in _REDUCTIONS or op in _LINES:

@@ -24,9 +24,13 @@ _FAILED = "the rule failed: {} {}"
 
 
 class Values(dict[Var, NormalValue]):
-    """The values of a program's variables; ``ragged`` holds those with as many rows as the data decides, in a program that has any."""
+    """The values of a program's variables; ``ragged`` holds those with as many rows as the data decides, in a program that has any.
+
+    ``real`` says that none of its tensors is complex.
+    """
 
     ragged: Ragged | None = None
+    real = False
 
     def sent(self, var: Var) -> NormalValue | Rows:
         """What a collective is given; raises ``KeyError`` for a variable without a value."""
@@ -88,11 +92,13 @@ class Evaluator:
         self._reasons: dict[object, str] = {}
         self._owned: dict[tuple[object, ...], NormalValue] = {}
         self._unknown = 0
-        self._shards = Shards(algebra, self.own)
+        declared = [op for op, trait in traits.items() if trait.form == "elementwise"]
+        self._shards = Shards(algebra, self.own, declared)
 
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
         values = Values({var: self.own(leaves[name]) for var, name in graph.inputs.items()})
+        values.real = all(kind.dtype not in _COMPLEX for kind in graph.types.values())
         if has_symbols(graph):
             values.ragged = Ragged(self.algebra, graph, self.traits)
         for var, constant in graph.constants.items():
@@ -150,7 +156,9 @@ class Evaluator:
             specifying = self.algebra.universe.specifying
             try:
                 parts = None if specifying else self._shards.results(node, graph.types, values)
-                results = parts or evaluate_node(self.algebra, node, graph, values, notes.append, self.traits)
+                results = parts or evaluate_node(
+                    self.algebra, node, graph, values, notes.append, self.traits, real=values.real
+                )
             except Unsupported as error:
                 self._give_up(where, node, graph, values, str(error))
                 return

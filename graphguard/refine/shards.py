@@ -6,7 +6,7 @@ of an operand of the specification's call (the same normal form, after slicing),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -34,11 +34,17 @@ class _Call:
 
 
 class Shards:
-    """The specification's calls that act one by one over some index; ``own`` gives the one object for equal values."""
+    """The specification's calls that act one by one over some index.
 
-    def __init__(self, algebra: NormalForm, own: Callable[[NormalValue], NormalValue]) -> None:
+    ``own`` gives the one object for equal values, ``elementwise`` names operators that the user declared to be.
+    """
+
+    def __init__(
+        self, algebra: NormalForm, own: Callable[[NormalValue], NormalValue], elementwise: Collection[str] = ()
+    ) -> None:
         self.algebra = algebra
         self.own = own
+        self.elementwise = frozenset(elementwise)
         self._known: set[str] = set()
         self._calls: dict[object, list[_Call]] = {}
         self._starts: dict[tuple[NormalValue, NormalValue], tuple[Start, ...] | None] = {}
@@ -51,10 +57,10 @@ class Shards:
         results: tuple[NormalValue, ...],
     ) -> None:
         """Remember a call of the specification and its results."""
-        if not is_batched(node.op):
+        if node.op not in self.elementwise and not is_batched(node.op):
             return
         operands = tuple([values[var] for var in node.operands()])
-        indices = batching(node, [v.shape for v in operands], [v.shape for v in results])
+        indices = batching(node, [v.shape for v in operands], [v.shape for v in results], self.elementwise)
         if indices is not None and operands and len(indices.results) == len(results):
             self._known.add(node.op)
             self._calls.setdefault(_likeness(node, types, values), []).append(_Call(indices, operands, results))

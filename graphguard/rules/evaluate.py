@@ -26,10 +26,12 @@ def evaluate_node(
     values: Mapping[Var, V],
     note: Note | None = None,
     traits: Mapping[str, Trait] | None = None,
+    *,
+    real: bool = False,
 ) -> tuple[V, ...]:
     """The results of a call, one per output of the node.
 
-    ``values`` holds every operand; ``traits`` are what the user declared of their own operators.  An operator without a rule, or whose rule cannot follow here, stays closed: a function
+    ``values`` holds every operand; ``traits`` are what the user declared of their own operators; ``real`` says that no tensor of the graph is complex, which is looked up otherwise.  An operator without a rule, or whose rule cannot follow here, stays closed: a function
     known by its name and arguments only; ``note`` is told why.  Raises ``Unsupported`` where not even that can be said
     (sizes known only when the program runs).
     """
@@ -37,16 +39,17 @@ def evaluate_node(
     try:
         if trait is not None:
             return _declared(algebra, trait, node, graph, values)
-        return _by_rule(algebra, node, graph, values, note)
+        complex_too = not real and has_complex(node, graph)
+        return _by_rule(algebra, node, graph, values, note, complex_too)
     except Unsupported as reason:
         return _closed(algebra, node, graph, values, str(reason), note)
 
 
 def _by_rule(
-    algebra: Algebra[V], node: Node, graph: Graph, values: Mapping[Var, V], note: Note | None
+    algebra: Algebra[V], node: Node, graph: Graph, values: Mapping[Var, V], note: Note | None, complex_too: bool
 ) -> tuple[V, ...]:
     found = find_rule(node.op)
-    if has_complex(node, graph):
+    if complex_too:
         return evaluate_complex(
             algebra, found, node, graph, values, lambda rule, other: apply_rule(algebra, rule, node, graph, other, note)
         )

@@ -10,6 +10,7 @@ from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.piecewise import equal
 from graphguard.relations.values import NormalValue
 from graphguard.rules import evaluate_node
+from graphguard.rules.traits import parse_trait
 
 
 class Work:
@@ -17,7 +18,7 @@ class Work:
 
     def __init__(self) -> None:
         self.algebra = NormalForm()
-        self.shards = Shards(self.algebra, self.own)
+        self.shards = Shards(self.algebra, self.own, ["my.mix"])
         self._owned: dict[object, NormalValue] = {}
 
     def own(self, value: NormalValue) -> NormalValue:
@@ -48,9 +49,12 @@ class Work:
         node = Node(op, bound, {}, outs)  # type: ignore[arg-type]
         return node, Graph({}, {}, (node,), types, {}), values
 
+    def evaluated(self, node: Node, graph: Graph, values: dict[Var, NormalValue]) -> tuple[NormalValue, ...]:
+        return evaluate_node(self.algebra, node, graph, values, traits={"my.mix": parse_trait("elementwise")})
+
     def learn(self, op: str, args: tuple[object, ...], *shapes: tuple[int, ...]) -> tuple[NormalValue, ...]:
         node, graph, values = self.call(op, args, *shapes)
-        results = tuple(map(self.own, evaluate_node(self.algebra, node, graph, values)))
+        results = tuple(map(self.own, self.evaluated(node, graph, values)))
         self.shards.learn(node, graph.types, values, results)
         return results
 
@@ -59,7 +63,7 @@ class Work:
         node, graph, values = self.call(op, args, *shapes)
         found = self.shards.results(node, graph.types, values)
         if found is not None:
-            made = evaluate_node(self.algebra, node, graph, values)
+            made = self.evaluated(node, graph, values)
             assert all(equal(self.algebra.universe, a, b) for a, b in zip(found, made, strict=True))
         return found
 
@@ -121,6 +125,15 @@ def test_pieces_are_parts_together(work: Work) -> None:
     both = work.own(work.algebra.concat([x, y], 0))
     work.learn("aten.exp.default", (both,), (6, 6))
     assert work.known("aten.exp.default", (work.rows(both, 2, 4, 1),), (6, 2)) is not None
+
+
+def test_an_operator_that_is_declared_elementwise_is_known(work: Work) -> None:
+    x, y = work.leaf("x", 6, 4), work.leaf("y", 6, 4)
+    work.learn("my.mix", (x, y, 3), (6, 4))
+    work.learn("my.other", (x, y, 3), (6, 4))
+    assert work.known("my.mix", (work.rows(x, 1, 3), work.rows(y, 1, 3), 3), (2, 4)) is not None
+    assert work.known("my.mix", (work.rows(x, 1, 3), work.rows(y, 1, 3), 4), (2, 4)) is None
+    assert work.known("my.other", (work.rows(x, 1, 3), work.rows(y, 1, 3), 3), (2, 4)) is None
 
 
 def test_heads_of_queries_go_with_the_heads_they_share(work: Work) -> None:

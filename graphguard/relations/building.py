@@ -108,11 +108,13 @@ def _planned(
     touched = _touched(parts, [digit for digit in sorted(full) if full[digit] != 1 or digit in core])
     members = _Merging(touched, full, reduced, partial).merged(core)
     order, key_parts = _canonical(parts, members, touched, full, reduced, core)
-    free = tuple(digit for digit in order if digit not in reduced)
-    bound = tuple(digit for digit in order if digit in reduced)
-    shape = tuple(full[digit] for digit in free)
-    extents = tuple(full[digit] for digit in bound)
-    cores = tuple((index, core[digit]) for index, digit in enumerate((*free, *bound)) if digit in core)
+    free = tuple([digit for digit in order if digit not in reduced])
+    bound = tuple([digit for digit in order if digit in reduced])
+    shape = tuple([full[digit] for digit in free])
+    extents = tuple([full[digit] for digit in bound])
+    cores = (
+        tuple([(index, core[digit]) for index, digit in enumerate((*free, *bound)) if digit in core]) if core else ()
+    )
     return Plan((kind, attributes, key_parts, shape, extents, cores), free, bound, members, dict(cores))
 
 
@@ -122,7 +124,7 @@ def _intern(universe: Universe, plan: Plan, parts: list[Part]) -> Kernel:
     factors: list[Factor] = []
     for part in parts:
         expressions = tuple(
-            sorted((axis, number[digit], stride) for axis, digit, stride in part.expressions if digit in number)
+            sorted([(axis, number[digit], stride) for axis, digit, stride in part.expressions if digit in number])
         )
         factors.append((part.kernel, part.payload, part.window, tuple(part.offsets), expressions))
     factors.sort(key=_factor_key)
@@ -254,7 +256,7 @@ def _canonical(
         rows = []
         for index, part in enumerate(parts):
             rows.append(
-                (names[index], tuple(sorted((axis, label[d], s) for axis, d, s in part.expressions if d in label)))
+                (names[index], tuple(sorted([(axis, label[d], s) for axis, d, s in part.expressions if d in label])))
             )
         rows.sort()
         return tuple(rows)
@@ -265,7 +267,7 @@ def _canonical(
     if len(members) < 2:
         order = tuple(members)
         return list(order), spelt(under(order))
-    coloured = sorted(((colour(digit), digit) for digit in members), key=lambda pair: pair[0])
+    coloured = sorted([(colour(digit), digit) for digit in members], key=lambda pair: pair[0])
     groups: list[list[int]] = []
     last: Any = None
     for name, digit in coloured:
@@ -275,7 +277,7 @@ def _canonical(
             groups.append([digit])
         last = name
     if len(groups) == len(members):
-        order = tuple(group[0] for group in groups)
+        order = tuple([group[0] for group in groups])
         return list(order), spelt(under(order))
     choices = [list(permutations(group)) if len(group) <= _PERMUTED else [tuple(group)] for group in groups]
     best: tuple[Any, tuple[int, ...]] | None = None

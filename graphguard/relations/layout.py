@@ -241,11 +241,11 @@ def _with_grid(value: NormalValue, shape: tuple[int, ...], grid: tuple[tuple[int
     pieces: list[Piece] = []
     for box, terms in value.pieces:
         spans = iter([box[cell] for cell in keep])
-        fresh: Box = tuple((0, 1) if size == 1 else next(spans) for size in cells)
+        fresh: Box = tuple([(0, 1) if size == 1 else next(spans) for size in cells])
         rows: list[Term] = []
         for c, (k, off, dims, w) in terms:
             digits = iter([dims[cell] for cell in keep])
-            rows.append((c, (k, off, tuple(() if size == 1 else next(digits) for size in cells), w)))
+            rows.append((c, (k, off, tuple([() if size == 1 else next(digits) for size in cells]), w)))
         pieces.append((fresh, tuple(rows)))
     return NormalValue(shape, value.kind, merged(pieces), grid)
 

@@ -33,7 +33,7 @@ class NormalValue:
         self.shape = shape
         self.kind: Kind = kind
         self.pieces = pieces
-        self.grid: Grid = grid if grid is not None else tuple((size,) for size in shape)
+        self.grid: Grid = grid if grid is not None else tuple([(size,) for size in shape])
         self._key: tuple[object, ...] | None = None
         if len(pieces) > PIECES:
             raise Budget(f"a tensor in more than {PIECES} pieces")
@@ -57,12 +57,12 @@ class NormalValue:
 
 def box_of(sizes: Iterable[int]) -> Box:
     """The whole of a grid."""
-    return tuple((0, size) for size in sizes)
+    return tuple([(0, size) for size in sizes])
 
 
 def extents_of(box: Box) -> tuple[int, ...]:
     """Extents of a box."""
-    return tuple(high - low for low, high in box)
+    return tuple([high - low for low, high in box])
 
 
 def single(shape: tuple[int, ...], kind: Kind, terms: Terms) -> NormalValue:

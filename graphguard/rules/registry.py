@@ -102,7 +102,7 @@ class Call:
 
 def concrete_shape(kind: TensorType) -> tuple[int, ...]:
     """The extents, all known; raises ``Unsupported`` otherwise."""
-    extents = tuple(extent for extent in kind.shape if isinstance(extent, int))
+    extents = tuple([extent for extent in kind.shape if isinstance(extent, int)])
     if len(extents) != len(kind.shape):
         size = next(size for size in kind.shape if isinstance(size, Sym))
         raise Unsupported(f"a size known only when the program runs: {size.expr}")

@@ -33,7 +33,7 @@ from graphguard.relations.interruption import INTERRUPTION, InterruptedProofErro
 from graphguard.repair.candidates import candidates
 from graphguard.repair.diagnosis import Diagnosis, diagnose
 from graphguard.repair.frames import reader
-from graphguard.repair.search import holds
+from graphguard.repair.trials import holds
 from graphguard.report.diagnostics import TextEdit
 from graphguard.trace import wire
 from graphguard.trace.parentage import die_with_starter

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from graphguard.confirm.fields import Fields
+from graphguard.confirm.point_run import PointRun
 from graphguard.confirm.ranges import IndexRange, index_ranges
 from graphguard.confirm.residues import Residues
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall
 from graphguard.relations.algebra import Unsupported
-from graphguard.rules import combine, evaluate_node, kind_of, parse_traits
+from graphguard.rules import kind_of, parse_traits
 
 
 class FieldRun:
@@ -23,7 +24,7 @@ class FieldRun:
         self.capture = capture
         self.fields = fields
         self.elements = literal
-        self.traits = parse_traits(capture.traits)
+        self._calls = PointRun(fields, parse_traits(capture.traits))
         spans = index_ranges(capture)
         self.leaves = {leaf.name: self._leaf(leaf, spans.get(leaf.name)) for leaf in capture.leaves}
 
@@ -47,13 +48,7 @@ class FieldRun:
 
     def run(self, node: Node, graph: Graph, values: dict[Var, Residues]) -> None:
         """Add what a node gives to the values that are known."""
-        try:
-            results = evaluate_node(self.fields, node, graph, values, traits=self.traits)
-        except Unsupported:
-            raise
-        except Exception as error:  # a defect of a rule costs this opinion, not the verdict
-            raise Unsupported(f"the rule of {node.op} failed: {type(error).__name__} {error}") from error
-        values.update(zip(node.outs, results, strict=True))
+        values.update(zip(node.outs, self._calls.results(node, graph, values), strict=True))
 
     def specification(self, graph: Graph) -> dict[Var, Residues]:
         """All that the specification computes."""
@@ -68,40 +63,11 @@ class FieldRun:
         values = [self._start(graph) for graph in graphs]
         for step in order:
             if isinstance(step, JoinedCall):
-                for rank, results in self._exchange(step, values).items():
+                for rank, results in self._calls.exchange(step, graphs, values).items():
                     values[rank].update(zip(graphs[rank].nodes[step.nodes[rank]].outs, results, strict=True))
             elif graphs[step[0]].nodes[step[1]].op not in COLLECTIVES:
                 self.run(graphs[step[0]].nodes[step[1]], graphs[step[0]], values[step[0]])
         return values
-
-    def _exchange(self, call: JoinedCall, values: list[dict[Var, Residues]]) -> dict[int, list[Residues]]:
-        members = call.group
-        nodes = {rank: self.capture.ranks[rank].nodes[index] for rank, index in call.nodes.items()}
-        given = {rank: [values[rank][var] for var in node.operands()] for rank, node in nodes.items()}
-        first = nodes[members[0]]
-        match call.kind:
-            case "gg.barrier":
-                return {rank: [] for rank in members}
-            case "gg.send":
-                source, destination = members
-                return {source: [], destination: given[source]}
-            case "gg.all_reduce":
-                total = combine(self.fields, str(first.args[1]), [given[rank][0] for rank in members])
-                return {rank: [total] for rank in members}
-            case "gg.all_gather":
-                return {rank: [given[other][0] for other in members] for rank in members}
-            case "gg.all_to_all":
-                return {rank: [given[other][place] for other in members] for place, rank in enumerate(members)}
-            case "gg.reduce_scatter":
-                columns = enumerate(members)
-                how = str(first.args[1])
-                return {
-                    rank: [combine(self.fields, how, [given[o][place] for o in members])] for place, rank in columns
-                }
-            case "gg.broadcast" if isinstance(first.args[1], int):
-                return dict.fromkeys(members, given[first.args[1]])
-            case _:
-                raise Unsupported(f"a collective of kind {call.kind}")
 
 
 def _shape(sizes: tuple[object, ...]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Placement
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Number
+from graphguard.relations.kernels import Number, Ref
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.piecewise import equal, scaled_value
 from graphguard.relations.points import equal_at_points
@@ -39,6 +39,7 @@ class Layouts:
         self.algebra = algebra
         self.capture = capture
         self.places = [capture.coordinates(rank) for rank in range(max(1, len(capture.ranks)))]
+        self.closed: dict[int, tuple[NormalValue, list[tuple[Number, Ref]] | None]] = {}
         self._joined: dict[object, NormalValue | None] = {}
         self._found: dict[object, tuple[Placements, Fraction] | None] = {}
 

@@ -61,7 +61,6 @@ class Lookup:
         self.universe = layouts.algebra.universe
         self._targets: dict[int, list[Var]] | None = None
         self._held: dict[int, list[dict[Var, int]]] | None = None
-        self._closed: dict[int, tuple[NormalValue, list[tuple[Number, Ref]] | None]] = {}
         self._described: dict[int, str | None] = {}
         self._names: dict[int, dict[Var, str]] = {} if names is None else names
 
@@ -79,13 +78,13 @@ class Lookup:
 
     def closed(self, value: NormalValue) -> list[tuple[Number, Ref]] | None:
         """Every piece as a multiple of one reference; None where that is not possible."""
-        known = self._closed.get(id(value))
+        known = self.layouts.closed.get(id(value))
         if known is None:
             try:
                 pieces = [close(self.universe, terms, extents_of(box)) for box, terms in value.pieces]
             except Unsupported:
                 pieces = None
-            known = self._closed[id(value)] = (value, pieces)
+            known = self.layouts.closed[id(value)] = (value, pieces)
         return known[1]
 
     def kernel(self, value: NormalValue) -> int | None:

@@ -14,8 +14,9 @@ from graphguard.repair.frames import Read, Sources
 from graphguard.repair.opened import opened
 from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.repaired import repaired
-from graphguard.repair.search import SECONDS, STEP_SECONDS, Repair, Search, search
+from graphguard.repair.search import SECONDS, STEP_SECONDS, Search, search
 from graphguard.repair.stopped import stopped_gradient
+from graphguard.repair.trials import Repair
 from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
 
@@ -49,7 +50,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     limits = (STOPPED_SECONDS, 0.0) if stopped else (SECONDS, STEP_SECONDS)
     found = search(capture, proof, broken, numbers.ratios or {}, sources, *limits)
     first = found
-    if not found.repairs and not stopped:
+    if not found.repairs and found.trials.doubtful and not stopped:
         found = _wider(found, broken, numbers, sources)
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
     findings = [
@@ -80,7 +81,9 @@ def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, source
     if not proof.failing or not proof.failing <= found.proof.failing:
         return found
     left = tuple(name for name in broken if name in proof.failing)
-    wider = search(found.capture, proof, left, numbers.ratios or {}, sources, _WIDER_SECONDS, _WIDER_FURTHER)
+    wider = search(
+        found.capture, proof, left, numbers.ratios or {}, sources, _WIDER_SECONDS, _WIDER_FURTHER, found.trials
+    )
     return wider if wider.repairs and left == broken else found
 
 

@@ -111,6 +111,16 @@ class Program:
     tree: ast.Module
     lines: list[str]
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    _assigned: dict[ast.AST, dict[str, list[ast.expr]]] = field(default_factory=dict)
+
+    def assigned(self, scope: ast.AST) -> dict[str, list[ast.expr]]:
+        """The values that statements within a scope assign to single names, by name."""
+        if scope not in self._assigned:
+            found = self._assigned[scope] = {}
+            for statement in ast.walk(scope):
+                if isinstance(statement, ast.Assign) and (name := assigned_name(statement, statement.value)):
+                    found.setdefault(name, []).append(statement.value)
+        return self._assigned[scope]
 
     def span(self, node: ast.expr | ast.stmt) -> Span:
         """The range of a node."""
@@ -244,12 +254,7 @@ def assigned_name(statement: ast.stmt | None, value: ast.expr) -> str:
 def definitions(program: Program, name: ast.Name) -> list[ast.expr]:
     """The values that the functions around a name assign to it in statements of their own."""
     scopes = [outer for outer in program.ancestors(name) if isinstance(outer, Function)]
-    return [
-        statement.value
-        for scope in scopes
-        for statement in ast.walk(scope)
-        if isinstance(statement, ast.Assign) and assigned_name(statement, statement.value) == name.id
-    ]
+    return [value for scope in scopes for value in program.assigned(scope).get(name.id, ())]
 
 
 def is_number(program: Program, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:

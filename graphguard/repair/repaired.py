@@ -26,7 +26,7 @@ from graphguard.repair.messages import (
     needed_and_found,
     operation,
 )
-from graphguard.repair.search import Repair
+from graphguard.repair.trials import Repair
 
 FORWARD = "the forward call whose gradient this is"
 

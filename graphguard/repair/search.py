@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from graphguard.ir import Capture, Var
+from graphguard.ir import Capture
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment, align
 from graphguard.repair.derived import derived
-from graphguard.repair.editing import apply
 from graphguard.repair.frames import Sources
 from graphguard.repair.hypotheses import Hypothesis, hypotheses
 from graphguard.repair.neighbours import SCALING
 from graphguard.repair.slices import SLICES, Site, backward_slice, reached
+from graphguard.repair.trials import Repair, Trials, holds
 
 SECONDS = 2.0  # of this thread's own time, so that a busy machine does not change the diagnosis
 STEP_SECONDS = 1.0  # more, for all steps together, where no single edit mends a promise
@@ -27,23 +27,6 @@ MARGIN = 2  # how much less likely one repair of everything may be than one of a
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
-    """A confirmed hypothesis: what it mends, and the program before and after it; ``sites`` and positions are those of the one before.
-
-    ``regains`` are tensors of the specification that the ranks hold again after it: what confirms it where another defect spoils the same promises.
-    """
-
-    hypothesis: Hypothesis
-    mends: tuple[str, ...]
-    before: Capture
-    capture: Capture
-    proof: Proof
-    sites: Mapping[int, Site]
-    alternatives: tuple[Hypothesis, ...] = ()
-    regains: tuple[Var, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Search:
     """The repairs found, one per defect, and the promises that stay broken after all of them."""
 
@@ -52,6 +35,7 @@ class Search:
     capture: Capture
     proof: Proof
     alignment: Alignment
+    trials: Trials
 
 
 def search(
@@ -62,6 +46,7 @@ def search(
     sources: Sources,
     seconds: float = SECONDS,
     further: float = STEP_SECONDS,
+    trials: Trials | None = None,
 ) -> Search:
     """Mend a program edit by edit: each edit must mend at least one broken promise and spoil none.
 
@@ -69,24 +54,26 @@ def search(
     tensor without a relation back, and the search goes on from there; such edits count once a promise is mended at the end.
 
     ``broken`` names the promises that numbers refuted; ``ratios`` are constant factors that numbers showed; ``sources`` say which
-    sites one change of the source would touch.  ``seconds`` are for single edits, ``further`` more for steps and for edits that follow from the difference.
+    sites one change of the source would touch.  ``seconds`` are for single edits, ``further`` more for steps and for edits that follow from the difference;
+    ``trials`` is what numbers are known to refute.
     """
     deadline = time.thread_time() + seconds
     repairs: list[Repair] = []
     steps: list[Repair] = []  # on the way to a promise
     stale = False
-    start = broken, capture, proof
+    trials = trials or Trials.of(capture)
+    start = broken, capture, proof, trials
     while broken and len(repairs) + len(steps) < ROUNDS:
         alignment = align(capture)
         sites = backward_slice(capture, proof, alignment, broken)
         suspects = _suspects(capture, proof, alignment, sites)
-        repair = _best(capture, proof, alignment, suspects, broken, ratios, sources, deadline)
+        repair = _best(trials, proof, alignment, suspects, broken, ratios, sources, deadline)
         if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
-            repair = _best(capture, proof, alignment, sites, broken, ratios, sources, deadline)
+            repair = _best(trials, proof, alignment, sites, broken, ratios, sources, deadline)
         if repair is None and further and not stale:
-            repair = _derived(capture, proof, alignment, sites, broken)
+            repair = _derived(trials, proof, alignment, sites, broken)
         if repair is None:
-            repair = _step(capture, proof, sites, broken, ratios, sources, deadline + (0.0 if stale else further))
+            repair = _step(trials, proof, sites, broken, ratios, sources, deadline + (0.0 if stale else further))
         if repair is None or _is_consequence(repair, broken):
             break
         steps.append(repair)
@@ -98,18 +85,19 @@ def search(
             stale = stale or _outdates(repair)
             deadline = min(deadline, time.thread_time() + STALE_SECONDS) if stale else deadline
         proof = proof.reprove(capture) if broken else repair.proof
-        start = (broken, capture, proof) if not steps else start
-    broken, capture, proof = start
-    return Search(tuple(repairs), broken, capture, proof, align(capture))
+        trials = trials.after(capture) if broken else trials
+        start = (broken, capture, proof, trials) if not steps else start
+    broken, capture, proof, trials = start
+    return Search(tuple(repairs), broken, capture, proof, align(capture), trials)
 
 
 def _derived(
-    capture: Capture, proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...]
+    trials: Trials, proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...]
 ) -> Repair | None:
     """The likeliest edit that follows from how the programs differ."""
     deadline = time.thread_time() + DERIVED_SECONDS
     guesses = (Hypothesis(*guess) for guess in derived(proof, alignment, sites, broken, deadline))
-    return _likeliest(guesses, capture, proof, sites, broken, broken, deadline)
+    return _likeliest(guesses, trials, proof, sites, broken, broken, deadline)
 
 
 def _outdates(repair: Repair) -> bool:
@@ -127,7 +115,7 @@ def _is_consequence(repair: Repair, broken: tuple[str, ...]) -> bool:
 
 
 def _step(
-    capture: Capture,
+    trials: Trials,
     proof: Proof,
     sites: Mapping[int, Site],
     broken: tuple[str, ...],
@@ -136,30 +124,23 @@ def _step(
     deadline: float,
 ) -> Repair | None:
     """The hypothesis after which the ranks hold a tensor of the specification's frontier, and most of what comes after it."""
-    spec = capture.spec
+    spec = trials.capture.spec
     frontier = [place.node for place in proof.outcome.specification_frontier if place.graph == SPECIFICATION]
     missing = [out for node in frontier for out in (spec.nodes[node].outs if spec is not None else ())]
     later = [out for node in (spec.nodes if spec is not None else ()) for out in node.outs]
-    places, named = _questions(capture, sources)
+    places, named = _questions(trials.capture, sources)
     best: tuple[int, Repair] | None = None
     for guess in hypotheses(proof, sites, ratios, broken, places, named) if missing else ():
         settled = best is not None and guess.cost > best[1].hypothesis.cost + 1
         if settled or time.thread_time() > deadline:
             break
-        repair = _try(guess, capture, proof, sites, broken)
-        regained = tuple(var for var in missing if repair is not None and holds(repair.proof, var))
-        if repair is None or not regained:
+        repair = trials.regaining(guess, proof, sites, broken, missing)
+        if repair is None:
             continue
         held = sum(holds(repair.proof, var) for var in later)
         if best is None or held > best[0]:
-            best = held, replace(repair, regains=regained)
+            best = held, repair
     return None if best is None else best[1]
-
-
-def holds(proof: Proof, var: Var) -> bool:
-    """Whether the ranks hold a tensor of the specification whole or in parts, and not only summands of it."""
-    relation = proof.relation(var)
-    return relation is not None and all(place.kind != "partial" for place in (relation.placements or {}).values())
 
 
 def _questions(capture: Capture, sources: Sources) -> tuple[Callable[[Site], list[Hashable]], Callable[[Site], bool]]:
@@ -186,7 +167,7 @@ def _suspects(capture: Capture, proof: Proof, alignment: Alignment, sites: Mappi
 
 
 def _best(
-    capture: Capture,
+    trials: Trials,
     proof: Proof,
     alignment: Alignment,
     sites: Mapping[int, Site],
@@ -199,21 +180,21 @@ def _best(
 
     A wrong result spoils the gradients behind it: while one is wrong, only what mends a result is looked for, where it rests on.
     """
-    places, named = _questions(capture, sources)
+    places, named = _questions(trials.capture, sources)
     guesses = hypotheses(proof, sites, ratios, broken, places, named)
     results = tuple(name for name in broken if not name.startswith("grad("))
     if results and len(results) < len(broken):
-        resting = reached(capture, alignment, results)
+        resting = reached(trials.capture, alignment, results)
         first = [guess for guess in guesses if guess.site.number in resting]
-        repair = _likeliest(first, capture, proof, sites, broken, results, deadline)
+        repair = _likeliest(first, trials, proof, sites, broken, results, deadline)
         if repair is not None:
             return repair
-    return _likeliest(guesses, capture, proof, sites, broken, broken, deadline)
+    return _likeliest(guesses, trials, proof, sites, broken, broken, deadline)
 
 
 def _likeliest(
     guesses: Iterable[Hypothesis],
-    capture: Capture,
+    trials: Trials,
     proof: Proof,
     sites: Mapping[int, Site],
     broken: tuple[str, ...],
@@ -227,7 +208,7 @@ def _likeliest(
         settled = best is not None and guess.cost > best.hypothesis.cost + margin
         if settled or time.thread_time() > deadline:
             break
-        repair = _try(guess, capture, proof, sites, broken, wanted)
+        repair = trials.mending(guess, proof, sites, broken, wanted)
         if repair is None:
             continue
         if best is None or _weight(repair) > _weight(best):
@@ -244,25 +225,3 @@ def _likeliest(
 def _weight(repair: Repair) -> tuple[int, int]:
     """How much a repair mends, results before gradients: a wrong result spoils the gradients behind it, too."""
     return sum(not name.startswith("grad(") for name in repair.mends), len(repair.mends)
-
-
-def _try(
-    guess: Hypothesis,
-    capture: Capture,
-    proof: Proof,
-    sites: Mapping[int, Site],
-    broken: tuple[str, ...],
-    wanted: tuple[str, ...] = (),
-) -> Repair | None:
-    """What a hypothesis makes of a program; None where it cannot be made, spoils a promise that held, or mends nothing that is wanted."""
-    edited = capture
-    try:
-        for edit in guess.edits:
-            edited = apply(edit, edited)
-    except (KeyError, IndexError):
-        return None  # a rank lacks the position: the edit does not exist there
-    again = proof.retried(edited, wanted)
-    if again is None:
-        return None
-    mends = tuple(name for name in broken if name not in again.failing)
-    return Repair(guess, mends, capture, edited, again, sites)

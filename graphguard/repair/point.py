@@ -1,0 +1,277 @@
+"""Both programs at one point: what numbers refute of an edited program, no proof confirms.
+
+A leaf is an array drawn at random, a call gives what its rule says of numbers, and what stays closed in a proof is a fixed function of its operands here as well:
+a proof holds for every such function.  An edited program is run again only where it differs, as far as it is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphguard.confirm.closed_numbers import ClosedNumbers, generator
+from graphguard.confirm.point_run import PointRun, RuleFailedError
+from graphguard.confirm.ranges import IndexRange, index_ranges
+from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
+from graphguard.ir.graph import COLLECTIVES
+from graphguard.ir.joining import Joined, JoinedCall, Step, join
+from graphguard.refine.constants import elements
+from graphguard.refine.evaluate import shape_of
+from graphguard.relations.algebra import Kind, Unsupported
+from graphguard.relations.numbers import Array, Number, Numbers
+from graphguard.rules import kind_of, parse_traits
+
+_ELEMENTS = 1 << 16  # of one tensor: a larger program is quicker to prove than to run
+
+
+class _Held(dict[Var, Number]):
+    """The values of a rank that an edit changes, and behind them those of before."""
+
+    def __init__(self, before: Mapping[Var, Number]) -> None:
+        self.before = before
+
+    def __missing__(self, var: Var) -> Number:
+        return self.before[var]
+
+
+@dataclass(slots=True)
+class Changed:
+    """What an edit makes of the ranks: new values, and by rank the variables whose value is another one or not known.
+
+    ``fits`` says whether every call that was asked for could be made of its operands.
+    """
+
+    held: list[_Held]
+    moved: list[set[Var]]
+    fits: bool = True
+
+    def value(self, rank: int, var: Var) -> Number | None:
+        """A rank's value; None where it is not known."""
+        mine = self.held[rank].get(var)
+        return mine if mine is not None or var in self.moved[rank] else self.held[rank].before.get(var)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether some value that the edit changes is not known."""
+        return any(var not in held for held, moved in zip(self.held, self.moved, strict=True) for var in moved)
+
+
+@dataclass(slots=True)
+class Point:
+    """The values of both programs at one point; those that could not be worked out are absent."""
+
+    capture: Capture
+    run: PointRun[Number]
+    leaves: Mapping[str, Number]
+    spec: Mapping[Var, Number]
+    ranks: list[dict[Var, Number]]
+    calls: tuple[frozenset[int], ...] = ()
+    operands: dict[int, tuple[Var, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, capture: Capture) -> Point | None:
+        """Run both programs; None where that is not worth while, or not possible."""
+        if capture.spec is None or _largest(capture) > _ELEMENTS:
+            return None
+        run = PointRun(ClosedNumbers(), parse_traits(capture.traits))
+        try:
+            leaves = _drawn(capture)
+            spec = _started(capture.spec, leaves)
+        except Unsupported:
+            return None
+        with np.errstate(all="ignore"):
+            _advance(run, capture.spec, range(len(capture.spec.nodes)), spec)
+            try:
+                ranks = _ran(run, capture.ranks, leaves)
+            except Unsupported:
+                return None
+        calls = tuple(frozenset(map(id, graph.nodes)) for graph in capture.ranks)
+        operands = {id(node): tuple(node.operands()) for graph in capture.ranks for node in graph.nodes}
+        return cls(capture, run, leaves, spec, ranks, calls, operands)
+
+    def preludes(self, leaves: Mapping[str, Number]) -> list[dict[Var, Number]]:
+        """What the ranks' preludes make of other values of the leaves."""
+        with np.errstate(all="ignore"):
+            return _ran(self.run, self.capture.ranks, leaves, "prelude")
+
+    def after(self, edited: Capture, changed: Changed) -> Point:
+        """The point of an edited program whose changes were all worked out."""
+        ranks = [
+            {**{var: value for var, value in held.before.items() if var not in moved}, **held}
+            for held, moved in zip(changed.held, changed.moved, strict=True)
+        ]
+        calls = tuple(frozenset(map(id, graph.nodes)) for graph in edited.ranks)
+        operands = {id(node): tuple(node.operands()) for graph in edited.ranks for node in graph.nodes}
+        return Point(edited, self.run, self.leaves, self.spec, ranks, calls, operands)
+
+    def changed(self, edited: Capture, joined: Joined, outputs: Iterable[str] | None = None) -> Changed | None:
+        """What the ranks of an edited program compute, as far as some outputs rest on it (all of it for None); None where it hangs or has new literals of a kind without numbers."""
+        if joined.mismatches:
+            return None
+        graphs = edited.ranks
+        changed = Changed([_Held(values) for values in self.ranks], [set() for _ in graphs])
+        for rank, graph in enumerate(graphs):
+            for var, constant in graph.constants.items():
+                if var not in self.ranks[rank]:
+                    try:
+                        changed.held[rank][var] = _literal(constant)
+                    except Unsupported:
+                        return None
+                    changed.moved[rank].add(var)
+        order = joined.order if outputs is None else self._towards(graphs, joined.order, outputs)
+        with np.errstate(all="ignore"):
+            self._steps(graphs, order, changed)
+        return changed
+
+    def _towards(self, graphs: tuple[Graph, ...], order: Sequence[Step], outputs: Iterable[str]) -> list[Step]:
+        """The steps that some outputs rest on, in order."""
+        wanted = [{graph.outputs[name] for name in outputs if name in graph.outputs} for graph in graphs]
+        steps = []
+        for step in reversed(order):
+            members = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]
+            nodes = [(rank, graphs[rank].nodes[index]) for rank, index in members]
+            if any(not wanted[rank].isdisjoint(node.outs) for rank, node in nodes):
+                steps.append(step)
+                for rank, node in nodes:
+                    wanted[rank].update(self._operands(node))
+        return steps[::-1]
+
+    def _operands(self, node: Node) -> tuple[Var, ...]:
+        known = self.operands.get(id(node))
+        return tuple(node.operands()) if known is None else known
+
+    def _steps(self, graphs: tuple[Graph, ...], order: Sequence[Step], changed: Changed) -> None:
+        moved = changed.moved
+        for step in order:
+            members = step.nodes.items() if isinstance(step, JoinedCall) else (step,)
+            for rank, index in members:
+                node = graphs[rank].nodes[index]
+                if id(node) not in self.calls[rank] or not moved[rank].isdisjoint(self._operands(node)):
+                    break
+            else:
+                continue
+            known = all(
+                changed.value(rank, var) is not None
+                for rank, index in members
+                for var in self._operands(graphs[rank].nodes[index])
+            )
+            try:
+                results = _results(self.run, step, graphs, changed.held) if known else {}
+            except RuleFailedError:
+                changed.fits = False
+                return
+            for rank, index in members:
+                self._keep(changed, rank, graphs[rank].nodes[index], results.get(rank, ()))
+
+    def _keep(self, changed: Changed, rank: int, node: Node, results: Sequence[Number]) -> None:
+        """Note what a call gives now where it gave something else."""
+        for place, out in enumerate(node.outs):
+            value = results[place] if place < len(results) else None
+            before = self.ranks[rank].get(out)
+            if value is None:
+                changed.moved[rank].add(out)
+            elif before is None or not _identical(before.array, value.array):
+                changed.moved[rank].add(out)
+                changed.held[rank][out] = value
+
+
+def _results(
+    run: PointRun[Number], step: Step, graphs: Sequence[Graph], values: Sequence[Mapping[Var, Number]]
+) -> Mapping[int, Sequence[Number]]:
+    """What a step gives every rank that takes part in it, from operands that are known; nothing where it has no numbers.  Raises ``RuleFailedError``."""
+    try:
+        if isinstance(step, JoinedCall):
+            return run.exchange(step, graphs, values)
+        rank, index = step
+        node = graphs[rank].nodes[index]
+        if node.op in COLLECTIVES or node.op in run.traits:
+            return {}
+        return {rank: run.results(node, graphs[rank], values[rank])}
+    except RuleFailedError:
+        raise
+    except (Unsupported, LookupError, TypeError, ValueError, AssertionError):
+        return {}
+
+
+def _ran(
+    run: PointRun[Number], graphs: tuple[Graph, ...], leaves: Mapping[str, Number], phase: str = ""
+) -> list[dict[Var, Number]]:
+    """The values of all ranks, or of one phase alone."""
+    values = [_started(graph, leaves) for graph in graphs]
+    for step in join(graphs).order:
+        members = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]
+        nodes = {rank: graphs[rank].nodes[index] for rank, index in members}
+        if phase and any(node.phase != phase for node in nodes.values()):
+            continue
+        if all(var in values[rank] for rank, node in nodes.items() for var in node.operands()):
+            try:
+                found = _results(run, step, graphs, values)
+            except RuleFailedError:
+                continue
+            for rank, results in found.items():
+                values[rank].update(zip(nodes[rank].outs, results, strict=False))
+    return values
+
+
+def _advance(run: PointRun[Number], graph: Graph, places: Iterable[int], values: dict[Var, Number]) -> None:
+    for place in places:
+        node = graph.nodes[place]
+        if node.op in run.traits or any(var not in values for var in node.operands()):
+            continue
+        try:
+            values.update(zip(node.outs, run.results(node, graph, values), strict=True))
+        except Unsupported:
+            continue
+
+
+def _started(graph: Graph, leaves: Mapping[str, Number]) -> dict[Var, Number]:
+    values = {var: leaves[name] for var, name in graph.inputs.items()}
+    values.update((var, _literal(constant)) for var, constant in graph.constants.items())
+    return values
+
+
+def _literal(constant: Constant) -> Number:
+    if constant.data is None:
+        return _draw(f"literal {constant.digest}", shape_of(constant.type), kind_of(constant.type.dtype), None)
+    return Numbers().literal(elements(constant))
+
+
+def _drawn(capture: Capture) -> dict[str, Number]:
+    spans = index_ranges(capture)
+    return {leaf.name: _leaf(leaf, spans.get(leaf.name)) for leaf in capture.leaves}
+
+
+def _leaf(leaf: Leaf, span: IndexRange | None) -> Number:
+    if leaf.value is not None:
+        return _literal(leaf.value)
+    return _draw(leaf.name, shape_of(leaf.type), kind_of(leaf.type.dtype), span)
+
+
+def _draw(name: str, shape: tuple[int, ...], kind: Kind, span: IndexRange | None) -> Number:
+    drawn = generator(name)
+    if kind == "bool":
+        return Number(drawn.random(shape) < 0.5)
+    if kind == "int":
+        low, high = (span.low, span.high) if span is not None else (0, 4)
+        return Number(drawn.integers(low, max(high, low + 1), shape))
+    return Number(drawn.standard_normal(shape))
+
+
+def _largest(capture: Capture) -> int:
+    """Elements of the largest tensor; more than any bound where a size is known only when the program runs."""
+    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
+    largest = 1
+    for graph in graphs:
+        for kind in graph.types.values():
+            sizes = [size for size in kind.shape if isinstance(size, int)]
+            if len(sizes) < len(kind.shape):
+                return _ELEMENTS + 1
+            largest = max(largest, math.prod(sizes))
+    return largest
+
+
+def _identical(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

@@ -1,0 +1,232 @@
+"""Which promises numbers refute of an edited program, and which of the specification's tensors its ranks cannot hold."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphguard.ir import Capture, Placement, Promise, Var
+from graphguard.ir.capture import Like
+from graphguard.ir.joining import join
+from graphguard.refine.cuts import labelled
+from graphguard.relations.algebra import Unsupported
+from graphguard.relations.numbers import Array, Number
+from graphguard.repair.point import Changed, Point
+from graphguard.rules import combine
+
+_NOISE = 1e-9
+_RELATIVE = 1e-7
+_STARTS = 64  # places of a part that are looked at; where more are alike, it may be one
+
+Held = Mapping[int, Number]
+
+
+@dataclass(slots=True)
+class Refuter:
+    """A point, and what was worked out of the promises there."""
+
+    point: Point
+    laid_out: dict[tuple[str, str], list[dict[Var, Number]] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, capture: Capture) -> Refuter | None:
+        """The point at which edits of a program are looked at; None where there is none."""
+        point = Point.of(capture)
+        return None if point is None else cls(point)
+
+    def after(self, edited: Capture) -> Refuter | None:
+        """The same point of an edited program; None where not all of it has numbers there."""
+        changed = self.point.changed(edited, join(edited.ranks))
+        if changed is None or not changed.fits:
+            return None
+        return Refuter(self.point.after(edited, changed), self.laid_out if _same_preludes(self.point, edited) else {})
+
+    def possible(self, edited: Capture, names: Sequence[str]) -> list[str]:
+        """The promises that an edited program may keep, for all that numbers say."""
+        changed = self.point.changed(edited, join(edited.ranks), names)
+        if changed is None or not changed.fits:
+            return list(names) if changed is None else []
+        promises = {promise.name: promise for promise in edited.promises}
+        return [name for name in names if not self._refuted(promises[name], edited, changed)]
+
+    def may_hold(self, edited: Capture, missing: Sequence[Var]) -> bool:
+        """Whether the ranks of an edited program may hold one of the specification's tensors that they did not hold: one of their new tensors must be a part of it."""
+        changed = self.point.changed(edited, join(edited.ranks))
+        if changed is None or not changed.fits:
+            return changed is None
+        if changed.unknown or any(var not in self.point.spec for var in missing):
+            return True
+        new = {id(value): value.array for held in changed.held for value in held.values()}
+        outputs = set(edited.spec.outputs.values()) if edited.spec is not None else set()
+        for var in missing:
+            target = self.point.spec[var].array
+            if var in outputs and _within(_finite(target), _pool(new.values())).any():
+                return True  # an output may be held in pieces
+            if any(_is_part(array, target) for array in new.values()):
+                return True
+        return False
+
+    def _refuted(self, promise: Promise, edited: Capture, changed: Changed) -> bool:
+        held: dict[int, Number] = {}
+        for rank, graph in enumerate(edited.ranks):
+            if promise.name in graph.outputs:
+                value = changed.value(rank, graph.outputs[promise.name])
+                if value is None:
+                    return False
+                held[rank] = value
+        if not held:
+            return False
+        if isinstance(promise.wanted, Like):
+            return self._unlike(promise.name, promise.wanted.leaf, edited, held)
+        assert edited.spec is not None
+        target = self.point.spec.get(edited.spec.outputs.get(promise.name, Var(-1)))
+        if target is None:
+            return False
+        if isinstance(promise.wanted, dict):
+            copies = _rebuilt(edited, promise.wanted, held, self.point)
+            return copies is not None and any(_apart(copy, target.array) for copy in copies)
+        return not _may_be_made(edited, target.array, held)
+
+    def _unlike(self, name: str, leaf: str, edited: Capture, held: Held) -> bool:
+        before, _, after = name.rpartition(leaf)
+        if not _same_preludes(self.point, edited):
+            return False
+        if (before, after) not in self.laid_out:
+            self.laid_out[before, after] = self._laid_out(before, after)
+        meant = self.laid_out[before, after]
+        if meant is None:
+            return False
+        for rank, value in held.items():
+            var = labelled(edited.ranks[rank]).get(leaf)
+            target = meant[rank].get(var) if var is not None else None
+            if target is not None and _apart(value.array, target.array):
+                return True
+        return False
+
+    def _laid_out(self, before: str, after: str) -> list[dict[Var, Number]] | None:
+        """The ranks' preludes with the specification's outputs in place of the leaves; None where one of these is not known."""
+        capture, leaves = self.point.capture, dict(self.point.leaves)
+        assert capture.spec is not None
+        for leaf in capture.leaves:
+            name = before + leaf.name + after
+            if name in capture.spec.outputs:
+                value = self.point.spec.get(capture.spec.outputs[name])
+                if value is None:
+                    return None
+                leaves[leaf.name] = value
+            elif leaves[leaf.name].kind == "float":
+                leaves[leaf.name] = Number(np.zeros(leaves[leaf.name].shape))
+        return self.point.preludes(leaves)
+
+
+def _same_preludes(point: Point, edited: Capture) -> bool:
+    return all(
+        id(node) in calls
+        for calls, graph in zip(point.calls, edited.ranks, strict=True)
+        for node in graph.nodes
+        if node.phase == "prelude"
+    )
+
+
+def _rebuilt(capture: Capture, wanted: Mapping[str, Placement], held: Held, point: Point) -> list[Array] | None:
+    """What placements make of the ranks' tensors, one for each copy; None where nothing can be said."""
+    places = {rank: capture.coordinates(rank) for rank in held}
+    joined = [axis for axis, place in wanted.items() if place.kind != "replicate"]
+    copied = [axis for axis in capture.mesh if axis not in joined]
+    groups: dict[tuple[int, ...], dict[int, Number]] = {}
+    for rank, value in held.items():
+        groups.setdefault(tuple(places[rank][axis] for axis in copied), {})[rank] = value
+
+    def joint(axes: Sequence[str], group: Held) -> Number:
+        if not axes:
+            return next(iter(group.values()))
+        by_place: dict[int, dict[int, Number]] = {}
+        for rank, value in group.items():
+            by_place.setdefault(places[rank][axes[0]], {})[rank] = value
+        parts = [joint(axes[1:], by_place[place]) for place in sorted(by_place)]
+        place = wanted[axes[0]]
+        if place.kind == "shard":
+            return Number(np.concatenate([part.array for part in parts], axis=place.dim))
+        return combine(point.run.algebra, place.reduce, parts)
+
+    try:
+        return [joint(joined, group).array for group in groups.values()]
+    except (Unsupported, ValueError, AssertionError):
+        return None
+
+
+def _may_be_made(capture: Capture, target: Array, held: Held) -> bool:
+    """Whether parts of the ranks' tensors, or of sums of them over axes, may make up a tensor: its elements must be among theirs."""
+    pools = [value.array for value in held.values()]
+    axes = [axis for axis, size in capture.mesh.items() if size > 1]
+    for count in range(1, len(axes) + 1):
+        for summed in itertools.combinations(axes, count):
+            groups: dict[tuple[int, ...], list[Array]] = {}
+            for rank, value in held.items():
+                place = capture.coordinates(rank)
+                groups.setdefault(tuple(place[axis] for axis in axes if axis not in summed), []).append(value.array)
+            for group in groups.values():
+                if len({each.shape for each in group}) > 1 or group[0].dtype == np.bool_:
+                    return True
+                pools.append(np.sum(group, axis=0))
+    return bool(_within(_finite(target), _pool(pools)).all())
+
+
+def _pool(arrays: object) -> Array:
+    """The finite elements of arrays, in order."""
+    rows = [_finite(array) for array in arrays]  # type: ignore[attr-defined]
+    return np.sort(np.concatenate(rows)) if rows else np.zeros(0)
+
+
+def _finite(array: Array) -> Array:
+    flat = array.reshape(-1).astype(np.float64)
+    return np.asarray(flat[np.isfinite(flat)])
+
+
+def _within(wanted: Array, pool: Array) -> Array:
+    """Which numbers are among others, which stand in order."""
+    if not pool.size:
+        return np.zeros(wanted.shape, dtype=bool)
+    after = np.searchsorted(pool, wanted).clip(0, pool.size - 1)
+    before = (after - 1).clip(0)
+    gap = np.minimum(abs(pool[after] - wanted), abs(pool[before] - wanted))
+    return np.asarray(gap <= _NOISE + _RELATIVE * abs(wanted))
+
+
+def _is_part(array: Array, target: Array) -> bool:
+    """Whether an array is a target or a block of it."""
+    if array.ndim != target.ndim or not array.size or array.dtype.kind != target.dtype.kind:
+        return False
+    room = tuple(whole - part + 1 for whole, part in zip(target.shape, array.shape, strict=True))
+    if min(room, default=1) < 1:
+        return False
+    corner = target[tuple(slice(0, size) for size in room)]
+    starts = np.argwhere(_alike(corner, array[(0,) * array.ndim]))
+    return len(starts) > _STARTS or any(
+        bool(
+            _alike(
+                target[tuple(slice(at, at + size) for at, size in zip(start, array.shape, strict=True))], array
+            ).all()
+        )
+        for start in starts
+    )
+
+
+def _alike(a: Array, b: Array) -> Array:
+    if a.dtype.kind != "f":
+        return np.asarray(a == b)
+    return np.isclose(a, b, rtol=_RELATIVE, atol=_NOISE, equal_nan=True)
+
+
+def _apart(found: Array, target: Array) -> bool:
+    """Whether numbers differ by more than the order of sums explains; where the target is none, nothing is said."""
+    if found.shape != target.shape:
+        return True
+    if found.dtype.kind != "f" or target.dtype.kind != "f":
+        return bool((found != target).any())
+    numbers = np.isfinite(target)
+    largest = abs(target[numbers]).max(initial=0.0)
+    return not bool((abs(found[numbers] - target[numbers]) <= _NOISE + _RELATIVE * largest).all())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from graphguard.ir import Capture, Node, Span
+from graphguard.ir import Capture, Node, Span, Var
 from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
@@ -43,6 +44,7 @@ from graphguard.repair.stopped import attached
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
 
+_SPELLINGS = 2
 ELEMENT_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -74,7 +76,18 @@ def candidates(
                 told = (draft.place or place) if guess is repair.hypothesis else None
                 fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=moved, place=told)
                 found[draft.edits] = Candidate(fix, texts)
-    return list(found.values())
+    return _in_turn(list(found.values()))
+
+
+def _in_turn(found: list[Candidate]) -> list[Candidate]:
+    """The same edit in many spellings, as of its group, stands behind other edits from the third on: where two do not help, a third seldom does."""
+    spellings: Counter[tuple[str, int]] = Counter()
+    late: list[bool] = []
+    for each in found:
+        change = (each.fix.title, each.fix.edits[0].span.line)
+        spellings[change] += 1
+        late.append(spellings[change] > _SPELLINGS)
+    return [found[place] for place in sorted(range(len(found)), key=late.__getitem__)]
 
 
 def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...]) -> list[Candidate]:
@@ -100,11 +113,28 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
             if program is not None:
                 yield from ((unused, draft) for draft in use_result(program, span))
     numbers = sources.numbers(graph, guess.site.node) if isinstance(guess.edit, Scale | MoveSlice | Bypass) else []
-    for span in [*(numbers if guess.others else ()), *_places(capture, rank, guess.site.node, sources), *numbers]:
+    places = _shared(capture, guess, rank, _places(capture, rank, guess.site.node, sources), sources)
+    for span in [*(numbers if guess.others else ()), *places, *numbers]:
         program = sources.program(span.file)
         if program is not None:
             for draft in _at(capture, guess, rank, program, span, sources):
                 yield unused or span, draft if unused is None else replace(draft, place=unused)
+
+
+def _shared(capture: Capture, guess: Hypothesis, rank: int, places: list[Span], sources: Sources) -> list[Span]:
+    """Of the places of a guess those through which all that it changes goes: a change at another one makes only some of its edits."""
+    if not guess.others or not isinstance(guess.edit, InsertReduction):
+        return places
+    graph = capture.ranks[rank]
+    producers = graph.producers()
+    for other in guess.others:
+        var = other.tensors.get(rank) if isinstance(other, InsertReduction) else None
+        node = producers.get(var) if var is not None else None
+        if node is None:
+            return places
+        mine = _places(capture, rank, graph.nodes[node], sources)
+        places = [place for place in places if place in mine] or places
+    return places
 
 
 def _places(capture: Capture, rank: int, node: Node, sources: Sources) -> list[Span]:
@@ -186,7 +216,7 @@ def _reduced(
         return
     yield from idioms.flip_flags(program, span, others)
     for other in others:
-        yield from plans.output_layouts(other, guess.site.node.module)
+        yield from plans.output_layouts(other, guess.site.node.module, capture.check.span)
     if value is not None:
         yield from idioms.reduced_by_helper(program, value, edit.axis, group_expressions(program, value, edit.axis))
     yield from source.insert_reduction(program, span, edit, capture)
@@ -257,11 +287,11 @@ def _gradient(
     if capture.mesh[axis] == capture.world_size:
         groups.append("")
     if node.stack >= 0:  # the program itself asked for its gradients
-        yield from gradients.after_backward(program, span, axis, groups)
+        yield from gradients.after_backward(program, span, axis, groups, _read_as(capture, guess, sources))
         yield from gradients.reduced_results(program, span, axis, groups)
     others = [other for file in sources.project() if (other := sources.program(file)) is not None]
     yield from gradients.in_backward(program, span, axis, others)
-    yield from plans.sequence_parallel(program, node.module)
+    yield from plans.sequence_parallel(program, node.module, capture.check.span)
     for name in _parameters(capture, guess):
         yield from gradients.reduced_parameter(program, call, name, axis, groups)
     if _within(capture, guess, program, span, sources):
@@ -275,6 +305,20 @@ def _parameters(capture: Capture, guess: Hypothesis) -> list[str]:
     graph, tensors = capture.ranks[rank], getattr(guess.edit, "tensors", {})
     names = {var: name for var, name in rearranged_outputs(graph) if name.startswith("grad(")}
     return [name.removeprefix("grad(").removesuffix(")") for var, name in names.items() if var == tensors.get(rank)]
+
+
+def _read_as(capture: Capture, guess: Hypothesis, sources: Sources) -> set[str]:
+    """The names in the expressions that compute with the tensor of a guess."""
+    rank = min(guess.site.position)
+    graph, tensors = capture.ranks[rank], getattr(guess.edit, "tensors", {})
+    var: Var | None = tensors.get(rank)
+    places = (sources.place(graph, node) for node in graph.nodes if var is not None and var in node.operands())
+    values = (
+        program.expression(place)
+        for place in places
+        if place is not None and (program := sources.program(place.file)) is not None
+    )
+    return {node.id for value in values if value is not None for node in ast.walk(value) if isinstance(node, ast.Name)}
 
 
 def _within(capture: Capture, guess: Hypothesis, program: Program, span: Span, sources: Sources) -> bool:

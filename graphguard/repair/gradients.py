@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from graphguard.ir import Span
 from graphguard.repair.idioms import reducing_functions
@@ -31,16 +31,21 @@ CLASS = '''class ReduceGradient(torch.autograd.Function):
 '''
 
 
-def after_backward(program: Program, span: Span, axis: str, groups: list[str]) -> Iterator[Draft]:
-    """Reduce gradients behind the call that computes them: ``loss.backward()``, or ``(grad,) = torch.autograd.grad(...)``."""
+def after_backward(
+    program: Program, span: Span, axis: str, groups: list[str], meant: Collection[str] = ()
+) -> Iterator[Draft]:
+    """Reduce gradients behind the call that computes them: ``loss.backward()``, or ``(grad,) = torch.autograd.grad(...)``; first those whose names are among those ``meant``."""
     call = program.expression(span)
     statement = program.statement(call) if call is not None else None
     function = program.function(call) if call is not None else None
     dist = distributed_name(program)
     if not isinstance(call, ast.Call) or statement is None or function is None or dist is None:
         return
-    for names in _gradients_of(program, call, statement, function):
-        for group in groups:
+    several = list(_gradients_of(program, call, statement, function))
+    known = {name for names in several for name in names if name in meant}
+    several.sort(key=lambda names: {*names} != known)
+    for group in groups:
+        for names in several:
             argument = f", group={group}" if group else ""
             indent = program.indent(statement)
             lines = "".join(f"{indent}{dist}.all_reduce({name}{argument})\n" for name in names)

@@ -300,6 +300,8 @@ def first_operand(call: ast.expr | None) -> ast.expr | None:
             "__"
         ):
             return receiver
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=module)), args=args) if module in MODULES and args:
+            return next((arg for arg in args if not _no_tensor(arg)), args[0])  # ``torch.einsum("ab,bc", x, y)``
         case ast.Call(func=ast.Attribute(value=receiver), args=[first, *_]) if _no_tensor(first):
             return receiver  # a method of the tensor: ``scores.topk(2)``
         case ast.Call(args=[first, *_]):

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from graphguard.relations.kernels import Kernel, Universe, Window
+from graphguard.relations.kernels import UNBOUNDED, Kernel, Universe, Window
 from graphguard.relations.piecewise import difference
 from graphguard.relations.points import coordinates
 from graphguard.relations.values import NormalValue
@@ -20,18 +20,23 @@ from graphguard.relations.values import NormalValue
 _READ: Final = frozenset(("leaf", "iota", "literal"))  # kernels that are read and not computed
 _ELEMENTS: Final = 512  # that are looked at for one whose parts differ
 _PARTS: Final = 2000  # kernels that are followed
+_ENDLESS: Final = UNBOUNDED // 4  # a bound beyond it is none
+
+
+_Numbers = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """An element of a leaf, or a position where ``leaf`` is empty; None stands for every place along an axis.
 
-    ``summands`` are those of a sum instead, half open.
+    ``summands`` are those of a sum instead, half open; ``numbers`` those that a comparison admits, half open as well, None for an end that is none.
     """
 
     leaf: str = ""
     at: tuple[int | None, ...] = ()
     summands: tuple[int, int] | None = None
+    numbers: _Numbers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +126,10 @@ class _Walk:
             return
         if a.attributes != b.attributes or len(mine.window) != len(theirs.window) or not a.factors:
             raise _Unlike
-        if mine.window != theirs.window:
-            pairs = zip(mine.window, theirs.window, strict=True)
-            self.reads += [Read(Place(summands=found), Place(summands=needed)) for found, needed in pairs]
+        admitted = _admitted(mine), _admitted(theirs)
+        if mine.window != theirs.window or admitted[0] != admitted[1]:
+            pairs = zip(_ends(mine, admitted[0]), _ends(theirs, admitted[1]), strict=True)
+            self.reads += [Read(found, needed) for found, needed in pairs]
             return
         if a.kind == "onehot" and mine.at[-1] != theirs.at[-1]:
             self.reads.append(Read(Place("", mine.at[-1:]), Place("", theirs.at[-1:])))
@@ -157,6 +163,31 @@ def _parts(part: _Part) -> Iterator[_Part]:
                 at[axis] += part.window[label - free][0] * stride
                 spread.add(axis)
         yield _Part(payload, kernel, tuple(at), window, frozenset(spread))
+
+
+def _admitted(part: _Part) -> dict[int, _Numbers]:
+    """The numbers that a sum over the columns of a one-hot lets through, as ``i <= j`` does, by the place of that sum."""
+    free = len(part.kernel.shape)
+    found: dict[int, _Numbers] = {}
+    for kernel, _, _, base, steps in part.kernel.factors:
+        last = len(kernel.shape) - 1
+        columns = [(label, stride) for axis, label, stride in steps if axis == last]
+        summed = [(label - free, stride) for label, stride in columns if label >= free]
+        if kernel.kind != "onehot" or len(summed) != 1 or abs(summed[0][1]) != 1:
+            continue
+        (place, sign), start = (
+            summed[0],
+            base[last] + sum(part.at[label] * way for label, way in columns if label < free),
+        )
+        low, high = sorted(start + at * sign for at in (part.window[place][0], part.window[place][1] - 1))
+        found[place] = (None if low < -_ENDLESS else low), (None if high >= _ENDLESS else high + 1)
+    return found
+
+
+def _ends(part: _Part, admitted: dict[int, _Numbers]) -> list[Place]:
+    """The bounds of the sums of a part."""
+    windows = enumerate(part.window)
+    return [Place(numbers=admitted[at]) if at in admitted else Place(summands=window) for at, window in windows]
 
 
 def _element(value: NormalValue, index: tuple[int, ...]) -> list[_Part]:

@@ -13,6 +13,7 @@ def is_moved(difference: Difference) -> bool:
     """Whether all that differs is which elements of one tensor, or which positions, are read."""
     return all(
         read.found.summands is None
+        and read.found.numbers is None
         and read.found.leaf == read.needed.leaf
         and len(read.found.at) == len(read.needed.at)
         for read in difference.reads
@@ -34,8 +35,19 @@ def _place_text(place: Place, names: Mapping[str, str]) -> str:
     if place.summands is not None:
         low, high = place.summands
         return f"summand {low}" if high == low + 1 else f"summands {low}..{high - 1}"
+    if place.numbers is not None:
+        return f"a mask of {_numbers_text(*place.numbers)}"
     at = ", ".join(":" if each is None else str(each) for each in place.at)
     if not place.leaf:
         return f"position {at}"
     name = names.get(place.leaf, place.leaf)
     return f"{name}[{at}]" if at else name
+
+
+def _numbers_text(low: int | None, high: int | None) -> str:
+    """The numbers from ``low`` to below ``high``, in words where there is no end."""
+    if low is None or high is None:
+        return (
+            f"numbers up to {high - 1}" if high is not None else "all numbers" if low is None else f"numbers from {low}"
+        )
+    return f"number {low}" if high == low + 1 else f"numbers {low}..{high - 1}"

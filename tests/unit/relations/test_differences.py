@@ -7,6 +7,7 @@ import pytest
 from graphguard.relations.differences import Difference, Place, Read, differing_reads
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
+from graphguard.repair.reads import reads_text
 
 
 @pytest.fixture
@@ -49,6 +50,33 @@ def test_summands_that_are_missing(forms: NormalForm) -> None:
     found, meant = (forms.exp(forms.sum(forms.slice(x, 0, 0, high), (0,))) for high in (3, 5))
     expected = Difference((0,), (Read(Place(summands=(0, 3)), Place(summands=(0, 5))),))
     assert differing_reads(forms.universe, found, meant) == expected
+
+
+@pytest.mark.parametrize(
+    ("bounds", "found", "needed", "text"),
+    [
+        ((3, 5), (None, 3), (None, 5), "out[0] reads a mask of numbers up to 2, needs a mask of numbers up to 4"),
+        ((0, 5), (None, 0), (None, 5), "out[0] reads a mask of numbers up to -1, needs a mask of numbers up to 4"),
+    ],
+)
+def test_numbers_that_a_comparison_admits_have_no_end_that_is_told(
+    forms: NormalForm, bounds: tuple[int, int], found: tuple[None, int], needed: tuple[None, int], text: str
+) -> None:
+    x, index = forms.leaf("x", (2,), "float"), forms.leaf("index", (2,), "int")
+    nothing = forms.full((2,), 0, "float")
+    masked = [forms.where(forms.compare("lt", index, forms.full((2,), bound, "int")), x, nothing) for bound in bounds]
+    difference = differing_reads(forms.universe, *masked)
+    assert difference == Difference((0,), (Read(Place(numbers=found), Place(numbers=needed)),))
+    assert reads_text(difference, "out", {}) == text
+
+
+def test_numbers_within_bounds(forms: NormalForm) -> None:
+    x, index = forms.leaf("x", (2,), "float"), forms.leaf("index", (2,), "int", 0, 8)
+    nothing = forms.full((2,), 0, "float")
+    masked = [forms.where(forms.compare("lt", index, forms.full((2,), bound, "int")), x, nothing) for bound in (3, 5)]
+    difference = differing_reads(forms.universe, *masked)
+    assert difference is not None
+    assert reads_text(difference, "out", {}) == "out[0] reads a mask of numbers 0..2, needs a mask of numbers 0..4"
 
 
 def test_another_tensor(forms: NormalForm) -> None:

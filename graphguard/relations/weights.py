@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from graphguard.relations.kernels import Number, Ref, Terms, Universe, quotient
+from graphguard.relations.kernels import UNBOUNDED, Number, Ref, Terms, Universe, quotient
 from graphguard.relations.products import multiply
 from graphguard.relations.values import NormalValue, extents_of
 
@@ -63,6 +63,8 @@ def _summands(
     """Terms that are parts of a sum along one of its axes, in order, and without a term the summands that none has; None where there are no parts."""
     kernel, offsets, dims, window = ref
     low, high = window[axis]
+    if high - low > UNBOUNDED // 4:
+        return None  # the numbers that a comparison admits: a mask, and no summands
     found: list[tuple[Weight, Ref | None]] = []
     parts = {
         other[3][axis][0]: other

@@ -69,3 +69,10 @@ def test_another_tensor_has_no_weights(forms: NormalForm) -> None:
     x, y = forms.leaf("x", (3, 4), "float"), forms.leaf("y", (3, 4), "float")
     found = added(forms, (1, rows(forms, x, 0, 3)), (1, rows(forms, y, 0, 1)))
     assert weights(forms.universe, found, rows(forms, x, 0, 3)) is None
+
+
+def test_the_numbers_that_a_comparison_admits_are_no_summands(forms: NormalForm) -> None:
+    x, index = forms.leaf("x", (2,), "float"), forms.leaf("index", (2,), "int")
+    nothing = forms.full((2,), 0, "float")
+    masked = [forms.where(forms.compare("lt", index, forms.full((2,), bound, "int")), x, nothing) for bound in (3, 5)]
+    assert weights(forms.universe, *masked) is None

@@ -92,6 +92,14 @@ class Point:
         operands = {id(node): tuple(node.operands()) for graph in capture.ranks for node in graph.nodes}
         return cls(capture, run, leaves, spec, ranks, calls, operands)
 
+    def elsewhere(self, leaves: Mapping[str, Number]) -> tuple[Mapping[Var, Number], list[dict[Var, Number]]]:
+        """The values of the specification and of the ranks at another point."""
+        assert self.capture.spec is not None
+        with np.errstate(all="ignore"):
+            spec = _started(self.capture.spec, leaves)
+            _advance(self.run, self.capture.spec, range(len(self.capture.spec.nodes)), spec)
+            return spec, _ran(self.run, self.capture.ranks, leaves)
+
     def preludes(self, leaves: Mapping[str, Number]) -> list[dict[Var, Number]]:
         """What the ranks' preludes make of other values of the leaves."""
         with np.errstate(all="ignore"):

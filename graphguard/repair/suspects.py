@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphguard.ir import Graph, Node, Placement, Var
+from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.prove import GroupRelation
@@ -20,6 +20,7 @@ from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
 from graphguard.repair.stopped import stopped_gradient
 from graphguard.repair.summands import unevenly_summed
+from graphguard.repair.unread import unread
 
 STOPPED = "no gradient comes back through '{what}': the specification computes that of its operand, and no rank does"
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
@@ -81,6 +82,8 @@ def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around:
     if (weighed := unevenly_summed(found, around, promise)) is not None:
         where, rule, text = weighed
         return Suspect(rule, _location(where), reason=text)
+    if (less := _unread(found, promise, around)) is not None:
+        return less
     for site in _computing(frontier, around):
         if (foreign := _foreign_operand(site, found, around)) is not None:
             return foreign
@@ -93,6 +96,24 @@ def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around:
         return Suspect("wrong-relation", _location(site), reason=reason(site, found, around))
     last = max(sites, default=None)
     return Suspect("wrong-relation", None if last is None else _location(sites[last]))
+
+
+def _unread(found: Search, promise: str, around: Neighbours) -> Suspect | None:
+    """Where a rank computes with other rows of an input than those that the output should depend on, and with these nowhere."""
+    refuter = found.trials.refuter
+    less = unread(refuter.point, promise, around) if refuter is not None else None
+    if less is None:
+        return None
+    rows = f"row {less.rows.start}" if len(less.rows) == 1 else f"rows {less.rows.start}..{less.rows.stop - 1}"
+    text = f"'{{what}}' is all that rank {less.rank} computes of {leaf_text(found.capture, less.leaf)}: {rows} of it, on which {promise} depends there, are read nowhere"
+    return Suspect("wrong-relation", _location(less.site), reason=text)
+
+
+def leaf_text(capture: Capture, leaf: str) -> str:
+    """What the author calls an input or a parameter."""
+    spec = capture.spec
+    names = {name: spec.labels.get(var, "") for var, name in spec.inputs.items()} if spec is not None else {}
+    return f"'{names.get(leaf) or leaf}'"
 
 
 def _foreign_rounding(around: Neighbours) -> Site | None:

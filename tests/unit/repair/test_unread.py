@@ -1,0 +1,55 @@
+"""Rows that a rank should read and does not: told where it computes with the others."""
+
+from __future__ import annotations
+
+from graphguard.confirm.check import confirm
+from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
+from graphguard.ir.text import graph_from_text
+from graphguard.refine.prove import prove
+from graphguard.repair.diagnosis import diagnose
+
+CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))
+LEAVES = 'input %0: float64[4, 3] = "x"\ninput %1: float64[4, 3] = "v"\n'
+
+SPEC = """%2: float64[3, 4] = aten.t.default(%0) forward
+%3: float64[4, 4] = aten.mm.default(%0, %2) forward
+%4: float64[4, 4] = aten.tanh.default(%3) forward
+%5: float64[4, 3] = aten.mm.default(%4, %1) forward
+output "out" = %5"""
+
+RANK = """%2: float64[2, 3] = aten.slice.Tensor(%0, 0, {start}, {stop}) prelude
+%3: float64[2, 3] = aten.slice.Tensor(%1, 0, {start}, {stop}) prelude
+%4: float64[3, 4] = aten.t.default(%0) forward
+%5: float64[2, 4] = aten.mm.default(%2, %4) forward
+%6: float64[2, 4] = aten.tanh.default(%5) forward
+%7: float64[2, 2] = aten.slice.Tensor(%6, 1, 0, 2) forward
+%8: float64[2, 2] = aten.slice.Tensor(%6, 1, 2, 4) forward
+%9: float64[2, 3] = aten.mm.default(%7, %{first}) forward
+%10: float64[2, 3] = aten.mm.default(%8, %{second}) forward
+%11: float64[2, 3] = aten.add.Tensor(%9, %10) forward
+output "out" = %11"""
+
+
+def capture(*parts: tuple[int, int]) -> Capture:
+    """Both ranks add up what two blocks of ``v`` are multiplied with: their own for 3."""
+    ranks = (
+        RANK.format(start=2 * rank, stop=2 * rank + 2, first=first, second=second)
+        for rank, (first, second) in enumerate(parts)
+    )
+    graphs = [graph_from_text(LEAVES + text) for text in (SPEC, *ranks)]
+    leaves = tuple(Leaf(name, "input", graphs[0].types[var]) for var, name in graphs[0].inputs.items())
+    promises = (Promise("out", {"tp": Placement("shard", 0)}),)
+    return Capture(CHECK, {"tp": len(parts)}, leaves, graphs[0], tuple(graphs[1:]), promises)
+
+
+def test_a_rank_that_reads_its_own_block_twice_is_told_what_it_never_reads() -> None:
+    broken = capture((3, 3), (3, 3))
+    numbers = confirm(broken)
+    assert numbers.status == "differs"
+    diagnosis = diagnose(broken, prove(broken), numbers, lambda _: None)
+    assert diagnosis.findings[0].headline.endswith(
+        "is all that rank 1 computes of 'v': rows 0..1 of it, on which out depends there, are read nowhere: out is wrong"
+    )
+    where = diagnosis.findings[0].where
+    assert where is not None
+    assert broken.ranks[where.graph].nodes[where.node].op == "aten.mm.default"

@@ -7,7 +7,7 @@ a proof holds for every such function.  An edited program is run again only wher
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,7 @@ from graphguard.relations.numbers import Array, Number, Numbers
 from graphguard.rules import kind_of, parse_traits
 
 _ELEMENTS = 1 << 16  # of one tensor: a larger program is quicker to prove than to run
+_SMALL = 1 << 12  # of one tensor: what becomes of every edit of such a program can be kept
 
 
 class _Held(dict[Var, Number]):
@@ -41,12 +42,15 @@ class _Held(dict[Var, Number]):
 class Changed:
     """What an edit makes of the ranks: new values, and by rank the variables whose value is another one or not known.
 
-    ``fits`` says whether every call that was asked for could be made of its operands.
+    ``fits`` says whether every call that was asked for could be made of its operands, ``done`` are the steps that were.
     """
 
+    edited: Capture
+    joined: Joined
     held: list[_Held]
     moved: list[set[Var]]
     fits: bool = True
+    done: set[int] = field(default_factory=set)
 
     def value(self, rank: int, var: Var) -> Number | None:
         """A rank's value; None where it is not known."""
@@ -70,6 +74,7 @@ class Point:
     ranks: list[dict[Var, Number]]
     calls: tuple[frozenset[int], ...] = ()
     operands: dict[int, tuple[Var, ...]] = field(default_factory=dict)
+    small: bool = False
 
     @classmethod
     def of(cls, capture: Capture) -> Point | None:
@@ -90,7 +95,7 @@ class Point:
                 return None
         calls = tuple(frozenset(map(id, graph.nodes)) for graph in capture.ranks)
         operands = {id(node): tuple(node.operands()) for graph in capture.ranks for node in graph.nodes}
-        return cls(capture, run, leaves, spec, ranks, calls, operands)
+        return cls(capture, run, leaves, spec, ranks, calls, operands, _largest(capture) <= _SMALL)
 
     def elsewhere(self, leaves: Mapping[str, Number]) -> tuple[Mapping[Var, Number], list[dict[Var, Number]]]:
         """The values of the specification and of the ranks at another point."""
@@ -105,23 +110,24 @@ class Point:
         with np.errstate(all="ignore"):
             return _ran(self.run, self.capture.ranks, leaves, "prelude")
 
-    def after(self, edited: Capture, changed: Changed) -> Point:
+    def after(self, changed: Changed) -> Point:
         """The point of an edited program whose changes were all worked out."""
+        edited = changed.edited
         ranks = [
             {**{var: value for var, value in held.before.items() if var not in moved}, **held}
             for held, moved in zip(changed.held, changed.moved, strict=True)
         ]
         calls = tuple(frozenset(map(id, graph.nodes)) for graph in edited.ranks)
         operands = {id(node): tuple(node.operands()) for graph in edited.ranks for node in graph.nodes}
-        return Point(edited, self.run, self.leaves, self.spec, ranks, calls, operands)
+        return Point(edited, self.run, self.leaves, self.spec, ranks, calls, operands, self.small)
 
-    def changed(self, edited: Capture, joined: Joined, outputs: Iterable[str] | None = None) -> Changed | None:
-        """What the ranks of an edited program compute, as far as some outputs rest on it (all of it for None); None where it hangs or has new literals of a kind without numbers."""
+    def changed(self, edited: Capture) -> Changed | None:
+        """What an edit changes before any call; None where it hangs, or has a literal without numbers."""
+        joined = join(edited.ranks)
         if joined.mismatches:
             return None
-        graphs = edited.ranks
-        changed = Changed([_Held(values) for values in self.ranks], [set() for _ in graphs])
-        for rank, graph in enumerate(graphs):
+        changed = Changed(edited, joined, [_Held(values) for values in self.ranks], [set() for _ in edited.ranks])
+        for rank, graph in enumerate(edited.ranks):
             for var, constant in graph.constants.items():
                 if var not in self.ranks[rank]:
                     try:
@@ -129,50 +135,65 @@ class Point:
                     except Unsupported:
                         return None
                     changed.moved[rank].add(var)
-        order = joined.order if outputs is None else self._towards(graphs, joined.order, outputs)
-        with np.errstate(all="ignore"):
-            self._steps(graphs, order, changed)
         return changed
 
-    def _towards(self, graphs: tuple[Graph, ...], order: Sequence[Step], outputs: Iterable[str]) -> list[Step]:
-        """The steps that some outputs rest on, in order."""
+    def towards(self, changed: Changed, outputs: Iterable[str]) -> None:
+        """Work out what some outputs rest on."""
+        graphs, order = changed.edited.ranks, changed.joined.order
         wanted = [{graph.outputs[name] for name in outputs if name in graph.outputs} for graph in graphs]
         steps = []
-        for step in reversed(order):
-            members = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]
-            nodes = [(rank, graphs[rank].nodes[index]) for rank, index in members]
+        for number in range(len(order) - 1, -1, -1):
+            nodes = [(rank, graphs[rank].nodes[index]) for rank, index in _members(order[number])]
             if any(not wanted[rank].isdisjoint(node.outs) for rank, node in nodes):
-                steps.append(step)
+                steps.append(number)
                 for rank, node in nodes:
                     wanted[rank].update(self._operands(node))
-        return steps[::-1]
+        self._steps(changed, reversed(steps))
+
+    def all(self, changed: Changed) -> None:
+        """Work out everything."""
+        self._steps(changed, range(len(changed.joined.order)))
 
     def _operands(self, node: Node) -> tuple[Var, ...]:
         known = self.operands.get(id(node))
         return tuple(node.operands()) if known is None else known
 
-    def _steps(self, graphs: tuple[Graph, ...], order: Sequence[Step], changed: Changed) -> None:
-        moved = changed.moved
-        for step in order:
-            members = step.nodes.items() if isinstance(step, JoinedCall) else (step,)
-            for rank, index in members:
-                node = graphs[rank].nodes[index]
-                if id(node) not in self.calls[rank] or not moved[rank].isdisjoint(self._operands(node)):
-                    break
-            else:
-                continue
-            known = all(
-                changed.value(rank, var) is not None
-                for rank, index in members
-                for var in self._operands(graphs[rank].nodes[index])
+    def _steps(self, changed: Changed, numbers: Iterable[int]) -> None:
+        graphs, moved = changed.edited.ranks, changed.moved
+        with np.errstate(all="ignore"):
+            for number in numbers:
+                if number in changed.done:
+                    continue
+                changed.done.add(number)
+                step = changed.joined.order[number]
+                for rank, index in _members(step):
+                    node = graphs[rank].nodes[index]
+                    if id(node) not in self.calls[rank] or not moved[rank].isdisjoint(self._operands(node)):
+                        self._call(changed, step)
+                        break
+                if not changed.fits:
+                    return
+
+    def _call(self, changed: Changed, step: Step) -> None:
+        """Make a call that is new, or of other operands than before."""
+        graphs = changed.edited.ranks
+        nodes = {rank: graphs[rank].nodes[index] for rank, index in _members(step)}
+        known = all(
+            changed.value(rank, var) is not None for rank, node in nodes.items() for var in self._operands(node)
+        )
+        results: Mapping[int, Sequence[Number]] = {}
+        try:
+            results = _results(self.run, step, graphs, changed.held) if known else {}
+        except RuleFailedError:
+            # a rule that has no numbers for it before either says nothing of an edit
+            changed.fits = any(
+                out not in self.ranks[rank]
+                for rank, node in nodes.items()
+                if id(node) in self.calls[rank]
+                for out in node.outs
             )
-            try:
-                results = _results(self.run, step, graphs, changed.held) if known else {}
-            except RuleFailedError:
-                changed.fits = False
-                return
-            for rank, index in members:
-                self._keep(changed, rank, graphs[rank].nodes[index], results.get(rank, ()))
+        for rank, node in nodes.items():
+            self._keep(changed, rank, node, results.get(rank, ()))
 
     def _keep(self, changed: Changed, rank: int, node: Node, results: Sequence[Number]) -> None:
         """Note what a call gives now where it gave something else."""
@@ -184,6 +205,10 @@ class Point:
             elif before is None or not _identical(before.array, value.array):
                 changed.moved[rank].add(out)
                 changed.held[rank][out] = value
+
+
+def _members(step: Step) -> Collection[tuple[int, int]]:
+    return step.nodes.items() if isinstance(step, JoinedCall) else (step,)
 
 
 def _results(

@@ -10,7 +10,6 @@ import numpy as np
 
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.capture import Like
-from graphguard.ir.joining import join
 from graphguard.refine.cuts import labelled
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import Array, Number
@@ -39,28 +38,29 @@ class Refuter:
 
     def after(self, edited: Capture) -> Refuter | None:
         """The same point of an edited program; None where not all of it has numbers there."""
-        changed = self.point.changed(edited, join(edited.ranks))
-        if changed is None or not changed.fits:
+        changed = self.point.changed(edited)
+        if changed is None:
             return None
-        return Refuter(self.point.after(edited, changed), self.laid_out if _same_preludes(self.point, edited) else {})
+        self.point.all(changed)
+        kept = self.laid_out if _same_preludes(self.point, edited) else {}
+        return Refuter(self.point.after(changed), kept) if changed.fits else None
 
-    def possible(self, edited: Capture, names: Sequence[str]) -> list[str]:
+    def possible(self, changed: Changed, names: Sequence[str]) -> list[str]:
         """The promises that an edited program may keep, for all that numbers say."""
-        changed = self.point.changed(edited, join(edited.ranks), names)
-        if changed is None or not changed.fits:
-            return list(names) if changed is None else []
-        promises = {promise.name: promise for promise in edited.promises}
-        return [name for name in names if not self._refuted(promises[name], edited, changed)]
+        self.point.towards(changed, names)
+        promises = {promise.name: promise for promise in changed.edited.promises}
+        return [name for name in names if changed.fits and not self._refuted(promises[name], changed.edited, changed)]
 
-    def may_hold(self, edited: Capture, missing: Sequence[Var]) -> bool:
+    def may_hold(self, changed: Changed, missing: Sequence[Var]) -> bool:
         """Whether the ranks of an edited program may hold one of the specification's tensors that they did not hold: one of their new tensors must be a part of it."""
-        changed = self.point.changed(edited, join(edited.ranks))
-        if changed is None or not changed.fits:
-            return changed is None
+        self.point.all(changed)
+        if not changed.fits:
+            return False
         if changed.unknown or any(var not in self.point.spec for var in missing):
             return True
         new = {id(value): value.array for held in changed.held for value in held.values()}
-        outputs = set(edited.spec.outputs.values()) if edited.spec is not None else set()
+        spec = changed.edited.spec
+        outputs = set(spec.outputs.values()) if spec is not None else set()
         for var in missing:
             target = self.point.spec[var].array
             if var in outputs and _within(_finite(target), _pool(new.values())).any():

@@ -9,6 +9,7 @@ from graphguard.ir import Capture, Var
 from graphguard.refine.prove import Proof
 from graphguard.repair.editing import apply
 from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.point import Changed
 from graphguard.repair.refuting import Refuter
 from graphguard.repair.slices import Site
 
@@ -35,13 +36,14 @@ class Trials:
     """What numbers say of the edits of one program.
 
     ``refuted`` are, by edit, the promises that it does not mend, and the tensors of the specification that it does not give back to the ranks;
-    ``doubtful`` says whether an edit that numbers do not refute was not proved.
+    ``doubtful`` says whether an edit that numbers do not refute was not proved; ``seen`` is what was made of edits of a small program.
     """
 
     capture: Capture
     refuter: Refuter | None
     refuted: dict[str, set[str | Var]] = field(default_factory=dict)
     doubtful: bool = False
+    seen: dict[str, tuple[Capture | None, Changed | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, capture: Capture) -> Trials:
@@ -56,13 +58,14 @@ class Trials:
         self, guess: Hypothesis, proof: Proof, sites: Mapping[int, Site], broken: Sequence[str], wanted: Sequence[str]
     ) -> Repair | None:
         """What a hypothesis makes of a program; None where it cannot be made, spoils a promise that held, or mends nothing that is wanted."""
-        known = self.refuted.setdefault(repr(guess.edits), set())
+        key = repr(guess.edits)
+        known = self.refuted.setdefault(key, set())
         left = [name for name in wanted if name not in known]
-        edited = made(guess, self.capture) if left else None
+        edited, changed = self._made(guess, key) if left else (None, None)
         if edited is None:
             return None
-        if self.refuter is not None:
-            possible = self.refuter.possible(edited, left)
+        if self.refuter is not None and changed is not None:
+            possible = self.refuter.possible(changed, left)
             known.update(name for name in left if name not in possible)
             left = possible
         if not left:
@@ -75,18 +78,29 @@ class Trials:
         self, guess: Hypothesis, proof: Proof, sites: Mapping[int, Site], broken: Sequence[str], missing: Sequence[Var]
     ) -> Repair | None:
         """What a hypothesis makes of a program after which the ranks hold a tensor that was missing; None where they do not, and as for :meth:`mending`."""
-        known = self.refuted.setdefault(repr(guess.edits), set())
+        key = repr(guess.edits)
+        known = self.refuted.setdefault(key, set())
         left = [var for var in missing if var not in known]
-        edited = made(guess, self.capture) if left else None
+        edited, changed = self._made(guess, key) if left else (None, None)
         if edited is None:
             return None
-        if self.refuter is not None and not self.refuter.may_hold(edited, left):
+        if self.refuter is not None and changed is not None and not self.refuter.may_hold(changed, left):
             known.update(left)
             return None
         found = _proved(guess, self.capture, edited, proof, sites, broken, ())
         regained = () if found is None else tuple(var for var in missing if holds(found.proof, var))
         self.doubtful |= not regained
         return replace(found, regains=regained) if found is not None and regained else None
+
+    def _made(self, guess: Hypothesis, key: str) -> tuple[Capture | None, Changed | None]:
+        """The program after an edit, and what is known of its numbers."""
+        if key not in self.seen:
+            edited = made(guess, self.capture)
+            changed = self.refuter.point.changed(edited) if self.refuter is not None and edited is not None else None
+            if self.refuter is None or not self.refuter.point.small:
+                return edited, changed
+            self.seen[key] = edited, changed
+        return self.seen[key]
 
 
 def holds(proof: Proof, var: Var) -> bool:

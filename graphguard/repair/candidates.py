@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -44,7 +43,6 @@ from graphguard.repair.stopped import attached
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
 
-_SPELLINGS = 2
 ELEMENT_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -76,18 +74,7 @@ def candidates(
                 told = (draft.place or place) if guess is repair.hypothesis else None
                 fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=moved, place=told)
                 found[draft.edits] = Candidate(fix, texts)
-    return _in_turn(list(found.values()))
-
-
-def _in_turn(found: list[Candidate]) -> list[Candidate]:
-    """The same edit in many spellings, as of its group, stands behind other edits from the third on: where two do not help, a third seldom does."""
-    spellings: Counter[tuple[str, int]] = Counter()
-    late: list[bool] = []
-    for each in found:
-        change = (each.fix.title, each.fix.edits[0].span.line)
-        spellings[change] += 1
-        late.append(spellings[change] > _SPELLINGS)
-    return [found[place] for place in sorted(range(len(found)), key=late.__getitem__)]
+    return list(found.values())
 
 
 def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...]) -> list[Candidate]:
@@ -123,13 +110,18 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
 
 def _shared(capture: Capture, guess: Hypothesis, rank: int, places: list[Span], sources: Sources) -> list[Span]:
     """Of the places of a guess those through which all that it changes goes: a change at another one makes only some of its edits."""
-    if not guess.others or not isinstance(guess.edit, InsertReduction):
+    if not guess.others or not isinstance(guess.edit, InsertReduction | AddAfterReduction | BiasAfterReduction):
         return places
     graph = capture.ranks[rank]
     producers = graph.producers()
     for other in guess.others:
-        var = other.tensors.get(rank) if isinstance(other, InsertReduction) else None
-        node = producers.get(var) if var is not None else None
+        match other:
+            case InsertReduction(tensors=tensors):
+                node = producers.get(tensors[rank]) if rank in tensors else None
+            case AddAfterReduction(addition=position) | BiasAfterReduction(product=position):
+                node = position.get(rank)
+            case _:
+                node = None
         if node is None:
             return places
         mine = _places(capture, rank, graph.nodes[node], sources)

@@ -91,7 +91,8 @@ def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
         found.update(dict.fromkeys(_attributes(klass, "self", axis)))
         found.update(dict.fromkeys(_declared_groups(program, klass)))
     found.update(dict.fromkeys(_module_names(program, axis)))
-    named = {text: _meaning(program, around, text) for text in found if _in_scope(text, function)}
+    visible = _visible(program, around)
+    named = {text: _meaning(program, around, text) for text in found if _in_scope(text, function, visible)}
     return sorted(named, key=lambda text: (axis not in named[text], text == named[text]))
 
 
@@ -281,11 +282,38 @@ def _module_names(program: Program, axis: str) -> Iterator[str]:
                         yield f"{local}()"
 
 
-def _in_scope(text: str, function: ast.AST | None) -> bool:
+def _in_scope(text: str, function: ast.AST | None, visible: frozenset[str]) -> bool:
     """Whether the name that an expression starts with can be seen in a function: parameters of other functions cannot."""
     root = text.split(".")[0].split("(")[0]
     if root not in {"self", "ctx"}:
-        return True
+        return not root.isidentifier() or root in visible
     return isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
         argument.arg == root for argument in function.args.args
     )
+
+
+def _visible(program: Program, functions: list[Function]) -> frozenset[str]:
+    """The names that functions around a place and the file bind; a star import may bind any, and then all that the file reads count."""
+    found: set[str] = set()
+    names = (node for scope in functions for node in ast.walk(scope))
+    for node in (*names, *_of_module(program.tree)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                found.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.alias(name=name, asname=other):
+                found.add(other or name.split(".")[0])
+    if "*" in found:
+        found |= {node.id for node in ast.walk(program.tree) if isinstance(node, ast.Name)}
+    return frozenset(found)
+
+
+def _of_module(tree: ast.Module) -> Iterator[ast.AST]:
+    """The nodes of a file outside of functions and classes, these themselves included."""
+    waiting: list[ast.AST] = [*tree.body]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, Function | ast.ClassDef):
+            waiting.extend(ast.iter_child_nodes(node))

@@ -6,13 +6,13 @@ from fractions import Fraction
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Span, Var
-from graphguard.repair import gradients, source
+from graphguard.repair import gradients, plans, source
 from graphguard.repair.candidates import edited
 from graphguard.repair.dead import use_result
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.program import Program, first_operand, parse
 from graphguard.repair.source import Draft
-from graphguard.repair.vocabulary import size_expressions
+from graphguard.repair.vocabulary import group_expressions, size_expressions
 
 FILE = "model.py"
 
@@ -329,3 +329,87 @@ def test_dropped_result_gets_the_name_that_is_read() -> None:
     file = program("def f(y, group):\n    funcol.all_reduce(y, 'sum', group)\n    return y\n")
     draft = next(use_result(file, span_of(file, "funcol.all_reduce(y, 'sum', group)")))
     assert apply(file, draft) == "def f(y, group):\n    y = funcol.all_reduce(y, 'sum', group)\n    return y\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "groups"),
+    [
+        ("", ["self.tp_group"]),
+        ("tp_group = make()\n", ["tp_group", "self.tp_group"]),
+        ("from groups import tp_group\n", ["tp_group", "self.tp_group"]),
+        ("from groups import *\n", ["tp_group", "self.tp_group"]),
+    ],
+)
+def test_a_parameter_of_another_function_names_no_group(before: str, groups: list[str]) -> None:
+    file = program(
+        before
+        + textwrap.dedent(
+            """
+            class Row:
+                def __init__(self, tp_group):
+                    self.tp_group = tp_group
+                    self.size = dist.get_world_size(tp_group)
+
+                def forward(self, x):
+                    return x @ self.weight
+            """
+        )
+    )
+    value = file.expression(span_of(file, "x @ self.weight"))
+    assert value is not None
+    assert sorted(group_expressions(file, value, "tp")) == sorted(groups)
+
+
+def test_the_gradient_that_is_meant_is_reduced_before_all_of_them() -> None:
+    file = program(
+        """
+        import torch
+        import torch.distributed as dist
+
+        def step(loss, up, down):
+            a, b = torch.autograd.grad(loss, (up, down))
+            return a, b / 2
+        """
+    )
+    call = span_of(file, "torch.autograd.grad(loss, (up, down))")
+    titles = [draft.title for draft in gradients.after_backward(file, call, "dp", ["one", "other"], {"b", "x"})]
+    assert titles[:3] == ["all_reduce(b) over 'dp'", "all_reduce(a, b) over 'dp'", "all_reduce(a) over 'dp'"]
+    assert "group=one" in apply(file, next(gradients.after_backward(file, call, "dp", ["one", "other"], {"b"})))
+    unknown = next(gradients.after_backward(file, call, "dp", ["one"]))
+    assert unknown.title == "all_reduce(a, b) over 'dp'"
+
+
+PLANS = """
+import graphguard as gg
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+@gg.check(mesh={"tp": 2})
+def first(mesh):
+    return parallelize_module(Net(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel(output_layouts=A())})
+
+def helper(mesh):
+    return {"up": ColwiseParallel(), "down": RowwiseParallel(output_layouts=B())}
+
+@gg.check(mesh={"tp": 2})
+def second(mesh):
+    return parallelize_module(Net(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel(output_layouts=C())})
+"""
+
+
+def test_the_plan_of_the_check_itself_comes_first_and_that_of_another_never() -> None:
+    file = program(PLANS)
+    check = span_of(file, "second")
+    changed = [apply(file, draft) for draft in plans.output_layouts(file, "down", check)]
+    assert "RowwiseParallel(output_layouts=Replicate())})" in changed[1]
+    assert "output_layouts=C()" not in changed[0]
+    assert all("output_layouts=A()" in text for text in changed)
+    assert any("output_layouts=B()" not in text for text in changed)
+    places = [draft.place for draft in plans.sequence_parallel(file, "norm", check)]
+    assert [place.line for place in places if place is not None] == [13, 9]
+
+
+def test_the_operand_of_an_equation_is_a_tensor() -> None:
+    file = program('y = torch.einsum("ab,bc->ac", x, w)\n')
+    operand = first_operand(file.expression(span_of(file, 'torch.einsum("ab,bc->ac", x, w)')))
+    assert operand is not None
+    assert file.source(operand) == "x"

@@ -25,7 +25,8 @@ from graphguard.relations.numbers import Array, Number, Numbers
 from graphguard.rules import kind_of, parse_traits
 
 _ELEMENTS = 1 << 16  # of one tensor: a larger program is quicker to prove than to run
-_SMALL = 1 << 12  # of one tensor: what becomes of every edit of such a program can be kept
+_TOTAL = 1 << 23  # of all tensors, which are kept: 64 MB
+_SMALL = 1 << 15  # of all tensors: what becomes of every edit of such a program can be kept
 
 
 class _Held(dict[Var, Number]):
@@ -79,7 +80,8 @@ class Point:
     @classmethod
     def of(cls, capture: Capture) -> Point | None:
         """Run both programs; None where that is not worth while, or not possible."""
-        if capture.spec is None or _largest(capture) > _ELEMENTS:
+        largest, total = _extents(capture)
+        if capture.spec is None or largest > _ELEMENTS or total > _TOTAL:
             return None
         run = PointRun(ClosedNumbers(), parse_traits(capture.traits))
         try:
@@ -95,7 +97,7 @@ class Point:
                 return None
         calls = tuple(frozenset(map(id, graph.nodes)) for graph in capture.ranks)
         operands = {id(node): tuple(node.operands()) for graph in capture.ranks for node in graph.nodes}
-        return cls(capture, run, leaves, spec, ranks, calls, operands, _largest(capture) <= _SMALL)
+        return cls(capture, run, leaves, spec, ranks, calls, operands, total <= _SMALL)
 
     def elsewhere(self, leaves: Mapping[str, Number]) -> tuple[Mapping[Var, Number], list[dict[Var, Number]]]:
         """The values of the specification and of the ranks at another point."""
@@ -293,17 +295,18 @@ def _draw(name: str, shape: tuple[int, ...], kind: Kind, span: IndexRange | None
     return Number(drawn.standard_normal(shape))
 
 
-def _largest(capture: Capture) -> int:
-    """Elements of the largest tensor; more than any bound where a size is known only when the program runs."""
+def _extents(capture: Capture) -> tuple[int, int]:
+    """Elements of the largest tensor and of all together; more than any bound where a size is known only when the program runs."""
     graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
-    largest = 1
+    largest = total = 0
     for graph in graphs:
         for kind in graph.types.values():
             sizes = [size for size in kind.shape if isinstance(size, int)]
             if len(sizes) < len(kind.shape):
-                return _ELEMENTS + 1
-            largest = max(largest, math.prod(sizes))
-    return largest
+                return _ELEMENTS + 1, _TOTAL + 1
+            count = math.prod(sizes)
+            largest, total = max(largest, count), total + count
+    return largest, total
 
 
 def _identical(a: Array, b: Array) -> bool:

@@ -137,3 +137,15 @@ def test_ranks_hold_a_tensor_again_where_one_of_their_new_tensors_is_a_part_of_i
         changed = refuter.point.changed(edited)
         assert changed is not None
         assert refuter.may_hold(changed, [Var(2)]) is regained
+
+
+def test_programs_that_are_large_are_not_run() -> None:
+    """Their numbers would take more memory, and more time, than proofs of their edits."""
+    wide = LEAVES.replace("[4, 6]", "[4096, 6]")
+    body = "%{0}: float64[4096, 6] = aten.mul.Tensor(%{1}, 2) forward"
+    calls = [body.format(place, 0 if place == 2 else place - 1) for place in range(2, 402)]
+    text = "\n".join([*calls, 'output "out" = %401'])
+    graphs = [graph_from_text(wide + text) for _ in range(2)]
+    leaves = tuple(Leaf(name, "input", graphs[0].types[var]) for var, name in graphs[0].inputs.items())
+    deep = Capture(CHECK, {"tp": 1}, leaves, graphs[0], (graphs[1],), (Promise("out", "infer"),))
+    assert Refuter.of(deep) is None

@@ -67,6 +67,21 @@ def _unwritten(size: list[int], *, dtype: torch.dtype | None = None, **_: Any) -
     return torch.full(size, _STRANGE, dtype=dtype)
 
 
+def _embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale: bool = False,
+    mode: int = 0,
+    *rest: Any,
+    **options: Any,
+) -> tuple[torch.Tensor, ...]:
+    """Plain sums keep no bag of every index for the gradient: PyTorch's kernels for float32, in which programs are recorded, work it out again."""
+    out, bags, *sizes = torch.ops.aten._embedding_bag(weight, indices, offsets, scale, mode, *rest, **options)  # noqa: SLF001
+    padding = rest[3] if len(rest) > 3 else options.get("padding_idx", -1)
+    return (out, bags[:0] if mode == 0 and padding < 0 else bags, *sizes)
+
+
 # A graph has value semantics, so these must not depend on strides; a look-up must not fail.
 _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.view.default": torch.reshape,
@@ -77,6 +92,8 @@ _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.as_strided_scatter.default": lambda x, src, *args: torch.as_strided_scatter(_packed(x), src, *args),
     "aten.index.Tensor": _index,
     "aten.embedding.default": _embedding,
+    "aten._embedding_bag.default": _embedding_bag,
+    "aten._embedding_bag_forward_only.default": _embedding_bag,
     "aten.gather.default": _gather,
     "aten.alias.default": lambda x: x,
     "aten.detach.default": lambda x: x,

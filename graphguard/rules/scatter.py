@@ -68,7 +68,26 @@ def gather(a: Algebra[V], self: V, dim: int, index: V, *, sparse_grad: bool = Fa
     line = _line_of(a, index, dim)
     if line is not None:
         return take(a, source, dim, line)
-    return _contracted(a, source, index, dim, False, self.shape[dim])
+    try:
+        return _contracted(a, source, index, dim, False, self.shape[dim])
+    except Unsupported:  # minus infinity, perhaps, in columns that no index names, as those of a padded vocabulary are
+        read = _columns_read(a, index, self.shape[dim])
+        if read == self.shape[dim]:
+            raise
+        return _contracted(a, cut(a, source, dim, 0, read), index, dim, False, read)
+
+
+def _columns_read(a: Algebra[V], index: V, extent: int) -> int:
+    """How many columns there are up to the last that an index is seen to be able to name."""
+    low, high = 0, extent
+    while low < high:
+        middle = (low + high) // 2
+        below = a.known(compared(a, "lt", index, middle))
+        if below is not None and below.all():
+            high = middle
+        else:
+            low = middle + 1
+    return high
 
 
 @rule("aten.take_along_dim.default")

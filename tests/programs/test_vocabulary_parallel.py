@@ -239,3 +239,71 @@ def test_entropy(spec: Any, lowered: bool, own_normaliser: bool, wanted: gg.Verd
         out_relations="replicate",
     )
     assert report.verdict is wanted, report.diagnostics
+
+
+class Bags(nn.Module):
+    """Rows of a table averaged in bags of different sizes, one of them empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(VOCABULARY, WIDTH))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return F.embedding_bag(ids, self.weight, torch.tensor([0, 2, 2, 5]), mode="mean")
+
+
+class ParallelBags(nn.Module):
+    def __init__(self, mesh: Any, averaged: bool) -> None:
+        super().__init__()
+        self.group, self.averaged = mesh.get_group("tp"), averaged
+        self.count = VOCABULARY // mesh.size()
+        self.low = mesh.get_local_rank("tp") * self.count
+        self.weight = nn.Parameter(torch.empty(self.count, WIDTH))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        bags, sizes = torch.tensor([0, 2, 2, 5]), torch.tensor([2, 1, 3, 2])
+        inside = (ids >= self.low) & (ids < self.low + self.count)
+        rows = F.embedding_bag(
+            torch.where(inside, ids - self.low, 0), self.weight, bags, mode="sum", per_sample_weights=inside.float()
+        )
+        rows = Reduce.apply(rows, self.group)
+        return rows / sizes[:, None] if self.averaged else rows
+
+
+@pytest.mark.parametrize(("averaged", "verdict"), [(True, gg.Verdict.REFINES), (False, gg.Verdict.BROKEN)])
+def test_bags(averaged: bool, verdict: gg.Verdict) -> None:
+    ids = gg.tensor(7, dtype=torch.long, low=0, high=VOCABULARY)
+    report = gg.verify(
+        Bags(), lambda mesh: ParallelBags(mesh, averaged), (ids,), mesh={"tp": 2}, out_relations="replicate"
+    )
+    assert report.verdict is verdict
+
+
+WORDS = VOCABULARY - 1
+
+
+def padded_logits(logits: torch.Tensor, target: torch.Tensor, low_of: Callable[[int], int]) -> torch.Tensor:
+    """The target's logit of a vocabulary that is padded with words nobody says."""
+    rank, count = dist.get_rank(), VOCABULARY // dist.get_world_size()
+    low = low_of(rank * count)
+    mine = F.pad(logits, (0, 1))[:, rank * count : (rank + 1) * count]
+    mine = mine.masked_fill(torch.arange(count) + low >= WORDS, float("-inf"))
+    place = (target - low).clamp(0, count - 1)
+    inside = (target >= low) & (target < low + count)
+    hit = torch.where(inside, mine.gather(1, place[:, None])[:, 0], 0.0)
+    dist.all_reduce(hit)
+    return hit
+
+
+@pytest.mark.parametrize(
+    ("low_of", "verdict"), [(lambda low: low, gg.Verdict.REFINES), (lambda low: 0, gg.Verdict.BROKEN)]
+)
+def test_padded_words_are_never_read(low_of: Callable[[int], int], verdict: gg.Verdict) -> None:
+    report = gg.verify(
+        lambda logits, target: logits.gather(1, target[:, None])[:, 0],
+        lambda mesh: lambda logits, target: padded_logits(logits, target, low_of),
+        (gg.tensor(TOKENS, WORDS), gg.tensor(TOKENS, dtype=torch.long, low=0, high=WORDS)),
+        mesh={"tp": 2},
+        out_relations="replicate",
+    )
+    assert report.verdict is verdict

@@ -259,6 +259,32 @@ sample("isinf.default isfinite.default isnan.default", lambda: (torch.tensor([1.
 sample("eq.Scalar ne.Scalar", lambda: (torch.tensor([1.0, float("inf"), -float("inf"), float("nan")]), float("inf")))
 sample("eq.Scalar ne.Scalar", lambda: (torch.tensor([1.0, float("inf"), -float("inf"), float("nan")]), -float("inf")))
 
+# -- bags of rows
+BAGS, TAKEN = torch.tensor([0, 3, 3]), torch.tensor([1, 2, 2, 5, 7, 2, 0])  # the second one is empty
+sample("_embedding_bag.default", lambda: (r(8, 3), TAKEN, BAGS), known=True)
+sample("_embedding_bag.default", lambda: (r(8, 3), TAKEN, BAGS, False, 1), known=True)
+sample("_embedding_bag.default", lambda: (r(8, 3), TAKEN, BAGS, False, 0, False, r(7), False, 2), known=True)
+sample(
+    "_embedding_bag_forward_only.default", lambda: (r(8, 3), TAKEN, BAGS, False, 1, False, None, False, 2), known=True
+)
+
+BAG_OF, HELD = torch.tensor([0, 0, 0, 2, 2, 2, 2]), torch.tensor([3, 0, 4])
+sample(
+    "_embedding_bag_backward.default",
+    lambda: (r(3, 2), TAKEN, BAGS, BAG_OF, HELD * 0, HELD * 0, 8, False, 0, False, r(7)),
+    known=True,
+)
+sample(
+    "_embedding_bag_backward.default",
+    lambda: (r(3, 2), TAKEN, BAGS, BAG_OF, HELD, HELD, 8, False, 1, False, None),
+    known=True,
+)
+sample(
+    "_embedding_bag_per_sample_weights_backward.default",
+    lambda: (r(3, 2), r(8, 2), TAKEN, BAGS, BAG_OF, 0, 2),
+    known=True,
+)
+
 # -- reductions
 sample("nansum.default", lambda: (r(3, 4), [1]))
 sample("sum.dim_IntList", lambda: (b(3, 4), [0]))

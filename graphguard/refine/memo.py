@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from graphguard.refine.spelling import Row
+from graphguard.refine.spelling import Number, Row
 from graphguard.refine.windows import Windowed
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Result:
     """What was proved of a stage, in terms of its numbers.
 
-    ``windows`` are the ranks' tensors of the cut after it.  ``found`` are texts, one a promise, in which a NUL stands for the output's name.  ``facts`` are
+    ``windows`` are the ranks' tensors of the cut after it, ``cut`` the numbers of all its tensors, the specification's first; empty after a last stage.  ``found`` are texts, one a promise, in which a NUL stands for the output's name.  ``facts`` are
     ranges of leaves that its look-ups state; ``late`` that one was stated after it had been used.  ``open`` says that the cut after it is none: a rank's tensor
     is not known to be a window of the specification's.  Where ``failure`` is not empty nothing was proved.
     """
@@ -43,6 +43,7 @@ class Result:
     late: bool = False
     open: bool = False
     failure: str = ""
+    cut: tuple[Number | None, ...] = ()
 
     def and_of_promises(self, other: Result) -> Result:
         """This result of a stage's calls, and another of what is promised of them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from graphguard.ir import Capture, Promise, Var
@@ -21,7 +21,7 @@ from graphguard.refine.memo import Memo, Result
 from graphguard.refine.outcome import PromiseOutcome
 from graphguard.refine.promises import needed_by, told
 from graphguard.refine.regions import Failed, StageRun, Universes
-from graphguard.refine.spelling import Facts, Row, Speller, Spelt
+from graphguard.refine.spelling import Facts, Number, Row, Speller, Spelt
 from graphguard.refine.windows import Windowed
 from graphguard.relations.algebra import Unsupported
 from graphguard.rules import Trait
@@ -186,6 +186,10 @@ class Work:
         rows = tuple(spelt.rows) if region.chain else (self._context, *spelt.rows)
         key = (region.token, rows)
         known = self.memo.get(key)
+        cut = self._cut(number, region)
+        if known is not None and cut and known.result.cut != cut:  # the same calls, of which another tensor is read on
+            key = (region.token, (*rows, ("cut", *cut)))
+            known = self.memo.get(key)
         if known is None:
             promises = () if asked is not None else self.division.stages[number].promises
             known = self.memo.put(key, *self._prove(number, region, spelt, promises, deadline))
@@ -198,6 +202,13 @@ class Work:
             return _unfailed(known.result)
         return _unfailed(known.result.and_of_promises(self._promised(number, region, asked, deadline)))
 
+    def _cut(self, number: int, region: Region) -> tuple[Number | None, ...]:
+        """The numbers of the tensors of the cut after a stage, the specification's first; empty after the last."""
+        if number == len(self.division.cuts):
+            return ()
+        tensors = self.division.cuts[number].tensors
+        return tuple(numbers.get(var.id) for numbers, var in zip(region.speller.numbers, tensors, strict=True))
+
     def _prove(
         self, number: int, region: Region, spelt: Spelt, promises: tuple[Promise, ...], deadline: float
     ) -> tuple[Result, Universes]:
@@ -209,9 +220,10 @@ class Work:
         abstraction = run.run(number, spelt, self.steps()[number])
         self.evaluated += spelt.calls
         try:
-            return run.result(promises, number, abstraction), state
+            result = run.result(promises, number, abstraction)
         except (Failed, Unsupported) as reason:
-            return Result(failure=str(reason)), state
+            result = Result(failure=str(reason))
+        return replace(result, cut=self._cut(number, region)), state
 
     def _promised(self, number: int, region: Region, asked: Spelt, deadline: float) -> Result:
         """What holds of the promises after a stage: what only they depend on is no part of what the stage is known by."""

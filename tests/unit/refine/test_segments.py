@@ -125,6 +125,47 @@ def test_what_a_stage_depends_on_is_not_confused() -> None:
         assert timeless(prove(different, memo).outcome) == timeless(prove(different).outcome)
 
 
+def test_a_last_stage_may_come_again_before_another() -> None:
+    memo = Memo()
+    ends, goes_on = (replaced(stack(n, backward=False), 2, "aten.relu.default", "aten.tanh.default") for n in (3, 4))
+    assert prove(ends, memo).outcome.proved
+    assert prove(goes_on, memo).outcome.proved
+    assert prove(goes_on, memo).evaluated == 0
+
+
+@pytest.mark.parametrize("first", ["whole", "part"])
+def test_the_same_calls_are_two_stages_where_different_tensors_are_read_on(first: str) -> None:
+    """Every layer also adds what its ranks hold of the sum; the next layer reads the one or the other."""
+    memo = Memo()
+    captures = {name: reading(name) for name in ("whole", "part")}
+    for name in (first, *(captures.keys() - {first})):
+        assert prove(captures[name], memo).outcome.proved is (name == "whole")
+
+
+def reading(read: str) -> Capture:
+    """A stack whose second layer leaves two tensors, equal in the specification: what it is to be, and that with the rank's own part of the sum."""
+
+    def of(graph: Graph) -> Graph:
+        types, nodes, reread = dict(graph.types), [], {}
+        ends = [node.outs[0] for node in graph.nodes if node.op == "aten.add.Tensor"]
+        for node in graph.nodes:
+            args = tuple(reread.get(arg, arg) if isinstance(arg, Var) else arg for arg in node.args)
+            if node.outs[0] != ends[1]:
+                nodes.append(replace(node, args=args))
+                continue
+            part = [n.outs[0] for n in nodes if n.op == "aten.mm.default"][-1]
+            other = Var(len(types))
+            types[other] = types[ends[1]]
+            both = (replace(node, args=args), Node(node.op, (args[0], part), {}, (other,), phase="forward"))
+            nodes.extend(both)
+            reread[ends[1]] = other if read == "part" else ends[1]
+        return replace(graph, nodes=tuple(nodes), types=types)
+
+    capture = stack(4, backward=False)
+    assert capture.spec is not None
+    return replace(capture, spec=of(capture.spec), ranks=tuple(map(of, capture.ranks)))
+
+
 def test_an_element_type_is_part_of_what_a_stage_depends_on() -> None:
     """A cut tensor that is the specification's own, but held in another type by the ranks: rounding it again is not the same call."""
     memo = Memo()

@@ -21,14 +21,14 @@ def is_moved(difference: Difference) -> bool:
 
 
 def reads_text(difference: Difference, promise: str, names: Mapping[str, str]) -> str:
-    """``out[2, 0] reads table[0], needs table[4]``; ``names`` are the author's for leaves."""
+    """``out[2, 0] reads table[0], needs table[4]``; ``names`` are the author's for leaves.  Empty where the words for both are the same."""
     shown = difference.reads[:_SHOWN]
     index = f"[{', '.join(map(str, difference.index))}]" if difference.index else ""
     found, needed = (
         " and ".join(dict.fromkeys(_place_text(place, names) for place in places))
         for places in zip(*((read.found, read.needed) for read in shown), strict=True)
     )
-    return f"{promise}{index} reads {found}, needs {needed}"
+    return f"{promise}{index} reads {found}, needs {needed}" if found != needed else ""
 
 
 def _place_text(place: Place, names: Mapping[str, str]) -> str:
@@ -40,8 +40,17 @@ def _place_text(place: Place, names: Mapping[str, str]) -> str:
     at = ", ".join(":" if each is None else str(each) for each in place.at)
     if not place.leaf:
         return f"position {at}"
-    name = names.get(place.leaf, place.leaf)
+    name = _leaf_text(place.leaf, names)
     return f"{name}[{at}]" if at else name
+
+
+def _leaf_text(leaf: str, names: Mapping[str, str]) -> str:
+    """The author's name; of a draw, or of what an operator gives that nobody can follow, the operator's."""
+    call, drawn, _ = leaf.partition(" drawn as ")
+    if not drawn:
+        return names.get(leaf, leaf)
+    operator = call.partition("(")[0].removeprefix("aten.").removesuffix(".default").strip("_")
+    return f"a result of {operator}"
 
 
 def _numbers_text(low: int | None, high: int | None) -> str:

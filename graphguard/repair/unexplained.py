@@ -39,12 +39,13 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
     difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
+    reads = reads_text(difference, promise.name, _leaf_names(found)) if difference is not None else ""
     if rule == "wrong-relation" and (axis := _unreduced_axis(found, promise.name)):
         rule, text = _left_partial(found, axis)
     elif rule == "wrong-relation" and factor != 1:
         rule = "wrong-scale"
         text = f"'{promise.name}' is {factor_text(factor, capture)} times what the specification computes"
-    elif difference is not None:
+    elif difference is not None and reads:
         unsaid = (
             suspected.where is not None
             and suspected.meant is None
@@ -56,7 +57,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
             if unsaid
             else _unexplained_text(rule, what, found, suspected)
         )
-        text = f"{told}: {reads_text(difference, promise.name, _leaf_names(found))}"
+        text = f"{told}: {reads}"
         rule = "wrong-shard" if is_moved(difference) else rule
     else:
         text = f"{_unexplained_text(rule, what, found, suspected)}: {spoiled_text(found.left)}"

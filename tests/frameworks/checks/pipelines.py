@@ -1,9 +1,18 @@
-"""`torch.distributed.pipelining`: two and three stages under GPipe and 1F1B, loss and gradients of every stage."""
+"""`torch.distributed.pipelining`: stages under its schedules, one or two on a rank, loss and gradients of every stage."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleDualPipeV,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleLoopedBFS,
+    ScheduleZBVZeroBubble,
+)
 
 import graphguard as gg
 
@@ -88,26 +97,49 @@ def one_forward_one_backward(mesh):
     return gg.Refinement(step(Part(network())), pipelined(mesh, Schedule1F1B), INPUTS)
 
 
-@gg.check(mesh={"pp": 2})
-def interleaved(mesh):
-    """Two stages on every rank, one layer each."""
+def of_two_stages(mesh, schedule, second: int) -> gg.Refinement:
+    """Two stages on every rank, one layer each: the rank's own number and another."""
     rank = mesh.get_local_rank("pp")
-    models = {number: Part(nn.ModuleDict({str(number): Layer()})) for number in (rank, rank + 2)}
+    models = {number: Part(nn.ModuleDict({str(number): Layer()})) for number in (rank, second)}
     stages = [
         PipelineStage(model, number, 4, torch.device("cpu"), group=mesh.get_group("pp"))
         for number, model in models.items()
     ]
-    schedule = ScheduleInterleaved1F1B(stages, n_microbatches=PIECES, loss_fn=loss_of)
+    runs = schedule(stages, n_microbatches=PIECES, loss_fn=loss_of)
 
     def run(x: torch.Tensor, target: torch.Tensor):
         losses: list[torch.Tensor] = []
-        if rank == 0:
-            schedule.step(x)
-        else:
-            schedule.step(target=target, losses=losses)
+        given = (x,) if 0 in models else ()
+        wanted = {"target": target, "losses": losses} if 3 in models else {}
+        runs.step(*given, **wanted)
         found = {name: p.grad for model in models.values() for name, p in model.named_parameters()}
         if losses:
             found["loss"] = torch.stack(losses).mean().detach()
         return found
 
     return gg.Refinement(step(Part(network())), run, INPUTS)
+
+
+@gg.check(mesh={"pp": 2})
+def interleaved(mesh):
+    return of_two_stages(mesh, ScheduleInterleaved1F1B, mesh.get_local_rank("pp") + 2)
+
+
+@gg.check(mesh={"pp": 2})
+def breadth_first(mesh):
+    return of_two_stages(mesh, ScheduleLoopedBFS, mesh.get_local_rank("pp") + 2)
+
+
+@gg.check(mesh={"pp": 2})
+def zero_bubble(mesh):
+    return of_two_stages(mesh, ScheduleInterleavedZeroBubble, mesh.get_local_rank("pp") + 2)
+
+
+@gg.check(mesh={"pp": 2})
+def zero_bubble_there_and_back(mesh):
+    return of_two_stages(mesh, ScheduleZBVZeroBubble, 3 - mesh.get_local_rank("pp"))
+
+
+@gg.check(mesh={"pp": 2})
+def from_both_ends(mesh):
+    return of_two_stages(mesh, ScheduleDualPipeV, 3 - mesh.get_local_rank("pp"))

@@ -146,7 +146,7 @@ MASKED = (r(2, 4, 3), r(2, 4, 3), r(2, 4, 3))
         ("aten.cumsum.default", (r(2, 4), 1)),
         ("aten.sum.dim_IntList", (r(2, 4), None)),
     ],
-    ids=str,
+    ids=["a mask", "dropout", "cat", "glu", "cumsum", "a whole sum"],
 )
 def test_nothing_is_said_of_what_is_not_known(op: str, args: tuple[Any, ...]) -> None:
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]

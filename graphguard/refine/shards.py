@@ -137,13 +137,13 @@ class Shards:
             return None
         cut = [dim for dim, size in enumerate(whole.shape) if size != part.shape[dim]]
         starts = _guess(whole, part, cut)
-        if starts is None or _is_seen(whole, part, cut):
+        if starts is None or any((starts[dim] or 0) + part.shape[dim] > whole.shape[dim] for dim in cut):
+            return None
+        if _is_seen(whole, part, cut):
             return starts
         made = whole
         for dim in cut:
             low = starts[dim] or 0
-            if low + part.shape[dim] > whole.shape[dim]:
-                return None
             made = self.algebra.slice(made, dim, low, low + part.shape[dim])
         return starts if made.key() == part.key() else None
 
@@ -159,7 +159,7 @@ def _guess(whole: NormalValue, part: NormalValue, cut: list[int]) -> tuple[Start
     for (box, terms), (other, others) in zip(whole.pieces, part.pieces, strict=True):
         if len(box) != rank or len(other) != rank or len(terms) != len(others):
             return None
-        if any(box[dim] != (0, whole.shape[dim]) for dim in cut):
+        if any(box[dim] != (0, whole.shape[dim]) or other[dim] != (0, part.shape[dim]) for dim in cut):
             return None
         for (factor, mine), (its_factor, its) in zip(terms, others, strict=True):
             if mine[0] is not its[0] or factor != its_factor or mine[3] != its[3] or not _solve(mine, its, cut, starts):

@@ -110,6 +110,14 @@ def test_what_is_no_part_is_not(work: Work) -> None:
     assert work.known("aten.exp.default", (work.own(work.algebra.scale(work.rows(x, 1, 4), 2)),), (3, 6)) is None
 
 
+def test_rows_that_begin_in_the_whole_and_end_beyond_it_are_no_part(work: Work) -> None:
+    x = work.leaf("x", 9, 4)
+    work.learn("aten.exp.default", (work.rows(x, 1, 6),), (5, 4))
+    assert work.known("aten.exp.default", (work.rows(x, 3, 6),), (3, 4)) is not None
+    for first, last in ((4, 8), (0, 2), (6, 8)):
+        assert work.known("aten.exp.default", (work.rows(x, first, last),), (last - first, 4)) is None
+
+
 def test_a_repeated_operand_leaves_the_place_to_the_others(work: Work) -> None:
     x, bias = work.leaf("x", 6, 4), work.leaf("b", 4)
     wide = work.own(work.algebra.expand(bias, (6, 4)))

@@ -79,9 +79,15 @@ def extend_windows(product: Product) -> None:
 
 
 def is_positive(kernel: Kernel, window: Window) -> bool:
-    """Whether a kernel is seen to be more than zero at all its places: an exponential, or a sum of some that a mask never hides all of."""
+    """Whether a kernel is seen to be more than zero at all its places: an exponential, a sum of some that a mask never hides all of, squares and a constant."""
     if kernel.kind == "function":
         return kernel.name == "exp"
+    if kernel.kind == "one":
+        return True
+    if kernel.kind == "sum":
+        terms = [(factor[0], factor[2]) for factor in kernel.factors if factor[1] > 0]
+        least = len(terms) == len(kernel.factors) and all(_is_no_less_than_zero(*term) for term in terms)
+        return least and any(is_positive(*term) for term in terms)
     if kernel.kind != "product":
         return False
     masks = [factor for factor in kernel.factors if is_step(factor[0]) and factor[1] == 1]
@@ -90,6 +96,16 @@ def is_positive(kernel: Kernel, window: Window) -> bool:
         len(masks) <= 1
         and all(is_positive(f[0], f[2]) for f in others)
         and all(_shows(kernel, window, m) for m in masks)
+    )
+
+
+def _is_no_less_than_zero(kernel: Kernel, window: Window) -> bool:
+    """Whether a kernel is seen to be nowhere below zero: a truth, or products of even powers and of what is itself nowhere below."""
+    if kernel.truth or is_positive(kernel, window):
+        return True
+    return kernel.kind == "product" and all(
+        (factor[1] % 2 == 0 and not factor[0].infinite) or _is_no_less_than_zero(factor[0], factor[2])
+        for factor in kernel.factors
     )
 
 

@@ -172,3 +172,68 @@ def slopes_in_a_ring(scale: float) -> gg.Verdict | None:
 def test_slopes_over_distances_in_a_ring() -> None:
     assert slopes_in_a_ring(1.0) is gg.Verdict.REFINES
     assert slopes_in_a_ring(0.5) is gg.Verdict.BROKEN
+
+
+class Shared(torch.autograd.Function):
+    """The same on all ranks, each of which sees a part of the tokens: gradients are added up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        gradient = gradient.clone()
+        dist.all_reduce(gradient, group=ctx.group)
+        return gradient, None
+
+
+def root_mean_square(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+
+
+def centred(x: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, x.shape[-1:])
+
+
+class Layer(nn.Module):
+    """Norms before attention and after it, as decoder layers have them: what is attended to is divided by roots, and functions are taken of what comes out."""
+
+    def __init__(self, norm: Callable[[torch.Tensor], torch.Tensor], ring: Attention | None = None) -> None:
+        super().__init__()
+        self.norm, self.ring = norm, ring
+        heads = 2
+        self.inner = nn.ParameterList([torch.empty(heads * WIDTH, heads * WIDTH) for _ in range(3)])
+        self.out = nn.Parameter(torch.empty(heads * WIDTH, heads * WIDTH))
+
+    def weight(self, parameter: torch.Tensor) -> torch.Tensor:
+        return parameter if self.ring is None else Shared.apply(parameter, self.ring.group)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(x)
+        q, k, v = ((h @ self.weight(w)).unflatten(-1, (2, WIDTH)).transpose(1, 2) for w in self.inner)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True) if self.ring is None else self.ring(q, k, v)
+        x = x + attended.transpose(1, 2).flatten(2) @ self.weight(self.out)
+        return F.silu(self.norm(x))
+
+
+@pytest.mark.parametrize(
+    ("norm", "wrong", "wanted"),
+    [
+        (root_mean_square, "", gg.Verdict.REFINES),
+        (centred, "", gg.Verdict.REFINES),
+        (root_mean_square, "scale", gg.Verdict.BROKEN),
+        (root_mean_square, "inner", gg.Verdict.BROKEN),
+    ],
+)
+def test_rings_between_norms(norm: Callable[[torch.Tensor], torch.Tensor], wrong: str, wanted: gg.Verdict) -> None:
+    result = gg.verify(
+        Layer(norm),
+        lambda mesh: Layer(norm, Attention(mesh, in_order, causal=True, wrong=wrong)),
+        (gg.tensor(1, TOKENS, 2 * WIDTH),),
+        mesh={"cp": 2},
+        in_relations={"cp": Shard(1)},
+        out_relations={"cp": Shard(1)},
+    )
+    assert result.verdict is wanted

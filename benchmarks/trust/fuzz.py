@@ -29,6 +29,7 @@ _MINUTE = 60.0
 _SAMPLED = 0.2  # of the pairs that differ, and of those that are told element by element: each side was compared with numbers before
 _CONSTANTS = ("full", "iota", "literal", "leaf")
 _NUDGED = 1e-12  # relative
+_NUDGES = 16
 _LOST = 1e-14  # of the sum of all terms: what rounding may leave of an element
 
 
@@ -171,13 +172,15 @@ class Program:
         return bool((np.abs(found - wanted) <= _LOST * self.denotation.magnitude(form)).all())
 
     def _unstable(self, found: np.ndarray, wanted: np.ndarray, place: int | None) -> bool:
-        """Whether the numbers themselves move as far when what they are computed from moves a little: where large ones cancel, normal forms know the zero."""
-        noted = Noted(self.numbers)
-        moved = [self._nudged(self.pairs[i][0]) for i in self.operands]
-        with np.errstate(all="ignore"):
-            last = self.call(noted, *moved)
-        again = (last if place is None else noted.results[place][1]).array.astype(float)
-        return bool((np.abs(found - wanted) <= 10 * np.abs(again - wanted)).all())
+        """Whether the numbers themselves move as far when what they are computed from moves a little: where large ones cancel, normal forms know the zero, and of equal ones either is larger."""
+        reach = np.zeros(wanted.shape)
+        for _ in range(_NUDGES):
+            noted = Noted(self.numbers)
+            with np.errstate(all="ignore"):
+                last = self.call(noted, *[self._nudged(self.pairs[i][0]) for i in self.operands])
+            again = (last if place is None else noted.results[place][1]).array.astype(float)
+            reach = np.maximum(reach, np.abs(again - wanted))
+        return bool((np.abs(found - wanted) <= 10 * reach).all())
 
     def _nudged(self, number: Any) -> Any:
         if number.kind != "float":

@@ -70,6 +70,7 @@ class Watch:
     def __init__(self, files: ProjectFiles) -> None:
         self._files = files
         self._variables: set[str] = set()
+        self._before = dict(os.environ)  # what a program sets itself is no part of what it depends on
         self._paths: set[str] = set()
         self.rank_dependent = False
 
@@ -82,7 +83,7 @@ class Watch:
         """What was read so far."""
         footprint = Footprint(dict(self._files.read))
         for name in self._variables - RANK_VARIABLES:
-            footprint.environment[name] = value_digest(os.environ.get(name))
+            footprint.environment[name] = value_digest(self._before.get(name))
         for path in self._paths:
             digest = file_digest(path)
             if digest is not None:

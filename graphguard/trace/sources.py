@@ -32,7 +32,7 @@ def is_ours(path: str) -> bool:
 
 def is_torch(path: str) -> bool:
     """Whether a file belongs to torch or to the standard library: where an error was raised there says nothing to the user."""
-    return path.startswith(_STANDARD) or f"{os.sep}torch{os.sep}" in path
+    return (path.startswith(_STANDARD) and not is_installed(path)) or f"{os.sep}torch{os.sep}" in path
 
 
 def is_own_code(path: str) -> bool:

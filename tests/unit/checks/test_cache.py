@@ -119,6 +119,12 @@ def test_the_environment_and_restarts(client, project, monkeypatch):
         assert not capture(other, project)[1]
 
 
+def test_what_a_program_sets_itself_is_no_part_of_its_environment(client, project):
+    (project / "check.py").write_text('import os\n\nos.environ["GRAPHGUARD_TEST_FLAG"] = "own"\n' + CHECK)
+    capture(client, project)
+    assert capture(client, project)[1]
+
+
 @pytest.mark.parametrize(
     "damage", [b"", b"not json\n{}", b'{"sources": {}, "environment": {}, "opened": {}}\n{"schema": 1}']
 )

@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import os
+import sysconfig
 import traceback
 from dataclasses import replace
 from typing import Any
@@ -14,6 +16,7 @@ from programs import record
 from graphguard.ir import Graph
 from graphguard.ir.codec import graph_to_plain
 from graphguard.trace import cuda
+from graphguard.trace.sources import is_torch
 
 
 def shown(graph: Graph) -> str:
@@ -137,3 +140,12 @@ def test_a_world_of_cpus_never_fails_for_want_of_cuda(name: str) -> None:
 
 def test_autocast_for_cuda_is_never_silently_off() -> None:
     assert record(ONLY_CUDA["autocast"], [], 0, {"tp": 2}).wants_cuda
+
+
+def test_installed_packages_are_not_the_standard_library() -> None:
+    """They lie below its folder; what they ask of CUDA, or of the rank, the program asks."""
+    for name in ("stdlib", "platstdlib"):
+        folder = sysconfig.get_path(name)
+        assert is_torch(os.path.join(folder, "json", "decoder.py"))
+        assert is_torch(os.path.join(folder, "site-packages", "torch", "nn", "init.py"))
+        assert not is_torch(os.path.join(folder, "site-packages", "accelerate", "state.py"))

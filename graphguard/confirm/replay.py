@@ -51,7 +51,7 @@ class Arithmetic:
     ``sharp`` are float types in which all arithmetic is rounded, not only casts.  ``jitter`` disturbs every float result by one part in 10^14 at
     random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).  What was not rounded is
     not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.  Operators that
-    promise no order of equal elements (``topk``) take them in a random one.
+    promise no order of equal numbers (``topk``) take them in a random one.
     """
 
     sharp: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class _Rank:
     def run(self, index: int) -> None:
         """Run an operator that concerns this rank alone."""
         node, how = self.graph.nodes[index], self.how
-        if how.jitter is not None and leaves_ties_open(node):
+        if how.jitter is not None and leaves_ties_open(self.graph, node):
             results = call_with_other_ties(self.graph, node, self.values, how.sharp, how.jitter)
         else:
             results = call(self.graph, node, self.values, how.sharp)

@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from graphguard.confirm.elements import FLOATS
 from graphguard.confirm.operators import call
 from graphguard.ir import Graph, Node, Var
 
@@ -25,9 +26,17 @@ _DIM_AT: Final = {
 }
 
 
-def leaves_ties_open(node: Node) -> bool:
-    """Whether a call takes places of elements of which several may be equal, without promising which."""
-    return node.op in _DIM_AT and not node.kwargs.get("stable")
+def leaves_ties_open(graph: Graph, node: Node) -> bool:
+    """Whether a call takes places of elements of which several happen to be equal, without promising which.
+
+    Sorted lines of whole numbers are left out: keys such as the experts of tokens are equal on all inputs, and what depends on their order is wrong on
+    all of them.
+    """
+    if node.op not in _DIM_AT or node.kwargs.get("stable"):
+        return False
+    operand = node.args[0]
+    sorts = node.op.split(".")[1] in ("sort", "argsort")
+    return not sorts or (isinstance(operand, Var) and graph.types[operand].dtype in FLOATS)
 
 
 def call_with_other_ties(

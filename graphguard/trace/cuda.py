@@ -75,6 +75,7 @@ def watch() -> None:
     original_summary = torch.cuda.memory_summary
     original_count = torch.cuda.device_count
     original_autocast = torch.autocast.__init__
+    original_scaling = torch.cuda.amp.common.amp_definitely_not_available
 
     def lazy_init() -> None:
         world = state.current_world()
@@ -106,6 +107,13 @@ def watch() -> None:
             raise NeedsCuda  # PyTorch would only warn, and not cast
         original_autocast(self, device_type, *args, **kwargs)
 
+    def scales_nothing() -> bool:
+        world = state.current_world()
+        if world is not None and world.device == "cpu":
+            raise NeedsCuda  # PyTorch would only warn, and not scale
+        return bool(original_scaling())
+
+    torch.cuda.amp.common.amp_definitely_not_available = functools.wraps(original_scaling)(scales_nothing)
     torch.cuda._lazy_init = lazy_init  # noqa: SLF001
     torch.cuda.is_available = functools.wraps(original_available)(is_available)
 

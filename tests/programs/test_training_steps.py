@@ -251,3 +251,35 @@ class Pipeline:
 def test_pipelines(count: int, wrong: str) -> None:
     report = gg.verify(Whole(), lambda mesh: Pipeline(mesh, count, wrong), DATA, mesh={"pp": 2})
     assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES)
+
+
+def gradients(scale: bool, unscale: bool = True, group: Any = None) -> Callable[..., dict[str, torch.Tensor]]:
+    """Gradients of a mean; scaled by a scaler for CUDA, without which PyTorch would scale nothing, and unscaled again."""
+    net = Net()
+
+    def run(x: torch.Tensor, _: torch.Tensor) -> dict[str, torch.Tensor]:
+        scaler = torch.amp.GradScaler("cuda", init_scale=8.0)
+        loss = net(x).square().mean()
+        (scaler.scale(loss) if scale else loss).backward()
+        found = {}
+        for name, parameter in net.named_parameters():
+            assert parameter.grad is not None
+            found[name] = parameter.grad / scaler.get_scale() if scale and unscale else parameter.grad
+            if group is not None:
+                dist.all_reduce(found[name], op=dist.ReduceOp.AVG, group=group)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize(("unscale", "wanted"), [(True, gg.Verdict.REFINES), (False, gg.Verdict.BROKEN)])
+def test_losses_are_scaled_for_cuda(unscale: bool, wanted: gg.Verdict) -> None:
+    result = gg.verify(
+        gradients(scale=False),
+        lambda mesh: gradients(scale=True, unscale=unscale, group=mesh.get_group("dp")),
+        DATA,
+        mesh={"dp": 2},
+        in_relations=ROWS,
+        out_relations=COPY,
+    )
+    assert result.verdict is wanted, result

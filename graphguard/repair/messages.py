@@ -146,7 +146,7 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
         case InsertReduction(axis=axis) | MoveReduction(axis=axis) if rule == "nonlinear-on-partial":
             return _too_early(name, axis, site)
         case InsertReduction(axis=axis) if rule == "gradient-not-reduced":
-            return _gradient(name, axis)
+            return _gradient(name, axis, averaged=edit.reduce == "avg")
         case InsertReduction():
             return _unreduced(edit, name, site)
         case MoveReduction(axis=axis):
@@ -256,8 +256,10 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
-def gradients_unreduced(names: Sequence[str], axis: str) -> str:
-    """That gradients, by the names of what they are of, are summands on the ranks and stay so."""
+def gradients_unreduced(names: Sequence[str], axis: str, averaged: bool = False) -> str:
+    """That gradients, by the names of what they are of, are summands on the ranks, or to be ``averaged``, and stay so."""
+    if len(names) > 1 and averaged:
+        return f"the gradients of {listed(names)} are each rank's own over axis '{axis}': they are not averaged"
     if len(names) > 1:
         return f"the gradients of {listed(names)} are partial sums over axis '{axis}': they are not reduced"
     if re.fullmatch(r"out(\[.*\])?", names[0]):
@@ -266,9 +268,9 @@ def gradients_unreduced(names: Sequence[str], axis: str) -> str:
     return f"the gradient of {what} is a partial sum over axis '{axis}': it is not reduced"
 
 
-def _gradient(name: str, axis: str) -> str:
+def _gradient(name: str, axis: str, averaged: bool) -> str:
     names = name.split(", ") if re.fullmatch(r"[\w.]+(, [\w.]+)+", name) else [name]
-    return gradients_unreduced(names, axis)
+    return gradients_unreduced(names, axis, averaged)
 
 
 def _superfluous(rule: str, name: str, site: Site, capture: Capture) -> str:

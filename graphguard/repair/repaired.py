@@ -38,7 +38,7 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     rank = min(site.position)
     graph = capture.ranks[rank]
     span = _exchanged(capture, guess, rank, sources) or sources.place(graph, site.node)
-    name = _name(graph, site.node, sources.name_place(graph, site.node), sources, repair.mends)
+    name = _name(graph, guess, sources.name_place(graph, site.node), sources, repair.mends)
     if isinstance(guess.edit, OtherCalls):
         span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
         name = sources.tensor_at(span) or name
@@ -179,14 +179,15 @@ def _naming(capture: Capture, sources: Sources) -> Named:
     return named
 
 
-def _name(graph: Graph, node: Node, span: Span | None, sources: Sources, mends: tuple[str, ...]) -> str:
-    """The author's name for a node's tensor; for a gradient, of the tensor whose gradient it is."""
+def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, mends: tuple[str, ...]) -> str:
+    """The author's name for a node's tensor; for a gradient, of the tensor whose gradient it is, or of all parameters whose gradients are mended alike."""
+    node = guess.site.node
     if node.phase != "backward":
         return sources.tensor_at(span) or graph.labels.get(node.outs[0], "") or node.op
     gradients = [name.removeprefix("grad(").removesuffix(")") for name in mends if name.startswith("grad(")]
     own = [name for name in gradients if graph.outputs.get(f"grad({name})") in node.outs]
-    if own and own == gradients:
-        return ", ".join(own)
+    if own and (own == gradients or len(gradients) == 1 + len(guess.others)):
+        return ", ".join(gradients)
     returned = [name for var, name in rearranged_outputs(graph) if var in node.outs and name in mends]
     if returned and not gradients:  # the program hands out the gradient itself
         return returned[0]

@@ -22,6 +22,7 @@ _FULL: Final = 1 << 20
 _LARGEST: Final = (
     1 << 25
 )  # elements of a factor or of a product before it is summed: more than these would take gigabytes
+_AXES: Final = 32  # dims of an array that NumPy broadcasts
 _WRITTEN: Final = 1 << 12  # elements of a product that are written down before they are summed
 _FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
     "exp": np.exp,
@@ -149,6 +150,8 @@ class Denotation:
         if line is None:  # of one element
             return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in index)))
         bound, rank = len(kernel.reduced), max(np.ndim(i) for i in index)
+        if rank + bound > _AXES:
+            raise Unsupported("an order of too many dims to write down")
         labels: list[Array] = [np.asarray(i).reshape(np.shape(i) + (1,) * bound) for i in index]
         inner = sorted(range(bound), key=lambda place: marks[len(kernel.shape) + place][1])
         for place in range(bound):
@@ -175,6 +178,8 @@ class Denotation:
     def _combined(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:
         rank = max((np.ndim(i) for i in index), default=0)
         bound = len(kernel.reduced)
+        if rank + bound > _AXES:
+            raise Unsupported("a sum over too many dims to write down")
         labels: list[Array] = [np.asarray(i).reshape(np.shape(i) + (1,) * bound) for i in index]
         for place, (low, high) in enumerate(self._clipped(kernel, window, labels)):
             shape = [1] * rank + [-1 if other == place else 1 for other in range(bound)]

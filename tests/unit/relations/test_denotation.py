@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.trust.fuzz import closed
+from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
@@ -28,3 +29,13 @@ def test_a_value_that_is_used_twice_at_every_step(shape: tuple[int, ...]) -> Non
     form = act(NormalForm(universe), NormalForm(universe).leaf("x", data.shape, "float"))
     expected = act(numbers, numbers.literal(data)).array
     np.testing.assert_allclose(Denotation({"x": data}, closed, {}).value(form), expected)
+
+
+def test_a_product_of_more_sums_than_an_array_has_dims_is_left_closed() -> None:
+    algebra = NormalForm(Universe(1, 20.0))
+    x = algebra.leaf("x", (3, 2), "float")
+    power = algebra.sum(algebra.multiply(x, x), [1])
+    for _ in range(5):
+        power = algebra.multiply(power, power)
+    with pytest.raises(Unsupported, match="too many dims"):
+        Denotation({"x": np.ones((3, 2))}).value(power)

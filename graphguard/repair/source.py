@@ -120,12 +120,18 @@ def _without(text: str, kept: str) -> str:
 
 def change_reduce(program: Program, span: Span, reduce: str) -> Iterator[Draft]:
     """Give a collective another reduction; for a mean also the division that every backend has."""
-    call = program.expression(span)
-    if not isinstance(call, ast.Call):
+    call = _with_arguments(program, span)
+    if call is None:
         return
     other = _other_operation(program, call, reduce)
     divided = list(_divided(program, call)) if reduce == "avg" else []
     yield from ([other, *divided] if "ReduceOp.AVG" in program.text else [*divided, other])
+
+
+def _with_arguments(program: Program, span: Span) -> ast.Call | None:
+    """The call at a place; none without arguments, as ``loss.backward()``: that is not the collective itself, and takes neither group nor reduction."""
+    call = program.expression(span)
+    return call if isinstance(call, ast.Call) and (call.args or call.keywords) else None
 
 
 def _other_operation(program: Program, call: ast.Call, reduce: str) -> Draft:
@@ -159,8 +165,8 @@ def _divided(program: Program, call: ast.Call) -> Iterator[Draft]:
 
 def change_group(program: Program, span: Span, axis: str, capture: Capture) -> Iterator[Draft]:
     """Give a collective another group."""
-    call = program.expression(span)
-    if not isinstance(call, ast.Call):
+    call = _with_arguments(program, span)
+    if call is None:
         return
     named = (keyword.value for keyword in call.keywords if keyword.arg == "group")
     present = next(named, None) or next((each for each in call.args[1:] if _is_group(program, each)), None)

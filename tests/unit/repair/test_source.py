@@ -259,6 +259,13 @@ def test_parts_are_sent_in_rank_order_where_their_list_is_made() -> None:
     assert draft.place == span_of(file, "reversed(x.chunk(ranks))")
 
 
+def test_a_call_without_arguments_is_not_the_collective_itself() -> None:
+    file = program("import torch.distributed as dist\ndef f(loss, tp_group):\n    loss.backward()\n")
+    place = span_of(file, "loss.backward()")
+    assert list(source.change_reduce(file, place, "avg")) == []
+    assert list(source.change_group(file, place, "tp", capture(dp=2, tp=2))) == []
+
+
 def test_group_that_is_given_by_position_is_replaced() -> None:
     file = program("def f(x, tp_group, dp_group):\n    return Reduce.apply(x, dp_group)\n")
     drafts = source.change_group(file, span_of(file, "Reduce.apply(x, dp_group)"), "tp", capture(dp=2, tp=2))

@@ -96,9 +96,25 @@ def tensor(*shape: Any, dtype: Any = None, low: int | None = None, high: int | N
     for name, bound in (("low", low), ("high", high)):
         if bound is not None and type(bound) is not int:
             raise ValueError(f"gg.tensor({name}={bound!r}): bounds are integers, for tensors of integers")
+    if (low is not None or high is not None) and _is_inexact(dtype):
+        raise ValueError(
+            f"gg.tensor({_given(low, high)}) bounds integers, and this tensor holds {_held(dtype)}: give dtype=torch.int64"
+        )
     if low is not None and high is not None and low >= high:
         raise ValueError(f"gg.tensor(low={low}, high={high}) holds no value: high is excluded")
     return TensorSpec(shape, dtype, low, high)
+
+
+def _given(low: int | None, high: int | None) -> str:
+    return ", ".join(f"{name}={bound}" for name, bound in (("low", low), ("high", high)) if bound is not None)
+
+
+def _is_inexact(dtype: Any) -> bool:
+    return dtype is None or bool(getattr(dtype, "is_floating_point", False) or getattr(dtype, "is_complex", False))
+
+
+def _held(dtype: Any) -> str:
+    return "floats by default" if dtype is None else f"{dtype}"
 
 
 def constant(value: Any) -> Fixed:

@@ -1,6 +1,7 @@
 """What the author of a check may write, and what is said where it makes no sense."""
 
 import pytest
+import torch
 
 import graphguard as gg
 
@@ -10,7 +11,9 @@ import graphguard as gg
     [
         ((6,), {"low": 0.5}, r"gg\.tensor\(low=0\.5\): bounds are integers"),
         ((6,), {"high": True}, r"gg\.tensor\(high=True\): bounds are integers"),
-        ((6,), {"low": 4, "high": 4}, "holds no value"),
+        ((6,), {"dtype": torch.int64, "low": 4, "high": 4}, "holds no value"),
+        ((6,), {"high": 8}, r"gg\.tensor\(high=8\) bounds integers.*floats by default: give dtype=torch\.int64"),
+        ((6,), {"dtype": torch.float16, "low": 0, "high": 8}, r"this tensor holds torch\.float16"),
         ((6.0,), {}, "takes the sizes of the dims"),
         ((-1,), {}, "takes the sizes of the dims"),
     ],
@@ -21,5 +24,5 @@ def test_a_tensor_that_cannot_be_is_refused(shape, bounds, said):
 
 
 def test_bounds_are_kept():
-    spec = gg.tensor(2, 3, low=0, high=7)
+    spec = gg.tensor(2, 3, dtype=torch.int64, low=0, high=7)
     assert (spec.low, spec.high) == (0, 7)

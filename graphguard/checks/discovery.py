@@ -13,6 +13,7 @@ from pathlib import Path
 
 from graphguard.checks.api import as_mesh
 from graphguard.checks.configuration import Configuration
+from graphguard.checks.declarations import names_in
 from graphguard.ir import CheckRef, Span, Trouble
 
 _SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "build", "dist"))
@@ -78,18 +79,25 @@ def _python_files(folder: Path) -> Iterator[Path]:
 def _in_file(file: Path, root: Path) -> list[FoundCheck]:
     path = str(file)
     data = file.read_bytes()
-    if b"graphguard" not in data:
+    if not _may_declare(data.decode("latin-1")):
         return []
     try:
         encoding, _ = tokenize.detect_encoding(BytesIO(data).readline)
         return checks_in(path, data.decode(encoding), str(root))
-    except SyntaxError as error:
+    except (SyntaxError, ValueError) as error:
+        if b"graphguard" not in data:
+            return []
+        return [_unreadable(path, root, error)]
+
+
+def _unreadable(path: str, root: Path, error: SyntaxError | ValueError) -> FoundCheck:
+    if isinstance(error, SyntaxError):
         span = Span(path, error.lineno or 1, error.offset or 1, error.end_lineno or 0, error.end_offset or 0)
         message = f"SyntaxError: {error.msg}"
-    except ValueError as error:
+    else:
         span, message = Span(path, 1), f"this file cannot be read as Python: {error}"
     reference = CheckRef(identifier(path, "", str(root)), "", span)
-    return [FoundCheck(reference, trouble=Trouble("trace-error", message, span))]
+    return FoundCheck(reference, trouble=Trouble("trace-error", message, span))
 
 
 def identifier(path: str, name: str, root: str) -> str:
@@ -101,19 +109,23 @@ def identifier(path: str, name: str, root: str) -> str:
 
 def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -> list[FoundCheck]:
     """The checks that a file's text declares; raises ``SyntaxError``, unless its ``tree`` is known."""
-    if "graphguard" not in text:
+    if not _may_declare(text):
         return []
     tree = tree or ast.parse(text, path)
-    names = _Names(tree)
+    names = names_in(tree, path, root)
     lines = text.splitlines()
     found = []
     for function in _functions(tree.body):
-        for decorator in function.decorator_list:
-            if isinstance(decorator, ast.Call) and names.is_check(decorator.func):
-                span = _name_span(path, function, lines)
-                reference = CheckRef(identifier(path, function.name, root), function.name, span)
-                found.append(FoundCheck(reference, _literal_meshes(decorator)))
+        for call in filter(None, map(names.declaration, function.decorator_list)):
+            span = _name_span(path, function, lines)
+            reference = CheckRef(identifier(path, function.name, root), function.name, span)
+            found.append(FoundCheck(reference, _literal_meshes(call)))
     return found
+
+
+def _may_declare(text: str) -> bool:
+    """Whether a file names GraphGuard, or has decorators, which may come from a file of the project that does."""
+    return "graphguard" in text or "\n@" in text
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
@@ -124,40 +136,6 @@ def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
         elif isinstance(statement, ast.If | ast.Try | ast.With):
             yield from _functions(statement.body)
             yield from _functions(getattr(statement, "orelse", []))
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Every statement, nested ones included; expressions, which are many, are not looked into."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-            waiting.extend(getattr(node, field, ()))
-
-
-class _Names:
-    """What a file calls GraphGuard and its ``check``."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        self._modules: set[str] = set()
-        self._functions: set[str] = set()
-        for node in _statements(tree):
-            if isinstance(node, ast.Import):
-                self._modules.update(one.asname or one.name for one in node.names if one.name == "graphguard")
-            elif isinstance(node, ast.ImportFrom) and node.module in ("graphguard", "graphguard.checks.api"):
-                self._functions.update(one.asname or one.name for one in node.names if one.name == "check")
-
-    def is_check(self, function: ast.expr) -> bool:
-        """Whether an expression names ``graphguard.check``."""
-        if isinstance(function, ast.Name):
-            return function.id in self._functions
-        return (
-            isinstance(function, ast.Attribute)
-            and function.attr == "check"
-            and isinstance(function.value, ast.Name)
-            and function.value.id in self._modules
-        )
 
 
 def _literal_meshes(call: ast.Call) -> tuple[dict[str, int], ...] | None:

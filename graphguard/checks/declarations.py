@@ -1,0 +1,133 @@
+"""What a file calls ``graphguard.check``: imported, under another name, or by way of another file of the project."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+_HOMES = ("graphguard", "graphguard.checks.api")
+_EXPORTED = "check"
+
+
+@dataclass(slots=True)
+class Names:
+    """The names in a module that stand for GraphGuard, for its ``check``, and for a ``check(mesh=...)`` that is kept to decorate with."""
+
+    modules: set[str] = field(default_factory=set)
+    functions: set[str] = field(default_factory=set)
+    decorators: dict[str, ast.Call] = field(default_factory=dict)
+
+    def declaration(self, decorator: ast.expr) -> ast.Call | None:
+        """The call of ``check`` that a decorator is; None where it is something else."""
+        if isinstance(decorator, ast.Name):
+            return self.decorators.get(decorator.id)
+        return decorator if isinstance(decorator, ast.Call) and self.is_check(decorator.func) else None
+
+    def is_check(self, function: ast.expr) -> bool:
+        """Whether an expression names ``graphguard.check``."""
+        if isinstance(function, ast.Name):
+            return function.id in self.functions
+        return (
+            isinstance(function, ast.Attribute)
+            and function.attr == _EXPORTED
+            and isinstance(function.value, ast.Name)
+            and function.value.id in self.modules
+        )
+
+    def assign(self, name: str, value: ast.expr) -> None:
+        """``name = value``, at the top of the module."""
+        call = self.declaration(value)
+        if call is not None:
+            self.decorators[name] = call
+        elif self.is_check(_partly_applied(value)):
+            self.functions.add(name)
+        elif isinstance(value, ast.Name) and value.id in self.modules:
+            self.modules.add(name)
+
+    def take(self, other: Names, name: str, own: str) -> None:
+        """``from other import name as own``."""
+        if name in other.modules:
+            self.modules.add(own)
+        if name in other.functions:
+            self.functions.add(own)
+        if name in other.decorators:
+            self.decorators[own] = other.decorators[name]
+
+    def public(self) -> list[str]:
+        """What ``import *`` takes."""
+        return [name for name in (*self.modules, *self.functions, *self.decorators) if not name.startswith("_")]
+
+
+def names_in(tree: ast.Module, path: str, root: str, above: frozenset[str] = frozenset()) -> Names:
+    """The names in a file's tree; ``above`` are the files whose imports lead to it.
+
+    Imports of the project's own files are followed as far as these name GraphGuard themselves.
+    """
+    names = Names()
+    for node in _statements(tree):
+        if isinstance(node, ast.Import):
+            names.modules.update(one.asname or one.name for one in node.names if one.name == "graphguard")
+        elif isinstance(node, ast.ImportFrom):
+            _import(names, node, path, root, above | {path})
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    names.assign(target.id, node.value)
+    return names
+
+
+def _import(names: Names, node: ast.ImportFrom, path: str, root: str, above: frozenset[str]) -> None:
+    if not node.level and node.module in _HOMES:
+        other = Names(functions={_EXPORTED})
+    else:
+        file = _file_of(node, path, root)
+        if file is None or file in above:
+            return
+        other = _names_of_file(file, root, os.stat(file).st_mtime_ns, above)
+    for one in node.names:
+        for name in other.public() if one.name == "*" else [one.name]:
+            other_name = name if one.name == "*" else one.asname or name
+            names.take(other, name, other_name)
+
+
+def _file_of(node: ast.ImportFrom, path: str, root: str) -> str | None:
+    """The project's file that an import names: beside the file, or below the root."""
+    parts = (node.module or "").split(".") if node.module else []
+    folder = Path(path).parent
+    bases = [folder, Path(root)] if not node.level else [folder.joinpath(*[".."] * (node.level - 1))]
+    for base in bases:
+        for file in (base.joinpath(*parts).with_suffix(".py"), base.joinpath(*parts, "__init__.py")):
+            if parts and file.is_file():
+                return os.path.normpath(file)
+    return None
+
+
+@lru_cache(256)
+def _names_of_file(file: str, root: str, _changed: int, above: frozenset[str]) -> Names:
+    try:
+        data = Path(file).read_bytes()
+        return names_in(ast.parse(data, file), file, root, above) if b"graphguard" in data else Names()
+    except (OSError, SyntaxError, ValueError):  # running the check says what is wrong with it
+        return Names()
+
+
+def _partly_applied(value: ast.expr) -> ast.expr:
+    """The function of ``functools.partial(function, ...)``; anything else as it is."""
+    if not isinstance(value, ast.Call) or not value.args:
+        return value
+    name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", None)
+    return value.args[0] if name == "partial" else value
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every statement in order, nested ones included; expressions, which are many, are not looked into."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for part in ("cases", "handlers", "orelse", "body"):
+            waiting.extend(reversed(getattr(node, part, ())))

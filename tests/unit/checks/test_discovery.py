@@ -1,0 +1,91 @@
+"""Which functions are found to be checks, by whatever name a file has ``graphguard.check``."""
+
+import pytest
+
+from graphguard.checks.configuration import Configuration
+from graphguard.checks.discovery import discover
+
+BODY = "\ndef one(mesh):\n    pass\n"
+BASE = "import functools\nimport graphguard as gg\nfrom graphguard import check as declare\n"
+FILES = {
+    "base.py": BASE
+    + 'tp2 = gg.check(mesh={"tp": 2})\ncheck = gg.check\nwith_mesh = functools.partial(check, mesh={"tp": 2})\n',
+    "again.py": "from base import *  # and with it graphguard\n",
+    "lib/__init__.py": "",
+    "lib/names.py": "import graphguard\n",
+    "broken.py": "import graphguard\ndef (:\n",
+    "loop.py": "from loop_too import *  # graphguard\n",
+    "loop_too.py": "from loop import *  # graphguard\n",
+}
+FOUND = [
+    'import graphguard as gg\n@gg.check(mesh={"tp": 2})',
+    'from graphguard import *\n@check(mesh={"tp": 2})',
+    'from graphguard import check as declare\n@declare({"tp": 2})',
+    'import graphguard\ntp2 = graphguard.check(mesh={"tp": 2})\n@tp2',
+    'import graphguard\ndeclare = graphguard.check\n@declare(mesh={"tp": 2})',
+    'import graphguard\nother = graphguard\n@other.check(mesh={"tp": 2})',
+    'from functools import partial\nimport graphguard\ndeclare = partial(graphguard.check, mesh={"tp": 2})\n@declare()',
+    'from base import *\n@gg.check(mesh={"tp": 2})',
+    'from base import gg\n@gg.check(mesh={"tp": 2})',
+    "from base import tp2 as two\n@two",
+    "from .base import tp2\n@tp2",
+    "from base import with_mesh\n@with_mesh()",
+    'from again import declare\n@declare(mesh={"tp": 2})',
+    'from lib.names import graphguard\n@graphguard.check(mesh={"tp": 2})',
+    'if True:\n    import graphguard as gg\n@gg.check(mesh={"tp": 2})',
+]
+NOT_FOUND = [
+    "import graphguard as gg\n@gg.checks(mesh=1)",
+    "import graphguard as gg\n@gg.check",
+    "from base import functools\n@functools.check(mesh=1)",
+    "from broken import check\n@check(mesh=1)",
+    "from loop import check\n@check(mesh=1)",
+    "from elsewhere import check\n@check(mesh=1)",
+    "@property",
+]
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def found_in(project, text):
+    (project / "checks.py").write_text(text + BODY)
+    return discover([project / "checks.py"], Configuration(project))
+
+
+@pytest.mark.parametrize("text", FOUND)
+def test_found(project, text):
+    (check,) = found_in(project, text)
+    assert check.ref.name == "one"
+    assert check.meshes in (({"tp": 2},), None)
+
+
+@pytest.mark.parametrize("text", NOT_FOUND)
+def test_not_found(project, text):
+    assert found_in(project, text) == []
+
+
+def test_a_kept_decorator_says_its_mesh(project):
+    (check,) = found_in(project, "from base import tp2\n@tp2")
+    assert check.meshes == ({"tp": 2},)
+
+
+def test_a_file_that_changes_is_read_again(project):
+    text = "from base import later\n@later"
+    assert found_in(project, text) == []
+    (project / "base.py").write_text(BASE + 'later = gg.check(mesh={"tp": 4})\n')
+    (check,) = found_in(project, text)
+    assert check.meshes == ({"tp": 4},)
+
+
+def test_a_file_that_does_not_parse_is_told_where_it_names_graphguard(project):
+    (project / "checks.py").write_text("@one\ndef (:\n")
+    assert discover([project / "checks.py"], Configuration(project)) == []
+    (check,) = discover([project / "broken.py"], Configuration(project))
+    assert check.trouble is not None

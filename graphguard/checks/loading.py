@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from torch._subclasses.fake_tensor import FakeTensor
+
 from graphguard.checks.api import Refinement
 from graphguard.checks.leaves import Leaves
 from graphguard.checks.parameters import Related, State, plain_name, relate
 from graphguard.checks.placements import Mesh
-from graphguard.checks.units import Unit, unit_of
+from graphguard.checks.units import Unit, tables, unit_of
 from graphguard.trace.capture import Recording
 from graphguard.trace.errors import TracingError
 
@@ -52,10 +54,20 @@ def bind_rank(
             for one, state in zip(relations, bound, strict=True)
             if one.source.kind == "parameter" and one.source.tensor.requires_grad
         ]
+    _keep_tables(recording, refinement)
     for state in states:
         recording.label(state.tensor, state.name)
         state.tensor.grad = None
     return differentiated
+
+
+def _keep_tables(recording: Recording, refinement: Refinement) -> None:
+    """A specification that was built before the recording has its tables as rounded numbers; a rank that computed the same bits has these, too."""
+    outside = {name: one for name, one in tables(refinement.spec).items() if not isinstance(one, FakeTensor)}
+    if outside:
+        for name, tensor in tables(refinement.impl).items():
+            if name in outside:
+                recording.bind_if_equal(tensor, outside[name])
 
 
 def _part(leaves: Leaves, one: Related, mesh: Mesh) -> Any:

@@ -71,6 +71,18 @@ def _own_states(module: torch.nn.Module) -> Iterator[tuple[Literal["parameter", 
             yield "buffer", name, buffer
 
 
+def tables_of(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """The tensors that a module made for itself, under their qualified names: buffers that are not persistent, and plain attributes."""
+    for path, owner in module.named_modules(remove_duplicate=False):
+        for name, tensor in (*owner._buffers.items(), *vars(owner).items()):  # noqa: SLF001
+            if isinstance(tensor, torch.Tensor) and not _is_stored(owner, name):
+                yield (f"{path}.{name}" if path else name), tensor
+
+
+def _is_stored(owner: torch.nn.Module, name: str) -> bool:
+    return name in owner._buffers and name not in owner._non_persistent_buffers_set  # noqa: SLF001
+
+
 def _owners(root: torch.nn.Module, path: str) -> Iterator[Any]:
     while path:
         yield root.get_submodule(path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphguard.checks.parameters import State, states_of
+from graphguard.checks.parameters import State, plain_name, states_of, tables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def unit_of(value: Any) -> Unit:
 
 def _closed_over(function: Callable[..., Any]) -> Iterator[State]:
     held = list(_held(function))
-    modules = _outermost([(name, value) for name, value in held if isinstance(value, torch.nn.Module)])
+    modules = _modules_in(function)
     seen: set[int] = set()
     for name, module in modules:
         for state in states_of(module):
@@ -55,6 +55,21 @@ def _closed_over(function: Callable[..., Any]) -> Iterator[State]:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and id(value) not in seen:
             seen.add(id(value))
             yield State(name, "parameter", value, ())
+
+
+def tables(value: Any) -> dict[str, torch.Tensor]:
+    """The tensors that the modules of a ``spec`` or ``impl`` made for themselves, by name without wrappers."""
+    modules = [("", value)] if isinstance(value, torch.nn.Module) else _modules_in(value)
+    many = len(modules) > 1
+    return {
+        plain_name(f"{name}.{inner}" if many else inner): tensor
+        for name, module in modules
+        for inner, tensor in tables_of(module)
+    }
+
+
+def _modules_in(function: Callable[..., Any]) -> list[tuple[str, torch.nn.Module]]:
+    return _outermost([(name, value) for name, value in _held(function) if isinstance(value, torch.nn.Module)])
 
 
 def _outermost(modules: list[tuple[str, torch.nn.Module]]) -> list[tuple[str, torch.nn.Module]]:

@@ -141,13 +141,16 @@ class _Forks:
         return capture_to_json(Capture(self._check, self._mesh, (), None, (), (), (trouble,)))
 
     def _confirm(self, params: dict[str, Any]) -> Any:
+        from graphguard.trace import ranks
         from graphguard.trace.session import confirm_capture, not_confirmed
 
         seconds = float(params["seconds"])
-        limits = Limits(seconds + 20.0, self._limits.memory)
-        return _in_child(
-            lambda _: confirm_capture(params["capture"], params["promises"], seconds), limits, not_confirmed
-        )
+
+        def run(_: Link) -> Any:
+            ranks.settle()
+            return confirm_capture(params["capture"], params["promises"], seconds)
+
+        return _in_child(run, Limits(seconds + 20.0, self._limits.memory), not_confirmed)
 
 
 def _log(text: str) -> None:

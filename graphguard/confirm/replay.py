@@ -23,6 +23,7 @@ Values = dict[Var, torch.Tensor]
 _WHOLE: Final = 1 << 31  # numbers below this that are multiples of one part in ...
 _FRACTION: Final = 1 << 10  # ... have at most 41 bits
 _JITTER: Final = 1e-14 * 12**0.5  # the width of an even spread whose standard deviation is 10^-14
+_ROUNDING: Final = 2.0**-23  # the same for what float32 rounds away
 
 
 class OutOfTimeError(UnrunnableError):
@@ -51,17 +52,24 @@ class Arithmetic:
     ``sharp`` are float types in which all arithmetic is rounded, not only casts.  ``jitter`` disturbs every float result by one part in 10^14 at
     random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).  What was not rounded is
     not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.  Operators that
-    promise no order of equal numbers (``topk``) take them in a random one.
+    promise no order of equal numbers (``topk``) take them in a random one.  ``own`` are literals, by digest, that not both programs have: numbers in
+    float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds.
     """
 
     sharp: frozenset[str] = frozenset()
     jitter: torch.Generator | None = None
+    own: frozenset[str] = frozenset()
 
-    def disturbed(self, value: torch.Tensor) -> torch.Tensor:
+    def literal(self, constant: Constant) -> torch.Tensor:
+        """The elements of a literal."""
+        value = constant_value(constant)
+        return self.disturbed(value, _ROUNDING) if constant.digest in self.own else value
+
+    def disturbed(self, value: torch.Tensor, width: float = _JITTER) -> torch.Tensor:
         """A result, moved if this run disturbs."""
         if self.jitter is None or value.dtype != torch.float64:
             return value
-        noise = torch.rand(value.shape, generator=self.jitter, dtype=torch.float64).sub_(0.5).mul_(_JITTER)
+        noise = torch.rand(value.shape, generator=self.jitter, dtype=torch.float64).sub_(0.5).mul_(width)
         scaled = value * _FRACTION
         exact = (scaled == scaled.round()).logical_and_(value.abs() < _WHOLE)
         return noise.masked_fill_(exact, 0.0).add_(1.0).mul_(value)
@@ -74,7 +82,7 @@ class _Rank:
         self.graph = graph
         self.how = how
         self.values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
-        self.values.update((var, constant_value(constant)) for var, constant in graph.constants.items())
+        self.values.update((var, how.literal(constant)) for var, constant in graph.constants.items())
         self._uses = Counter(operand for node in graph.nodes for operand in node.operands())
         self._kept = {*graph.outputs.values(), *graph.symbols.values(), *_measuring(graph), *keep}
 

@@ -37,6 +37,7 @@ class Trial:
     draws: int = 0
     ranges: Ranges = field(default_factory=dict)
     sharp: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
     joined: Joined = field(init=False)
     preludes: tuple[Graph, ...] = field(init=False)
     defined: set[str] = field(default_factory=set)
@@ -51,6 +52,7 @@ class Trial:
         self.preludes = preludes_of(self.capture)
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
+        self.own = own_literals(self.capture)
 
     def run(self, draw: Draw) -> list[Failure]:
         """Run one draw; the promises that it refutes."""
@@ -145,7 +147,7 @@ class Trial:
         self, leaves: dict[str, torch.Tensor], jitter: torch.Generator | None = None
     ) -> tuple[Values, list[Values]]:
         assert self.capture.spec is not None
-        plain, how = Arithmetic(jitter=jitter), Arithmetic(self.sharp, jitter)
+        plain, how = Arithmetic(jitter=jitter, own=self.own), Arithmetic(self.sharp, jitter, self.own)
         expected = run_graph(self.capture.spec, leaves, how=plain, deadline=self.deadline)
         found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
         return expected, found
@@ -209,6 +211,16 @@ def _refuted(alternatives: Sequence[Sequence[Comparison]], slack: Slack) -> bool
     return all(
         any(not c.shaped or bool(slack.apart(c.expected, c.found).any()) for c in option) for option in alternatives
     )
+
+
+def own_literals(capture: Capture) -> frozenset[str]:
+    """The literals in float32, by digest, that only the specification or only the ranks have."""
+    assert capture.spec is not None
+    literals = [
+        {one.digest for graph in graphs for one in graph.constants.values() if one.type.dtype == "float32"}
+        for graphs in ((capture.spec,), capture.ranks)
+    ]
+    return frozenset(literals[0] ^ literals[1])
 
 
 def foreign_types(capture: Capture) -> frozenset[str]:

@@ -19,6 +19,7 @@ from graphguard.ir.collection import without_collection
 from graphguard.ir.graph import Graph, Size
 from graphguard.ir.spans import Frame
 from graphguard.trace import cuda, state
+from graphguard.trace.constants import LARGEST, constant_of
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
 from graphguard.trace.functional import functionalise
 from graphguard.trace.geometry import size_of
@@ -107,6 +108,7 @@ class Recording:
     def phase(self, phase: str) -> None:
         if self._recorder.phase == "prelude" and phase == "forward":
             restart_unseeded()
+            self._recorder.constants.largest = LARGEST
         self._recorder.phase = phase
 
     @property
@@ -173,10 +175,26 @@ class Recording:
         self._recorder.modules.root(module)
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The elements of a tensor that is a known constant."""
+        """The elements of a tensor that is a small known constant, or came from outside."""
+        if isinstance(tensor, FakeTensor) and tensor.numel() > LARGEST:
+            return None
         constants = self._recorder.constants
         with self.on_real_tensors():
             return constants.real(tensor).clone() if constants.is_known(tensor) else None
+
+    def bind_if_equal(self, tensor: torch.Tensor, outside: torch.Tensor) -> None:
+        """Where ``tensor`` is known to hold the very bits of one that was made before the recording, it is that literal."""
+        local = getattr(tensor, "_local_tensor", tensor)
+        constants = self._recorder.constants
+        same = (local.shape, local.dtype) == (outside.shape, outside.dtype)
+        if not same or not isinstance(local, FakeTensor) or not constants.is_known(local):
+            return
+        if any(step == 0 and size > 1 for step, size in zip(local.stride(), local.shape, strict=True)):
+            return  # expanded: elements that share memory cannot be written one by one
+        with self.on_real_tensors():
+            equal = constant_of(constants.real(local)).digest == constant_of(outside).digest
+        if equal:
+            self.bind(local, outside)
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:

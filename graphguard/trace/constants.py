@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphguard.ir.graph import Constant, TensorType
 
 LARGEST = 8192  # elements; beyond that nobody branches on a value, and a generator's state has 5056
+LARGEST_TABLE = 1 << 17  # elements, while models are built: rotary tables of 2048 positions
 LARGEST_LITERAL = 1 << 22  # bytes of a constant that travel with the graph
 
 _WITHOUT = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))
@@ -72,9 +73,10 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 class Constants:
-    """Real storages behind the fake storages whose contents are known."""
+    """Real storages behind the fake storages whose contents are known; tensors of more than ``largest`` elements are not carried along."""
 
     def __init__(self) -> None:
+        self.largest = LARGEST_TABLE
         self._real: dict[int, torch.UntypedStorage] = {}
         self._pending: set[int] = set()
 
@@ -93,7 +95,7 @@ class Constants:
 
     def set(self, tensor: FakeTensor, value: torch.Tensor) -> None:
         """From now on the storage of ``tensor`` is known to hold ``value`` where ``tensor`` lies."""
-        if value.numel() > LARGEST or not _is_plain(tensor):
+        if value.numel() > self.largest or not _is_plain(tensor):
             return
         storage = storage_of(tensor)
         with _disable_current_modes(), torch.no_grad():

@@ -20,7 +20,7 @@ from graphguard.ir.graph import Sym
 from graphguard.trace.arguments import SYMBOLS, plain
 from graphguard.trace.births import Births, forget_copies
 from graphguard.trace.branches import asked
-from graphguard.trace.constants import LARGEST, Constants, constant_of, dtype_name, storage_of, tensors_in
+from graphguard.trace.constants import Constants, constant_of, dtype_name, storage_of, tensors_in
 from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Ref
@@ -350,8 +350,7 @@ class Recorder(TorchDispatchMode):
             ref = Ref(ref.storage, (0, (value.numel(),), (1,), dtype_name(value.dtype)))
         event = Event("constant", (constant_of(value),), {}, ref, stack, None, self.modules.here, self.phase)
         self.events.append(event)
-        if real.numel() <= LARGEST:
-            self.constants.set(fake, real)
+        self.constants.set(fake, real)
 
     def _truth(self, condition: torch.Tensor) -> bool | None:
         """A condition that only checks for NaN and infinity decide, or that asks whether there is anything."""

@@ -55,7 +55,7 @@ class Values:
             return
         if knowledge == "known":
             results = [tensor for tensor in tensors_in(out) if isinstance(tensor, FakeTensor)]
-            if all(_small(tensor) for tensor in results):
+            if all(self._small(tensor) for tensor in results):
                 self._compute(kind.operator, args, kwargs, out, before)
                 return
             knowledge = "unknown"
@@ -97,7 +97,7 @@ class Values:
 
     def _compute(self, func: Any, args: Any, kwargs: Any, out: Any, before: list[int]) -> None:
         if func._schema.name in _EMPTY:  # noqa: SLF001
-            for tensor in tensors_in(out):
+            for tensor in (one for one in tensors_in(out) if one.numel() <= LARGEST):
                 with unset_fake_temporarily():
                     zeros = torch.zeros(tuple(tensor.shape), dtype=tensor.dtype)
                 self._constants.set(tensor, zeros)
@@ -111,6 +111,9 @@ class Values:
         for fake, value in zip(tensors_in(out), tensors_in(values), strict=False):
             if storage_of(fake) not in before:
                 self._constants.set(fake, value)
+
+    def _small(self, tensor: torch.Tensor) -> bool:
+        return all(type(size) is int for size in tensor.shape) and tensor.numel() <= self._constants.largest
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self._pause(), unset_fake_temporarily(), torch.no_grad():
@@ -130,10 +133,6 @@ def grouped(func: Any, args: Any) -> Any:
         return args
     group = c10d._resolve_process_group(args[position])  # noqa: SLF001  # what the operator itself calls
     return (*args[:position], members(group), *args[position + 1 :])
-
-
-def _small(tensor: torch.Tensor) -> bool:
-    return all(type(size) is int for size in tensor.shape) and tensor.numel() <= LARGEST
 
 
 def _has_symbol(value: Any) -> bool:

@@ -263,3 +263,47 @@ def test_interactive_code():
     )
     assert report.verdict is gg.Verdict.BROKEN
     assert (report.diagnostics[0].span.file, report.diagnostics[0].span.line) == (name, 3)
+
+
+class Rotary(nn.Module):
+    """A table that is computed when the model is built: a buffer of its own, an attribute, or too large to be followed."""
+
+    def __init__(self, kind, theta=10000.0):
+        super().__init__()
+        rows = (1 << 16) if kind == "large" else 4
+        angles = torch.arange(rows)[:, None].float() / theta ** (torch.arange(0, 8, 2).float() / 8)
+        if kind == "attribute":
+            self.cos = angles.cos()
+        else:
+            self.register_buffer("cos", angles.cos(), persistent=False)
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x):
+        return x @ self.weight * self.cos[: x.shape[0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "theta", "verdict"),
+    [
+        ("buffer", 1e4, "refines"),
+        ("attribute", 1e4, "refines"),
+        ("large", 1e4, "unknown"),
+        ("buffer", 5e5, "broken"),
+        ("attribute", 1e4 + 1, "broken"),
+        ("large", 5e5, "broken"),
+    ],
+)
+def test_tables_that_the_specification_computed_before_are_those_that_the_ranks_compute(kind, theta, verdict):
+    """What was computed before was rounded; that a rank's real numbers are not is no difference."""
+    report = gg.verify(Rotary(kind), lambda mesh: Rotary(kind, theta), (gg.tensor(4, 4),), mesh={"tp": 2})
+    assert report.verdict is gg.Verdict(verdict)
+
+
+def test_tables_of_a_function_s_models():
+    module = Rotary("buffer")
+
+    def impl(mesh):
+        model = nn.ModuleDict({"module": Rotary("buffer")})
+        return lambda x: model["module"](x)
+
+    assert gg.verify(lambda x: module(x), impl, (gg.tensor(4, 4),), mesh={"tp": 2}).verdict is gg.Verdict.REFINES

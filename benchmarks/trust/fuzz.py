@@ -29,6 +29,7 @@ _MINUTE = 60.0
 _SAMPLED = 0.2  # of the pairs that differ, and of those that are told element by element: each side was compared with numbers before
 _CONSTANTS = ("full", "iota", "literal", "leaf")
 _NUDGED = 1e-12  # relative
+_DUST = 1e-15  # of the largest element: what is left of a sum of zero
 _NUDGES = 16
 _LOST = 1e-14  # of the sum of all terms: what rounding may leave of an element
 
@@ -185,7 +186,10 @@ class Program:
     def _nudged(self, number: Any) -> Any:
         if number.kind != "float":
             return number
-        return self.numbers.literal(number.array * (1 + self.arrays.uniform(-_NUDGED, _NUDGED, number.array.shape)))
+        array = number.array
+        moved = array * (1 + self.arrays.uniform(-_NUDGED, _NUDGED, array.shape))
+        dust = np.abs(array[np.isfinite(array)]).max(initial=0.0) * _DUST
+        return self.numbers.literal(np.where(array == 0, 0.0, moved + self.arrays.uniform(-dust, dust, array.shape)))
 
     def _undefined(self, form: Any) -> bool:
         """Whether the normal form divides by zero where the program, in its own order, does not."""

@@ -28,7 +28,8 @@ from graphguard.rules.registry import is_complex
 
 def has_symbols(graph: Graph) -> bool:
     """Whether a program has a tensor of a size that only the data decides."""
-    return any(size.__class__ is Sym for kind in graph.types.values() for size in kind.shape)
+    kinds = {id(kind): kind for kind in graph.types.values()}  # most tensors share theirs
+    return any(size.__class__ is Sym for kind in kinds.values() for size in kind.shape)
 
 
 class Ragged:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from graphguard.ir import Capture, Node, Span, Var
 from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position
+from graphguard.repair.asked import forward_place
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
 from graphguard.repair.edits import (
@@ -101,6 +102,8 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
                 yield from ((unused, draft) for draft in use_result(program, span))
     numbers = sources.numbers(graph, guess.site.node) if isinstance(guess.edit, Scale | MoveSlice | Bypass) else []
     places = _shared(capture, guess, rank, _places(capture, rank, guess.site.node, sources), sources)
+    if (within := forward_place(graph, guess.site.node, guess.edit, sources)) is not None:
+        places = [within, *(place for place in places if place != within)]
     for span in [*(numbers if guess.others else ()), *places, *numbers]:
         program = sources.program(span.file)
         if program is not None:
@@ -145,9 +148,7 @@ def _at(
     if is_guided(guess):
         yield from guided_drafts(capture, edit, rank, program, span, sources)  # type: ignore[arg-type]
     elif isinstance(edit, InsertReduction) and guess.site.node.phase == "backward":
-        yield from _gradient(capture, guess, program, span, edit.axis, sources)
-        if guess.site.node.stack >= 0:  # a hook, or the backward of a function: its own value can be reduced
-            yield from source.insert_reduction(program, span, edit, capture)
+        yield from _gradient(capture, guess, program, span, sources)
     elif isinstance(edit, InsertReduction):
         operand = _born(capture, edit.tensors, rank, sources) if guess.rule == "nonlinear-on-partial" else span
         if operand is not None and operand.file == span.file:
@@ -269,12 +270,15 @@ def _in_function(
             yield place
 
 
-def _gradient(
-    capture: Capture, guess: Hypothesis, program: Program, span: Span, axis: str, sources: Sources
-) -> Iterator[Draft]:
-    call, node = program.expression(span), guess.site.node
-    if call is None:
+def _gradient(capture: Capture, guess: Hypothesis, program: Program, span: Span, sources: Sources) -> Iterator[Draft]:
+    """Reduce a gradient where the program asked for it, in the backward of a function, or on its way back to what it is of."""
+    call, node, edit = program.expression(span), guess.site.node, guess.edit
+    if call is None or not isinstance(edit, InsertReduction):
         return
+    axis = edit.axis
+    taken = gradients.taken(program, span)
+    if taken is not None:
+        yield from source.insert_reduction(program, taken, edit, capture, "gradient")
     groups = group_expressions(program, call, axis)
     if capture.mesh[axis] == capture.world_size:
         groups.append("")
@@ -289,6 +293,8 @@ def _gradient(
     if _within(capture, guess, program, span, sources):
         yield from gradients.reduced_result(program, span, axis, groups)
     yield from gradients.reduced_operand(program, span, axis, groups)
+    if node.stack >= 0 and taken is None:  # a hook, or the backward of a function: its own value can be reduced
+        yield from source.insert_reduction(program, span, edit, capture)
 
 
 def _parameters(capture: Capture, guess: Hypothesis) -> list[str]:

@@ -83,17 +83,17 @@ def dead_reduction(capture: Capture, rank: int, partial: Node) -> Node | None:
 
 def _rests_on(graph: Graph, var: Var, partial: Node) -> bool:
     producers = graph.producers()
-    mine = _source(graph, partial.outs[0], producers)
-    return _source(graph, var, producers) == mine
+    mine = source_of(graph, partial.outs[0], producers)
+    return source_of(graph, var, producers) == mine
 
 
 def rearranged_outputs(graph: Graph) -> list[tuple[Var, str]]:
     """For every output the tensor that it is, rearranged or copied at most, and its name."""
     producers = graph.producers()
-    return [(_source(graph, var, producers), name) for name, var in graph.outputs.items()]
+    return [(source_of(graph, var, producers), name) for name, var in graph.outputs.items()]
 
 
-def _source(graph: Graph, var: Var, producers: dict[Var, int]) -> Var:
+def source_of(graph: Graph, var: Var, producers: dict[Var, int]) -> Var:
     """The tensor that a tensor rearranges or copies."""
     while var in producers:
         node = graph.nodes[producers[var]]
@@ -102,6 +102,16 @@ def _source(graph: Graph, var: Var, producers: dict[Var, int]) -> Var:
             return var
         var = operands[0]
     return var
+
+
+def _kept_copy(program: Program, call: ast.Call, original: ast.Name, copy: ast.Call) -> Iterator[Draft]:
+    """Give a copy that must be made the name of what it copies, before it is reduced in place."""
+    statement, name = program.statement(call), program.source(original)
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        line = f"{program.indent(statement)}{name} = {program.source(copy)}\n"
+        before = Span(program.file, statement.lineno, 1, statement.lineno, 1)
+        edits = TextEdit(before, line), TextEdit(program.span(copy), name)
+        yield Draft(f"reduce {name} itself, not a copy of it", edits)
 
 
 def use_result(program: Program, span: Span) -> Iterator[Draft]:
@@ -115,6 +125,9 @@ def use_result(program: Program, span: Span) -> Iterator[Draft]:
         case ast.Call(func=ast.Attribute(value=ast.Name() as original, attr="clone" | "detach"), args=[]):
             name = program.source(original)
             yield Draft(f"reduce {name} itself, not a copy of it", (TextEdit(program.span(operand), name),))
+            return
+        case ast.Call(func=ast.Attribute(value=ast.Name() as original, attr="contiguous"), args=[]):
+            yield from _kept_copy(program, call, original, operand)
             return
         case ast.Name(id=name):
             pass

@@ -70,10 +70,14 @@ class Sources:
         return isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) and statement.value is node
 
     def operand_at(self, span: Span | None) -> str:
-        """What the author calls the first operand of the call at a span."""
+        """What the author calls the first operand of the call at a span, which may be copied there."""
         program = self.program(span.file) if span is not None else None
         call = program.expression(span) if program is not None and span is not None else None
         operand = first_operand(call)
+        while (
+            isinstance(operand, ast.Call) and isinstance(operand.func, ast.Attribute) and operand.func.attr in COPYING
+        ):
+            operand = operand.func.value
         return "" if program is None or operand is None else program.source(operand)
 
     def frames(self, graph: Graph, node: Node) -> tuple[Frame, ...]:

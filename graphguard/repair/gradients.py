@@ -54,6 +54,18 @@ def after_backward(
             yield Draft(f"all_reduce({', '.join(names)}) over '{axis}'", (TextEdit(place, lines),))
 
 
+def taken(program: Program, span: Span) -> Span | None:
+    """Where one gradient is taken from what ``torch.autograd.grad`` gives: ``grad(...)[0]``; None for any other call."""
+    call = program.expression(span)
+    outer = program.parents.get(call) if call is not None else None
+    match call, outer:
+        case ast.Call(func=ast.Attribute(attr="grad") | ast.Name(id="grad")), ast.Subscript(
+            slice=ast.Constant(value=int())
+        ):
+            return program.span(outer)
+    return None
+
+
 def _gradients_of(
     program: Program, call: ast.Call, statement: ast.stmt, function: Function
 ) -> Iterator[tuple[str, ...]]:

@@ -290,7 +290,7 @@ def _no_tensor(node: ast.expr) -> bool:
 
 
 def first_operand(call: ast.expr | None) -> ast.expr | None:
-    """The tensor that a call or a matrix product reads first; of a tensor's own method, the tensor."""
+    """The tensor that a call, a matrix product or an index reads first; of a tensor's own method, the tensor; what is scaled by a number."""
     match call:
         case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method in METHODS and not (
             isinstance(receiver, ast.Name) and receiver.id in MODULES
@@ -308,4 +308,8 @@ def first_operand(call: ast.expr | None) -> ast.expr | None:
             return first
         case ast.BinOp(left=left, op=ast.MatMult()):
             return left
+        case ast.BinOp(left=left, right=right) if _no_tensor(left) != _no_tensor(right):
+            return right if _no_tensor(left) else left
+        case ast.Subscript(value=value):
+            return value
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
+from graphguard.repair.asked import differentiated, forward_place
 from graphguard.repair.dead import dead_reduction, rearranged_outputs
 from graphguard.repair.edits import (
     Accumulate,
@@ -29,6 +30,7 @@ from graphguard.repair.messages import (
 from graphguard.repair.trials import Repair
 
 FORWARD = "the forward call whose gradient this is"
+ASKED = "the gradient is asked for here"
 
 
 def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
@@ -37,8 +39,9 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     site = guess.site
     rank = min(site.position)
     graph = capture.ranks[rank]
-    span = _exchanged(capture, guess, rank, sources) or sources.place(graph, site.node)
-    name = _name(graph, guess, sources.name_place(graph, site.node), sources, repair.mends)
+    within = forward_place(graph, site.node, guess.edit, sources)
+    span = _exchanged(capture, guess, rank, sources) or within or sources.place(graph, site.node)
+    name = _name(graph, guess, within or sources.name_place(graph, site.node), sources, repair.mends)
     if isinstance(guess.edit, OtherCalls):
         span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
         name = sources.tensor_at(span) or name
@@ -99,6 +102,11 @@ def _dropped(
     if (born := sources.place(graph, site.node)) is not None:
         related.insert(0, Related(born, f"{held} over axis '{axis}'"))
     needed, found = _relations(capture, repair, name, sources)
+    if dead.phase == "backward" and (
+        operand := sources.operand_at(span)
+    ):  # what is reduced in vain is the gradient itself
+        name = operand
+        needed, found = needed_and_found(name, site, axis, capture)
     return Finding(
         rule="dead-collective",
         headline=f"the result of this {operation(dead.op)} is never used: '{name}' stays {held} over axis '{axis}'",
@@ -182,7 +190,7 @@ def _naming(capture: Capture, sources: Sources) -> Named:
 def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, mends: tuple[str, ...]) -> str:
     """The author's name for a node's tensor; for a gradient, of the tensor whose gradient it is, or of all parameters whose gradients are mended alike."""
     node = guess.site.node
-    if node.phase != "backward":
+    if node.phase != "backward" or (isinstance(guess.edit, SetArgument) and guess.edit.what == "row"):
         return sources.tensor_at(span) or graph.labels.get(node.outs[0], "") or node.op
     gradients = [name.removeprefix("grad(").removesuffix(")") for name in mends if name.startswith("grad(")]
     own = [name for name in gradients if graph.outputs.get(f"grad({name})") in node.outs]
@@ -190,7 +198,7 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
         return ", ".join(gradients)
     returned = [name for var, name in rearranged_outputs(graph) if var in node.outs and name in mends]
     if returned and not gradients:  # the program hands out the gradient itself
-        return returned[0]
+        return differentiated(span, sources) or returned[0]
     if operand := sources.operand_at(span):
         return operand
     forward = next(iter(graph.stack_of(node.forward)), None)
@@ -201,11 +209,18 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
 def _related(
     capture: Capture, graph: Graph, node: Node, span: Span | None, sources: Sources, repair: Repair
 ) -> list[Related]:
-    outer = (frame for frame in sources.frames(graph, node) if span is None or frame.span.line != span.line)
-    found = [Related(frame.span, f"called in {frame.function.rpartition('<locals>.')[2]}") for frame in outer]
-    if node.phase == "backward" and node.stack >= 0 and node.forward >= 0:
-        forward = [frame for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file)]
-        found.extend(Related(frame.span, FORWARD) for frame in forward[:1])
+    outer = [frame for frame in sources.frames(graph, node) if span is None or frame.span.line != span.line]
+    forward = [frame for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file)][:1]
+    if forward_place(graph, node, repair.hypothesis.edit, sources) is not None:
+        found = [Related(frame.span, ASKED) for frame in outer[:1]]
+    else:
+        found = [Related(frame.span, f"called in {frame.function.rpartition('<locals>.')[2]}") for frame in outer]
+    if (
+        node.phase == "backward"
+        and node.stack >= 0
+        and (span is None or all(each.span.line != span.line for each in forward))
+    ):
+        found.extend(Related(frame.span, FORWARD) for frame in forward)
     spoiled = ", ".join(repair.mends[:6]) + (", ..." if len(repair.mends) > 6 else "")
     found.append(Related(capture.check.span, f"the check that fails: {spoiled}"))
     return found

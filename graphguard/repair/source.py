@@ -35,9 +35,9 @@ class Draft:
 
 
 def insert_reduction(
-    program: Program, span: Span, edit: graph_edits.InsertReduction, capture: Capture
+    program: Program, span: Span, edit: graph_edits.InsertReduction, capture: Capture, fresh: str = "partial"
 ) -> Iterator[Draft]:
-    """Reduce the value of an expression in place as soon as it exists."""
+    """Reduce the value of an expression in place as soon as it exists; one without a name gets one like ``fresh``."""
     value = program.expression(span)
     if value is None:
         return
@@ -45,7 +45,7 @@ def insert_reduction(
     if isinstance(outer, ast.Attribute) and outer.attr == "values":
         value = outer  # ``x.max(0)`` is a pair
     for group in _groups(program, value, edit.axis, capture):
-        yield from _with_statement_after(program, value, _Reduce(program, group, edit.reduce), edit.axis)
+        yield from _with_statement_after(program, value, _Reduce(program, group, edit.reduce), edit.axis, fresh)
 
 
 def scale(program: Program, span: Span, factor: Fraction, sizes: list[str]) -> Iterator[Draft]:
@@ -417,7 +417,7 @@ class _Reduce:
         return f"dist.all_reduce({arguments})", (TextEdit(place, text),)
 
 
-def _with_statement_after(program: Program, value: ast.expr, call: _Reduce, axis: str) -> Iterator[Draft]:
+def _with_statement_after(program: Program, value: ast.expr, call: _Reduce, axis: str, fresh: str) -> Iterator[Draft]:
     """Name the value where it has no name, and put a call on it behind the statement that computes it."""
     statement = program.statement(value)
     if statement is None or not _simple(statement):
@@ -428,7 +428,7 @@ def _with_statement_after(program: Program, value: ast.expr, call: _Reduce, axis
         line, imports = call(name)
         yield Draft(title.format(name), (_line_after(program, statement, line), *imports))
         return
-    name = program.fresh("partial", program.function(value))
+    name = program.fresh(fresh, program.function(value))
     line, imports = call(name)
     indent = program.indent(statement)
     start = program.span(statement)

@@ -84,7 +84,7 @@ def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
     for each in around:
         found.update(dict.fromkeys(_group_parameters(each, axis)))
         given = assignments(ast.walk(each))
-        found.update((name, None) for name, value in given if "get_group" in program.source(value))
+        found.update((name, None) for name, value in given if _gives_group(program, value))
     if function is not None:
         found.update(dict.fromkeys(_attributes(function, "ctx", axis)))
     if klass is not None:
@@ -94,6 +94,11 @@ def group_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
     visible = _visible(program, around)
     named = {text: _meaning(program, around, text) for text in found if _in_scope(text, function, visible)}
     return sorted(named, key=lambda text: (axis not in named[text], text == named[text]))
+
+
+def _gives_group(program: Program, value: ast.expr) -> bool:
+    """Whether an expression asks for a group, and does not only hand one to a call."""
+    return "get_group" in program.source(value.func if isinstance(value, ast.Call) else value)
 
 
 def _meaning(program: Program, functions: list[Function], text: str) -> str:

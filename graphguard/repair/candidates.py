@@ -38,6 +38,7 @@ from graphguard.repair.edits import (
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.meeting import meeting_place
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
 from graphguard.repair.stopped import attached
@@ -104,6 +105,14 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
     places = _shared(capture, guess, rank, _places(capture, rank, guess.site.node, sources), sources)
     if (within := forward_place(graph, guess.site.node, guess.edit, sources)) is not None:
         places = [within, *(place for place in places if place != within)]
+    if (met := meeting_place(capture, guess.edit, sources)) is not None:
+        program = sources.program(met.file)
+        assert isinstance(guess.edit, InsertReduction)
+        yield from (
+            ((met, draft) for draft in source.insert_reduction(program, met, guess.edit, capture))
+            if program is not None
+            else ()
+        )
     for span in [*(numbers if guess.others else ()), *places, *numbers]:
         program = sources.program(span.file)
         if program is not None:

@@ -155,7 +155,9 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
         case InsertGather(axis=axis, dim=dim):
             return f"'{name}' is sharded on dim {dim} over axis '{axis}' and is used as if it were whole"
         case Scale(factor=factor):
-            return f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes"
+            own = site.node.phase != "backward" or re.match(r"out\b|grad\(", name)
+            what = f"'{name}'" if own else f"the gradient of '{name}'"
+            return f"{what} is {factor_text(1 / factor, capture)} times what the specification computes"
         case Bypass():
             return _superfluous(rule, name, site, capture)
         case AddAfterReduction() | BiasAfterReduction():
@@ -183,6 +185,12 @@ def _by_rank(edit: OwnPlace | OtherCalls, name: str, capture: Capture) -> str:
 def held_before(edit: InsertReduction) -> str:
     """What every rank holds where a reduction is missing."""
     return _OWN.get(edit.reduce, "a partial sum")
+
+
+def unadded(edit: object, name: str) -> str:
+    """That ranks make summands in places of their own, which have one name in the end."""
+    assert isinstance(edit, InsertReduction)
+    return f"'{name}' is {held_before(edit)} over axis '{edit.axis}': the ranks make it in different places, and nothing adds up what they make"
 
 
 def _unreduced(edit: InsertReduction, name: str, site: Site) -> str:

@@ -19,6 +19,7 @@ from graphguard.repair.edits import (
 from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import (
     Named,
     axis_of_group,
@@ -26,6 +27,7 @@ from graphguard.repair.messages import (
     held_before,
     needed_and_found,
     operation,
+    unadded,
 )
 from graphguard.repair.trials import Repair
 
@@ -40,8 +42,11 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     rank = min(site.position)
     graph = capture.ranks[rank]
     within = forward_place(graph, site.node, guess.edit, sources)
-    span = _exchanged(capture, guess, rank, sources) or within or sources.place(graph, site.node)
+    met = meeting_place(capture, guess.edit, sources)
+    span = _exchanged(capture, guess, rank, sources) or met or within or sources.place(graph, site.node)
     name = _name(graph, guess, within or sources.name_place(graph, site.node), sources, repair.mends)
+    if met is not None:
+        name = sources.tensor_at(met)
     if isinstance(guess.edit, OtherCalls):
         span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
         name = sources.tensor_at(span) or name
@@ -51,10 +56,11 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         name = _assigned_near(capture, guess, rank, guess.edit.tensors[rank], sources) or name
     if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(capture, rank, site.node)) is not None:
         return _dropped(capture, repair, sources, dead, guess.edit, name)
-    needed, found = _relations(capture, repair, name, sources)
+    needed, found = _relations(capture, repair, name, sources, itself=met is not None)
     return Finding(
         rule=guess.rule,
         headline=_added_shards(capture, repair, name)
+        or (unadded(guess.edit, name) if met is not None else "")
         or headline(guess.rule, guess.edit, name, site, capture, _named(capture, guess, sources)),
         span=span,
         needed=needed,
@@ -129,8 +135,11 @@ def _forward_factor(graph: Graph, guess: Hypothesis, sources: Sources) -> Span |
     return next(frames, None)
 
 
-def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) -> tuple[str, str]:
-    """The relation that a missing reduction would give, and the one that is there; empty where the defect is another one."""
+def _relations(capture: Capture, repair: Repair, name: str, sources: Sources, itself: bool = False) -> tuple[str, str]:
+    """The relation that a missing reduction would give, and the one that is there; empty where the defect is another one.
+
+    A gradient is named after what it is of, unless the name is that of the gradient ``itself``.
+    """
     guess = repair.hypothesis
     edit = guess.edit
     if not isinstance(edit, InsertReduction) or edit.reduce != "sum" or len(guess.site.position) == 1:
@@ -142,7 +151,7 @@ def _relations(capture: Capture, repair: Repair, name: str, sources: Sources) ->
             return "", ""
         rank = min(partial.position)
         site, name = partial, _naming(capture, sources)(rank, partial.tensors[rank])
-    value = f"grad({name})" if guess.rule == "gradient-not-reduced" else name
+    value = f"grad({name})" if guess.rule == "gradient-not-reduced" and not itself else name
     return needed_and_found(value, site, edit.axis, capture)
 
 

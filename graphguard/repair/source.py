@@ -428,11 +428,14 @@ def _with_statement_after(program: Program, value: ast.expr, call: _Reduce, axis
         line, imports = call(name)
         yield Draft(title.format(name), (_line_after(program, statement, line), *imports))
         return
+    start, indent = program.span(statement), program.indent(statement)
+    at = Span(start.file, start.line, 1, start.line, 1)
+    if isinstance(value, ast.Name) and isinstance(statement, ast.Return):
+        line, imports = call(value.id)
+        yield Draft(title.format(value.id), (TextEdit(at, f"{indent}{line}\n"), *imports))
+        return
     name = program.fresh(fresh, program.function(value))
     line, imports = call(name)
-    indent = program.indent(statement)
-    start = program.span(statement)
-    at = Span(start.file, start.line, 1, start.line, 1)
     above = f"{indent}{name} = {program.source(value)}\n{indent}{line}\n"
     yield Draft(title.format(name), (TextEdit(at, above), TextEdit(program.span(value), name), *imports))
 

@@ -25,6 +25,7 @@ from graphguard.repair.edits import (
     MoveDiagonal,
     MoveReduction,
     MoveSlice,
+    OtherCalls,
     OtherPart,
     OwnPlace,
     ReduceToAll,
@@ -35,6 +36,7 @@ from graphguard.repair.edits import (
     SwapTensors,
     Tensors,
 )
+from graphguard.repair.fill_source import other_fill
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
@@ -260,6 +262,8 @@ def _moved(
         yield from source.reduce_to_all(program, span)
     elif isinstance(edit, OtherPart):
         yield from source.other_part(program, span, edit.axis)
+    elif isinstance(edit, OtherCalls) and edit.filled is not None:
+        yield from other_fill(program, span, *edit.filled)
 
 
 def _born(capture: Capture, tensors: Tensors, rank: int, sources: Sources) -> Span | None:

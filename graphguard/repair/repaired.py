@@ -16,6 +16,7 @@ from graphguard.repair.edits import (
     SetArgument,
     SwapTensors,
 )
+from graphguard.repair.fill_source import filled_at
 from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
@@ -50,6 +51,7 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     if isinstance(guess.edit, OtherCalls):
         span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
         name = sources.tensor_at(span) or name
+        span = _filled(span, guess.edit, sources) or span
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name
     if isinstance(guess.edit, Accumulate):
@@ -70,6 +72,14 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         promises=repair.mends,
         related=tuple(_related(capture, graph, site.node, span, sources, repair)),
     )
+
+
+def _filled(span: Span | None, edit: OtherCalls, sources: Sources) -> Span | None:
+    """Where the number is said that a tensor is filled up with, if it is not in the call at a place."""
+    program = sources.program(span.file) if span is not None and edit.filled is not None else None
+    if program is None or span is None or edit.filled is None:
+        return None
+    return filled_at(program, span, edit.filled[0])
 
 
 def _added_shards(capture: Capture, repair: Repair, name: str) -> str:
@@ -222,6 +232,8 @@ def _related(
     forward = [frame for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file)][:1]
     if forward_place(graph, node, repair.hypothesis.edit, sources) is not None:
         found = [Related(frame.span, ASKED) for frame in outer[:1]]
+    elif isinstance(repair.hypothesis.edit, OtherCalls) and repair.hypothesis.edit.filled is not None:
+        found = [Related(frame.span, "what is filled up") for frame in outer[:1]]
     else:
         found = [Related(frame.span, f"called in {frame.function.rpartition('<locals>.')[2]}") for frame in outer]
     if (

@@ -40,6 +40,7 @@ from graphguard.repair.fill_source import other_fill
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.join_source import join_along
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
@@ -264,6 +265,8 @@ def _moved(
         yield from source.other_part(program, span, edit.axis)
     elif isinstance(edit, OtherCalls) and edit.filled is not None:
         yield from other_fill(program, span, *edit.filled)
+    elif isinstance(edit, OtherCalls) and edit.joined is not None:
+        yield from join_along(program, span, edit.joined)
 
 
 def _born(capture: Capture, tensors: Tensors, rank: int, sources: Sources) -> Span | None:

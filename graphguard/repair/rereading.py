@@ -12,7 +12,7 @@ from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.neighbours import Guess
 from graphguard.repair.slices import Site
-from graphguard.repair.wanted import Joint, Places, Read, rereadings
+from graphguard.repair.wanted import Joint, Places, Read, Rereading, rereadings
 
 _SHOWN = 4  # places that are listed one by one
 
@@ -31,20 +31,42 @@ def reread(
             own = {node: _over(graph.nodes[node], group) for node, group in found.groups.get(rank, {}).items()}
             added: dict[Var, TensorType] = {}
             for read in found.reads.get(rank, ()):
-                own[read.node] = _joining(graph, read) if isinstance(read, Joint) else read_calls(graph, read, added)
+                own[read.node] = (
+                    _joining(graph, read, added) if isinstance(read, Joint) else read_calls(graph, read, added)
+                )
             if own:
                 calls[rank], types[rank] = own, added
         rule = "wrong-group" if found.groups else "wrong-shard"
-        yield rule, OtherCalls(calls, types, _told(capture, found.reads, found.groups)), sites[first], 0
+        told = _told(capture, found.reads, found.groups)
+        yield rule, OtherCalls(calls, types, told, joined=_joined_dim(found)), sites[first], 0
+
+
+def _joined_dim(found: Rereading) -> int | None:
+    """The dim along which all ranks are to join what they gather; None where they are to read something else."""
+    reads = [read for own in found.reads.values() for read in own]
+    dims = {read.dim if isinstance(read, Joint) else None for read in reads}
+    return dims.pop() if len(dims) == 1 and not found.groups else None
 
 
 def _over(node: Node, group: tuple[int, ...]) -> tuple[Node, ...]:
     return (replace(node, args=(node.args[0], group, *node.args[2:])),)
 
 
-def _joining(graph: Graph, joint: Joint) -> tuple[Node, ...]:
-    node = graph.nodes[joint.node]
-    return (replace(node, op="aten.cat.default", args=(joint.parts, joint.dim), kwargs={}),)
+def _joining(graph: Graph, joint: Joint, types: dict[Var, TensorType]) -> tuple[Node, ...]:
+    """The parts joined, and viewed in the shape that is read; ``types`` gets that of what is new."""
+    node, kind, part = graph.nodes[joint.node], graph.types[joint.out], graph.types[joint.parts[0]]
+    sizes = [graph.types[each].shape[joint.dim] for each in joint.parts]
+    shape = (
+        *part.shape[: joint.dim],
+        sum(size for size in sizes if isinstance(size, int)),
+        *part.shape[joint.dim + 1 :],
+    )
+    join = replace(node, op="aten.cat.default", args=(joint.parts, joint.dim), kwargs={}, outs=(joint.out,))
+    if shape == kind.shape:
+        return (join,)
+    whole = Var(fresh(graph) + len(types))
+    types[whole] = replace(kind, shape=shape)
+    return replace(join, outs=(whole,)), replace(join, op="aten.view.default", args=(whole, kind.shape))
 
 
 def read_calls(graph: Graph, places: Places, types: dict[Var, TensorType]) -> tuple[Node, ...]:

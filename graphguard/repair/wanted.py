@@ -61,7 +61,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """The tensor ``out`` of node ``node`` should be ``parts`` that were gathered, joined along another dim."""
+    """The tensor ``out`` of node ``node`` should be ``parts`` that were gathered, joined along another dim, and then viewed in its own shape."""
 
     node: int
     out: Var
@@ -282,7 +282,8 @@ class _Search:
             joints = (
                 (dim, np.concatenate([values[part] for part in parts], dim)) for dim in range(values[parts[0]].ndim)
             )
-            dim = next((dim for dim, joint in joints if _same(joint, want)), None)
+            viewed = ((dim, joint.reshape(want.shape)) for dim, joint in joints if joint.size == want.size)
+            dim = next((dim for dim, joint in viewed if _same(joint, want)), None)
             return None if dim is None else Joint(index, out, parts, dim)
         return None
 

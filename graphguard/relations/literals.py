@@ -78,6 +78,9 @@ def written_down(universe: Universe, value: NormalValue) -> NormalValue:
             return single(value.shape, value.kind, terms)
     if _triangle(universe, data) is not None:
         return value
+    diagonal = _diagonal(universe, data)
+    if diagonal is not None:
+        return single(value.shape, value.kind, diagonal)
     pieces = _pieces(universe, data, _WRITTEN)
     return value if pieces is None else NormalValue(value.shape, value.kind, pieces)
 
@@ -140,6 +143,22 @@ def _triangle(universe: Universe, data: np.ndarray) -> Terms | None:
     index: Ref = (universe.iota, (shift,), dims, ())
     mask: Terms = ((1, truth(elementwise(universe, "gt0", (), 1, index))),)
     return _either(universe, mask, float(low), float(high), data.shape)
+
+
+def _diagonal(universe: Universe, data: np.ndarray) -> Terms | None:
+    """One number on a diagonal of a matrix and another beside it: what a function of a whole matrix is added to stays in one piece."""
+    if data.ndim != 2 or min(data.shape) < 2:
+        return None
+    rows, columns = np.indices(data.shape)
+    beside = data[0, -1] if data[0, -1] == data[-1, 0] else data[0, 0]
+    places = np.argwhere(data != beside)
+    shift = int(places[0][1] - places[0][0]) if len(places) else 0
+    on = columns == rows + shift
+    if not len(places) or np.count_nonzero(on) < 2 or not (data == np.where(on, data[tuple(places[0])], beside)).all():
+        return None
+    dims = (((0, 1, data.shape[0]),), ((0, -1, data.shape[1]),))
+    mask: Terms = ((1, truth(elementwise(universe, "eq0", (), 1, (universe.iota, (shift,), dims, ())))),)
+    return _either(universe, mask, float(data[tuple(places[0])]), float(beside), data.shape)
 
 
 def _either(universe: Universe, mask: Terms, yes: float, no: float, extents: tuple[int, ...]) -> Terms:

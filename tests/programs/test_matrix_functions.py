@@ -55,6 +55,29 @@ def test_columns_are_split(step: Step, reduced: bool, wanted: gg.Verdict) -> Non
     assert report.verdict is wanted, report.diagnostics
 
 
+@pytest.mark.parametrize("rows", [2, 3, 5])
+@pytest.mark.parametrize(("shift", "wanted"), [(1e-3, gg.Verdict.REFINES), (2e-3, gg.Verdict.BROKEN)])
+def test_multiples_of_the_identity_leave_a_matrix_whole(rows: int, shift: float, wanted: gg.Verdict) -> None:
+    def step(shift: float, reduced: bool) -> Step:
+        def run(gradient: torch.Tensor) -> torch.Tensor:
+            outer = gradient @ gradient.t()
+            if reduced:
+                dist.all_reduce(outer)
+            return torch.linalg.solve(outer + shift * torch.eye(rows), gradient)
+
+        return run
+
+    report = gg.verify(
+        step(1e-3, reduced=False),
+        lambda mesh: step(shift, reduced=True),
+        inputs=(gg.tensor(rows, COLUMNS),),
+        mesh={"tp": 2},
+        in_relations={"tp": Shard(1)},
+        out_relations={"tp": Shard(1)},
+    )
+    assert report.verdict is wanted, report.diagnostics
+
+
 def nearest(gathered: bool) -> Callable[..., torch.Tensor]:
     def run(x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
         if gathered:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, narrows, rounded, stored
+from graphguard.confirm.elements import DTYPES, FLOATS, NARROW, UnrunnableError, narrows, rounded, stored
 from graphguard.confirm.kernels import OURS, REFERENCE
 from graphguard.confirm.randomness import KERNELS as DRAWN
 from graphguard.confirm.randomness import generator_of
@@ -277,11 +277,14 @@ def _settle(graph: Graph, node: Node, out: Var, value: torch.Tensor | None, shar
 
 
 def _is_narrowing(graph: Graph, node: Node, target: str) -> bool:
-    """Whether the call casts an operand to a narrower type: a cast operator, or one that takes a type and narrows to it."""
+    """Whether the call makes numbers of a narrow type, or casts an operand to one: a cast operator, or one that takes a type and narrows to it."""
+    operands = [graph.types[operand].dtype for operand in node.operands()]
+    if target in NARROW and not any(dtype in FLOATS for dtype in operands):
+        return True
     casts = node.op.split(".")[1] in _CASTS or any(
         isinstance(arg, DType) for arg in (*node.args, *node.kwargs.values())
     )
-    return casts and any(narrows(graph.types[operand].dtype, target) for operand in node.operands())
+    return casts and any(narrows(dtype, target) for dtype in operands)
 
 
 def finite(value: torch.Tensor) -> bool:

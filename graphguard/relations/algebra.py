@@ -180,6 +180,10 @@ class Algebra(Protocol[V]):
         """Whether the integers of every line along a dim are seen to be all different; False is always a right answer."""
         ...
 
+    def most_counted(self, v: V) -> float | None:
+        """The most that whole numbers can be that rest on truths and whole numbers alone, infinity where no end is seen; None for what rests on a float, and always a right answer."""
+        ...
+
     def groups(self, ends: V, extent: int) -> V | None:
         """[ends[g - 1] <= t < ends[g]] for the places t of a line, as a float of shape (extent, groups); None is always a right answer."""
         ...

@@ -21,6 +21,7 @@ from graphguard.relations.integers import check_range, closed_quotient, compared
 from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
+from graphguard.relations.magnitudes import most_counted
 from graphguard.relations.permutations import distinct
 from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
 from graphguard.relations.places import place_over
@@ -267,6 +268,10 @@ class NormalForm:
     def distinct(self, v: NormalValue, dim: int) -> bool:
         """Whether no integer comes twice along a dim."""
         return distinct(v, dim)
+
+    def most_counted(self, v: NormalValue) -> float | None:
+        """The most that counts, positions and what is computed of them can be."""
+        return most_counted(self.universe, v)
 
     def groups(self, ends: NormalValue, extent: int) -> NormalValue | None:
         """Of a sorted line, the places of equal elements."""

@@ -265,6 +265,9 @@ class Numbers:
     def distinct(self, v: Number, dim: int) -> bool:
         return False
 
+    def most_counted(self, v: Number) -> float | None:
+        return None
+
     def groups(self, ends: Number, extent: int) -> Number | None:
         return None
 

@@ -11,9 +11,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
+import numpy as np
+
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.registry import FLOAT_BITS, INTEGER_BOUNDS, Call, holds, is_complex, kind_of
 
+#: Types whose numbers below the largest power of two are as IEEE 754 has them.
+_IEEE: Final = frozenset(("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"))
 #: The element type that a graph gives to a result that the call does not have.
 ABSENT: Final = "none"
 
@@ -36,12 +40,37 @@ def cast(a: Algebra[V], v: V, source: str, target: str) -> V:
         return result
     if source in FLOAT_BITS:
         return result if holds(target, source) else rounded(a, result, target)
-    return result if FLOAT_BITS[target][0] >= 24 else rounded(a, result, target)
+    return rounded(a, result, target) if _is_narrow(target) else result
 
 
 def rounded(a: Algebra[V], v: V, target: str) -> V:
-    """The nearest number of a float type, as an unknown function."""
-    return a.apply("cast", (target,), [v], "float")
+    """The nearest number of a float type: known numbers are rounded, whole numbers that the type has are themselves, of all else it is an unknown function."""
+    most = a.most_counted(v)
+    if most is not None and most <= 1 << FLOAT_BITS[target][0]:
+        return v
+    known = a.known(v) if most is not None else None
+    near = nearest(known, *FLOAT_BITS[target]) if known is not None and target in _IEEE else None
+    return a.apply("cast", (target,), [v], "float") if near is None else a.literal(near)
+
+
+def held(a: Algebra[V], v: V, dtype: str) -> V:
+    """New numbers in a type: counts and positions are rounded in a narrow one, as nothing that they are made of was rounded before."""
+    return rounded(a, v, dtype) if _is_narrow(dtype) and a.most_counted(v) is not None else v
+
+
+def nearest(numbers: np.ndarray, bits: int, exponent_bits: int) -> np.ndarray | None:
+    """The nearest numbers of so many significant bits and exponent bits, the even one of two; None where one of them may be too large (IEEE 754, section 4.3)."""
+    numbers = numbers.astype(np.float64)
+    largest = (1 << exponent_bits - 1) - 1
+    _, exponents = np.frexp(numbers)
+    steps = np.exp2(np.maximum(exponents, 2 - largest) - float(bits))
+    found = np.rint(numbers / steps) * steps
+    fits = np.isfinite(numbers) & (np.abs(found) < 2.0 ** (largest + 1))
+    return found if bool(fits.all()) else None
+
+
+def _is_narrow(dtype: str) -> bool:
+    return dtype in FLOAT_BITS and FLOAT_BITS[dtype][0] < FLOAT_BITS["float32"][0]
 
 
 def wrapped(a: Algebra[V], v: V, target: str) -> V:
@@ -94,6 +123,10 @@ def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds:
         promoted = _promoted(call)
         if promoted is not None and not holds(wanted.dtype, promoted):
             return rounded(a, result, wanted.dtype)
+    if _is_narrow(wanted.dtype) and a.most_counted(result) is not None:
+        return rounded(
+            a, result, wanted.dtype
+        )  # no operand that was rounded before tells that the specification has them so
     return result
 
 

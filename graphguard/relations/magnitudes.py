@@ -1,0 +1,93 @@
+"""How large values are that rest on truths and whole numbers alone: counts, positions, and what is computed of them.
+
+Such numbers come out of no float that was rounded before, so in a narrow float type they are rounded where they are not among its whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any, Final
+
+from graphguard.relations.integers import span
+from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Terms, Universe, Window
+from graphguard.relations.linear import is_mask
+from graphguard.relations.values import NormalValue
+
+_WHOLE: Final = frozenset(("floor", "ceil", "trunc", "round", "abs", "sign", "floor_divide"))
+_LARGEST: Final = 1 << 200  # beyond all float types
+
+
+def most_counted(universe: Universe, value: NormalValue) -> float | None:
+    """The most that whole numbers can be, or infinity where they are not seen to be whole or to have an end; None for what rests on a float."""
+    if value.kind == "bool":
+        return 1.0
+    most = 0.0
+    for _, terms in value.pieces:
+        found = _of_terms(universe, terms)
+        if found is None:
+            return None
+        most = max(most, found)
+    return most
+
+
+def _of_terms(universe: Universe, terms: Terms) -> float | None:
+    return _total((coefficient, _of_ref(universe, ref)) for coefficient, ref in terms)
+
+
+def _of_ref(universe: Universe, ref: Ref) -> float | None:
+    if ref[0].kind == "iota":
+        return float(max(map(abs, span(ref))))
+    return _of_kernel(universe, ref[0], ref[3])
+
+
+def _of_kernel(universe: Universe, kernel: Kernel, window: Window) -> float | None:
+    """The same of one kernel over a window of what it sums."""
+    key = ("magnitude", kernel.id, window)
+    if key not in universe.memo:
+        universe.memo[key] = _worked_out(universe, kernel, window)  # type: ignore[assignment]
+    known: Any = universe.memo[key]
+    return known  # type: ignore[no-any-return]
+
+
+def _worked_out(universe: Universe, kernel: Kernel, window: Window) -> float | None:
+    if kernel.infinite:
+        return None
+    if kernel.truth or kernel.kind in ("one", "onehot") or (kernel.kind == "product" and is_mask(kernel)):
+        return 1.0
+    if kernel.kind in ("product", "max"):
+        return _of_product(universe, kernel.factors, window if kernel.kind == "product" else ())
+    if kernel.kind in ("sum", "maximum"):
+        return _total((factor[1], _of_kernel(universe, factor[0], factor[2])) for factor in kernel.factors)
+    if kernel.kind in ("iota", "number") or kernel.type != "float":
+        return float(max(map(abs, kernel.range))) if kernel.range is not None else math.inf
+    if kernel.kind == "function" and kernel.name in _WHOLE:
+        return None if _of_kernel(universe, kernel.factors[0][0], kernel.factors[0][2]) is None else math.inf
+    return None
+
+
+def _of_product(universe: Universe, factors: Iterable[Factor], window: Window) -> float | None:
+    most = float(math.prod(high - low for low, high in window))
+    whole = True
+    for kernel, power, inner, _, _ in factors:
+        own = _of_kernel(universe, kernel, inner)
+        if own is None:
+            return None
+        whole = whole and Fraction(power).denominator == 1 and power > 0
+        for _ in range(int(power) if whole else 0):
+            most = min(most * own, _LARGEST)
+    return most if whole else math.inf
+
+
+def _total(parts: Iterable[tuple[Number, float | None]]) -> float | None:
+    total = 0.0
+    for number, part in parts:
+        if part is None:
+            return None
+        total += _times(number, part)
+    return total
+
+
+def _times(number: Number, most: float) -> float:
+    return float(min(abs(int(number)), _LARGEST)) * most if Fraction(number).denominator == 1 else math.inf

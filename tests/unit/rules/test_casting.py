@@ -1,0 +1,77 @@
+"""What narrow float types hold: known numbers are rounded as PyTorch rounds them, and counts are told from what was rounded before."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from graphguard.relations.normal_form import NormalForm
+from graphguard.rules.casting import held, nearest
+from graphguard.rules.registry import FLOAT_BITS
+
+TYPES = {name: getattr(torch, name) for name in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_numbers_are_rounded_as_pytorch_rounds_them(dtype: str) -> None:
+    generator = np.random.default_rng(1)
+    numbers = np.concatenate(
+        [generator.normal(size=500) * 10.0**power for power in range(-9, 2)]
+        + [np.arange(-240, 241), np.arange(600) / 64 - 1]
+    )
+    numbers = numbers[np.abs(numbers) < 240]
+    found = nearest(numbers, *FLOAT_BITS[dtype])
+    assert found is not None
+    assert np.array_equal(found, torch.from_numpy(numbers).float().to(TYPES[dtype]).double().numpy())
+
+
+@pytest.mark.parametrize("number", [1e39, -1e39, np.inf, np.nan])
+def test_numbers_that_are_too_large_are_none(number: float) -> None:
+    assert nearest(np.array([1.0, number]), *FLOAT_BITS["bfloat16"]) is None
+
+
+def test_known_numbers_become_those_of_the_type() -> None:
+    a = NormalForm()
+    tenth = held(a, a.full((2,), Fraction(1, 10), "float"), "bfloat16")
+    assert tenth.key() == a.full((2,), Fraction(205, 2048), "float").key()
+    half = a.full((2,), Fraction(1, 2), "float")
+    assert held(a, half, "bfloat16").key() == half.key()
+    positions = held(a, a.number(a.iota(300), "float"), "bfloat16")
+    assert positions.key() == a.literal(torch.arange(300).bfloat16().double().numpy()).key()
+
+
+def counted(a: NormalForm, rows: int):
+    truths = a.leaf("m", (rows,), "bool")
+    return a.sum(a.number(truths, "float"), (0,))
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "exact"),
+    [(256, "bfloat16", True), (257, "bfloat16", False), (2048, "float16", True), (2049, "float16", False)],
+)
+def test_counts_are_themselves_as_far_as_the_type_counts(rows: int, dtype: str, exact: bool) -> None:
+    a = NormalForm()
+    count = counted(a, rows)
+    assert (held(a, count, dtype).key() == count.key()) is exact
+    assert held(a, count, "float32").key() == count.key()
+
+
+def test_what_rests_on_a_float_is_left_to_casts() -> None:
+    a = NormalForm()
+    scaled = a.multiply(a.expand(a.reshape(counted(a, 600), (1,)), (3,)), a.leaf("x", (3,), "float"))
+    assert a.most_counted(scaled) is None
+    assert held(a, scaled, "bfloat16") is scaled
+
+
+def test_sizes_of_counts() -> None:
+    a = NormalForm()
+    low = a.leaf("i", (4,), "int", -3, 8)
+    assert a.most_counted(counted(a, 600)) == 600
+    assert a.most_counted(a.compare("lt", low, a.full((4,), Fraction(2), "int"))) == 1
+    assert a.most_counted(a.multiply(low, low)) == 64
+    assert a.most_counted(a.scale(a.number(low, "float"), Fraction(1, 2))) == np.inf
+    assert a.most_counted(a.leaf("j", (4,), "int")) == np.inf
+    assert a.most_counted(a.exp(a.number(low, "float"))) is None

@@ -181,7 +181,10 @@ class Algebra(Protocol[V]):
         ...
 
     def most_counted(self, v: V) -> float | None:
-        """The most that whole numbers can be that rest on truths and whole numbers alone, infinity where no end is seen; None for what rests on a float, and always a right answer."""
+        """The most that whole numbers, or multiples of one power of two, can be in units of it, where they rest on truths and whole numbers alone: infinity where no unit or no end is seen.
+
+        None for what rests on a float; it is always a right answer.
+        """
         ...
 
     def groups(self, ends: V, extent: int) -> V | None:

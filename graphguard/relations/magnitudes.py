@@ -20,7 +20,7 @@ _LARGEST: Final = 1 << 200  # beyond all float types
 
 
 def most_counted(universe: Universe, value: NormalValue) -> float | None:
-    """The most that whole numbers can be, or infinity where they are not seen to be whole or to have an end; None for what rests on a float."""
+    """The most that whole numbers, or multiples of one power of two, can be in units of it; infinity where no unit or no end is seen, None for what rests on a float."""
     if value.kind == "bool":
         return 1.0
     most = 0.0
@@ -33,7 +33,9 @@ def most_counted(universe: Universe, value: NormalValue) -> float | None:
 
 
 def _of_terms(universe: Universe, terms: Terms) -> float | None:
-    return _total((coefficient, _of_ref(universe, ref)) for coefficient, ref in terms)
+    unit = math.lcm(*(Fraction(coefficient).denominator for coefficient, _ in terms))
+    scale = unit if unit & (unit - 1) == 0 else 1
+    return _total((coefficient * scale, _of_ref(universe, ref)) for coefficient, ref in terms)
 
 
 def _of_ref(universe: Universe, ref: Ref) -> float | None:

@@ -59,6 +59,13 @@ def test_counts_are_themselves_as_far_as_the_type_counts(rows: int, dtype: str, 
     assert held(a, count, "float32").key() == count.key()
 
 
+@pytest.mark.parametrize(("rows", "exact"), [(8, True), (256, True), (512, False), (6, False)])
+def test_means_of_a_power_of_two_are_themselves(rows: int, exact: bool) -> None:
+    a = NormalForm()
+    mean = a.scale(counted(a, rows), Fraction(1, rows))
+    assert (held(a, mean, "bfloat16").key() == mean.key()) is exact
+
+
 def test_what_rests_on_a_float_is_left_to_casts() -> None:
     a = NormalForm()
     scaled = a.multiply(a.expand(a.reshape(counted(a, 600), (1,)), (3,)), a.leaf("x", (3,), "float"))
@@ -72,6 +79,7 @@ def test_sizes_of_counts() -> None:
     assert a.most_counted(counted(a, 600)) == 600
     assert a.most_counted(a.compare("lt", low, a.full((4,), Fraction(2), "int"))) == 1
     assert a.most_counted(a.multiply(low, low)) == 64
-    assert a.most_counted(a.scale(a.number(low, "float"), Fraction(1, 2))) == np.inf
+    assert a.most_counted(a.scale(a.number(low, "float"), Fraction(3, 4))) == 24
+    assert a.most_counted(a.scale(a.number(low, "float"), Fraction(1, 3))) == np.inf
     assert a.most_counted(a.leaf("j", (4,), "int")) == np.inf
     assert a.most_counted(a.exp(a.number(low, "float"))) is None

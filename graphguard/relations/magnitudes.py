@@ -15,7 +15,6 @@ from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Terms, Uni
 from graphguard.relations.linear import is_mask
 from graphguard.relations.values import NormalValue
 
-_WHOLE: Final = frozenset(("floor", "ceil", "trunc", "round", "abs", "sign", "floor_divide"))
 _LARGEST: Final = 1 << 200  # beyond all float types
 
 
@@ -64,8 +63,9 @@ def _worked_out(universe: Universe, kernel: Kernel, window: Window) -> float | N
         return _total((factor[1], _of_kernel(universe, factor[0], factor[2])) for factor in kernel.factors)
     if kernel.kind in ("iota", "number") or kernel.type != "float":
         return float(max(map(abs, kernel.range))) if kernel.range is not None else math.inf
-    if kernel.kind == "function" and kernel.name in _WHOLE:
-        return None if _of_kernel(universe, kernel.factors[0][0], kernel.factors[0][2]) is None else math.inf
+    if kernel.kind in ("function", "apply") and kernel.name != "cast":
+        known = all(_of_kernel(universe, factor[0], factor[2]) is not None for factor in kernel.factors)
+        return math.inf if known else None
     return None
 
 

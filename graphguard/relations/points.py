@@ -20,7 +20,7 @@ import numpy as np
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
 from graphguard.relations.functions import applied, elementwise, exponential, larger, logarithm
-from graphguard.relations.kernels import Budget, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
+from graphguard.relations.kernels import UNBOUNDED, Budget, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
 from graphguard.relations.linear import close, constant, exact, order, powered
 from graphguard.relations.piecewise import difference
 from graphguard.relations.products import multiply
@@ -31,6 +31,7 @@ _WINDOW: Final = 512  # summands that are written out
 _TERMS: Final = 1024  # of one element
 _STEPS: Final = 400_000  # constructions for one comparison
 _DRAWN: Final = 1 << 16
+_SPREAD: Final = 64  # integers that are drawn of a range
 _ROUNDING: Final = 1e-6
 _TRUTHS: Final = frozenset(("gt0", "ge0", "eq0"))
 _PLAIN: Final[dict[str, Callable[..., int | Fraction]]] = {
@@ -262,10 +263,11 @@ class _Drawn(Denotation):
                 int.from_bytes(hashlib.blake2b(kernel.name.encode(), digest_size=8).digest(), "little")
             )
             low, high = kernel.range or (0, 2)
+            start = low if low > -UNBOUNDED // 2 else min(0, high - 1)
             whole = kernel.type != "float"
             self.tables = {
                 **self.tables,
-                kernel.id: draw.integers(max(low, 0), min(max(high, 1), 64), kernel.shape)
+                kernel.id: draw.integers(start, min(high, start + _SPREAD), kernel.shape)
                 if whole
                 else draw.uniform(0.5, 1.5, kernel.shape),
             }

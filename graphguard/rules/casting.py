@@ -7,6 +7,7 @@ int becomes the float of the same value, rounded only in types of fewer than 24 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
@@ -44,18 +45,30 @@ def cast(a: Algebra[V], v: V, source: str, target: str) -> V:
 
 
 def rounded(a: Algebra[V], v: V, target: str) -> V:
-    """The nearest number of a float type: known numbers are rounded, whole numbers that the type has are themselves, of all else it is an unknown function."""
+    """The nearest number of a float type: of whole numbers itself or what it is rounded to, where that is known; of all else an unknown function."""
     most = a.most_counted(v)
-    if most is not None and most <= 1 << FLOAT_BITS[target][0]:
-        return v
-    known = a.known(v) if most is not None else None
-    near = nearest(known, *FLOAT_BITS[target]) if known is not None and target in _IEEE else None
-    return a.apply("cast", (target,), [v], "float") if near is None else a.literal(near)
+    if most is None or most == math.inf:
+        return _unknown(a, v, target)
+    return _of_type(a, v, target, most)
 
 
 def held(a: Algebra[V], v: V, dtype: str) -> V:
-    """New numbers in a type: counts and positions are rounded in a narrow one, as nothing that they are made of was rounded before."""
-    return rounded(a, v, dtype) if _is_narrow(dtype) and a.most_counted(v) is not None else v
+    """New numbers in a type: what rests on counts and positions alone is rounded in a narrow one, as nothing that it is made of was rounded before."""
+    most = a.most_counted(v) if _is_narrow(dtype) else None
+    return v if most is None else _of_type(a, v, dtype, most)
+
+
+def _of_type(a: Algebra[V], v: V, target: str, most: float) -> V:
+    """Numbers that rest on no float, as those of a type; ``most`` is how large whole ones can be."""
+    if most <= 1 << FLOAT_BITS[target][0]:
+        return v
+    known = a.known(v)
+    near = nearest(known, *FLOAT_BITS[target]) if known is not None and target in _IEEE else None
+    return _unknown(a, v, target) if near is None else a.literal(near)
+
+
+def _unknown(a: Algebra[V], v: V, target: str) -> V:
+    return a.apply("cast", (target,), [v], "float")
 
 
 def nearest(numbers: np.ndarray, bits: int, exponent_bits: int) -> np.ndarray | None:

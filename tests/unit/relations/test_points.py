@@ -73,3 +73,11 @@ def test_a_difference_that_is_small_is_no_equality(a: NormalForm) -> None:
 def test_large_values_are_left_alone(a: NormalForm) -> None:
     x = a.leaf("x", (1100,), "float")
     assert not equal_at_points(a.universe, x, x)
+
+
+@pytest.mark.parametrize(("low", "high"), [(250, 270), (-9, -2), (None, 3), (None, None), (3, None)])
+def test_integers_of_any_range_are_drawn(a: NormalForm, low: int | None, high: int | None) -> None:
+    i = a.leaf("i", (4,), "int", low, high)
+    x = a.apply("gelu", (), [a.number(i, "float")], "float")
+    assert equal_at_points(a.universe, a.flip(a.flip(x, 0), 0), x)
+    assert not equal_at_points(a.universe, x, a.scale(x, Fraction(2)))

@@ -82,4 +82,12 @@ def test_sizes_of_counts() -> None:
     assert a.most_counted(a.scale(a.number(low, "float"), Fraction(3, 4))) == 24
     assert a.most_counted(a.scale(a.number(low, "float"), Fraction(1, 3))) == np.inf
     assert a.most_counted(a.leaf("j", (4,), "int")) == np.inf
-    assert a.most_counted(a.exp(a.number(low, "float"))) is None
+    assert a.most_counted(a.exp(a.number(low, "float"))) == np.inf
+    assert a.most_counted(a.apply("cast", ("bfloat16",), [a.number(low, "float")], "float")) is None
+
+
+def test_functions_of_positions_are_rounded_where_they_are_computed() -> None:
+    a = NormalForm()
+    angles = a.number(a.iota(4), "float")
+    found = held(a, a.apply("cos", (), [angles], "float"), "bfloat16")
+    assert found.key() == a.literal(torch.arange(4).bfloat16().cos().double().numpy()).key()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,16 +27,24 @@ def identities(report: Report) -> list[Identity]:
     """The identity of every diagnostic of a report, apart from its place.
 
     A headline may name factors and sizes of its mesh, so two meshes word one defect differently; only at the check, where
-    unrelated things are reported, is the wording what tells them apart.
+    unrelated things are reported, is the wording what tells them apart, and in errors, which may come from anywhere below a line.
     """
     seen: Counter[tuple[str, str, Span | None]] = Counter()
     found = []
     for diagnostic in report.diagnostics:
         at_check = diagnostic.span in (None, report.check.span)
-        said = diagnostic.headline if at_check else ""
+        said = diagnostic.headline if at_check else _error(diagnostic)
         found.append((diagnostic.rule, said, seen[diagnostic.rule, said, diagnostic.span]))
         seen[diagnostic.rule, said, diagnostic.span] += 1
     return found
+
+
+def _error(diagnostic: Diagnostic) -> str:
+    """What an error says but for its numbers, and where it was raised; nothing of other findings."""
+    if diagnostic.rule != "trace-error":
+        return ""
+    raised = [f"{one.span.file}:{one.span.line}" for one in diagnostic.related]
+    return " ".join((re.sub(r"\d+", "#", diagnostic.headline), *raised))
 
 
 def folded(reports: Iterable[Report]) -> list[Folded]:

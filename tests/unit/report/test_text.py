@@ -184,6 +184,22 @@ def test_what_is_said_at_the_check_itself_is_told_apart_by_its_words():
     assert text.findings(reports, sources(), WIDE).count("error[") == 2
 
 
+def test_errors_below_one_line_are_told_apart_by_their_words_and_by_where_they_were_raised():
+    raised = RelatedPlace(Span("lib.py", 3), "raised here")
+    errors = [
+        ("size 4 is too small", raised),
+        ("size 8 is too small", raised),
+        ("another", raised),
+        ("another", replace(raised, span=Span("lib.py", 9))),
+    ]
+    line = Span(FILE, 10, 16)
+    reports = [
+        replace(NOT_RUN, diagnostics=(replace(NOT_RUN.diagnostics[0], message=said, span=line, related=(place,)),))
+        for said, place in errors
+    ]
+    assert text.findings(reports, sources(), WIDE).count("error[") == 3
+
+
 def test_a_finding_of_an_earlier_check_is_pointed_at():
     other = replace(BROKEN, check=replace(BROKEN.check, id="examples/other.py::mlp"))
     told = set()

@@ -104,6 +104,20 @@ def gpt_oss(mesh):
 
 
 @gg.check(mesh={"tp": 2})
+def glm4_moe(mesh):
+    """Experts beside one that all tokens have."""
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "n_shared_experts": 1}
+    sizes = {"moe_intermediate_size": 32, "first_k_dense_replace": 0, "head_dim": 8}
+    return language_model("Glm4Moe", mesh, **experts, **sizes)
+
+
+@gg.check(mesh={"tp": 2})
+def granite(mesh):
+    """Embeddings, residuals, attention and logits with factors of their own."""
+    return language_model("Granite", mesh)
+
+
+@gg.check(mesh={"tp": 2})
 def phi(mesh):
     return language_model("Phi", mesh)
 

@@ -367,12 +367,25 @@ def _grouped_products() -> None:
         def shape(a: Any, b: Any, scale_a: Any, scale_b: Any, *args: Any, **kwargs: Any) -> Any:
             if scale_a is not None or a.dtype != b.dtype or not a.dtype.is_floating_point:
                 return original(a, b, scale_a, scale_b, *args, **kwargs)
+            if any(type(size) is not int for size in (*a.shape, *b.shape)):
+                return _rows_from_data(a, b, *args, **kwargs)
             narrow = (t.to(torch.bfloat16) for t in (a, b))
             return original(*narrow, None, None, *args, **kwargs).to(kwargs.get("out_dtype") or a.dtype)
 
         return shape
 
     replace(torch._meta_registrations, "_meta_grouped_mm_common", make)  # noqa: SLF001 - where shapes are told
+
+
+def _rows_from_data(a: Any, b: Any, offs: Any = None, *_: Any, out_dtype: Any = None, **__: Any) -> Any:
+    """What a product of groups is like where the data decides the rows: PyTorch's shape function asks about strides that are not known."""
+    dims = a.dim() + b.dim()
+    groups = () if dims == 5 else (offs.shape[0] if dims == 4 else a.shape[0],)
+    if dims > 4:
+        torch._check(  # noqa: SLF001 - as its shape function does
+            a.shape[-1] == b.shape[-2], lambda: "contraction dimension of mat_a and mat_b must match"
+        )
+    return a.new_empty((*groups, a.shape[-2], b.shape[-1]), dtype=out_dtype or a.dtype)
 
 
 def _functions() -> None:

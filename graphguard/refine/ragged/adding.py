@@ -103,8 +103,9 @@ def _added_elements(program: Ragged, node: Node, indices: tuple[Arg, ...]) -> Ro
 
 def _opened(program: Ragged, self: Arg, index: Arg, source: Arg) -> tuple[Rows, Rows, NormalValue, Order | None]:
     """Places, rows for them, and the tensor in which they are places, with its order if it has one."""
-    at, rows = mask_of(program, index) or program.rows_of(index), program.rows_of(source)
-    if len(at.data.shape) != 1 or rows.target is not None:
+    at = mask_of(program, index) or program.rows_of(index)
+    rows = program.placed(source, at.order) if source in program.blanks else program.rows_of(source)
+    if len(at.data.shape) != 1:
         raise Unsupported("rows put at places of several dims")
     if not program.orders.alike(at.order, rows.order):
         raise Unsupported("rows of two tensors that are not seen to belong together")
@@ -120,6 +121,8 @@ def _opened(program: Ragged, self: Arg, index: Arg, source: Arg) -> tuple[Rows, 
 
 def _added(program: Ragged, node: Node, self: Arg, index: Arg, source: Arg) -> Rows | NormalValue:
     at, rows, base, order = _opened(program, self, index, source)
+    if rows.target is not None:
+        raise Unsupported("places of rows that are added up")
     assert isinstance(self, Var)
     assert isinstance(index, Var)
     assert isinstance(source, Var)
@@ -142,7 +145,10 @@ def _put(program: Ragged, self: Arg, index: Arg, source: Arg) -> Rows | NormalVa
     hit = index_add(a, a.full((slots,), Fraction(0), "float"), 0, at.data, at.order.valid)
     result = index_add(a, a.full(base.shape, Fraction(0), base.kind), 0, at.data, moved)
     needed = orders.ones(slots) if order is None else order.valid
-    if not orders.same(a.multiply(hit, needed), needed):
+    full = orders.same(a.multiply(hit, needed), needed)
+    if rows.target is not None and not (full and order is not None):
+        raise Unsupported("places of rows among other numbers")
+    if not full:
         left = orders.beside(less(program, orders.ones(slots), hit), base.shape, 0)
         result = a.add([result, orders.let_through(base, left)])
-    return result if order is None else Rows(result, order)
+    return result if order is None else Rows(result, order, target=rows.target)

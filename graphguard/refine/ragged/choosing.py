@@ -43,14 +43,19 @@ def sort(program: Ragged, node: Node) -> Results:
 
 
 def _order_of_equals(program: Ragged, rows: Rows) -> NormalValue:
-    """A number per slot that nobody knows, a function of the line and of which slots are its rows, in which order."""
+    """A number per slot that nobody knows, a function of the line and of which slots are its rows, in which order; one that nothing else has where these cannot be told."""
+    a = program.algebra
     lines = [rows.data, rows.order.valid]
     for key in rows.order.keys:
         if isinstance(key, Names):
             lines += [program.orders.column(key.hot, at) for at in range(key.hot.shape[1])]
         else:
             lines.append(key)
-    return program.algebra.opaque("order of equals", (), [(line, "A") for line in lines], "A", rows.data.shape, "int")
+    try:
+        return a.opaque("order of equals", (), [(line, "A") for line in lines], "A", rows.data.shape, "int")
+    except Unsupported:
+        number = len(a.universe.table)  # which grows with what is made here
+        return a.opaque("order of equals", (number,), [(a.iota(rows.order.slots), "A")], "A", rows.data.shape, "int")
 
 
 def nonzero(program: Ragged, node: Node) -> Results:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from graphguard.ir import Node, Var
-from graphguard.refine.ragged import adding, choosing
+from graphguard.refine.ragged import adding, choosing, groups
 from graphguard.refine.ragged.arguments import Move, Results, along, argument, less, rows_known
 from graphguard.refine.ragged.losses import nll_loss, nll_loss_backward
 from graphguard.refine.ragged.orders import Names, Rows
@@ -81,6 +81,15 @@ def made(program: Ragged, node: Node) -> Results:
     return []
 
 
+def counted(program: Ragged, node: Node) -> Results:
+    """``arange`` up to a number of rows: the places of whatever rows it is used with."""
+    numbers = argument(node, 0, "end") if len(node.args) == 1 else None
+    if numbers is None or node.op != "aten.arange.default" or program.graph.types[node.outs[0]].dtype != "int64":
+        raise Unsupported("numbers in steps up to a number of rows")
+    program.blanks[node.outs[0]] = node
+    return []
+
+
 SORTS: Final = frozenset(("aten.sort.default", "aten.sort.stable", "aten.argsort.default", "aten.argsort.stable"))
 MAKERS: Final = frozenset(
     f"aten.{name}"
@@ -99,6 +108,7 @@ PUTS: Final = frozenset(("aten.index_add.default", "aten.index_copy.default", "a
 MOVES: Final[dict[str, Move]] = {
     **dict.fromkeys(SORTS, choosing.sort),
     **dict.fromkeys(MAKERS, made),
+    "aten.arange.default": counted,
     "aten.nonzero.default": choosing.nonzero,
     "aten.index.Tensor": choosing.index,
     "aten.index_select.default": choosing.index_select,
@@ -111,6 +121,8 @@ MOVES: Final[dict[str, Move]] = {
     "aten.sum.dim_IntList": adding.total,
     "aten.sum.default": adding.total,
     "aten.mm.default": adding.product,
+    "aten._grouped_mm.default": groups.grouped_product,
+    "aten.histc.default": groups.histogram,
     "aten.index_add.default": adding.add_rows,
     "aten.index_copy.default": adding.copy_rows,
     "aten.index_put.default": adding.put_rows,

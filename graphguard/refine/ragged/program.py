@@ -25,6 +25,8 @@ from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, evaluate_node, kind_of
 from graphguard.rules.registry import is_complex
 
+_WIDE = ("float32", "float64")  # these hold the few integers that names are
+
 
 def has_symbols(graph: Graph) -> bool:
     """Whether a program has a tensor of a size that only the data decides."""
@@ -172,6 +174,8 @@ class Ragged:
         kind = self.graph.types[var]
         if not self.orders.same(self.orders.length(order), self.orders.number(self.size(kind.shape[0]))):
             raise Unsupported("places that are not seen to be those of the rows")
+        if made.op == "aten.arange.default":
+            return self.orders.places(order)
         blank = {one: self.placed(one, order) for one in made.operands() if one in self.blanks}
         if blank:  # computed row by row of such tensors
             (result,) = self._of_rows(made, blank)
@@ -355,11 +359,15 @@ class Ragged:
         ((var, rows),) = with_rows.items()
         kind = kind_of(self.graph.types[node.outs[0]].dtype)
         operands = list(node.operands())
-        if rows.names is None or kind == "float" or operands.count(var) != len(operands):
+        counts = kind != "float" or (
+            node.op == "aten._to_copy.default" and self.graph.types[node.outs[0]].dtype in _WIDE
+        )
+        if rows.names is None or not counts or operands.count(var) != len(operands):
             return None
         if len(self.graph.types[node.outs[0]].shape) != 1:
             return None
-        literal = self.algebra.literal(np.asarray(rows.names.values, dtype=np.int64))
+        held = float if kind_of(self.graph.types[var].dtype) == "float" else np.int64
+        literal = self.algebra.literal(np.asarray(rows.names.values, dtype=held))
         if self._has_sizes(replace(node, outs=())):
             return None
         (result,) = self.evaluated(node, {var: literal}, {node.outs[0]: literal.shape})

@@ -78,7 +78,8 @@ def is_pointwise(op: str) -> bool:
 
 def keeps_numbers(node: Node) -> bool:
     """Whether results hold the numbers of the operand and no others."""
-    return node.op.partition(".")[2].partition(".")[0] in _STRUCTURE
+    base = node.op.partition(".")[2].partition(".")[0]
+    return base in _STRUCTURE or (base == "floor_divide" and node.args[1] == 1)
 
 
 def targets(node: Node, rows: Rows) -> list[Order | None]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Span
-from graphguard.repair.program import Program, definitions
+from graphguard.repair.program import Function, Program, definitions
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
@@ -21,8 +21,31 @@ def join_along(program: Program, span: Span, dim: int) -> Iterator[Draft]:
     near = [value] if value is not None else []
     for each in (*near, *(made for name in names for made in definitions(program, name))):
         for call in ast.walk(each):
-            if isinstance(call, ast.Call) and _called(call) in _JOINING and call.args:
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            if _called(call) in _JOINING:
                 yield Draft(f"join along dim {dim}", (_with_dim(program, call, dim),), program.span(call))
+            elif (said := _handed_on(program, call)) is not None:
+                yield Draft(f"join along dim {dim}", (TextEdit(program.span(said), str(dim)),), program.span(call))
+
+
+def _handed_on(program: Program, call: ast.Call) -> ast.expr | None:
+    """The argument of a call of a function of the file that is the dim along which that function joins."""
+    functions = (node for node in ast.walk(program.tree) if isinstance(node, Function) and node.name == _called(call))
+    for function in functions:
+        names = [argument.arg for argument in function.args.args]
+        for inner in ast.walk(function):
+            dims = _dims(inner) if isinstance(inner, ast.Call) and _called(inner) in _JOINING else []
+            for dim in dims:
+                if isinstance(dim, ast.Name) and dim.id in names:
+                    words = [word.value for word in call.keywords if word.arg == dim.id]
+                    return next(iter([*words, *call.args[names.index(dim.id) :][:1]]), None)
+    return None
+
+
+def _dims(call: ast.Call) -> list[ast.expr]:
+    """What a joining call says of its dim."""
+    return [*(word.value for word in call.keywords if word.arg in _WORDS), *call.args[1:2]]
 
 
 def _called(call: ast.Call) -> str:
@@ -30,8 +53,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _with_dim(program: Program, call: ast.Call, dim: int) -> TextEdit:
-    said = [*(word.value for word in call.keywords if word.arg in _WORDS), *call.args[1:2]]
-    if said:
+    if said := _dims(call):
         return TextEdit(program.span(said[0]), str(dim))
     last = program.span(call.args[0])
     at = Span(program.file, last.end_line, last.end_column, last.end_line, last.end_column)

@@ -129,10 +129,18 @@ def _told(
         ((rank, read) for rank, read in several if isinstance(read, Places) and read.now != read.needed), None
     )
     if places is None:
-        dim = next(read.dim for _, read in several)
-        return (
-            f"'{{name}}' joins the gathered parts in another way than the specification has them: dim {dim} is needed"
+        rank, joint = next((rank, read) for rank, read in several if isinstance(read, Joint))
+        graph = capture.ranks[rank]
+        made = graph.nodes[graph.producers()[joint.now]]
+        dim = made.args[1] if len(made.args) > 1 else 0
+        other = isinstance(dim, int) and dim % len(graph.types[joint.now].shape) != joint.dim
+        joins = made.op == "aten.cat.default" and other
+        how = (
+            "the parts of the ranks along the wrong dim"
+            if joins
+            else "the gathered parts in another way than the specification has them"
         )
+        return f"'{{name}}' joins {how}: dim {joint.dim} is needed"
     rank, read = places
     where = f" of dim {read.dim}" if read.dim else ""
     rows = ("row " if len(read.needed) == 1 else "rows ") if not read.dim else ""

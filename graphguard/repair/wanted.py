@@ -41,6 +41,8 @@ _CHOOSING = frozenset(
     }
 )
 
+_EXCHANGING = frozenset({"gg.all_gather", "gg.all_to_all"})
+
 Positions = Sequence[Mapping[int, int]]
 """For each step of the programs, in order, the number of its node on every rank that has it."""
 _Want = tuple[tuple[int, Var], Array]
@@ -61,12 +63,13 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """The tensor ``out`` of node ``node`` should be ``parts`` that were gathered, joined along another dim, and then viewed in its own shape."""
+    """The tensor ``out`` of node ``node`` should be ``parts`` that were gathered, joined along another dim, and then viewed in its own shape; ``now`` is what joins them."""
 
     node: int
     out: Var
     parts: tuple[Var, ...]
     dim: int
+    now: Var
 
 
 Read = Places | Joint
@@ -198,7 +201,8 @@ class _Search:
             found = [(rank, self._read(rank, nodes[rank], out, want)) for (rank, out), want in here.items()]
             if all(read is not None for _, read in found):
                 known = tuple((rank, read) for rank, read in found if read is not None)
-                yield replace(rest, reads=(*rest.reads, *known), steps=(*rest.steps, step))
+                joints = [self.number.get((rank, read.now), step) for rank, read in known if isinstance(read, Joint)]
+                yield replace(rest, reads=(*rest.reads, *known), steps=(*rest.steps, min(joints, default=step)))
         if op in _CHOOSING:
             added = [(rank, self._before_choice(nodes[rank][1], rank, out, want)) for (rank, out), want in here.items()]
             yield from self._with(rest, [((rank, next(nodes[rank][1].operands())), whole) for rank, whole in added])
@@ -277,14 +281,14 @@ class _Search:
                 made = graph.nodes[producers[parts[0]]] if parts[0] in producers else None
                 continue
             gathers = {producers.get(part, -1) for part in parts}
-            if len(gathers) > 1 or -1 in gathers or graph.nodes[gathers.pop()].op != "gg.all_gather":
+            if len(gathers) > 1 or -1 in gathers or graph.nodes[gathers.pop()].op not in _EXCHANGING:
                 return None
             joints = (
                 (dim, np.concatenate([values[part] for part in parts], dim)) for dim in range(values[parts[0]].ndim)
             )
             viewed = ((dim, joint.reshape(want.shape)) for dim, joint in joints if joint.size == want.size)
             dim = next((dim for dim, joint in viewed if _same(joint, want)), None)
-            return None if dim is None else Joint(index, out, parts, dim)
+            return None if dim is None else Joint(index, out, parts, dim, made.outs[0])
         return None
 
     def _before_gather(

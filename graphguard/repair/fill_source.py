@@ -12,6 +12,7 @@ from graphguard.report.diagnostics import TextEdit
 
 _CONSTANTS = {"zeros": 0.0, "ones": 1.0, "new_zeros": 0.0, "new_ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0}
 _PADDED = 3  # ``F.pad(x, pad, mode, value)``: where its number stands
+_JOINING = frozenset({"cat", "concat", "concatenate"})
 _DEPTH = 3
 
 
@@ -28,9 +29,17 @@ def other_fill(program: Program, span: Span, number: float, other: float) -> Ite
 def filled_at(program: Program, span: Span, number: float) -> Span | None:
     """Where the number is said on other lines than those of the call; None where the call says it, or it is said in several places."""
     value = program.expression(span)
-    found = {edit.span for edit in _edits(program, value, number, "", _DEPTH)} if isinstance(value, ast.Call) else set()
+    if (
+        not isinstance(value, ast.Call) or _called(value) not in _JOINING
+    ):  # what fills up says its number, if only by name
+        return None
+    found = {edit.span for edit in _edits(program, value, number, "", _DEPTH)}
     only = found.pop() if len(found) == 1 else None
     return None if only is None or span.line <= only.line <= (span.end_line or span.line) else only
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _edits(program: Program, value: ast.expr, number: float, text: str, depth: int) -> Iterator[TextEdit]:
@@ -41,7 +50,7 @@ def _edits(program: Program, value: ast.expr, number: float, text: str, depth: i
             names.append(node)
         if not isinstance(node, ast.Call):
             continue
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        called = _called(node)
         if _CONSTANTS.get(called) == number:
             yield from _of_constant(program, node, called, text)
         elif called == "pad":

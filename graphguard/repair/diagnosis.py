@@ -15,7 +15,7 @@ from graphguard.repair.opened import opened
 from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.repaired import repaired
 from graphguard.repair.search import SECONDS, STEP_SECONDS, Search, search
-from graphguard.repair.stopped import stopped_gradient
+from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.trials import Repair
 from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
@@ -71,7 +71,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
 
 def _stopped(capture: Capture, proof: Proof, broken: tuple[str, ...]) -> bool:
     """Whether a gradient that is not computed at all explains what is broken: no edit of what was recorded makes up for it, so one is looked for briefly."""
-    gradients = all(name.startswith("grad(") for name in broken)
+    gradients = all(is_gradient(capture, name) for name in broken)
     return gradients and stopped_gradient(capture, proof, align(capture)) is not None
 
 

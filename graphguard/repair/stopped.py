@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
@@ -21,6 +22,7 @@ def stopped_gradient(capture: Capture, proof: Proof, alignment: Alignment) -> tu
     """The ranks' forward call through which a gradient does not come back, and the specification's call that passes it on; None where there is none.
 
     That is an operator of the specification's frontier, of the backward pass, which no rank calls on the same operands although every rank holds them.
+    Else, as where the ranks' gradients have another scale until they are averaged, any one that is not held.
     """
     spec = capture.spec
     if spec is None:
@@ -32,10 +34,37 @@ def stopped_gradient(capture: Capture, proof: Proof, alignment: Alignment) -> tu
         meant = list(node.operands())
         if any(_computes(read, meant, proof) for read in _alike(capture, alignment, node)):
             continue
-        forward = (each for each in _forward(capture, spec, node, proof) if _is_short(capture, spec, node, each))
-        if (found := next(forward, None)) is not None:
+        if (found := _short(capture, spec, node, proof)) is not None:
             return found, place
+    several = Counter((node.forward, _family(node)) for node in spec.nodes if node.phase == "backward")
+    for index, node in enumerate(spec.nodes):
+        twice = node.phase == "backward" and node.op not in LAYOUT and several[node.forward, _family(node)] > 1
+        if not twice or not node.outs or proof.relation(node.outs[0]) is not None:
+            continue
+        if (found := _short(capture, spec, node, proof)) is not None:
+            return found, Location(SPECIFICATION, index)
     return None
+
+
+def _short(capture: Capture, spec: Graph, node: Node, proof: Proof) -> Location | None:
+    """The ranks' forward call whose gradient a backward call of the specification is, where they differentiate it less."""
+    return next((each for each in _forward(capture, spec, node, proof) if _is_short(capture, spec, node, each)), None)
+
+
+def is_gradient(capture: Capture, promise: str) -> bool:
+    """Whether the specification's output of a promise comes out of a backward pass: a parameter's gradient, or one that a step hands out or steps with."""
+    spec = capture.spec
+    var = None if spec is None else spec.outputs.get(promise)
+    waiting, seen = [] if var is None else [var], set[Var]()
+    producers = {} if spec is None else spec.producers()
+    while spec is not None and waiting:
+        index = producers.get(waiting.pop())
+        if index is not None and spec.nodes[index].phase == "backward":
+            return True
+        operands = set(spec.nodes[index].operands()) - seen if index is not None else set[Var]()
+        seen |= operands
+        waiting += operands
+    return False
 
 
 def _is_short(capture: Capture, spec: Graph, node: Node, forward: Location) -> bool:

@@ -18,7 +18,7 @@ from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.parts import split_dim
 from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
-from graphguard.repair.stopped import stopped_gradient
+from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.summands import unevenly_summed
 from graphguard.repair.unread import unread
 
@@ -57,7 +57,7 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
     capture = found.capture
     if (rounding := _foreign_rounding(around)) is not None:
         return Suspect("lower-precision", _location(rounding))
-    stopped = stopped_gradient(capture, found.proof, found.alignment) if promise.startswith("grad(") else None
+    stopped = stopped_gradient(capture, found.proof, found.alignment) if is_gradient(capture, promise) else None
     if stopped is not None:
         return Suspect("wrong-relation", stopped[0], stopped[1], reason=STOPPED)
     for node in dead_everywhere(capture):

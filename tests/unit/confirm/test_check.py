@@ -65,6 +65,26 @@ def test_missing_reduction_differs_and_shows_small_numbers():
     assert said.counterexample.inputs == {"x": "all ones", "w": "all ones"}
 
 
+def inverse_squares(*, weighed: bool) -> Graph:
+    """One over the squared length of every row, or over almost zero."""
+    b = Builder()
+    x = b.input("x", (60, 2))
+    squares = b.call("aten.mul.Tensor", x, x, out=((60, 2), F32))
+    length = b.call("aten.sum.dim_IntList", squares, (1,), out=((60,), F32))
+    clamped = b.call("aten.clamp.default", length, 1e-12, out=((60,), F32))
+    y = b.call("aten.reciprocal.default", clamped, out=((60,), F32))
+    first = b.call("aten.select.int", x, 1, 0, out=((60,), F32))
+    b.outputs["out"] = b.call("aten.mul.Tensor", y, first, out=((60,), F32)) if weighed else y
+    return b.graph()
+
+
+def test_rows_of_zeros_over_their_own_length_are_no_example_that_a_person_reads():
+    ranks = [inverse_squares(weighed=True) for _ in TP2]
+    said = confirm(capture(inverse_squares(weighed=False), ranks, [leaf("x", 60, 2)], REPLICATED))
+    assert said.counterexample is not None
+    assert said.counterexample.inputs["x"].startswith("normal")
+
+
 def test_partial_sums_satisfy_a_promise_of_partial_sums():
     graphs = [row_parallel(r, None) for r in TP2]
     assert confirm(capture(product(), graphs, LEAVES, {"tp": Placement("partial")})).status == "equal"

@@ -87,6 +87,8 @@ def _style(words: str) -> Any:
         return words.removeprefix("all ")
     if words.startswith(("integers", "in range")):
         return "integers"
+    if " but the last" in words:
+        return "sparse"
     if words.startswith("all as small"):
         return "zeros"
     return words.partition(",")[0] if words.startswith(("normal", "positive")) else "normal"

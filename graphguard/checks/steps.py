@@ -67,7 +67,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     if numbers is None:
         numbers = from_plain(Confirmation, (yield confirming(captured, CONFIRM_SECONDS)))
     report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds})
-    if outcome.proved:
+    if outcome.proved and (numbers.status != "differs" or numbers.undefined is None):
         return _cross_checked(report, numbers, request)
     if numbers.status == "equal":
         ways = [{"effort": "patient"}] * outcome.hurried + [{"ignored": False}] * answer.get("ignored", False)
@@ -88,8 +88,8 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     findings = [from_plain(Finding, row) for row in rows]
     diagnostics = tuple(_diagnostic(finding, report, request) for finding in findings)
     report = replace(report, diagnostics=diagnostics or (unknown_diagnostic(report.check, outcome),))
-    if not broken:
-        return report
+    if not broken or outcome.proved:
+        return report  # no edit of what was recorded is proved to be defined
     yield report
     return (yield from _mended_and_shown(request, report, findings, outcome, numbers))
 

@@ -11,7 +11,7 @@ import torch
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.confirm.counterexample import CLEAR, clarity, minimised
-from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, Draw, elements_of
+from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, SPARSE, Draw, elements_of, is_sparse
 from graphguard.confirm.elements import UncoveredError, UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
 from graphguard.confirm.operators import cost_of
@@ -21,6 +21,7 @@ from graphguard.confirm.replay import OutOfTimeError
 from graphguard.confirm.shrink import shrunk
 from graphguard.confirm.strange_draws import reason_of, redrawn
 from graphguard.confirm.trial import Failure, Trial
+from graphguard.confirm.undefined import birth
 from graphguard.ir import Capture, Graph, Promise
 
 BYTES_LIMIT: Final = 2 << 30
@@ -124,7 +125,8 @@ def _kernels(capture: Capture) -> tuple[str, ...]:
 
 def _draws(capture: Capture) -> tuple[Draw, ...]:
     calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
-    return DRAWS + FURTHER_DRAWS if calls <= FEW_CALLS else DRAWS
+    draws = DRAWS + FURTHER_DRAWS if calls <= FEW_CALLS else DRAWS
+    return (*draws, SPARSE) if any(map(is_sparse, capture.leaves)) else draws
 
 
 def _decide(trial: Trial, describe: Describe) -> Confirmation:
@@ -136,6 +138,9 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
             if not trial.draws:
                 raise
             break
+        except UnrunnableError:
+            if draw is not SPARSE:
+                raise  # the others are inputs like any; where almost nothing is there, an operator may have nothing to work on
         if trial.draws >= ENOUGH and max(map(clarity, failures), default=0) == CLEAR:
             break
     if failures:
@@ -154,7 +159,7 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
 
 def _covered(trial: Trial, draw: Draw) -> list[Failure]:
     """What a draw refutes, or the next of its kind for which the program does what was recorded; nothing where none is found."""
-    for again in range(ATTEMPTS):
+    for again in range(1 if draw is SPARSE else ATTEMPTS):  # which has no others of its kind
         try:
             return trial.run(replace(draw, seed=draw.seed + 1000 * again))
         except UncoveredError:
@@ -168,6 +173,7 @@ def _described(trial: Trial, failures: Sequence[Failure]) -> Confirmation:
         differing=_names(failures),
         ratios=ratios(failures) or None,
         counterexample=minimised(trial, max(failures, key=clarity)),
+        undefined=birth(trial, failures),
     )
 
 

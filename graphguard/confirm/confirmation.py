@@ -46,7 +46,8 @@ class Confirmation:
     """The verdict of numbers: ``equal`` on every draw tried, ``differs``, or ``not-run`` with the reason.
 
     ``differing`` names the promises that fail; ``ratios`` maps a failing promise to found / expected where that is one constant.
-    ``kernels`` lists the operators that ran on a reference kernel of ours instead of torch's.
+    ``kernels`` lists the operators that ran on a reference kernel of ours instead of torch's.  ``undefined`` is set where ranks only differ by having no
+    number where the specification has one: rank and node that divide by zero, or compute with infinities.
     """
 
     status: Literal["equal", "differs", "not-run"]
@@ -57,3 +58,4 @@ class Confirmation:
     counterexample: Counterexample | None = None
     kernels: tuple[str, ...] = ()
     seconds: float = 0.0
+    undefined: tuple[int, int] | None = None

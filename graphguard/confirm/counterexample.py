@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from graphguard.confirm.confirmation import Counterexample
-from graphguard.confirm.draws import Draw, Style
+from graphguard.confirm.draws import Draw, Style, is_sparse
 from graphguard.confirm.elements import UnrunnableError
 from graphguard.confirm.promises import Comparison
 from graphguard.confirm.trial import Failure, Trial
@@ -122,11 +122,19 @@ def describe(leaf: Leaf, draw: Draw) -> str:
         "zeros": "all zeros",
         "integers": f"{'' if draw.scale == 1 else f'{draw.scale:g} times '}integers -2..2, seed {draw.seed}",
     }
+    if style == "sparse" and is_sparse(leaf):
+        return f"{_sparse_words(leaf)} but the last, seed {draw.seed}"
     if style in ("ones", "zeros") and leaf.low is not None:
         return "all as small as allowed"
     if style == "integers" and leaf.type.dtype.startswith(("int", "uint")):
         return f"in range{'' if leaf.ignored is None else f' or {leaf.ignored}'}, seed {draw.seed}"
-    return words.get(style, f"{style}, scale {draw.scale:g}, seed {draw.seed}")
+    return words.get(style, f"{'normal' if style == 'sparse' else style}, scale {draw.scale:g}, seed {draw.seed}")
+
+
+def _sparse_words(leaf: Leaf) -> str:
+    if leaf.ignored is not None:
+        return f"all {leaf.ignored}"
+    return "all false" if leaf.type.dtype == "bool" else "all as small as allowed"
 
 
 def example_of(capture: Capture, failure: Failure, inputs: dict[str, str]) -> Counterexample | None:

@@ -14,7 +14,7 @@ from graphguard.confirm.ranges import IndexRange
 from graphguard.confirm.replay import constant_value
 from graphguard.ir import Capture, Leaf
 
-Style = Literal["normal", "positive", "integers", "ones", "zeros"]
+Style = Literal["normal", "positive", "integers", "ones", "zeros", "sparse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Draw:
 DRAWS: Final = (Draw(7), Draw(8, 0.3), Draw(9, 1.0, "positive"), Draw(10, 3.0), Draw(11, 0.03))
 # For programs of which a run costs little: halves meet what rounding and comparing do to ties, large numbers what is cut off at a bound before a sum.
 FURTHER_DRAWS: Final = (Draw(12, 0.5, "integers"), Draw(13, 10.0), Draw(14, 3.0))
+# One position alone holds, is counted or is other than the least: a rank that has none of it divides by what is zero on it alone.
+SPARSE: Final = Draw(15, 1.0, "sparse")
 # Inputs of no special kind: what is equal on all of them is equal by more than chance, counts of a few things included.
 GENERIC: Final = tuple(Draw(seed, 1.0, "positive" if seed % 2 else "normal") for seed in range(21, 29))
 
@@ -59,16 +61,31 @@ def leaf_value(leaf: Leaf, draw: Draw, span: IndexRange, index: int) -> torch.Te
     shape, dtype, style = extents(leaf.type), stored(leaf.type.dtype), draw.style_of(leaf.name)
     generator = torch.Generator().manual_seed(draw.seed * 1_000_003 + index)
     if dtype == torch.bool:
-        return (
-            torch.rand(shape, generator=generator) < 0.5
-            if style not in ("ones", "zeros")
-            else torch.full(shape, style == "ones")
-        )
+        return _truths(shape, style, generator)
     if not (dtype.is_floating_point or dtype.is_complex):
         value = _integers(shape, style, span, generator, draw.seed).to(dtype)
         return value if leaf.ignored is None else _with_ignored(value, leaf.ignored, style, generator)
     value = _reals(shape, dtype, style, draw.scale, generator)
     return rounded(value, leaf.type.dtype) if leaf.type.dtype in NARROW else value
+
+
+def is_sparse(leaf: Leaf) -> bool:
+    """Whether a sparse draw gives a leaf other values than its kind of numbers alone would: truths, integers, targets that may be ignored."""
+    return leaf.value is None and not leaf.type.dtype.startswith(("float", "bfloat", "complex"))
+
+
+def _truths(shape: tuple[int, ...], style: Style, generator: torch.Generator) -> torch.Tensor:
+    if style == "sparse":
+        return _last_of(torch.zeros(shape, dtype=torch.bool), torch.ones(shape, dtype=torch.bool))
+    if style in ("ones", "zeros"):
+        return torch.full(shape, style == "ones")
+    return torch.rand(shape, generator=generator) < 0.5
+
+
+def _last_of(others: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+    """The first tensor with the last element of the second."""
+    others.view(-1)[-1:] = last.reshape(-1)[-1:]
+    return others
 
 
 def _integers(
@@ -78,6 +95,8 @@ def _integers(
     low, high = span.low, span.high
     if style in ("ones", "zeros"):
         return torch.full(shape, min(max(int(style == "ones"), low), high - 1))
+    if style == "sparse":
+        return _last_of(torch.full(shape, low), torch.full(shape, max(high, low + 1) - 1))
     value = torch.randint(low, max(high, low + 1), shape, generator=generator)
     if span.edges and high - low > _WIDE:
         count = -(-value.numel() // 2)
@@ -90,6 +109,8 @@ def _with_ignored(value: torch.Tensor, ignored: int, style: Style, generator: to
     """The targets, about a third of them ignored."""
     if style in ("ones", "zeros"):
         return value
+    if style == "sparse":
+        return _last_of(torch.full_like(value, ignored), value)
     return value.masked_fill(torch.rand(value.shape, generator=generator) < 1 / 3, ignored)
 
 

@@ -11,6 +11,7 @@ from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import align
 from graphguard.repair.frames import Read, Sources
+from graphguard.repair.lost import lost_number
 from graphguard.repair.opened import opened
 from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.repaired import repaired
@@ -42,6 +43,9 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     if numbers is None or numbers.status != "differs":
         found_open = tuple(left_open(capture, outcome, numbers, sources))
         return Diagnosis(found_open, (None,) * len(found_open))
+    lost = lost_number(capture, numbers, sources) if outcome.proved else None
+    if lost is not None:
+        return Diagnosis((lost,), (None,))
     whole = capture
     capture, proof = opened(capture, proof)
     unproved = outcome.failing

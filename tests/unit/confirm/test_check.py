@@ -8,7 +8,8 @@ import pytest
 
 from graphguard.confirm import trial
 from graphguard.confirm.check import confirm
-from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS
+from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, SPARSE, leaf_value
+from graphguard.confirm.ranges import IndexRange
 from graphguard.confirm.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
@@ -374,3 +375,72 @@ def test_what_is_the_same_on_all_ranks_is_found_for_all_outputs_at_once(factor: 
         return len(ran)
 
     assert runs((1, 2, 3, 4)) == runs((1,))
+
+
+def mean_of_means(rank: int, shape: tuple[int, ...] = (6,)) -> Graph:
+    """A rank's mean of its rows times their count, summed over the ranks, over the count of all: ``x`` and the truths ``m`` are split."""
+    b = Builder(phase="prelude")
+    x, m = b.input("x", shape), b.input("m", shape, "bool")
+    low, high = 3 * rank, 3 * rank + 3
+    x, m = (b.call("aten.slice.Tensor", v, 0, low, high, out=((3,), kind)) for v, kind in ((x, F32), (m, "bool")))
+    b.phase = "forward"
+    count = b.call("aten.sum.default", m, out=((), "int64"))
+    total = b.call("aten.sum.default", b.call("aten.mul.Tensor", x, m, out=((3,), F32)), out=((), F32))
+    mean = b.call("aten.div.Tensor", total, count, out=((), F32))
+    again = b.call("aten.mul.Tensor", mean, count, out=((), F32))
+    whole = b.call("gg.all_reduce", again, "sum", TP2, out=((), F32))
+    counts = b.call("gg.all_reduce", count, "sum", TP2, out=((), "int64"))
+    b.outputs["out"] = b.call("aten.div.Tensor", whole, counts, out=((), F32))
+    return b.graph()
+
+
+def masked_mean() -> Graph:
+    b = Builder()
+    x, m = b.input("x", (6,)), b.input("m", (6,), "bool")
+    total = b.call("aten.sum.default", b.call("aten.mul.Tensor", x, m, out=((6,), F32)), out=((), F32))
+    b.outputs["out"] = b.call("aten.div.Tensor", total, b.call("aten.sum.default", m, out=((), "int64")), out=((), F32))
+    return b.graph()
+
+
+def test_a_division_by_what_is_zero_on_one_rank_is_found_and_placed():
+    leaves = [leaf("x", 6), leaf("m", 6, dtype="bool")]
+    said = confirm(capture(masked_mean(), [mean_of_means(r) for r in TP2], leaves, REPLICATED))
+    assert said.status == "differs"
+    assert said.undefined is not None
+    rank, index = said.undefined
+    assert mean_of_means(rank).nodes[index].op == "aten.div.Tensor"
+    assert mean_of_means(rank).nodes[index].outs != (mean_of_means(rank).outputs["out"],)
+
+
+@pytest.mark.parametrize(("dtype", "low", "elements"), [("bool", None, [0, 0, 0, 1]), ("int64", 2, [2, 2, 2, 8])])
+def test_one_element_alone_is_other_than_the_least(dtype, low, elements):
+    value = leaf_value(leaf("m", 4, dtype=dtype), SPARSE, IndexRange(low or 0, 9), 0)
+    assert value.tolist() == elements
+
+
+def test_targets_of_which_one_counts():
+    targets = replace(leaf("t", 4, dtype="int64"), ignored=-100)
+    *ignored, counted = leaf_value(targets, SPARSE, IndexRange(0, 5), 0).tolist()
+    assert ignored == [-100] * 3
+    assert 0 <= counted < 5
+
+
+def exponential(scale: float) -> Graph:
+    b = Builder()
+    x = b.call("aten.mul.Scalar", b.input("x", (4,)), scale, out=((4,), F32))
+    total = b.call("aten.sum.default", b.call("aten.exp.default", x, out=((4,), F32)), out=((), F32))
+    b.outputs["out"] = b.call("aten.log.default", total, out=((), F32))
+    return b.graph()
+
+
+def stable() -> Graph:
+    b = Builder()
+    x = b.call("aten.mul.Scalar", b.input("x", (4,)), 4e4, out=((4,), F32))
+    b.outputs["out"] = b.call("aten.logsumexp.default", x, (0,), out=((), F32))
+    return b.graph()
+
+
+def test_numbers_that_grow_too_large_are_not_numbers_that_are_lost():
+    said = confirm(capture(stable(), [exponential(4e4)] * 2, [leaf("x", 4)], REPLICATED))
+    assert said.status == "differs"
+    assert said.undefined is None

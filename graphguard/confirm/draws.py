@@ -36,7 +36,7 @@ DRAWS: Final = (Draw(7), Draw(8, 0.3), Draw(9, 1.0, "positive"), Draw(10, 3.0), 
 # For programs of which a run costs little: halves meet what rounding and comparing do to ties, large numbers what is cut off at a bound before a sum.
 FURTHER_DRAWS: Final = (Draw(12, 0.5, "integers"), Draw(13, 10.0), Draw(14, 3.0))
 # One position alone holds, is counted or is other than the least: a rank that has none of it divides by what is zero on it alone.
-SPARSE: Final = Draw(15, 1.0, "sparse")
+SPARSE: Final = Draw(15, 0.3, "sparse")
 # Inputs of no special kind: what is equal on all of them is equal by more than chance, counts of a few things included.
 GENERIC: Final = tuple(Draw(seed, 1.0, "positive" if seed % 2 else "normal") for seed in range(21, 29))
 

@@ -289,17 +289,23 @@ def _compare(capture: Capture, outputs: list[dict[str, Any]]) -> None:
 
 
 def _wide(value: Any) -> Any:
+    import torch
+
+    if value.dtype == torch.bool:
+        return value.long()
     return value.double() if value.is_floating_point() else value
 
 
 def _difference(alternative: Any) -> str:
-    """The first element that differs, in words; empty where none does."""
+    """The first element that differs where the specification has a number, in words; empty where none does."""
     for one in alternative:
         owner = "" if one.rank is None else f" on rank {one.rank}"
         if not one.shaped:
             return f"{owner} has shape {list(one.found.shape)}, needed {list(one.expected.shape)}"
-        largest = max(float(one.expected.abs().max()), 1.0) if one.expected.numel() else 1.0
-        apart = ((one.expected - one.found).abs() > _TOLERANCE * largest).nonzero()
+        counts = one.expected.isfinite()
+        largest = max(float(one.expected[counts].abs().max()), 1.0) if bool(counts.any()) else 1.0
+        close = (one.expected - one.found).abs() <= _TOLERANCE * largest  # which not-a-number never is
+        apart = (counts & ~close).nonzero()
         if len(apart):
             index = tuple(apart[0].tolist())
             return f"[{', '.join(map(str, index))}]{owner} is {float(one.found[index]):.6g}, the specification's {float(one.expected[index]):.6g}"

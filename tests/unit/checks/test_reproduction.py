@@ -43,15 +43,63 @@ MENDED = BROKEN.replace(
 )
 
 
-def test_written_test_fails_until_the_code_is_mended(tmp_path, monkeypatch):
+# Only one of the inputs that are tried shows it: the last row alone counts, and one rank's mean is of nothing.
+LOST = """
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Shard
+
+import graphguard as gg
+
+
+def masked(x, mask):
+    return (x * mask).sum() / mask.sum()
+
+
+@gg.check(mesh={"tp": 2})
+def linear(mesh):
+    def impl(x, mask):
+        count = mask.sum()
+        total = (x * mask).sum() / count * count
+        dist.all_reduce(total)
+        dist.all_reduce(count)
+        return total / count
+
+    inputs = (gg.tensor(96), gg.tensor(96, dtype=torch.bool))
+    return gg.Refinement(masked, impl, inputs, in_relations={"tp": Shard(0)}, out_relations="replicate")
+"""
+KEPT = LOST.replace(" / count * count", "")
+
+# A mask is told apart, not subtracted.
+FLIPPED = """
+import torch
+
+import graphguard as gg
+
+
+@gg.check(mesh={"tp": 2})
+def linear(mesh):
+    return gg.Refinement(lambda x: x > 0, lambda x: x >= 0, (gg.tensor(6),), out_relations="replicate")
+"""
+
+
+@pytest.mark.parametrize(
+    ("broken", "said", "mended"),
+    [
+        (BROKEN, "out[0, 0] on rank 0 is 4, the specification's 8", MENDED),
+        (LOST, "out[] on rank 0 is nan, the specification's ", KEPT),
+        (FLIPPED, "out[0] on rank 0 is 1, the specification's 0", FLIPPED.replace(">=", ">")),
+    ],
+)
+def test_written_test_fails_until_the_code_is_mended(tmp_path, monkeypatch, broken, said, mended):
     monkeypatch.chdir(tmp_path)
-    Path("linear.py").write_text(BROKEN)
+    Path("linear.py").write_text(broken)
     assert main(["reproduce", "linear.py::linear"]) == 0
     pytest_run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_linear_reproduced.py"]
     broken = subprocess.run(pytest_run, capture_output=True, text=True, check=False, timeout=120)
     assert broken.returncode == 1, broken.stdout
-    assert "out[0, 0] on rank 0 is 4, the specification's 8" in broken.stdout
-    Path("linear.py").write_text(MENDED)
+    assert said in broken.stdout
+    Path("linear.py").write_text(mended)
     mended = subprocess.run(pytest_run, capture_output=True, text=True, check=False, timeout=120)
     assert mended.returncode == 0, mended.stdout
 

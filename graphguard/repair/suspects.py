@@ -22,7 +22,7 @@ from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.summands import unevenly_summed
 from graphguard.repair.unread import unread
 
-STOPPED = "no gradient comes back through '{what}': the specification computes that of its operand, and no rank does"
+STOPPED = "no gradient comes back through '{what}' to what it is computed from: the specification computes one, and no rank does"
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 
 

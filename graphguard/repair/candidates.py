@@ -38,6 +38,7 @@ from graphguard.repair.edits import (
 )
 from graphguard.repair.fill_source import other_fill
 from graphguard.repair.frames import Read, Sources
+from graphguard.repair.gathers import differentiable
 from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
@@ -86,7 +87,10 @@ def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...])
     """Edits that the place alone suggests, where no edit of the graphs was confirmed."""
     program = sources.program(span.file) if span is not None else None
     found = []
-    for draft in attached(program, span) if program is not None and span is not None else ():
+    drafts = (
+        (*attached(program, span), *differentiable(program, span)) if program is not None and span is not None else ()
+    )
+    for draft in drafts:
         texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
         if texts is not None:
             found.append(Candidate(Fix(draft.title, draft.edits, proved=False, place=span), texts))

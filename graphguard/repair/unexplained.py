@@ -9,6 +9,7 @@ from graphguard.ir import Capture, Span
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location
 from graphguard.repair.frames import Sources
+from graphguard.repair.gathers import without_gradient
 from graphguard.repair.messages import (
     factor_text,
     gradients_unreduced,
@@ -35,7 +36,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     if where is not None:
         graph = graph_at(found.capture, where)
         span = _beside(found.capture, suspected, sources) or sources.place(graph, graph.nodes[where.node])
-        span = _detached(suspected, span, sources) or span
+        span = _cut_off(capture, suspected, span, sources) or span
     factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
     difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
@@ -77,6 +78,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
         tensor=what,
         promises=found.left,
         related=tuple(related),
+        written_out=suspected.reason == STOPPED,  # what an edit makes of a gradient is not known from the graphs
     )
 
 
@@ -107,11 +109,15 @@ def _left_partial(found: Search, axis: str) -> tuple[str, str]:
     return "missing-reduction", f"{what} over axis '{axis}' and handed out as if whole"
 
 
-def _detached(suspected: Suspect, span: Span | None, sources: Sources) -> Span | None:
-    """Where the author cuts off a gradient that stops."""
+def _cut_off(capture: Capture, suspected: Suspect, span: Span | None, sources: Sources) -> Span | None:
+    """Where the author cuts off a gradient that stops: a gather without a gradient, or a ``.detach()``."""
     program = sources.program(span.file) if span is not None and suspected.reason == STOPPED else None
-    call = detached_by(program, span) if program is not None and span is not None else None
-    return None if program is None or call is None else program.span(call)
+    if program is None or span is None or suspected.where is None:
+        return None
+    if (gather := without_gradient(capture, suspected.where, sources)) is not None:
+        return gather
+    call = detached_by(program, span)
+    return None if call is None else program.span(call)
 
 
 def _beside(capture: Capture, suspected: Suspect, sources: Sources) -> Span | None:

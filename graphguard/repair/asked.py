@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 
 from graphguard.ir import Graph, Node, Span
+from graphguard.ir.graph import COLLECTIVES
 from graphguard.repair.dead import source_of
 from graphguard.repair.edits import Edit, InsertGather, InsertReduction, Scale
 from graphguard.repair.frames import Sources
@@ -16,9 +17,9 @@ _ASKING = frozenset({"backward", "grad"})
 def forward_place(graph: Graph, node: Node, edit: Edit, sources: Sources) -> Span | None:
     """The forward call of a gradient that the program asked for and that is computed otherwise, or changed where the program never sees it; None for any other node.
 
-    What is to be done to a gradient that the program sees is done where it asked for it.
+    What is to be done to a gradient that the program sees is done where it asked for it; so is what is wrong with an exchange, which no forward call of the program made.
     """
-    if node.phase != "backward" or node.forward < 0 or not _asked(graph, node, sources):
+    if node.phase != "backward" or node.forward < 0 or node.op in COLLECTIVES or not _asked(graph, node, sources):
         return None
     if isinstance(edit, InsertReduction | InsertGather | Scale) and _seen(graph, node):
         return None

@@ -68,8 +68,8 @@ class Step:
 
     def __call__(self, x: torch.Tensor):
         y = self.model(x)
-        loss = y.square().mean() if self.reduce == "mean" else y.square().sum()
-        loss.backward()  # the mistake
+        loss = y.square().mean() if self.reduce == "mean" else y.square().sum()  # the mistake
+        loss.backward()
         return {name: parameter.grad for name, parameter in self.model.named_parameters()}
 
 

@@ -39,3 +39,24 @@ def test_a_product_of_more_sums_than_an_array_has_dims_is_left_closed() -> None:
         power = algebra.multiply(power, power)
     with pytest.raises(Unsupported, match="too many dims"):
         Denotation({"x": np.ones((3, 2))}).value(power)
+
+
+def test_the_place_of_an_integer_that_is_a_sum_of_thirds() -> None:
+    algebra, data = NormalForm(Universe(1, 20.0)), np.random.default_rng(0).uniform(0.6, 1.4, (40, 6))
+    x = algebra.leaf("x", data.shape, "float")
+
+    def number(of: int) -> Any:
+        return algebra.full((40,), Fraction(of), "int")
+
+    top = place = None
+    for low in (0, 2, 4):
+        part = algebra.slice(x, 1, low, low + 2)
+        largest = algebra.max_over(part, [1])
+        there = algebra.add([algebra.place_of_largest(part, 1), number(low)])
+        if top is not None:
+            there = algebra.where(algebra.compare("le", top, largest), there, place)
+            largest = algebra.maximum(top, largest)
+        top, place = largest, there
+    late = algebra.where(algebra.compare("lt", place, number(3)), number(0), algebra.add([place, number(-3)]))
+    found = Denotation({"x": data}, closed, {}).value(algebra.one_hot(late, 6))
+    np.testing.assert_array_equal(found, np.eye(6)[np.maximum(data.argmax(1) - 3, 0)])

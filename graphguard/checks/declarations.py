@@ -62,36 +62,52 @@ class Names:
         return [name for name in (*self.modules, *self.functions, *self.decorators) if not name.startswith("_")]
 
 
-def names_in(tree: ast.Module, path: str, root: str, above: frozenset[str] = frozenset()) -> Names:
-    """The names in a file's tree; ``above`` are the files whose imports lead to it.
+def names_in(tree: ast.Module, path: str, root: str) -> Names:
+    """The names in a file's tree.
 
     Imports of the project's own files are followed as far as these name GraphGuard themselves.
     """
-    names = Names()
-    for node in _statements(tree):
-        if isinstance(node, ast.Import):
-            names.modules.update(one.asname or one.name for one in node.names if one.name == "graphguard")
-        elif isinstance(node, ast.ImportFrom):
-            _import(names, node, path, root, above | {path})
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    names.assign(target.id, node.value)
-    return names
+    return _Reading(root).names_in(tree, path)
 
 
-def _import(names: Names, node: ast.ImportFrom, path: str, root: str, above: frozenset[str]) -> None:
-    if not node.level and node.module in _HOMES:
-        other = Names(functions={_EXPORTED})
-    else:
-        file = _file_of(node, path, root)
-        if file is None or file in above:
-            return
-        other = _names_of_file(file, root, os.stat(file).st_mtime_ns, above)
-    for one in node.names:
-        for name in other.public() if one.name == "*" else [one.name]:
-            other_name = name if one.name == "*" else one.asname or name
-            names.take(other, name, other_name)
+class _Reading:
+    """One look at a file and at what it imports: every file is read once, and gives what it has so far to those that it imports itself, as Python does."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._read: dict[str, Names] = {}
+
+    def names_in(self, tree: ast.Module, path: str) -> Names:
+        names = self._read[path] = Names()
+        for node in _statements(tree):
+            if isinstance(node, ast.Import):
+                names.modules.update(one.asname or one.name for one in node.names if one.name == "graphguard")
+            elif isinstance(node, ast.ImportFrom):
+                self._import(names, node, path)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        names.assign(target.id, node.value)
+        return names
+
+    def _import(self, names: Names, node: ast.ImportFrom, path: str) -> None:
+        other = self._imported(node, path)
+        for one in node.names:
+            for name in other.public() if one.name == "*" else [one.name]:
+                other_name = name if one.name == "*" else one.asname or name
+                names.take(other, name, other_name)
+
+    def _imported(self, node: ast.ImportFrom, path: str) -> Names:
+        """The names in the file that an import names."""
+        if not node.level and node.module in _HOMES:
+            return Names(functions={_EXPORTED})
+        file = _file_of(node, path, self._root)
+        if file is None:
+            return Names()
+        if file not in self._read:
+            tree = _tree_of(file)
+            self._read[file] = Names() if tree is None else self.names_in(tree, file)
+        return self._read[file]
 
 
 def _file_of(node: ast.ImportFrom, path: str, root: str) -> str | None:
@@ -106,13 +122,18 @@ def _file_of(node: ast.ImportFrom, path: str, root: str) -> str | None:
     return None
 
 
-@lru_cache(256)
-def _names_of_file(file: str, root: str, _changed: int, above: frozenset[str]) -> Names:
+def _tree_of(file: str) -> ast.Module | None:
+    """The tree of a file that names GraphGuard; None for any other, and for one that cannot be read: running the check says what is wrong with it."""
     try:
-        data = Path(file).read_bytes()
-        return names_in(ast.parse(data, file), file, root, above) if b"graphguard" in data else Names()
-    except (OSError, SyntaxError, ValueError):  # running the check says what is wrong with it
-        return Names()
+        return _parsed(file, os.stat(file).st_mtime_ns)
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+@lru_cache(256)
+def _parsed(file: str, _changed: int) -> ast.Module | None:
+    data = Path(file).read_bytes()
+    return ast.parse(data, file) if b"graphguard" in data else None
 
 
 def _partly_applied(value: ast.expr) -> ast.expr:

@@ -266,7 +266,7 @@ class Fields:
     def distinct(self, v: Residues, dim: int) -> bool:  # noqa: ARG002 - random functions are no permutations
         return False
 
-    def most_counted(self, v: Residues) -> float | None:  # noqa: ARG002
+    def most_counted(self, v: Residues, digits: int) -> float | None:  # noqa: ARG002
         return None
 
     def groups(self, ends: Residues, extent: int) -> Residues | None:  # noqa: ARG002

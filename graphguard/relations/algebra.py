@@ -180,8 +180,8 @@ class Algebra(Protocol[V]):
         """Whether the integers of every line along a dim are seen to be all different; False is always a right answer."""
         ...
 
-    def most_counted(self, v: V) -> float | None:
-        """The most that whole numbers, or multiples of one power of two, can be in units of it, where they rest on truths and whole numbers alone: infinity where no unit or no end is seen.
+    def most_counted(self, v: V, digits: int) -> float | None:
+        """The most that whole numbers, or multiples of a power of two of at most so many binary digits behind the point, can be in units of it, where they rest on truths and whole numbers alone: infinity where no unit or no end is seen.
 
         None for what rests on a float; it is always a right answer.
         """

@@ -18,22 +18,25 @@ from graphguard.relations.values import NormalValue
 _LARGEST: Final = 1 << 200  # beyond all float types
 
 
-def most_counted(universe: Universe, value: NormalValue) -> float | None:
-    """The most that whole numbers, or multiples of one power of two, can be in units of it; infinity where no unit or no end is seen, None for what rests on a float."""
+def most_counted(universe: Universe, value: NormalValue, digits: int) -> float | None:
+    """The most that whole numbers, or multiples of a power of two of at most so many binary digits behind the point, can be in units of it.
+
+    Infinity where no unit or no end is seen, None for what rests on a float.
+    """
     if value.kind == "bool":
         return 1.0
     most = 0.0
     for _, terms in value.pieces:
-        found = _of_terms(universe, terms)
+        found = _of_terms(universe, terms, digits)
         if found is None:
             return None
         most = max(most, found)
     return most
 
 
-def _of_terms(universe: Universe, terms: Terms) -> float | None:
+def _of_terms(universe: Universe, terms: Terms, digits: int) -> float | None:
     unit = math.lcm(*(Fraction(coefficient).denominator for coefficient, _ in terms))
-    scale = unit if unit & (unit - 1) == 0 else 1
+    scale = unit if unit & (unit - 1) == 0 and unit <= 1 << digits else 1
     return _total((coefficient * scale, _of_ref(universe, ref)) for coefficient, ref in terms)
 
 
@@ -57,9 +60,9 @@ def _worked_out(universe: Universe, kernel: Kernel, window: Window) -> float | N
         return None
     if kernel.truth or kernel.kind in ("one", "onehot") or (kernel.kind == "product" and is_mask(kernel)):
         return 1.0
-    if kernel.kind in ("product", "max"):
-        return _of_product(universe, kernel.factors, window if kernel.kind == "product" else ())
-    if kernel.kind in ("sum", "maximum"):
+    if kernel.kind == "product":
+        return _of_product(universe, kernel.factors, window)
+    if kernel.kind in ("sum", "maximum", "max"):
         return _total((factor[1], _of_kernel(universe, factor[0], factor[2])) for factor in kernel.factors)
     if kernel.kind in ("iota", "number") or kernel.type != "float":
         return float(max(map(abs, kernel.range))) if kernel.range is not None else math.inf

@@ -269,9 +269,9 @@ class NormalForm:
         """Whether no integer comes twice along a dim."""
         return distinct(v, dim)
 
-    def most_counted(self, v: NormalValue) -> float | None:
+    def most_counted(self, v: NormalValue, digits: int) -> float | None:
         """The most that counts, positions and what is computed of them can be."""
-        return most_counted(self.universe, v)
+        return most_counted(self.universe, v, digits)
 
     def groups(self, ends: NormalValue, extent: int) -> NormalValue | None:
         """Of a sorted line, the places of equal elements."""

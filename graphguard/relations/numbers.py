@@ -265,7 +265,7 @@ class Numbers:
     def distinct(self, v: Number, dim: int) -> bool:
         return False
 
-    def most_counted(self, v: Number) -> float | None:
+    def most_counted(self, v: Number, digits: int) -> float | None:
         return None
 
     def groups(self, ends: Number, extent: int) -> Number | None:

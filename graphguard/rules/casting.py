@@ -19,6 +19,8 @@ from graphguard.rules.registry import FLOAT_BITS, INTEGER_BOUNDS, Call, holds, i
 
 #: Types whose numbers below the largest power of two are as IEEE 754 has them.
 _IEEE: Final = frozenset(("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"))
+#: A type of scales: powers of two alone.
+_WITHOUT_ZERO: Final = "float8_e8m0fnu"
 #: The element type that a graph gives to a result that the call does not have.
 ABSENT: Final = "none"
 
@@ -46,7 +48,7 @@ def cast(a: Algebra[V], v: V, source: str, target: str) -> V:
 
 def rounded(a: Algebra[V], v: V, target: str) -> V:
     """The nearest number of a float type: of whole numbers itself or what it is rounded to, where that is known; of all else an unknown function."""
-    most = a.most_counted(v)
+    most = a.most_counted(v, _digits(target))
     if most is None or most == math.inf:
         return _unknown(a, v, target)
     return _of_type(a, v, target, most)
@@ -54,17 +56,23 @@ def rounded(a: Algebra[V], v: V, target: str) -> V:
 
 def held(a: Algebra[V], v: V, dtype: str) -> V:
     """New numbers in a type: what rests on counts and positions alone is rounded in a narrow one, as nothing that it is made of was rounded before."""
-    most = a.most_counted(v) if _is_narrow(dtype) else None
+    most = a.most_counted(v, _digits(dtype)) if _is_narrow(dtype) else None
     return v if most is None else _of_type(a, v, dtype, most)
 
 
 def _of_type(a: Algebra[V], v: V, target: str, most: float) -> V:
     """Numbers that rest on no float, as those of a type; ``most`` is how large whole ones can be."""
-    if most <= 1 << FLOAT_BITS[target][0]:
+    if most <= 1 << FLOAT_BITS[target][0] and target != _WITHOUT_ZERO:
         return v
     known = a.known(v)
     near = nearest(known, *FLOAT_BITS[target]) if known is not None and target in _IEEE else None
     return _unknown(a, v, target) if near is None else a.literal(near)
+
+
+def _digits(dtype: str) -> int:
+    """How many binary digits behind the point a float type's least number above zero has (IEEE 754, section 3.3)."""
+    bits, exponent_bits = FLOAT_BITS[dtype]
+    return (1 << exponent_bits - 1) - 3 + bits
 
 
 def _unknown(a: Algebra[V], v: V, target: str) -> V:
@@ -136,7 +144,7 @@ def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds:
         promoted = _promoted(call)
         if promoted is not None and not holds(wanted.dtype, promoted):
             return rounded(a, result, wanted.dtype)
-    if _is_narrow(wanted.dtype) and a.most_counted(result) is not None:
+    if _is_narrow(wanted.dtype) and a.most_counted(result, _digits(wanted.dtype)) is not None:
         return rounded(
             a, result, wanted.dtype
         )  # no operand that was rounded before tells that the specification has them so

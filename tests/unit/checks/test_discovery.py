@@ -84,6 +84,27 @@ def test_a_file_that_changes_is_read_again(project):
     assert check.meshes == ({"tp": 4},)
 
 
+def test_what_a_file_imports_is_read_again_as_well(project):
+    text = "from again import later\n@later"
+    assert found_in(project, text) == []
+    (project / "base.py").write_text(BASE + 'later = gg.check(mesh={"tp": 4})\n')
+    (check,) = found_in(project, text)
+    assert check.meshes == ({"tp": 4},)
+    (project / "base.py").unlink()
+    assert found_in(project, text) == []
+
+
+def test_every_file_is_read_once_however_many_ways_lead_to_it(project):
+    for level in range(30):
+        text = f"from level{level + 1} import *\nfrom twin{level + 1} import *  # graphguard\n"
+        (project / f"level{level}.py").write_text(text)
+        (project / f"twin{level}.py").write_text(text)
+    for last in ("level30.py", "twin30.py"):
+        (project / last).write_text("from base import *  # graphguard\n")
+    (check,) = found_in(project, "from level0 import tp2\n@tp2")
+    assert check.meshes == ({"tp": 2},)
+
+
 def test_a_file_that_does_not_parse_is_told_where_it_names_graphguard(project):
     (project / "checks.py").write_text("@one\ndef (:\n")
     assert discover([project / "checks.py"], Configuration(project)) == []

@@ -69,21 +69,39 @@ def test_means_of_a_power_of_two_are_themselves(rows: int, exact: bool) -> None:
 def test_what_rests_on_a_float_is_left_to_casts() -> None:
     a = NormalForm()
     scaled = a.multiply(a.expand(a.reshape(counted(a, 600), (1,)), (3,)), a.leaf("x", (3,), "float"))
-    assert a.most_counted(scaled) is None
+    assert a.most_counted(scaled, 24) is None
     assert held(a, scaled, "bfloat16") is scaled
 
 
 def test_sizes_of_counts() -> None:
     a = NormalForm()
     low = a.leaf("i", (4,), "int", -3, 8)
-    assert a.most_counted(counted(a, 600)) == 600
-    assert a.most_counted(a.compare("lt", low, a.full((4,), Fraction(2), "int"))) == 1
-    assert a.most_counted(a.multiply(low, low)) == 64
-    assert a.most_counted(a.scale(a.number(low, "float"), Fraction(3, 4))) == 24
-    assert a.most_counted(a.scale(a.number(low, "float"), Fraction(1, 3))) == np.inf
-    assert a.most_counted(a.leaf("j", (4,), "int")) == np.inf
-    assert a.most_counted(a.exp(a.number(low, "float"))) == np.inf
-    assert a.most_counted(a.apply("cast", ("bfloat16",), [a.number(low, "float")], "float")) is None
+    assert a.most_counted(counted(a, 600), 24) == 600
+    assert a.most_counted(a.compare("lt", low, a.full((4,), Fraction(2), "int")), 24) == 1
+    assert a.most_counted(a.multiply(low, low), 24) == 64
+    assert a.most_counted(a.scale(a.number(low, "float"), Fraction(3, 4)), 24) == 24
+    assert a.most_counted(a.scale(a.number(low, "float"), Fraction(1, 3)), 24) == np.inf
+    assert a.most_counted(a.leaf("j", (4,), "int"), 24) == np.inf
+    assert a.most_counted(a.exp(a.number(low, "float")), 24) == np.inf
+    assert a.most_counted(a.apply("cast", ("bfloat16",), [a.number(low, "float")], "float"), 24) is None
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_least_number_of_a_type_is_the_last_that_is_itself(dtype: str) -> None:
+    bits, exponent_bits = FLOAT_BITS[dtype]
+    digits = (1 << exponent_bits - 1) - 3 + bits
+    least = torch.tensor([0.5**digits], dtype=torch.float64).to(TYPES[dtype])
+    assert least.double().item() == 0.5**digits
+    assert torch.tensor([0.25 * 0.5**digits], dtype=torch.float64).to(TYPES[dtype]).double().item() == 0
+    a = NormalForm()
+    for more, exact in ((0, True), (2, False)):
+        few = a.scale(counted(a, 2), Fraction(1, 2 ** (digits + more)))
+        assert (held(a, few, dtype).key() == few.key()) is exact
+
+
+def test_a_type_of_powers_of_two_alone_has_no_truths() -> None:
+    a = NormalForm()
+    assert held(a, counted(a, 2), "float8_e8m0fnu").key() != counted(a, 2).key()
 
 
 def test_functions_of_positions_are_rounded_where_they_are_computed() -> None:

@@ -7,7 +7,8 @@ onto the kernel (Section "windows" of docs/engine.md).
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Any, Final
@@ -22,10 +23,12 @@ from graphguard.relations.kernels import (
     Ref,
     Universe,
 )
+from graphguard.relations.symmetry import orders
 from graphguard.relations.unify import matched, offer
 from graphguard.relations.windows import joined
 
 _PERMUTED: Final = 4  # symmetric labels beyond this many are left in the order found: incomplete, never wrong
+_MOST_ORDERS: Final = 600  # more are not written out one by one
 
 
 def build(
@@ -279,10 +282,14 @@ def _canonical(
     if len(groups) == len(members):
         order = tuple([group[0] for group in groups])
         return list(order), spelt(under(order))
-    choices = [list(permutations(group)) if len(group) <= _PERMUTED else [tuple(group)] for group in groups]
+    tried: Iterable[tuple[int, ...]]
+    if math.prod([math.factorial(len(group)) for group in groups if len(group) <= _PERMUTED]) <= _MOST_ORDERS:
+        choices = [list(permutations(group)) if len(group) <= _PERMUTED else [tuple(group)] for group in groups]
+        tried = (tuple([digit for group in combination for digit in group]) for combination in product(*choices))
+    else:
+        tried = orders(groups, [(names[index], part.expressions) for index, part in enumerate(parts)])
     best: tuple[Any, tuple[int, ...]] | None = None
-    for combination in product(*choices):
-        order = tuple(digit for group in combination for digit in group)
+    for order in tried:
         rows = under(order)
         if best is None or rows < best[0]:
             best = (rows, order)

@@ -13,6 +13,7 @@ from graphguard.checks.parameters import State
 from graphguard.ir import Leaf, TensorType
 from graphguard.trace.capture import Recording
 from graphguard.trace.constants import constant_of
+from graphguard.trace.errors import TracingError
 
 
 class Leaves:
@@ -28,8 +29,8 @@ class Leaves:
 
     def of_input(self, one: Input) -> Any:
         """The leaf of an input; names of parameters and inputs may coincide, their leaves do not."""
-        leaf = one.as_leaf()
-        return self._make(leaf, one.value, self._device)
+        value = None if one.value is None else self._elements(one.name, one.value)
+        return self._make(one.as_leaf(), value, self._device)
 
     def of_state(self, state: State) -> Any:
         """The leaf of one of the specification's parameters or buffers.
@@ -51,6 +52,17 @@ class Leaves:
     def found(self) -> tuple[Leaf, ...]:
         """Every leaf made so far, in order."""
         return tuple(leaf for leaf, _ in self._made.values())
+
+    def _elements(self, name: str, fixed: torch.Tensor) -> torch.Tensor:
+        """What ``gg.constant`` was given, which the check itself may have made; raises ``TracingError`` where that is not known."""
+        value = self._recording.known(fixed)
+        if value is None:
+            raise TracingError(
+                "trace-error",
+                f"gg.constant was given a tensor whose elements are not known, as the input {name!r}:"
+                " make it of numbers, as torch.arange and torch.tensor do, or outside of the check",
+            )
+        return value
 
     def _make(self, leaf: Leaf, value: Any, device: Any) -> Any:
         if leaf.name not in self._made:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from graphguard.checks.api import Refinement
 from graphguard.checks.leaves import Leaves
-from graphguard.checks.parameters import Related, State, plain_name, relate
+from graphguard.checks.parameters import Related, State, by_plain_name, is_distributed, named_alike, plain_name, relate
 from graphguard.checks.placements import Mesh
 from graphguard.checks.units import Unit, tables, unit_of
 from graphguard.trace.capture import Recording
@@ -20,8 +20,10 @@ from graphguard.trace.errors import TracingError
 
 def bind_specification(recording: Recording, leaves: Leaves, unit: Unit) -> list[State]:
     """Make every parameter and buffer of the specification a leaf; returns the parameters that have gradients."""
-    for state in unit.states:
-        _bind(recording, state, state, partial(leaves.of_state, state))
+    values = [partial(leaves.of_state, state) for state in unit.states]
+    recording.bind_before_reads(_births(recording, unit.states, values))
+    for state, value in zip(unit.states, values, strict=True):
+        recording.bind(state.tensor, value())
         recording.label(state.tensor, state.name)
         state.tensor.grad = None
     return [state for state in unit.states if state.kind == "parameter" and state.tensor.requires_grad]
@@ -43,17 +45,22 @@ def bind_rank(
         states = unit_of(refinement.impl).states
         differentiated = [state for state in states if state.kind == "parameter" and state.tensor.requires_grad]
     else:
-        states = unit_of(refinement.impl).states
-        bound = [state for state in states if not _stays_as_built(recording, state, specification)]
+        states = tuple(named_alike(specification.states, unit_of(refinement.impl).states))
+        made, others = _made_of_specification(recording, leaves, specification.states, states)
+        bound = [state for state in others if not _stays_as_built(recording, state, specification)]
         relations = relate(specification.states, [_as_made(recording, state) for state in bound], mesh)
-        for one, state in zip(relations, bound, strict=True):
-            _bind(recording, one.state, state, partial(_part, leaves, one, mesh))
+        values = [partial(_part, leaves, one, mesh) for one in relations]
+        recording.bind_before_reads(_births(recording, bound, values))
+        for one, state, value in zip(relations, bound, values, strict=True):
+            if one.state.tensor is state.tensor:
+                recording.bind(state.tensor, value())
         # what the specification trains must be trained: a rank's parameter that is frozen by mistake has a zero gradient
         differentiated = [
             replace(one.state, tensor=state.tensor)
             for one, state in zip(relations, bound, strict=True)
             if one.source.kind == "parameter" and one.source.tensor.requires_grad
         ]
+        differentiated += [state for state in made if _is_trained(state, specification)]
     _keep_tables(recording, refinement)
     for state in states:
         recording.label(state.tensor, state.name)
@@ -85,21 +92,52 @@ def _as_made(recording: Recording, state: State) -> State:
     return replace(state, tensor=made)
 
 
-def _bind(recording: Recording, related: State, state: State, value: Callable[[], Any]) -> None:
-    """Give a parameter its value: where it is now, and in the memory that it was made with, if that has been read."""
-    made = recording.read_since_birth(state.tensor)
-    if made is not None:
-        recording.bind_birth(made, value)
-    if related.tensor is state.tensor:
-        recording.bind(state.tensor, value())
+def _births(
+    recording: Recording, states: Iterable[State], values: Iterable[Callable[[], Any]]
+) -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """The memory that parameters were made with, where that has been read since."""
+    for state, value in zip(states, values, strict=True):
+        made = recording.read_since_birth(state.tensor)
+        if made is not None:
+            yield made, value
+
+
+def _made_of_specification(
+    recording: Recording, leaves: Leaves, specification: Sequence[State], states: Iterable[State]
+) -> tuple[list[State], list[State]]:
+    """The rank's parameters and buffers that the program made of the specification's while it was built, and the others.
+
+    Those have what the program gave them, as if ``load`` had: the specification's parameters that they come from get their values before they are read.
+    """
+    origins = recording.origins([state.tensor for state in specification])
+    own = {id(state.tensor) for state in specification}
+    made: list[State] = []
+    others: list[State] = []
+    sources: set[int] = set()
+    for state in states:
+        found = frozenset() if id(state.tensor) in own or is_distributed(state.tensor) else origins(state.tensor)
+        sources |= found
+        (made if found else others).append(state)
+    recording.bind_before_reads(
+        (specification[index].tensor, partial(leaves.of_state, specification[index])) for index in sorted(sources)
+    )
+    return made, others
+
+
+def _is_trained(state: State, specification: Unit) -> bool:
+    """Whether a parameter's gradient is compared: that of what the specification trains, or, of what has no counterpart, what the rank trains."""
+    named = by_plain_name(specification.states)
+    source = next(
+        (named[plain_name(name)] for name in (state.name, *state.aliases) if plain_name(name) in named), state
+    )
+    return source.kind == "parameter" and bool(source.tensor.requires_grad)
 
 
 def _stays_as_built(recording: Recording, state: State, specification: Unit) -> bool:
     """A buffer or a closed-over tensor whose values are known and that the specification does not have is what the implementation made it."""
     if state.kind == "parameter" and state.owners:
         return False
-    names = {plain_name(name) for other in specification.states for name in (other.name, *other.aliases)}
-    if {plain_name(name) for name in (state.name, *state.aliases)} & names:
+    if {plain_name(name) for name in (state.name, *state.aliases)} & by_plain_name(specification.states).keys():
         return False
     if state.kind == "buffer" and recording.known(state.tensor) is None:
         raise TracingError(

@@ -118,10 +118,21 @@ def relate(spec: Iterable[State], impl: Iterable[State], mesh: Mesh) -> list[Rel
     Raises ``TracingError`` naming the first parameter for which there is none, or more than one (``ambiguous-parameter``), or
     that would have to be two of the specification's at once (``conflicting-relations``).
     """
-    whole = {plain_name(name): state for state in spec for name in (state.name, *state.aliases)}
+    whole = by_plain_name(spec)
+    return [_related(state, whole, mesh) for state in impl]
+
+
+def by_plain_name(states: Iterable[State]) -> dict[str, State]:
+    """Every parameter and buffer under each of its names, without those of wrappers."""
+    return {plain_name(name): state for state in states for name in (state.name, *state.aliases)}
+
+
+def named_alike(spec: Iterable[State], impl: Iterable[State]) -> list[State]:
+    """The rank's parameters and buffers under the names that the specification has for them, where these differ by a prefix."""
+    whole = by_plain_name(spec)
     listed = list(impl)
     bare = Counter(plain_name(name) for state in listed for name in state.bare)
-    return [_related(_named(state, whole, bare), whole, mesh) for state in listed]
+    return [_named(state, whole, bare) for state in listed]
 
 
 def _named(state: State, whole: Mapping[str, State], bare: Mapping[str, int]) -> State:
@@ -172,6 +183,11 @@ def _layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> tuple[Layout, i
     if len(layouts) == 1:
         return layouts[0], 1
     raise TracingError(RULE, _undecided(state, whole, shape, layouts, mesh))
+
+
+def is_distributed(tensor: Any) -> bool:
+    """Whether a tensor says by its placements what it is a part of, as a DTensor does."""
+    return _local(tensor) is not tensor
 
 
 def _local(tensor: Any) -> Any:

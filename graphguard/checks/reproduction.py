@@ -13,14 +13,14 @@ import pickle
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from graphguard.checks.api import MARK
 from graphguard.checks.configuration import Configuration, load_configuration
 from graphguard.checks.worker_client import WorkerClient
-from graphguard.ir import Capture, capture_from_json
+from graphguard.ir import Capture, Graph, capture_from_json
 from graphguard.trace.children import Child, Ending, Family, Link
 from graphguard.trace.limits import Limits, default_memory
 from graphguard.trace.sources import ProjectFiles, import_file
@@ -49,10 +49,11 @@ def assert_agrees(file: str, check: str, mesh: Mapping[str, int], inputs: Mappin
     capture = _captured(path, check, dict(mesh), configuration)
     values = _values(capture, inputs)
     try:
-        outputs = _run_all(path, check, capture, str(configuration.root), values)
+        outputs = _run_all(path, check, capture, str(configuration.root), values, _labelled(capture, values))
     except CannotRunHereError as error:
         print(f"{error}: the recorded programs are compared instead")  # noqa: T201 - pytest shows it beside a failure
-        outputs = _replayed(capture, values)
+        replayed = _replayed(capture, values)
+        outputs = [{name: result[var] for name, var in graph.outputs.items()} for graph, result in replayed]
     _compare(capture, outputs)
 
 
@@ -95,10 +96,14 @@ def _style(words: str) -> Any:
 
 
 class RealRun:
-    """Takes the place of a recording: what would be written down is simply done."""
+    """Takes the place of a recording: what would be written down is simply done.
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    ``labelled``: what parameters held when they were recorded, for those that the program made of the specification's before these had their values.
+    """
+
+    def __init__(self, values: Mapping[str, Any], labelled: Mapping[str, Any]) -> None:
         self._values = values
+        self._labelled = labelled
         self.phase = "prelude"
         self.outputs: dict[str, Any] = {}
 
@@ -126,8 +131,17 @@ class RealRun:
         """Every value is known."""
         return tensor.detach().clone()
 
+    def bind_before_reads(self, values: Iterable[tuple[Any, Any]]) -> None:
+        """Nothing: see :meth:`read_since_birth`."""
+
+    def origins(self, sources: Any) -> Callable[[Any], frozenset[int]]:  # noqa: ARG002 - the form of a recording's
+        """Nothing is known to be made of anything: parameters are related by their names, then hold what they held when they were recorded."""
+        return lambda _: frozenset()
+
     def label(self, tensor: Any, name: str) -> None:
-        """Names are for graphs."""
+        """Put what was recorded under this name where it belongs."""
+        if name in self._labelled:
+            self.bind(tensor, self._labelled[name])
 
     def root(self, module: Any) -> None:
         """Module paths are for graphs."""
@@ -142,7 +156,9 @@ class RealRun:
         yield
 
 
-def _run_all(path: str, check: str, capture: Capture, root: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _run_all(
+    path: str, check: str, capture: Capture, root: str, values: Mapping[str, Any], labelled: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """The outputs of the specification, then of every rank, each rank in a process of its own."""
     from graphguard.trace import ranks
 
@@ -162,7 +178,7 @@ def _run_all(path: str, check: str, capture: Capture, root: str, values: Mapping
         def start(rank: int) -> None:
             def run(link: Link) -> bytes:
                 ranks.settle()
-                outputs = _run_rank(path, check, capture, root, rank, values, folder)
+                outputs = _run_rank(path, check, capture, root, rank, (values, labelled[rank]), folder)
                 link.ask({"finished": rank})
                 return pickle.dumps(outputs)
 
@@ -207,7 +223,13 @@ def _at(ending: Ending) -> str:
 
 
 def _run_rank(
-    path: str, check: str, capture: Capture, root: str, rank: int, values: Mapping[str, Any], folder: str
+    path: str,
+    check: str,
+    capture: Capture,
+    root: str,
+    rank: int,
+    held: tuple[Mapping[str, Any], Mapping[str, Any]],
+    folder: str,
 ) -> list[dict[str, Any]] | str:
     """The outputs of the specification and of this rank; the error's text where the program raised."""
     os.environ.update(
@@ -221,7 +243,7 @@ def _run_rank(
     from graphguard.trace.errors import TracingError
 
     try:
-        return _run_programs(path, check, capture, root, rank, values, folder)
+        return _run_programs(path, check, capture, root, rank, held, folder)
     except TracingError as error:  # the same program was recorded: there parameters have their values from the start
         return f"{_UNBOUND}: {error}"
     except Exception as error:  # noqa: BLE001 - whatever user code raises is what the test reports
@@ -232,7 +254,13 @@ def _run_rank(
 
 
 def _run_programs(
-    path: str, check: str, capture: Capture, root: str, rank: int, values: Mapping[str, Any], folder: str
+    path: str,
+    check: str,
+    capture: Capture,
+    root: str,
+    rank: int,
+    held: tuple[Mapping[str, Any], Mapping[str, Any]],
+    folder: str,
 ) -> list[dict[str, Any]]:
     program = importlib.import_module("graphguard.checks.program")
     placements = importlib.import_module("graphguard.checks.placements")
@@ -247,28 +275,35 @@ def _run_programs(
     function = getattr(import_file(path, root, files), check)
     assert hasattr(function, MARK), f"{check} is not a check"
     refinement = program.as_refinement(function(device_mesh))
-    specification, own = RealRun(values), RealRun(values)
+    specification, own = RealRun(held[0], {}), RealRun(*held)
     told: list[Any] = []
     program.record_specification(specification, refinement, placements.Mesh.of_rank(axes, 0), told.append)
     program.record_rank(own, refinement, placements.Mesh.of_rank(axes, rank), device_mesh, lambda: told[0])
     return [specification.outputs, own.outputs]
 
 
-def _replayed(capture: Capture, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The outputs of the recorded programs."""
+def _labelled(capture: Capture, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What every rank's parameters held when they were recorded; nothing where an operator has no meaning here."""
+    from graphguard.confirm.elements import UnrunnableError
+
+    try:
+        replayed = _replayed(capture, values)[1:]
+    except UnrunnableError:
+        return [{} for _ in capture.ranks]
+    return [{name: result[var] for var, name in graph.labels.items()} for graph, result in replayed]
+
+
+def _replayed(capture: Capture, values: Mapping[str, Any]) -> list[tuple[Graph, Any]]:
+    """The recorded programs, the specification first, with the value of every variable."""
     from graphguard.confirm.replay import run_ranks
     from graphguard.ir.joining import join
 
     assert capture.spec is not None
     results = [
         *run_ranks(join((capture.spec,)), (capture.spec,), values),
-        *run_ranks(join(capture.ranks), capture.ranks, values),
+        *run_ranks(join(capture.ranks), capture.ranks, values, keep=[graph.labels for graph in capture.ranks]),
     ]
-    graphs = (capture.spec, *capture.ranks)
-    return [
-        {name: result[var] for name, var in graph.outputs.items()}
-        for graph, result in zip(graphs, results, strict=True)
-    ]
+    return list(zip((capture.spec, *capture.ranks), results, strict=True))
 
 
 def _compare(capture: Capture, outputs: list[dict[str, Any]]) -> None:

@@ -6,8 +6,7 @@ parameters, an optimiser's copies in full precision): then the value must have b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import torch
@@ -40,38 +39,46 @@ class Births:
     def first_read(self, storage: int) -> int | None:
         """The first call that takes the elements of a storage elsewhere; what only writes or views it does not."""
         for index in range(self._looked_at, len(self._events)):
-            for number in _read(self._events[index]):
+            for number in read_by(self._events[index]):
                 self._reads.setdefault(number, index)
         self._looked_at = len(self._events)
         return self._reads.get(storage)
 
-    @contextmanager
-    def moved_before(self, index: int) -> Iterator[None]:
-        """What is recorded inside happened before the call at ``index``, with the leaves that it reads."""
-        events, start = self._events, len(self._events)
-        yield
-        moved = events[start:]
-        del events[start:]
+    def cut(self, start: int) -> list[Event]:
+        """The calls since ``start``, taken out again, to be put where they happened."""
+        cut = self._events[start:]
+        del self._events[start:]
+        self._looked_at = min(self._looked_at, start)
+        return cut
+
+    def insert(self, groups: Mapping[int, list[Event]]) -> None:
+        """Calls before those at these indices, and before all of them the leaves that they read."""
+        first = min(groups)
+        moved = [event for group in groups.values() for event in group]
         wanted = {ref.storage for event in moved for ref in refs_in((event.args, event.kwargs))}
-        leaves = [event for event in events[index:] if event.op == "leaf" and event.outs.storage in wanted]
-        events[index:] = [event for event in events[index:] if not any(event is leaf for leaf in leaves)]
-        events[index:index] = [*leaves, *moved]
-        self._reads = {number: first for number, first in self._reads.items() if first < index}
-        self._looked_at = index
+        leaves = [event for event in (*self._events[first:], *moved) if _is_leaf(event, wanted)]
+        put = list(leaves)
+        for index in range(first, len(self._events)):
+            put += [event for event in (*groups.get(index, ()), self._events[index]) if not _is_leaf(event, wanted)]
+        self._events[first:] = put
+        self._reads = {number: read for number, read in self._reads.items() if read < first}
+        self._looked_at = first
 
 
-def forget_copies(
-    events: list[Event], index: int, storage: int, memories: dict[int, int], constants: Constants
-) -> None:
-    """What was computed from a storage since the call at ``index`` is not known; ``memories`` numbers storages by their identity."""
-    changed = {storage}
-    for event in events[index:]:
-        if not changed.isdisjoint(_read(event)):
+def _is_leaf(event: Event, storages: Set[int]) -> bool:
+    return event.op == "leaf" and event.outs.storage in storages
+
+
+def forget_copies(events: Iterable[Event], storages: set[int], memories: dict[int, int], constants: Constants) -> None:
+    """What these calls computed from some storages is not known; ``memories`` numbers storages by their identity."""
+    changed = set(storages)
+    for event in events:
+        if not changed.isdisjoint(read_by(event)):
             changed.update(ref.storage for ref in (*refs_in(event.outs), *written_by(event)))
     constants.forget_storages(cdata for cdata, number in memories.items() if number in changed)
 
 
-def _read(event: Event) -> set[int]:
+def read_by(event: Event) -> set[int]:
     """Storages whose elements a call takes elsewhere."""
     if isinstance(event.op, str):
         return set()

@@ -226,7 +226,8 @@ class _Translation:
         outs = [out for out in _flat(event.outs) if isinstance(out, Ref)]
         fresh = [not self.memory.reachable(out) for out in outs]
         for out, recipe in zip(outs, recipes(event, name, base.geometry, [out.geometry for out in outs]), strict=True):
-            if recipe is not None and not self.memory.reachable(out):
+            whole = out.geometry == base.geometry  # what is no step from one tensor to another
+            if recipe is not None and not whole and not self.memory.reachable(out):
                 self.memory.learn(out, recipe)
         if len(outs) > 1 and all(fresh):
             values = self.builder.emit(

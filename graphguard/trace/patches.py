@@ -27,6 +27,7 @@ from graphguard.trace import (
     batch_norms,
     copies,
     cuda,
+    initialisers,
     moves,
     objects,
     premultiplied,
@@ -58,6 +59,7 @@ def install() -> None:
     premultiplied.watch()
     addresses.install()
     copies.install()
+    initialisers.install()
     batch_norms.install()
     _device_meshes()
     _sharding_propagation()

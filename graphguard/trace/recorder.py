@@ -6,7 +6,7 @@ autograd engine's calls included.  Collectives are written down and never run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
@@ -99,6 +99,11 @@ class Recorder(TorchDispatchMode):
             self._alive.append(storage)
         return number
 
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """The number of the storage that a tensor shows, if an operator has met it."""
+        fake = tensor if isinstance(tensor, FakeTensor) else self.twin_of(tensor)
+        return None if fake is None else self._storages.get(fake.untyped_storage()._cdata)  # noqa: SLF001
+
     def twin(self, real: torch.Tensor) -> FakeTensor:
         """The fake tensor that stands for a real one from outside, the same each time; its value is known."""
         fake = self._twins.get(id(real))
@@ -139,15 +144,20 @@ class Recorder(TorchDispatchMode):
         memory = self.births.memory(parameter)
         return None if memory is None or self.births.first_read(self.ref(memory).storage) is None else memory
 
-    @contextmanager
-    def before_first_read(self, memory: FakeTensor) -> Iterator[None]:
-        """What is recorded inside happened before anything read this memory."""
-        storage = self.ref(memory).storage
-        index = self.births.first_read(storage)
-        assert index is not None
-        with self.births.moved_before(index):
-            yield
-        forget_copies(self.events, index, storage, self._storages, self.constants)
+    def before_first_reads(self, writes: Iterable[tuple[FakeTensor, Callable[[], None]]]) -> None:
+        """Each of these writes into a memory happened before anything read it; where nothing has, it happens now."""
+        groups: dict[int, list[Event]] = {}
+        storages: set[int] = set()
+        for memory, write in writes:
+            index = self.births.first_read(self.ref(memory).storage)
+            start = len(self.events)
+            write()
+            if index is not None:
+                groups.setdefault(index, []).extend(self.births.cut(start))
+                storages.add(self.ref(memory).storage)
+        if groups:
+            self.births.insert(groups)
+            forget_copies(self.events[min(groups) :], storages, self._storages, self.constants)
 
     def elements(self, tensor: FakeTensor) -> torch.Tensor:
         """What a tensor holds, where that is known; a program that needs it otherwise cannot be recorded."""

@@ -142,13 +142,13 @@ def _fill(tables: dict[str, dict[Any, Any]], rest: tuple[Any, dict[Any, Any], in
 
 @contextmanager
 def _environment(rank: int, size: int) -> Iterator[None]:
-    """The variables that launchers set; one rank per node, so that every rank's local device is the first."""
+    """The variables that launchers set where all ranks are on one machine."""
     values = {
         "RANK": rank,
-        "LOCAL_RANK": 0,
-        "GROUP_RANK": rank,
+        "LOCAL_RANK": rank,
+        "GROUP_RANK": 0,
         "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": 1,
+        "LOCAL_WORLD_SIZE": size,
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": 29500,
     }

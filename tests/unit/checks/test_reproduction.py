@@ -113,7 +113,7 @@ def test_nothing_to_reproduce(tmp_path, monkeypatch, capsys):
 
 def test_parameters_that_cannot_be_bound_on_real_processes_are_said_so(monkeypatch):
     def moved(*_):
-        RealRun({}).bind(torch.zeros(3), torch.zeros(2, 6))
+        RealRun({}, {}).bind(torch.zeros(3), torch.zeros(2, 6))
 
     monkeypatch.setattr("graphguard.checks.reproduction._run_programs", moved)
     monkeypatch.setattr("os.environ", {})

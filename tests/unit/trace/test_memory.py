@@ -1,5 +1,6 @@
 """Mutation and aliasing: programs that write through views are recorded as values that eager PyTorch would show, bit for bit."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -182,6 +183,14 @@ def bool_and_int_arithmetic(x):
     table[1:] -= 1
     table //= 2
     return positive.to(torch.float32) * count, table, ~positive
+
+
+@program
+def a_copy_is_cut_into_one_part(x):
+    y = copy.deepcopy(x)
+    (whole,) = torch.tensor_split(y, 1)
+    whole[1] = 3
+    return whole, y
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))

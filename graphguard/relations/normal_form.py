@@ -22,7 +22,7 @@ from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
 from graphguard.relations.magnitudes import most_counted
-from graphguard.relations.permutations import distinct
+from graphguard.relations.permutations import at_most_once, distinct
 from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
 from graphguard.relations.places import place_over
 from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
@@ -268,6 +268,10 @@ class NormalForm:
     def distinct(self, v: NormalValue, dim: int) -> bool:
         """Whether no integer comes twice along a dim."""
         return distinct(v, dim)
+
+    def at_most_once(self, v: NormalValue) -> bool:
+        """Whether all numbers are seen to be 0 or 1."""
+        return at_most_once(v)
 
     def most_counted(self, v: NormalValue, digits: int) -> float | None:
         """The most that counts, positions and what is computed of them can be."""

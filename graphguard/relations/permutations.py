@@ -95,3 +95,27 @@ def distinct(value: NormalValue, dim: int) -> bool:
     inverse = is_inverted(moving[0])
     line = line_of(moving[0][0]) if inverse is None else inverse.axis
     return line is not None and [axis for axis, _, _ in moving[0][2][cell]] == [line]
+
+
+def at_most_once(value: NormalValue) -> bool:
+    """Whether all numbers are seen to be 0 or 1: truths, and how often a line of integers that are all different takes a value."""
+    return all(
+        len(terms) == 0
+        or (len(terms) == 1 and terms[0][0] == 1 and (terms[0][1][0].truth or _counts_once(terms[0][1][0])))
+        for _, terms in value.pieces
+    )
+
+
+def _counts_once(kernel: Kernel) -> bool:
+    """``sum over j of onehot(p)[j, v]`` where no two of p are equal: at most one of the summands is 1, of whichever places they are."""
+    if kernel.kind != "product" or len(kernel.factors) != 1 or len(kernel.reduced) != 1:
+        return False
+    ((hot, power, _, _, steps),) = kernel.factors
+    if hot.kind != "onehot" or power != 1:
+        return False
+    positions, *_, within = hot.factors[0]
+    line = line_of(positions)
+    label = [label for axis, label, _ in within if axis == line]
+    if line is None or len(label) != 1 or sum(one == label[0] for _, one, _ in within) != 1:
+        return False
+    return [axis for axis, one, _ in steps if one == len(kernel.shape)] == label

@@ -113,15 +113,18 @@ def test_labels_of_rows_that_are_not_chosen_are_assumed_to_be_nothing() -> None:
 class Looped(nn.Module):
     """Every expert looks for its tokens."""
 
-    def __init__(self, how: str = "", count: int = EXPERTS) -> None:
+    def __init__(self, how: str = "", count: int = EXPERTS, *, same: bool = False) -> None:
         super().__init__()
         self.count = count
+        self.same = same
         self.router = nn.Linear(WIDTH, count, bias=False)
         self.layers = nn.Parameter(torch.empty(count, WIDTH, WIDTH))
         self.how = how
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights, experts = torch.topk(F.softmax(self.router(x), -1), CHOSEN, -1)
+        if self.same:
+            experts = experts[:, :1].expand(-1, CHOSEN)
         out = torch.zeros_like(x)
         for expert in range(self.count):
             if not self.how:
@@ -134,6 +137,9 @@ class Looped(nn.Module):
             rows = torch.tanh(x[token] @ self.layers[expert])
             if self.how != "no gate":
                 rows = rows * weights[token, choice][:, None]
+            if self.how == "put":
+                out[token] += rows
+                continue
             out = out.index_copy(0, token, rows) if self.how == "copied" else out.index_add(0, token, rows)
         return out
 
@@ -142,6 +148,7 @@ class Looped(nn.Module):
     ("how", "verdict"),
     [
         ("right", gg.Verdict.REFINES),
+        ("put", gg.Verdict.REFINES),
         ("other choice", gg.Verdict.BROKEN),
         ("no gate", gg.Verdict.BROKEN),
         ("copied", gg.Verdict.BROKEN),
@@ -151,6 +158,11 @@ def test_experts_that_look_for_their_tokens(how: str, verdict: gg.Verdict) -> No
     """With the gradients of the router, the experts and the tokens."""
     found = gg.verify(Looped(), lambda _: Looped(how), (X,), mesh={"dp": 2}, out_relations="replicate")
     assert found.verdict is verdict
+
+
+def test_a_token_that_has_one_expert_twice_gets_it_once_where_rows_are_put() -> None:
+    found = gg.verify(Looped(same=True), lambda _: Looped("put", same=True), (X,), mesh={"ep": 2}, grads=False)
+    assert found.verdict is gg.Verdict.BROKEN
 
 
 class ByMask(Looped):

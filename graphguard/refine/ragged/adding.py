@@ -139,10 +139,11 @@ def _put(program: Ragged, self: Arg, index: Arg, source: Arg) -> Rows | NormalVa
     moved, slots = orders.masked(rows), base.shape[0]
     if moved.kind != base.kind:
         raise Unsupported("rows put among rows of another type")
-    places = a.known(at.data)
-    if np.unique(places).size < at.order.slots if places is not None else not a.distinct(at.data, 0):
-        raise Unsupported("rows put at places that may be the same")
     hit = index_add(a, a.full((slots,), Fraction(0), "float"), 0, at.data, at.order.valid)
+    places = a.known(at.data)
+    distinct = a.distinct(at.data, 0) if places is None else np.unique(places).size == at.order.slots
+    if not distinct and not a.at_most_once(hit):
+        raise Unsupported("rows put at places that may be the same")
     result = index_add(a, a.full(base.shape, Fraction(0), base.kind), 0, at.data, moved)
     needed = orders.ones(slots) if order is None else order.valid
     full = orders.same(a.multiply(hit, needed), needed)

@@ -1,6 +1,6 @@
 """Parameters that hold several projections, cut as if they were one: a block of all rows for each rank instead of a block of each projection.
 
-Fused query, key and value, or gate and up: the specification takes the result apart, so each of its parts must be sharded by itself.  How a parameter is cut stands in
+Fused query, key and value, or gate and up: the specification takes the result apart, so each of its parts must be sharded by itself.  How a parameter is cut often stands in
 no line of the program, so this is looked at where no edit of the program mends a promise.
 """
 
@@ -62,7 +62,7 @@ def packed(capture: Capture, proof: Proof, broken: tuple[str, ...]) -> Packed | 
 
 
 def _blocks(capture: Capture) -> Iterator[Block]:
-    """Parameters that our own reading of shapes or declarations cut over one axis, in blocks."""
+    """Parameters that our own reading of shapes or declarations, or the program while it was built, cut over one axis, in blocks."""
     for leaf in capture.leaves:
         cuts = [_cut(graph, leaf.name) for graph in capture.ranks]
         known = [cut for cut in cuts if cut is not None]
@@ -82,17 +82,23 @@ def _blocks(capture: Capture) -> Iterator[Block]:
 
 
 def _cut(graph: Graph, leaf: str) -> tuple[int, int, int, int] | None:
-    """The node that cuts a rank's part out of a leaf, with its dim, start and length; None where the whole is used, or user code cut it."""
-    whole = {var for var, name in graph.inputs.items() if name == leaf}
-    readers = [(index, node) for index, node in enumerate(graph.nodes) if whole & set(node.operands())]
-    if len(readers) != 1:
+    """The node that cuts a rank's part out of a leaf, with its dim, start and length; None where the whole is used, or more is done with it before."""
+    value = next((var for var, name in graph.inputs.items() if name == leaf), None)
+    shape = None if value is None else graph.types[value].shape
+    while value is not None:
+        readers = [(index, node) for index, node in enumerate(graph.nodes) if value in set(node.operands())]
+        if len(readers) != 1 or readers[0][1].phase != "prelude":
+            return None
+        index, node = readers[0]
+        if node.op == "aten.view.default":  # of a copy, whose memory is copied as a line
+            value = node.outs[0]
+            continue
+        match node.args:
+            case (_, int(dim), int(start), int(stop)) if (
+                node.op == "aten.slice.Tensor" and graph.types[value].shape == shape
+            ):
+                return index, dim, start, stop - start
         return None
-    index, node = readers[0]
-    if node.op != "aten.slice.Tensor" or node.phase != "prelude" or node.stack >= 0:
-        return None
-    match node.args:
-        case (_, int(dim), int(start), int(stop)):
-            return index, dim, start, stop - start
     return None
 
 
@@ -201,6 +207,15 @@ def packed_finding(capture: Capture, found: Packed, sources: Sources) -> Finding
     """What to say of parameters that must be cut part by part: where the first is taken apart, and the rows that a rank has and needs."""
     block = found.blocks[0]
     rank = capture.world_size - 1
+    apart = _place(capture, block, sources)
+    cut = (
+        sources.place(capture.ranks[0], capture.ranks[0].nodes[block.nodes[0]])
+        if _is_cut_by_user(capture, block)
+        else None
+    )
+    related = [Related(capture.check.span, "the check that fails")]
+    if cut is not None and apart is not None:
+        related.insert(0, Related(apart, "here its parts are taken apart"))
     named = " and ".join(f"'{each.leaf}'" for each in found.blocks[:2]) + (", ..." if len(found.blocks) > 2 else "")
     one = len(found.blocks) == 1
     length = block.size // capture.mesh[block.axis]
@@ -210,14 +225,21 @@ def packed_finding(capture: Capture, found: Packed, sources: Sources) -> Finding
         rule="wrong-shard",
         headline=f"{named} {'holds' if one else 'hold'} {len(found.parts)} parts and {'is' if one else 'are'} cut as one: "
         f"rank {rank} has rows {has}, needs rows {needs} along axis '{block.axis}'",
-        span=_place(capture, block, sources),
-        needed=f"each part of '{block.leaf}' sharded over '{block.axis}' by itself (load=, partition_stride or a strided placement)",
-        found=f"one block of '{block.leaf}' on every rank, which is how its shape is read",
+        span=cut or apart,
+        needed=f"each part of '{block.leaf}' sharded over '{block.axis}' by itself"
+        + (" (load=, partition_stride or a strided placement)" if cut is None else ""),
+        found=f"one block of '{block.leaf}' on every rank"
+        + (", which is how its shape is read" if cut is None else ""),
         tensor=block.leaf,
         axes=(block.axis,),
         promises=found.mends,
-        related=(Related(capture.check.span, "the check that fails"),),
+        related=tuple(related),
     )
+
+
+def _is_cut_by_user(capture: Capture, block: Block) -> bool:
+    """Whether a line of the program cuts the parameter, and not our own reading of its shape."""
+    return capture.ranks[0].nodes[block.nodes[0]].stack >= 0
 
 
 def _text(rows: Rows) -> str:

@@ -62,6 +62,7 @@ class Lookup:
         self._targets: dict[int, list[Var]] | None = None
         self._held: dict[int, list[dict[Var, int]]] | None = None
         self._described: dict[int, str | None] = {}
+        self._made_of: dict[int, set[Var]] = {}
         self._names: dict[int, dict[Var, str]] = {} if names is None else names
 
     # -- tables
@@ -125,6 +126,8 @@ class Lookup:
         name = self.names(-1).get(var, "")
         partial: Relation | None = None
         for group in self._groups(tables, name, value) if tables is not None else self._alike(var, value):
+            if any(mine in self._sources(rank) for rank, mine in group.items()):
+                continue
             held = {rank: self.ranks[rank][mine] for rank, mine in group.items()}
             found = self.layouts.find(value, held)
             if found is not None:
@@ -133,7 +136,7 @@ class Lookup:
                 if all(place.kind != "partial" for place in found[0].values()):
                     return relation
                 partial = partial or relation
-            elif name in self.spec.outputs and group == self._outputs(name):
+            elif group == self._labelled(name) or (name in self.spec.outputs and group == self._outputs(name)):
                 expression = cover(self.layouts, value, held, name)
                 if expression is not None:
                     return Relation(name, expression)
@@ -162,16 +165,30 @@ class Lookup:
             if name in graph.outputs and graph.outputs[name] in self.ranks[rank]
         }
 
+    def _labelled(self, name: str) -> dict[int, Var]:
+        """The ranks' own parameters of a name."""
+        return {
+            rank: var
+            for rank, graph in enumerate(self.capture.ranks)
+            for var, label in graph.labels.items()
+            if label == name and var in self.ranks[rank]
+        }
+
+    def _sources(self, rank: int) -> set[Var]:
+        """The specification's parameters that a rank makes its own ones of: they bear the same names, and no rank keeps them."""
+        if rank not in self._made_of:
+            graph = self.capture.ranks[rank]
+            own = set(graph.labels.values())
+            self._made_of[rank] = {
+                var for var, name in graph.inputs.items() if name in own and graph.labels.get(var) != name
+            }
+        return self._made_of[rank]
+
     def _groups(self, tables: list[dict[Var, int]], name: str, value: NormalValue) -> list[dict[int, Var]]:
         """Tensors of the ranks at one position of the program that could be parts of a value; own parameters first, inputs of the prelude last."""
         groups: list[dict[int, Var]] = []
-        labelled = {
-            r: v
-            for r, graph in enumerate(self.capture.ranks)
-            for v, label in graph.labels.items()
-            if label == name and v in self.ranks[r]
-        }
-        groups += [group for group in (self._outputs(name) if name in self.spec.outputs else {}, labelled) if group]
+        outputs = self._outputs(name) if name in self.spec.outputs else {}
+        groups += [group for group in (outputs, self._labelled(name)) if group]
         tables = [
             {var: place for var, place in table.items() if _could_be_part(self.ranks[rank][var], value)}
             for rank, table in enumerate(tables)

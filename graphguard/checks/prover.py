@@ -24,8 +24,8 @@ from graphguard.checks.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Var, capture_from_json
 from graphguard.ir.collection import without_collection
+from graphguard.ir.ignored import without_ignored
 from graphguard.ir.likeness import same_question
-from graphguard.ir.lookups import without_ignored
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.memo import Memo, Shelf
 from graphguard.refine.prove import Effort, Proof, prove

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from graphguard.ir import Capture, Graph, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.ir.lookups import counted_apart
+from graphguard.ir.ignored import counted_apart
 from graphguard.refine.lookup import Lookup
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location
 

@@ -9,8 +9,8 @@ from graphguard.checks.program import Claims
 from graphguard.ir import Capture, Leaf, Promise, Trouble
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
+from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
-from graphguard.ir.lookups import marked
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace.job import Job, Recorded, title
 from graphguard.trace.unwritten import unwritten

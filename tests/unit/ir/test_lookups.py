@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import pytest
 
-from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
+from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType, Var
 from graphguard.ir.building import Builder
-from graphguard.ir.lookups import counted_apart, implied, marked, without_ignored
+from graphguard.ir.ignored import counted_apart, marked, without_ignored
+from graphguard.ir.lookups import implied
 
 F32, I64 = "float32", "int64"
 
@@ -87,3 +91,71 @@ def test_the_claim_without_them_says_what_it_leaves_out():
         "the proof is for a 'targets' without ignored targets; with some, the programs agree on numbers",
     )
     assert without_ignored(capture(loss(3, 6))) == capture(loss(3, 6))
+
+
+@dataclass(frozen=True)
+class Way:
+    """How labels come to be an index: the operators, and what is ignored then."""
+
+    steps: Callable[[Builder, Var], Var]
+    ignored: int | None
+
+
+def _mask(b: Builder, labels: Var, relation: str = "eq", number: int = -100) -> Var:
+    return b.call(f"aten.{relation}.Scalar", labels, number, out=((6,), "bool"))
+
+
+def _filled(relation: str, number: int = -100) -> Callable[[Builder, Var], Var]:
+    return lambda b, v: b.call("aten.masked_fill.Scalar", v, _mask(b, v, relation, number), 0, out=((6,), I64))
+
+
+def _negated(b: Builder, v: Var) -> Var:
+    mask = b.call("aten.bitwise_not.default", _mask(b, v, "ne"), out=((6,), "bool"))
+    return b.call("aten.masked_fill.Scalar", v, mask, 0, out=((6,), I64))
+
+
+def _chosen(relation: str, mine: int) -> Callable[[Builder, Var], Var]:
+    def steps(b: Builder, v: Var) -> Var:
+        zeros = b.call("aten.full.default", (6,), 0, out=((6,), I64))
+        operands = (zeros, v) if mine else (v, zeros)
+        return b.call("aten.where.self", _mask(b, v, relation), *operands, out=((6,), I64))
+
+    return steps
+
+
+def _multiplied(relation: str) -> Callable[[Builder, Var], Var]:
+    def steps(b: Builder, v: Var) -> Var:
+        mask = b.call("aten._to_copy.default", _mask(b, v, relation), out=((6,), I64))
+        return b.call("aten.mul.Tensor", v, mask, out=((6,), I64))
+
+    return steps
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(_filled("eq"), -100),
+        Way(_filled("ne"), None),
+        Way(_filled("eq", 2), None),
+        Way(_negated, -100),
+        Way(_chosen("ne", 0), -100),
+        Way(_chosen("eq", 1), -100),
+        Way(_chosen("eq", 0), None),
+        Way(_multiplied("ne"), -100),
+        Way(_multiplied("eq"), None),
+        Way(lambda b, v: v, None),
+    ],
+)
+def test_a_number_that_is_replaced_before_a_look_up_is_ignored(way: Way):
+    def looked_up(steps: Callable[[Builder, Var], Var], twice: bool) -> Leaf:
+        b = Builder()
+        scores, labels = b.input("scores", (6, 5)), b.input("targets", (6,), I64)
+        places = b.call("aten.unsqueeze.default", steps(b, labels), 1, out=((6, 1), I64))
+        b.outputs["out"] = b.call("aten.gather.default", scores, 1, places, out=((6, 1), F32))
+        if twice:
+            b.outputs["more"] = b.call("aten.embedding.default", scores, labels, out=((6, 5), F32))
+        graph = b.graph()
+        return targets_of(marked(capture(graph, graph, low=-100, high=5)))
+
+    assert looked_up(way.steps, twice=False).ignored == way.ignored
+    assert looked_up(way.steps, twice=True).ignored is None

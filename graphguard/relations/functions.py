@@ -13,7 +13,7 @@ from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Term
 from graphguard.relations.linear import close, constant, exact, indicator, normalise, order, reopened, times
 from graphguard.relations.masks import given, truth_cases
 from graphguard.relations.products import Product, factorised, multiply
-from graphguard.relations.quotients import logarithms, logistic
+from graphguard.relations.quotients import logarithms, logistic, shared_exponentials
 from graphguard.relations.windows import refine, repeat, through
 
 INFINITY: Final = "-inf"
@@ -152,9 +152,17 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
     """log of a product whose factors are exponentials or a positive number; the rest stays under the logarithm."""
     if not terms:
         raise Unsupported("the logarithm of zero")
-    if len(terms) > 1:
-        terms = (close(universe, terms, extents),)
-    coefficient, ref = terms[0]
+    if len(terms) == 1:
+        return _logarithm_of(universe, terms[0], extents)
+    outside, terms = shared_exponentials(universe, terms, extents)
+    out = [*_logarithm_of(universe, close(universe, terms, extents), extents)]
+    for place, power in outside:
+        out += ((power * c, inner) for c, inner in _logarithm_of(universe, (1, place), extents))
+    return normalise(universe, out, extents) if outside else tuple(out)
+
+
+def _logarithm_of(universe: Universe, term: Term, extents: tuple[int, ...]) -> Terms:
+    coefficient, ref = term
     out: list[Term] = []
     if coefficient > 0 and coefficient != 1:
         out += _log_number(universe, coefficient, extents)
@@ -182,7 +190,7 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
         parts = logarithms(universe, ref, extents) if ref[0].kind == "product" else None
         if parts is not None:
             for power, part in parts:
-                out += ((power * c, inner) for c, inner in logarithm(universe, (part,), extents))
+                out += ((power * c, inner) for c, inner in _logarithm_of(universe, part, extents))
             return normalise(universe, out, extents)
     power, ref = _without_power(ref)
     out.append((power, elementwise(universe, "log", (), 1, ref)))

@@ -30,10 +30,11 @@ from graphguard.relations.kernels import (
 from graphguard.relations.partial_sums import join_windows
 from graphguard.relations.permutations import permuted
 from graphguard.relations.products import multiply, number_power
-from graphguard.relations.quotients import may_divide_apart, mix, partial_fractions
+from graphguard.relations.quotients import may_divide_apart, mix, partial_fractions, shared_exponentials
 from graphguard.relations.windows import joined, refine, repeat, through
 
 _TERMS: Final = 512
+_POWERS: Final = 4  # of a sum that are written out
 _SPREAD: Final = 64  # terms over which a mask or a look-up is distributed
 
 
@@ -357,12 +358,23 @@ def powered(universe: Universe, terms: Terms, exponent: Number, extents: tuple[i
     """The terms to a rational power."""
     if exponent == 0:
         return constant(universe, 1, extents)
+    if (
+        len(terms) > 1
+        and 1 < exponent <= _POWERS
+        and exponent.denominator == 1
+        and len(terms) ** exponent <= universe.expand
+    ):
+        lower = powered(universe, terms, exponent - 1, extents)
+        return times(universe, lower, terms, extents)
+    outside: list[tuple[Ref, Number]] = []
+    if exponent < 0 and len(terms) > 1:
+        outside, terms = shared_exponentials(universe, terms, extents)
     coefficient, ref = close(universe, terms, extents)
     if coefficient == 0:
         if exponent < 0:
             raise Unsupported("a division by zero")
         return ()
-    items: list[tuple[Ref, Number]] = [(ref, exponent)]
+    items: list[tuple[Ref, Number]] = [(ref, exponent), *((place, power * exponent) for place, power in outside)]
     factor: Number
     if exponent.denominator == 1:
         factor = 1 if coefficient == 1 else Fraction(coefficient) ** int(exponent)
@@ -373,7 +385,7 @@ def powered(universe: Universe, terms: Terms, exponent: Number, extents: tuple[i
         raise_on_constant(ref)
         sizes, dims, used = refine([ref], extents)
         part = Part(ref[0], coefficient, ref[3], list(ref[1]), used[0])
-        items = [(build(universe, "sum", (), [part], sizes, dims, set()), exponent)]
+        items[0] = (build(universe, "sum", (), [part], sizes, dims, set()), exponent)
         factor = 1
     more, result = multiply(universe, items, extents)
     return reopened(universe, more * factor, result)

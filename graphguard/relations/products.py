@@ -155,7 +155,7 @@ class Product:
             again = [
                 part
                 for part in self.parts
-                if part.payload == 1 and part.kernel.kind == "product" and len(part.kernel.factors) <= _INLINED
+                if part.kernel.kind == "product" and _opens(part.payload) and len(part.kernel.factors) <= _INLINED
             ]
             if not again:
                 if self.reduced and self._cancel_sum():
@@ -163,9 +163,10 @@ class Product:
                 break
             self.parts = [part for part in self.parts if part not in again]
             for part in again:
-                self.include(
-                    part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions
-                )
+                for _ in range(int(part.payload)):
+                    self.include(
+                        part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions
+                    )
             self._open_deferred()
         if any(part.kernel.name in ("gt0", "eq0") for part in self.parts):
             from graphguard.relations.triangles import extend_windows, meet_steps, settle_steps
@@ -292,6 +293,11 @@ class Product:
             joined([(*where.get(digit, (-1, 0)), self.sizes[digit]) for digit in digits]) for digits in self.dims
         )
         return (part.kernel, tuple(part.offsets), dims, part.window)
+
+
+def _opens(power: Number) -> bool:
+    """Whether a power of a sum is written out, where no quotient was there to cancel it."""
+    return power.denominator == 1 and 1 <= power <= _POWERS
 
 
 def _expressions(dims: tuple[Digits, ...], digits: list[int]) -> list[Expression] | None:

@@ -164,6 +164,56 @@ def _ratio(a: Terms, b: Terms) -> Number | None:
     return ratio if same else None
 
 
+# -- exponentials that all terms share
+
+_SHARING: Final = 16  # terms of a sum that are looked at
+
+
+def shared_exponentials(
+    universe: Universe, terms: Terms, extents: tuple[int, ...]
+) -> tuple[list[tuple[Ref, Number]], Terms]:
+    """``a e^-m + b e^-m`` as ``e^-m`` and ``a + b``, and ``a e^-m + 1`` as ``e^-m`` and ``a + e^m``: powers of exponentials, and the terms without them.
+
+    A softmax is the same whatever number its exponents are taken less; of the terms no exponential is left that divides any of them.
+    """
+    if not 1 < len(terms) <= _SHARING:
+        return [], terms
+    powers = [_exponentials(ref) for _, ref in terms]
+    every = dict.fromkeys(place for found in powers for place in found)
+    least = {place: min(found.get(place, 0) for found in powers) for place in every}
+    pulled = [(place, power) for place, power in least.items() if power]
+    if not pulled:
+        return [], terms
+    from graphguard.relations.linear import normalise, reopened
+    from graphguard.relations.products import multiply
+
+    rest: list[Term] = []
+    for number, ref in terms:
+        factor, left = multiply(universe, [(ref, 1), *((place, -power) for place, power in pulled)], extents)
+        rest += reopened(universe, number * factor, left)
+    return pulled, normalise(universe, rest, extents)
+
+
+def _exponentials(ref: Ref) -> dict[Ref, Number]:
+    """The exponentials by which a term is multiplied outside its sums, with their powers."""
+    kernel = ref[0]
+    if kernel.kind == "function" and kernel.name == "exp":
+        return {ref: 1}
+    found: dict[Ref, Number] = {}
+    if kernel.kind == "product":
+        free = len(kernel.shape)
+        for factor in kernel.factors:
+            if (
+                factor[0].name == "exp"
+                and factor[0].kind == "function"
+                and not any(label >= free for _, label, _ in factor[4])
+            ):
+                place = through(ref, factor)
+                if place is not None:
+                    found[place] = factor[1]
+    return found
+
+
 # -- logarithms and sigmoids
 
 

@@ -155,3 +155,70 @@ def test_probabilities_add_up_to_one_whoever_adds_them(place: int) -> None:
     assert equal(a.universe, weighed, a.sum(v, [0]))
     unlike = a.add([a.contract([(part, "rk"), (part, "rk"), (v, "r")], "") for part in parts])
     assert not equal(a.universe, unlike, a.sum(v, [0]))
+
+
+def with_sink(a: Any, leaves: dict[str, Any], less: Callable[[Any, Any, Any], Any] | None) -> tuple[Any, Any]:
+    """A softmax with one more exponential below, all exponents taken less a number; and the logarithm of what is below."""
+    s = leaves["s"]
+    sink = a.slice(s, 1, 0, 1)
+    s = a.slice(s, 1, 1, KEYS)
+    shift = a.full((ROWS, 1), 0, "float") if less is None else less(a, s, sink)
+    e = a.exp(minus(a, s, column(a, shift, KEYS - 1)))
+    below = a.add([a.sum(e, [1]), a.reshape(a.exp(minus(a, sink, shift)), (ROWS,))])
+    weights = a.multiply(e, column(a, a.power(below, Fraction(-1)), KEYS - 1))
+    return weights, a.add([a.log(below), a.reshape(shift, (ROWS,))])
+
+
+@pytest.mark.parametrize(
+    "less",
+    [
+        lambda a, s, sink: sink,
+        lambda a, s, sink: a.scale(sink, Fraction(1, 2)),
+        lambda a, s, sink: a.slice(s, 1, 2, 3),
+        lambda a, s, sink: a.reshape(a.max_over(s, [1]), (ROWS, 1)),
+        lambda a, s, sink: a.maximum(a.reshape(a.max_over(s, [1]), (ROWS, 1)), sink),
+    ],
+)
+def test_a_softmax_of_several_terms_is_the_same_whatever_its_exponents_are_taken_less(less: Any) -> None:
+    data = {"s": np.random.default_rng(3).uniform(-1.5, 1.5, SHAPES["s"])}
+    universe, numbers = Universe(1, 20.0), Numbers()
+    a = NormalForm(universe)
+    leaves = {"s": a.leaf("s", SHAPES["s"], "float")}
+    plain, shifted = with_sink(a, leaves, None), with_sink(a, leaves, less)
+    tables = {kernel.id: table for kernel, table in universe.tables}
+    expected = with_sink(numbers, {"s": numbers.literal(data["s"])}, less)
+    for one, two, value in zip(plain, shifted, expected, strict=True):
+        assert equal(universe, one, two)
+        np.testing.assert_allclose(Denotation(data, closed, tables).value(two), value.array, rtol=1e-9)
+    half = with_sink(a, leaves, lambda a, s, sink: a.scale(sink, Fraction(1, 2)))[1]
+    assert not equal(universe, half, a.add([plain[1], a.reshape(a.slice(leaves["s"], 1, 0, 1), (ROWS,))]))
+
+
+def spread(a: Any, leaves: dict[str, Any], how: str) -> Any:
+    """The weighted mean of squared distances from the weighted mean, in several ways."""
+    x, m = leaves["x"], leaves["m"]
+    per = a.power(a.sum(m, [0]), Fraction(-1))
+    mean = a.multiply(a.sum(a.multiply(x, m), [0]), per)
+    squares = a.multiply(a.sum(a.multiply(a.multiply(x, x), m), [0]), per)
+    if how == "of squares":
+        return minus(a, squares, a.power(mean, Fraction(2)))
+    if how == "twice the mean":
+        return minus(a, squares, a.multiply(a.multiply(mean, mean), a.full((), Fraction(2), "float")))
+    distance = minus(a, x, a.expand(a.reshape(mean, (1,)), (5,)))
+    squared = a.power(distance, Fraction(2)) if how == "power" else a.multiply(distance, distance)
+    return a.multiply(a.sum(a.multiply(squared, m), [0]), per)
+
+
+@pytest.mark.parametrize("how", ["power", "product"])
+def test_squared_distances_from_a_mean_are_written_out(how: str) -> None:
+    rng = np.random.default_rng(5)
+    data = {name: rng.uniform(0.5, 1.5, 5) for name in "xm"}
+    universe, numbers = Universe(16, 20.0), Numbers()
+    a = NormalForm(universe)
+    leaves = {name: a.leaf(name, (5,), "float") for name in "xm"}
+    found = spread(a, leaves, how)
+    assert equal(universe, found, spread(a, leaves, "of squares"))
+    assert not equal(universe, found, spread(a, leaves, "twice the mean"))
+    tables = {kernel.id: table for kernel, table in universe.tables}
+    expected = spread(numbers, {name: numbers.literal(array) for name, array in data.items()}, how)
+    np.testing.assert_allclose(Denotation(data, closed, tables).value(found), expected.array, rtol=1e-9)

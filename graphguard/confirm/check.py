@@ -11,7 +11,7 @@ import torch
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.confirm.counterexample import CLEAR, clarity, minimised
-from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, SPARSE, Draw, elements_of, is_sparse
+from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, MIXED_DRAWS, SPARSE, Draw, elements_of, is_sparse
 from graphguard.confirm.elements import UncoveredError, UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
 from graphguard.confirm.operators import cost_of
@@ -26,6 +26,9 @@ from graphguard.ir import Capture, Graph, Promise
 
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
+_CHOOSING: Final = frozenset(
+    ("topk", "argmax", "argmin", "sort", "sign", "round", "floor", "ceil", "lt", "le", "gt", "ge")
+)
 ENOUGH: Final = 2  # draws that must fail before a difference is described
 SECONDS_PER_CALL: Final = 3e-5
 ATTEMPTS: Final = 16  # draws of one kind that may be outside of what is assumed
@@ -125,8 +128,15 @@ def _kernels(capture: Capture) -> tuple[str, ...]:
 
 def _draws(capture: Capture) -> tuple[Draw, ...]:
     calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
-    draws = DRAWS + FURTHER_DRAWS if calls <= FEW_CALLS else DRAWS
+    further = (*FURTHER_DRAWS, *(MIXED_DRAWS if _chooses(capture) else ()))
+    draws = (*DRAWS, *(further if calls <= FEW_CALLS else ()))
     return (*draws, SPARSE) if any(map(is_sparse, capture.leaves)) else draws
+
+
+def _chooses(capture: Capture) -> bool:
+    """Whether a program makes choices that numbers move, so that it is piecewise constant somewhere."""
+    graphs = (capture.spec, *capture.ranks)
+    return any(node.op.split(".")[1] in _CHOOSING for graph in graphs if graph is not None for node in graph.nodes)
 
 
 def _decide(trial: Trial, describe: Describe) -> Confirmation:

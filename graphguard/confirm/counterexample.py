@@ -30,7 +30,11 @@ def minimised(trial: Trial, failure: Failure) -> Counterexample | None:
     search = _Search(replace_promises(trial, failure), failure)
     search.simplify()
     best = search.best
-    return example_of(trial.capture, best, {leaf.name: describe(leaf, best.draw) for leaf in trial.capture.leaves})
+    return example_of(
+        trial.capture,
+        best,
+        {leaf.name: describe(leaf, best.draw, index) for index, leaf in enumerate(trial.capture.leaves)},
+    )
 
 
 def replace_promises(trial: Trial, failure: Failure) -> Trial:
@@ -112,7 +116,7 @@ def _evident(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
 _SIMPLE: tuple[Style, ...] = ("ones", "zeros")
 
 
-def describe(leaf: Leaf, draw: Draw) -> str:
+def describe(leaf: Leaf, draw: Draw, index: int) -> str:
     """A leaf's value in a few words."""
     if leaf.value is not None:
         return "as fixed"
@@ -128,7 +132,8 @@ def describe(leaf: Leaf, draw: Draw) -> str:
         return "all as small as allowed"
     if style == "integers" and leaf.type.dtype.startswith(("int", "uint")):
         return f"in range{'' if leaf.ignored is None else f' or {leaf.ignored}'}, seed {draw.seed}"
-    return words.get(style, f"{'normal' if style == 'sparse' else style}, scale {draw.scale:g}, seed {draw.seed}")
+    reals = "normal" if style in ("sparse", "mixed") else style
+    return words.get(style, f"{reals}, scale {draw.scale_of(leaf.name, index):g}, seed {draw.seed}")
 
 
 def _sparse_words(leaf: Leaf) -> str:

@@ -14,7 +14,7 @@ from graphguard.confirm.ranges import IndexRange
 from graphguard.confirm.replay import constant_value
 from graphguard.ir import Capture, Leaf
 
-Style = Literal["normal", "positive", "integers", "ones", "zeros", "sparse"]
+Style = Literal["normal", "positive", "integers", "ones", "zeros", "sparse", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,26 @@ class Draw:
         """The style of one leaf."""
         return self.style if self.special is None else self.special.get(leaf, self.style)
 
+    def scale_of(self, leaf: str, index: int) -> float:
+        """The scale of one leaf of reals: among mixed ones every third is small beside its neighbours, another third for every seed."""
+        small = self.style_of(leaf) == "mixed" and (index - self.seed % 1000) % 3 == 0
+        return self.scale * _SMALL if small else self.scale
+
 
 # Several scales: a saturated tanh hides a wrong operand at one of them, a logarithm wants positive inputs, a clip acts on one side.
 DRAWS: Final = (Draw(7), Draw(8, 0.3), Draw(9, 1.0, "positive"), Draw(10, 3.0), Draw(11, 0.03))
 # For programs of which a run costs little: halves meet what rounding and comparing do to ties, large numbers what is cut off at a bound before a sum.
 FURTHER_DRAWS: Final = (Draw(12, 0.5, "integers"), Draw(13, 10.0), Draw(14, 3.0))
+# For programs that choose (experts, signs, bounds): a wrong count shows only where it moves a choice, and a bias on top of scores makes all choices alone
+# unless it is small beside them.
+MIXED_DRAWS: Final = tuple(Draw(seed, 1.0, "mixed") for seed in range(31, 46))
 # One position alone holds, is counted or is other than the least: a rank that has none of it divides by what is zero on it alone.
 SPARSE: Final = Draw(15, 0.3, "sparse")
 # Inputs of no special kind: what is equal on all of them is equal by more than chance, counts of a few things included.
 GENERIC: Final = tuple(Draw(seed, 1.0, "positive" if seed % 2 else "normal") for seed in range(21, 29))
 
 Ranges = Mapping[str, IndexRange]
+_SMALL: Final = 0.03
 _WIDE: Final = 64  # in a narrower range an edge is met by chance
 
 
@@ -65,7 +74,7 @@ def leaf_value(leaf: Leaf, draw: Draw, span: IndexRange, index: int) -> torch.Te
     if not (dtype.is_floating_point or dtype.is_complex):
         value = _integers(shape, style, span, generator, draw.seed).to(dtype)
         return value if leaf.ignored is None else _with_ignored(value, leaf.ignored, style, generator)
-    value = _reals(shape, dtype, style, draw.scale, generator)
+    value = _reals(shape, dtype, style, draw.scale_of(leaf.name, index), generator)
     return rounded(value, leaf.type.dtype) if leaf.type.dtype in NARROW else value
 
 

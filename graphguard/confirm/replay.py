@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
 from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, extents, rounded, stored
 from graphguard.confirm.operators import argument, call, first_line, measured_by
-from graphguard.confirm.ties import call_with_other_ties, leaves_ties_open
+from graphguard.confirm.ties import call_with_other_ties, has_ties, leaves_ties_open
 from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 
@@ -53,12 +53,14 @@ class Arithmetic:
     random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).  What was not rounded is
     not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.  Operators that
     promise no order of equal numbers (``topk``) take them in a random one.  ``own`` are literals, by digest, that not both programs have: numbers in
-    float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds.
+    float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds.  ``tied`` is filled with the calls that
+    chose among equal numbers at random: another run may choose otherwise.
     """
 
     sharp: frozenset[str] = frozenset()
     jitter: torch.Generator | None = None
     own: frozenset[str] = frozenset()
+    tied: list[Node] = field(default_factory=list)
 
     def literal(self, constant: Constant) -> torch.Tensor:
         """The elements of a literal."""
@@ -90,6 +92,8 @@ class _Rank:
         """Run an operator that concerns this rank alone."""
         node, how = self.graph.nodes[index], self.how
         if how.jitter is not None and leaves_ties_open(self.graph, node):
+            if has_ties(node, self.values):
+                how.tied.append(node)
             results = call_with_other_ties(self.graph, node, self.values, how.sharp, how.jitter)
         else:
             results = call(self.graph, node, self.values, how.sharp)

@@ -52,6 +52,16 @@ def call_with_other_ties(
     return (*found, order[places])
 
 
+def has_ties(node: Node, values: Mapping[Var, torch.Tensor]) -> bool:
+    """Whether elements among which a call takes some happen to be equal."""
+    operand = node.args[0]
+    assert isinstance(operand, Var)
+    line = values[operand]
+    if not line.dim():
+        return False
+    return bool((line.sort(_dim_of(node)).values.diff(dim=_dim_of(node)) == 0).any())
+
+
 def _dim_of(node: Node) -> int:
     at = _DIM_AT[node.op]
     given = node.args[at] if at is not None and at < len(node.args) else node.kwargs.get("dim", -1)

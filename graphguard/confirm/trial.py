@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 
@@ -13,8 +14,10 @@ from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_a
 from graphguard.confirm.ranges import index_ranges
 from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Values, run_graph, run_ranks
 from graphguard.confirm.strange_draws import redrawn
-from graphguard.ir import Capture, Graph, Promise
+from graphguard.ir import Capture, Graph, Node, Promise
 from graphguard.ir.joining import Joined, join
+
+_CHOICES: Final = 12  # runs in which calls choose among equal numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +147,12 @@ class Trial:
         return self.generic[place]
 
     def _both(
-        self, leaves: dict[str, torch.Tensor], jitter: torch.Generator | None = None
+        self, leaves: dict[str, torch.Tensor], jitter: torch.Generator | None = None, tied: list[Node] | None = None
     ) -> tuple[Values, list[Values]]:
         assert self.capture.spec is not None
-        plain, how = Arithmetic(jitter=jitter, own=self.own), Arithmetic(self.sharp, jitter, self.own)
+        tied = [] if tied is None else tied
+        plain = Arithmetic(jitter=jitter, own=self.own, tied=tied)
+        how = Arithmetic(self.sharp, jitter, self.own, tied)
         expected = run_graph(self.capture.spec, leaves, how=plain, deadline=self.deadline)
         found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
         return expected, found
@@ -155,18 +160,24 @@ class Trial:
     def _noise(
         self, draw: Draw, leaves: dict[str, torch.Tensor], expected: Values, found: Sequence[Values]
     ) -> dict[str, float]:
-        """How far each promised value moves, in either program, when every operation is disturbed."""
-        expected_again, found_again = self._both(leaves, torch.Generator().manual_seed(draw.seed))
+        """How far each promised value moves, in either program, when every operation is disturbed.
+
+        Of two equal numbers one run takes either, by chance the one that was taken before: where there are such, several are made.
+        """
+        moved = dict.fromkeys((promise.name for promise in self.promises), 0.0)
+        jitter, tied = torch.Generator().manual_seed(draw.seed), list[Node]()
         graphs = (self.capture.spec, *self.capture.ranks)
-        pairs = list(zip(graphs, (expected, *found), (expected_again, *found_again), strict=True))
-        return {
-            promise.name: max(
-                _distance(before[graph.outputs[promise.name]], after[graph.outputs[promise.name]])
-                for graph, before, after in pairs
-                if graph is not None and promise.name in graph.outputs
-            )
-            for promise in self.promises
-        }
+        for again in range(_CHOICES):
+            if again and not tied:
+                break
+            expected_again, found_again = self._both(leaves, jitter, tied)
+            pairs = zip(graphs, (expected, *found), (expected_again, *found_again), strict=True)
+            for graph, before, after in pairs:
+                for name in moved:
+                    if graph is not None and name in graph.outputs:
+                        var = graph.outputs[name]
+                        moved[name] = max(moved[name], _distance(before[var], after[var]))
+        return moved
 
 
 def _apart(one: torch.Tensor, other: torch.Tensor, slack: Slack) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from graphguard.confirm import trial
 from graphguard.confirm.check import confirm
-from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, SPARSE, leaf_value
+from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, MIXED_DRAWS, SPARSE, Draw, leaf_value
 from graphguard.confirm.ranges import IndexRange
 from graphguard.confirm.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
@@ -332,16 +332,16 @@ def test_halves_are_tried_on_small_programs():
     assert said.status == "differs"
 
 
-def places_of_the_largest(shift: int | None, dtype: str) -> Graph:
+def places_of_the_largest(shift: int | None, dtype: str, rows: int = 2, width: int = 8) -> Graph:
     """The place of the largest element; with a shift, found in the reversed line, told as places of the line itself, and moved."""
     b = Builder()
-    x = b.input("x", (2, 8), dtype)
+    x = b.input("x", (rows, width), dtype)
     if shift is not None:
-        x = b.call("aten.flip.default", x, (1,), out=((2, 8), dtype))
-    b.call("aten.topk.default", x, 1, 1, out=(((2, 1), dtype), ((2, 1), "int64")))
+        x = b.call("aten.flip.default", x, (1,), out=((rows, width), dtype))
+    b.call("aten.topk.default", x, 1, 1, out=(((rows, 1), dtype), ((rows, 1), "int64")))
     at = b.nodes[-1].outs[1]
     if shift is not None:
-        at = b.call("aten.rsub.Scalar", at, 7 + shift, out=((2, 1), "int64"))
+        at = b.call("aten.rsub.Scalar", at, width - 1 + shift, out=((rows, 1), "int64"))
     b.outputs["out"] = at
     return b.graph()
 
@@ -351,6 +351,15 @@ def test_which_of_equal_elements_is_taken_counts_only_where_torch_promises_it(dt
     drawn = leaf("x", 2, 8, dtype=dtype, low=0 if dtype == "int64" else None, high=3 if dtype == "int64" else None)
     spec, rank = places_of_the_largest(None, dtype), places_of_the_largest(shift, dtype)
     assert confirm(capture(spec, [rank], [drawn], {}, {"tp": 1})).status == status
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_choice_between_equals_is_seen_to_be_open_on_every_draw(seed: int):
+    """One run may choose by chance as the first one did."""
+    drawn = leaf("x", 1, 2, dtype="int64", low=0, high=2)
+    spec, rank = places_of_the_largest(None, "int64", 1, 2), places_of_the_largest(0, "int64", 1, 2)
+    one = capture(spec, [rank], [drawn], {}, {"tp": 1})
+    assert not trial.Trial(one, one.promises, float("inf")).run(Draw(seed))
 
 
 def tripled(factors: tuple[int, ...], factor: int = 1) -> Graph:
@@ -444,3 +453,36 @@ def test_numbers_that_grow_too_large_are_not_numbers_that_are_lost():
     said = confirm(capture(stable(), [exponential(4e4)] * 2, [leaf("x", 4)], REPLICATED))
     assert said.status == "differs"
     assert said.undefined is None
+
+
+def most_chosen(rows: tuple[int, int]) -> Graph:
+    """Whether each column is the largest in less than half of some rows, by scores with a bias."""
+    b = Builder(phase="prelude")
+    scores, bias = b.input("scores", (6, 4)), b.input("bias", (4,))
+    count = rows[1] - rows[0]
+    mine = b.call("aten.slice.Tensor", scores, 0, *rows, out=((count, 4), F32))
+    b.phase = "forward"
+    squashed = b.call("aten.sigmoid.default", mine, out=((count, 4), F32))
+    biased = b.call("aten.add.Tensor", squashed, bias, out=((count, 4), F32))
+    places = b.call("aten.argmax.default", biased, -1, out=((count,), "int64"))
+    hot = b.call("aten.one_hot.default", places, 4, out=((count, 4), "int64"))
+    share = b.call("aten.mean.dim", b.call("aten._to_copy.default", hot, out=((count, 4), F32)), (0,), out=((4,), F32))
+    b.outputs["out"] = b.call("aten.lt.Scalar", share, 0.4, out=((4,), "bool"))
+    return b.graph()
+
+
+def test_a_choice_is_moved_although_a_bias_makes_most_choices():
+    """Of few draws none tells a rank's own rows from all of them."""
+    leaves = [leaf("scores", 6, 4), leaf("bias", 4)]
+    said = confirm(capture(most_chosen((0, 6)), [most_chosen((0, 3)), most_chosen((3, 6))], leaves, REPLICATED))
+    assert said.status == "differs"
+    right = confirm(capture(most_chosen((0, 6)), [most_chosen((0, 6))] * 2, leaves, REPLICATED))
+    assert (right.status, right.draws) == ("equal", len(DRAWS + FURTHER_DRAWS + MIXED_DRAWS))
+
+
+def test_among_mixed_draws_every_leaf_is_small_beside_its_neighbours_in_some():
+    for index in range(4):
+        scales = [draw.scale_of("x", index) for draw in MIXED_DRAWS]
+        assert {round(scale, 2) for scale in scales} == {0.03, 1.0}
+        beside = [draw.scale_of("y", index + 1) for draw in MIXED_DRAWS]
+        assert all(one == 1 or other == 1 for one, other in zip(scales, beside, strict=True))

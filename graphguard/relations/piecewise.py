@@ -99,9 +99,11 @@ def _within(box: Box, rows: list[Terms], piece: Piece) -> list[tuple[Box, list[T
             out.append((box, rows, terms))
             continue
         parts = [restrict([(box, row)], other) for row in rows]
-        if any(len(part) != 1 for part in parts):
-            raise Unsupported("slices that cut reshaped dims unevenly")
-        out.append((other, [part[0][1] for part in parts], terms))
+        if all(len(part) == 1 for part in parts):
+            out.append((other, [part[0][1] for part in parts], terms))
+            continue
+        for inner, inner_rows in overlay(parts):  # each smaller than the box
+            out += _within(inner, inner_rows, (other, terms))
     return out
 
 

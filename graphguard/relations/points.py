@@ -27,7 +27,7 @@ from graphguard.relations.products import multiply
 from graphguard.relations.values import NormalValue, extents_of
 
 _ELEMENTS: Final = 1024  # of a value that is compared
-_WINDOW: Final = 512  # summands that are written out
+_WINDOW: Final = 1024  # summands that are written out
 _TERMS: Final = 1024  # of one element
 _STEPS: Final = 400_000  # constructions for one comparison
 _DRAWN: Final = 1 << 16

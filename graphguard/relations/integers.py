@@ -6,6 +6,7 @@ from fractions import Fraction
 from math import floor
 from typing import Literal
 
+from graphguard.relations import intervals
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.counts import ENDLESS, supported
@@ -119,10 +120,8 @@ def check_range(
                 raise Unsupported("an index outside the table")
             continue
         bounds = _bounds(guard, base)
-        if bounds is not None:
-            a, b = (bounds[0], bounds[1] - 1) if sign > 0 else (1 - bounds[1], -bounds[0])
-            if a + low >= 0 and b + high < size:
-                continue
+        if any(_lies(found, sign, (low, high), size) for found in (bounds, _meet(bounds, intervals.between(base)))):
+            continue
         # what a look-up needs at one place must not be stated of all: the index may differ from the unknown by the same number only
         if universe.specifying and sign > 0 and low == high and len(guard) == 1 and guard[0][1][0].kind == "one":
             _state(universe, base, -low, size - high)
@@ -142,6 +141,19 @@ def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:
             if kernel.factors[0][0] is base[0] and offsets[:-1] == base[1] and dims == base[2]:
                 return (low, high) if known is None else (max(low, known[0]), min(high, known[1]))
     return known
+
+
+def _lies(bounds: tuple[int, int] | None, sign: int, span: tuple[int, int], size: int) -> bool:
+    """Whether a sign times an integer of a half-open range, and an index of a span added to it, lie inside a table."""
+    if bounds is None:
+        return False
+    first, last = (bounds[0], bounds[1] - 1) if sign > 0 else (1 - bounds[1], -bounds[0])
+    return first + span[0] >= 0 and last + span[1] < size
+
+
+def _meet(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    """What two half-open ranges have in common; the other where one is not known."""
+    return other if one is None else one if other is None else (max(one[0], other[0]), min(one[1], other[1]))
 
 
 def _state(universe: Universe, base: Ref, low: int, high: int) -> None:

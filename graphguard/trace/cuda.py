@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from graphguard.trace import state
+from graphguard.trace import own_device, state
 from graphguard.trace.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
 from graphguard.trace.sources import is_torch
 
@@ -214,7 +214,7 @@ class _Generator(torch.Generator, metaclass=_Generators):
     """A generator of any device: its state is what counts, and lies on the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        return super().__new__(cls, _on_cpu(torch.device(_device(device))))
+        return super().__new__(cls, _on_cpu(torch.device(own_device.instead_of(device))))
 
 
 def _synchronize(*_: Any, **__: Any) -> None:
@@ -226,6 +226,7 @@ def _synchronize(*_: Any, **__: Any) -> None:
 
 def _replace_device_functions() -> None:
     FakeTensorMode.avoid_device_init = property(lambda _: True)
+    own_device.install()
     torch.autograd.set_multithreading_enabled(False)
     generators = tuple(torch.Generator() for _ in range(DEVICES))
     torch.cuda.default_generators = generators
@@ -264,7 +265,7 @@ def _facts() -> dict[str, Any]:
         "is_available": always(True),
         "is_initialized": always(True),
         "device_count": always(DEVICES),
-        "current_device": always(0),
+        "current_device": lambda: own_device.index(),
         "get_device_name": always(properties.name),
         "get_device_capability": always(CAPABILITY),
         "get_device_properties": always(properties),
@@ -278,7 +279,7 @@ def _facts() -> dict[str, Any]:
         "set_per_process_memory_fraction": always(None),
         "reset_max_memory_allocated": always(None),
         "reset_accumulated_memory_stats": always(None),
-        "set_device": always(None),
+        "set_device": lambda device: own_device.choose(device),
         "synchronize": _synchronize,
         "empty_cache": always(None),
         "ipc_collect": always(None),
@@ -335,10 +336,12 @@ def _streams() -> dict[str, Any]:
 
 def _low_level() -> dict[str, Any]:
     return {
-        "_cuda_getDevice": always(0),
+        "_cuda_getDevice": lambda: own_device.index(),
         "_cuda_setDevice": always(None),
-        "_cuda_exchangeDevice": always(0),
-        "_cuda_maybeExchangeDevice": always(0),
+        "_cuda_exchangeDevice": lambda _: own_device.index(),
+        "_cuda_maybeExchangeDevice": lambda _: own_device.index(),
+        "_accelerator_getDeviceIndex": lambda: own_device.index(),
+        "_accelerator_setDeviceIndex": lambda device: own_device.choose(device),
         "_cuda_getDeviceCount": always(DEVICES),
         "_cuda_isCurrentStreamCapturing": always(False),
         "_cuda_getCurrentRawStream": always(0),
@@ -366,16 +369,16 @@ def _replace_conversions() -> None:
     original_to = torch.Tensor.to
 
     def to_cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:  # noqa: ARG001
-        wanted = torch.device("cuda", 0) if device is None else torch.device(_device(device))
-        return original_to(self, wanted if wanted.index is not None else torch.device("cuda", 0))
+        return original_to(self, own_device.device() if device is None else own_device.instead_of(device))
 
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and isinstance(args[0], int) and not isinstance(args[0], bool):
-            args = (_device(args[0]), *args[1:])
+        if args and isinstance(args[0], int | str | torch.device):
+            args = (own_device.instead_of(args[0]), *args[1:])
         if "device" in kwargs:
-            kwargs["device"] = _device(kwargs["device"])
+            kwargs["device"] = own_device.instead_of(kwargs["device"])
         return original_to(self, *args, **kwargs)
 
+    torch.Tensor.__new__ = _legacy
     torch.Tensor.cuda = to_cuda
     torch.Tensor.to = functools.wraps(original_to)(to)
     for name in _FACTORIES:
@@ -384,24 +387,31 @@ def _replace_conversions() -> None:
         setattr(torch.cuda, name, functools.partial(_typed, dtype))
 
 
-def _device(device: Any) -> Any:
-    return torch.device("cuda", device) if isinstance(device, int) and not isinstance(device, bool) else device
-
-
 def _with_numbered_devices(factory: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(factory)
     def make(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
-            kwargs["device"] = _device(kwargs["device"])
+            kwargs["device"] = own_device.instead_of(kwargs["device"])
         return factory(*args, **kwargs)
 
     return make
 
 
+def _legacy(*given: Any, **kwargs: Any) -> Any:
+    """``torch.Tensor(...)``, which makes memory on the default device below everything that records; a signature with names would not be that of PyTorch's own."""
+    cls, *args = given
+    default = cls is torch.Tensor and not kwargs and torch.get_default_device().type == "cuda"
+    if default and all(isinstance(arg, int) for arg in args):
+        return torch.empty(*args or (0,))
+    if default and len(args) == 1 and isinstance(args[0], list | tuple):
+        return torch.tensor(args[0], dtype=torch.get_default_dtype())
+    return torch._C.TensorBase.__new__(cls, *args, **kwargs)  # noqa: SLF001
+
+
 def _typed(dtype: torch.dtype, *args: Any) -> Any:
     if args and isinstance(args[0], list | tuple):
-        return torch.tensor(args[0], dtype=dtype, device="cuda:0")
-    return torch.empty(*args, dtype=dtype, device="cuda:0")
+        return torch.tensor(args[0], dtype=dtype, device=own_device.device())
+    return torch.empty(*args, dtype=dtype, device=own_device.device())
 
 
 class _AsCpu(TorchFunctionMode):

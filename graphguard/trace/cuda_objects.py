@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
+from graphguard.trace import own_device
 from graphguard.trace.errors import TracingError
 
 
@@ -15,8 +14,8 @@ class Stream:
     """A stream on which nothing waits."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.device = torch.device("cuda", 0)
-        self.device_index = 0
+        self.device = own_device.device()
+        self.device_index = own_device.index()
         self.cuda_stream = 0
         self.priority = 0
 

@@ -76,6 +76,10 @@ class Kernels:
         self._mode = mode
         self._attributes: dict[torch.device, dict[str, Any]] = {}
 
+    def forget_devices(self) -> None:
+        """Devices without a number have another one now."""
+        self._attributes.clear()
+
     def run(self, kind: Kind, args: Any, kwargs: Any) -> Any:
         """What an operator returns, on fake tensors of this recording's mode.
 

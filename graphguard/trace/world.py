@@ -15,7 +15,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace import cuda, patches, state
+from graphguard.trace import cuda, own_device, patches, state
 
 _TABLES = ("_pg_map", "_pg_names", "_pg_group_ranks", "_pg_backend_config", "_tags_to_pg", "_pg_to_tag")
 
@@ -63,6 +63,8 @@ class World:
         patches.install()
         if self.device == "cuda" and cuda.install() == "rewrite":
             self.device = "cpu"
+        if self.device == "cuda":
+            own_device.choose(self.rank)
         self._stack.enter_context(_groups_set_aside())
         self._stack.enter_context(_environment(self.rank, self.size))
         state.push_world(self)

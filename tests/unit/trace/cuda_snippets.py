@@ -187,6 +187,9 @@ def clipping(device):
 # What only a GPU program says, with nothing on the CPU to compare with: it must run.
 ONLY_CUDA: dict[str, Callable[[], Any]] = {
     "set_device": lambda: torch.cuda.set_device(0) or True,
+    "own_device": lambda: _own_device(),
+    "accelerator": lambda: torch.accelerator.set_device_index(2) or torch.cuda.current_device() == 2,
+    "legacy_constructors": lambda: _legacy_constructors(),
     "is_available": lambda: torch.cuda.is_available(),
     "device_count": lambda: torch.cuda.device_count(),
     "device_name": lambda: torch.cuda.get_device_name(0),
@@ -218,3 +221,19 @@ def _autocast(casting: Any) -> bool:
     with casting:
         product = nn.Linear(4, 4, device="cuda")(torch.randn(2, 4, device="cuda"))
     return product.dtype == torch.bfloat16
+
+
+def _own_device() -> bool:
+    """A rank has one device, whether it names it by its local rank, as the first one or without a number."""
+    torch.cuda.set_device(3)
+    own = torch.ones(2, device="cuda:3")
+    parts = [torch.ones(2, device="cuda"), torch.ones(2).cuda(), torch.ones(2).to("cuda:0"), torch.ones(2).cuda(3)]
+    moved = own.to("cuda:0")
+    return torch.cuda.current_device() == 3 and sum(parts, own).device == own.device and moved is own
+
+
+def _legacy_constructors() -> bool:
+    with torch.device("cuda"):
+        held = torch.ones(3)
+        held.data = torch.Tensor()
+        return held.numel() == 0 and torch.Tensor([1, 2]).shape == (2,) and torch.Tensor(2, 3).shape == (2, 3)

@@ -102,24 +102,36 @@ class Product:
     def _push_reduced(
         self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]
     ) -> None:
-        """(a * sum b)^-n is a^-n * (sum b)^-n: take out what does not take part in the sum."""
+        """(a * sum b * sum c)^-n is a^-n * (sum b)^-n * (sum c)^-n: take apart what no sum ties together."""
         free = len(kernel.shape)
-        bound = _linked(kernel, free)
+        groups = _tied(kernel, free)
+        bound = {index for group, _ in groups for index in group}
         outside = [factor for index, factor in enumerate(kernel.factors) if index not in bound]
-        summed = self._summed(kernel, sorted(bound), window, offsets, expressions) if outside else None
-        if summed is None:
+        found: list[tuple[Number, Part]] = []
+        for group, labels in groups if outside or len(groups) > 1 else ():
+            summed = self._summed(kernel, (group, labels), window, offsets, expressions)
+            if summed is None:
+                found = []
+                break
+            found.append(summed)
+        if not found:
             self.parts.append(Part(kernel, power, window, offsets, expressions))
             return
-        coefficient, part = summed
-        self.coefficient *= Fraction(coefficient) ** int(power) if coefficient != 1 else 1
         self.include(outside, free, power, (), offsets, expressions)
-        part.payload = power
-        self.parts.append(part)
+        for coefficient, part in found:
+            self.coefficient *= Fraction(coefficient) ** int(power) if coefficient != 1 else 1
+            part.payload = power
+            self.parts.append(part)
 
     def _summed(
-        self, kernel: Kernel, bound: list[int], window: Window, offsets: list[int], expressions: list[Expression]
+        self,
+        kernel: Kernel,
+        bound: tuple[tuple[int, ...], frozenset[int]],
+        window: Window,
+        offsets: list[int],
+        expressions: list[Expression],
     ) -> tuple[Number, Part] | None:
-        """The sum of some factors of a reduced product where this product looks, as a coefficient and a factor; None where it has no simple form.
+        """The sum of some factors of a reduced product over some labels where this product looks, as a coefficient and a factor; None where it has no simple form.
 
         It is built over the digits in use, not over the whole kernel: what a mask leaves there may be a window of another kernel.
         """
@@ -127,12 +139,13 @@ class Product:
         place = {digit: index for index, digit in enumerate(digits)}
         steps = tuple([(label, place[digit], stride) for label, digit, stride in expressions])
         sizes = [self.sizes[digit] for digit in digits]
-        key = ("summed", kernel.id, window, tuple(offsets), steps, tuple(sizes))
+        indices, labels = bound
+        key = ("summed", kernel.id, indices, window, tuple(offsets), steps, tuple(sizes))
         known: Any = self.universe.memo.get(key)
         if known is None:
             product = Product(self.universe, sizes, [[index] for index in range(len(sizes))], set())
-            factors = [kernel.factors[index] for index in bound]
-            product.include(factors, len(kernel.shape), 1, window, list(offsets), list(steps))
+            factors = [kernel.factors[index] for index in indices]
+            product.include(factors, len(kernel.shape), 1, window, list(offsets), list(steps), only=set(labels))
             known = self.universe.memo[key] = product.finish()
         coefficient, (inner, base, dims, inner_window) = known
         composed = _expressions(dims, digits)
@@ -357,9 +370,19 @@ def _positive(kernel: Kernel) -> bool:
     return True
 
 
-def _linked(kernel: Kernel, free: int) -> set[int]:
-    """Factors that touch a reduced label."""
-    return {i for i, factor in enumerate(kernel.factors) if any(label >= free for _, label, _ in factor[4])}
+def _tied(kernel: Kernel, free: int) -> list[tuple[tuple[int, ...], frozenset[int]]]:
+    """Factors that reduced labels tie together, each group with its labels; labels that no factor has are the first group's."""
+    groups: list[tuple[set[int], set[int]]] = []
+    for index, factor in enumerate(kernel.factors):
+        labels = {label for _, label, _ in factor[4] if label >= free}
+        if labels:
+            tied = [group for group in groups if group[1] & labels]
+            groups = [group for group in groups if not group[1] & labels]
+            groups.append(({index}.union(*(one for one, _ in tied)), labels.union(*(other for _, other in tied))))
+    if groups:
+        every = set(range(free, free + len(kernel.reduced)))
+        groups[0][1].update(every.difference(*(labels for _, labels in groups)))
+    return [(tuple(sorted(indices)), frozenset(labels)) for indices, labels in groups]
 
 
 def multiply(

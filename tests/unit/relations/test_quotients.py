@@ -202,6 +202,11 @@ def spread(a: Any, leaves: dict[str, Any], how: str) -> Any:
     squares = a.multiply(a.sum(a.multiply(a.multiply(x, x), m), [0]), per)
     if how == "of squares":
         return minus(a, squares, a.power(mean, Fraction(2)))
+    if how == "of squared sums":
+        total, count = a.sum(a.multiply(x, m), [0]), a.sum(m, [0])
+        return minus(
+            a, squares, a.multiply(a.power(total, Fraction(2)), a.power(a.power(count, Fraction(2)), Fraction(-1)))
+        )
     if how == "twice the mean":
         return minus(a, squares, a.multiply(a.multiply(mean, mean), a.full((), Fraction(2), "float")))
     distance = minus(a, x, a.expand(a.reshape(mean, (1,)), (5,)))
@@ -209,7 +214,7 @@ def spread(a: Any, leaves: dict[str, Any], how: str) -> Any:
     return a.multiply(a.sum(a.multiply(squared, m), [0]), per)
 
 
-@pytest.mark.parametrize("how", ["power", "product"])
+@pytest.mark.parametrize("how", ["power", "product", "of squared sums"])
 def test_squared_distances_from_a_mean_are_written_out(how: str) -> None:
     rng = np.random.default_rng(5)
     data = {name: rng.uniform(0.5, 1.5, 5) for name in "xm"}

@@ -53,6 +53,34 @@ def _configured(configuration: Configuration) -> list[Path]:
     return sorted(file for file in files if file.is_file())
 
 
+def unreached(paths: Sequence[Path], configuration: Configuration) -> list[CheckRef]:
+    """Functions decorated as checks that importing their files does not define in the module: those within a function or a class."""
+    files = [Path(str(path).partition("::")[0]).absolute() for path in paths] or _configured(configuration)
+    found: list[CheckRef] = []
+    for file in files:
+        for inner in _python_files(file) if file.is_dir() else [file]:
+            found += _unreached_in(inner, str(configuration.root))
+    return found
+
+
+def _unreached_in(file: Path, root: str) -> list[CheckRef]:
+    path, data = str(file), file.read_bytes()
+    try:
+        encoding, _ = tokenize.detect_encoding(BytesIO(data).readline)
+        text = data.decode(encoding)
+        tree = ast.parse(text, path)
+    except (SyntaxError, ValueError):
+        return []  # told as a file that cannot be read
+    names, lines, own = names_in(tree, path, root), text.splitlines(), set(_functions(tree.body))
+    return [
+        CheckRef(identifier(path, function.name, root), function.name, _name_span(path, function, lines))
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        and function not in own
+        and any(map(names.declaration, function.decorator_list))
+    ]
+
+
 def _selected(selector: str, root: Path) -> list[FoundCheck]:
     path, _, name = selector.partition("::")
     file = Path(path).absolute()
@@ -66,8 +94,17 @@ def _selected(selector: str, root: Path) -> list[FoundCheck]:
     chosen = [check for check in checks if check.ref.name == name or check.trouble is not None]
     if not chosen:
         names = ", ".join(check.ref.name for check in checks)
-        raise DiscoveryError(f"{path} has no check named {name!r}; it has {names or 'none'}")
+        inner = next((each for each in _unreached_in(file, str(root)) if each.name == name), None)
+        why = f"; {inner_text(inner)}" if inner is not None else ""
+        raise DiscoveryError(f"{path} has no check named {name!r}; it has {names or 'none'}{why}")
     return chosen
+
+
+def inner_text(check: CheckRef) -> str:
+    """Why a function that is decorated as a check is none."""
+    return (
+        f"{check.name!r} on line {check.span.line} stands within a function or a class: declare it in the module itself"
+    )
 
 
 def _python_files(folder: Path) -> Iterator[Path]:

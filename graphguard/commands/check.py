@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover
+from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover, inner_text, unreached
 from graphguard.checks.driver import Listener, Options, Unit, run_checks
 from graphguard.checks.prover import Prover
 from graphguard.checks.shelf import user_shelf
@@ -167,6 +167,10 @@ class Session:
         where = (
             ", ".join(self.arguments.paths) or f"{self.configuration.root} (checks = {list(self.configuration.checks)})"
         )
+        inner = unreached([Path(path) for path in self.arguments.paths], self.configuration)
+        if inner:
+            file = Path(inner[0].span.file).name
+            return f"no checks found in {where}: in {file}, {inner_text(inner[0])}"
         return (
             f"no checks found in {where}: a check is a function decorated with @graphguard.check(mesh=...); "
             "graphguard init writes a first one"

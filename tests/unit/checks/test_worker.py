@@ -352,6 +352,42 @@ def asserts(mesh):
 """
 
 
+RAISED = """
+import torch
+from torch import nn
+import graphguard as gg
+
+class Block(nn.Module):
+    def __init__(self, hidden_size, fail):
+        super().__init__()
+        self.hidden_size, self.fail = hidden_size, fail
+
+    def forward(self, x):
+        if self.fail == "activation":
+            raise ValueError("unknown activation 'gleu'")
+        if self.fail == "dtype":
+            return torch.linalg.inv(x.half())
+        if self.fail == "division" and self.hidden_size % 4:
+            raise ValueError("this model cannot be run here")
+        if self.fail == "words":
+            raise ValueError("a head more than the ranks have is not divisible among them")
+        return x.view(4, self.hidden_size // 4) if self.fail == "shape" else x
+
+@gg.check(mesh={"tp": 4})
+def check(mesh):
+    return gg.Refinement(Block(6, ""), Block(6, "FAIL"), (gg.tensor(5, 5),))
+"""
+
+
+@pytest.mark.parametrize(
+    ("fail", "noted"),
+    [("activation", False), ("dtype", False), ("division", True), ("words", True), ("shape", True)],
+)
+def test_a_size_that_the_mesh_does_not_divide_is_told_where_the_error_is_about_it(project, fail, noted):
+    (trouble,) = project.capture("raised.py", RAISED.replace("FAIL", fail)).troubles
+    assert ("hidden_size = 6 is not divisible by tp=4" in trouble.message) == noted
+
+
 def test_a_mesh_larger_than_the_dimensions_allow(project):
     (trouble,) = project.capture("heads.py", HEADS).troubles
     assert "'q.weight'" in trouble.message

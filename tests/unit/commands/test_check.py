@@ -83,6 +83,25 @@ def test_several_jobs_keep_the_order(project, capsys):
     assert ids == ["checks/model.py::right", "checks/model.py::wrong", "checks/model.py::open_question"]
 
 
+INNER = """
+import graphguard as gg
+
+def make():
+    @gg.check(mesh={"tp": 2})
+    def inner(mesh):
+        return None
+    return inner
+"""
+
+
+@pytest.mark.parametrize("selector", ["inner.py", "inner.py::inner"])
+def test_a_check_within_a_function_is_none_and_that_is_said(project, capsys, selector):
+    (project / "inner.py").write_text(INNER)
+    assert main(["check", selector]) == 2
+    message = capsys.readouterr().err
+    assert "'inner' on line 6 stands within a function or a class: declare it in the module itself" in message
+
+
 def test_another_mesh(project, capsys):
     assert main(["check", "--mesh", "tp=4", "--output-format", "json"]) == 2  # the parts are halves
     (check,) = json.loads(capsys.readouterr().out)["checks"]

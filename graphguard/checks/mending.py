@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphguard.checks.requests import CROSS_CHECK_SECONDS, Captured, CheckRequest, Step, Steps, capture, confirming
+from graphguard.checks.together import together
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
@@ -20,10 +21,11 @@ ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is pr
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A check that is broken: its report, the promises that are not proved, and those of them that numbers refuted."""
+    """A check that is broken: its report, the diagnostics of its findings one by one, the promises that are not proved, and those of them that numbers refuted."""
 
     request: CheckRequest
     report: Report
+    diagnostics: tuple[Diagnostic, ...]
     spoiled: frozenset[str]
     refuted: frozenset[str]
 
@@ -35,15 +37,16 @@ class Broken:
 
 def repaired(broken: Broken, findings: list[Finding]) -> Steps:
     """The report with its fixes: each is proved on top of the best ones of the findings before it, and a finding that those mend is dropped."""
-    diagnostics: list[Diagnostic] = []
+    told: list[tuple[Finding, Diagnostic]] = []
     before: tuple[TextEdit, ...] = ()
     for index, finding in enumerate(findings):
-        diagnostic = broken.report.diagnostics[index]
+        diagnostic = broken.diagnostics[index]
         if finding.promises and not broken.spoiled & set(finding.promises):
             continue  # a consequence of what is mended already
-        fixes, left = yield from proved_fixes(broken, index, finding, before)
+        fixes, left, headline = yield from proved_fixes(broken, index, finding, before)
         if fixes:
             best, broken = fixes[0], replace(broken, spoiled=left)
+            diagnostic = replace(diagnostic, message=headline or diagnostic.message)
             before = (*before, *best.edits)
             diagnostic = replace(
                 diagnostic,
@@ -51,23 +54,24 @@ def repaired(broken: Broken, findings: list[Finding]) -> Steps:
                 message=f"{diagnostic.message}\nfix: {best.title} (proved)",
                 fixes=tuple(fixes),
             )
-        diagnostics.append(diagnostic)
-    return replace(broken.report, diagnostics=tuple(diagnostics))
+        told.append((finding, diagnostic))
+    return replace(broken.report, diagnostics=together(told))
 
 
 def proved_fixes(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
-) -> Generator[Step, Any, tuple[list[Fix], frozenset[str]]]:
+) -> Generator[Step, Any, tuple[list[Fix], frozenset[str], str]]:
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
     Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
     What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing.
-    Also the promises that are still broken after the best of them.
+    Also the promises that are still broken after the best of them, and its own headline if it has one.
     """
     request, proof = broken.request, broken.report.proof
     params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)
     proved: list[Fix] = []
+    headline = ""
     left, alternatives = broken.spoiled, ALTERNATIVES_PER_FINDING
     for row in answer[:CANDIDATES_PER_FINDING]:
         fix = from_plain(Fix, row["fix"])
@@ -87,11 +91,11 @@ def proved_fixes(
         if not mended and finding.regains and failing <= broken.spoiled:
             mended = yield Step("prover", "held", {"proof": key, "variables": list(finding.regains)})
         if mended and (yield Step("prover", "same_question", {"proof": proof, "other": key})):
-            left = left if proved else failing
+            left, headline = (left, headline) if proved else (failing, row["headline"])
             proved.append(replace(fix, proved=True))
         if len(proved) == FIXES_PER_FINDING:
             break
-    return proved, left
+    return proved, left, headline
 
 
 def _judged(

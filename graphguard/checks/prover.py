@@ -142,7 +142,7 @@ class Prover:
     def candidates(
         self, proof: str, finding: int, sources: dict[str, str], before: Sequence[dict[str, Any]] = ()
     ) -> list[dict[str, Any]]:
-        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}}``.
+        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str}``.
 
         ``sources`` are unsaved texts by path; other files are read from disk.  ``before`` are edits that the texts have as well.
         """
@@ -151,7 +151,7 @@ class Prover:
             return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
         found = candidates(entry.capture, entry.diagnosis, finding, reader(sources), edits)
-        return [{"fix": to_plain(candidate.fix), "texts": candidate.texts} for candidate in found]
+        return [{"fix": to_plain(each.fix), "texts": each.texts, "headline": each.headline} for each in found]
 
     def held(self, proof: str, variables: list[int]) -> bool:
         """Whether the ranks hold each of these tensors of the specification, by its number."""

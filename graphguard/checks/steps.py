@@ -15,6 +15,7 @@ from typing import Any
 from graphguard.checks.mending import Broken, repaired
 from graphguard.checks.meshes import smaller_meshes
 from graphguard.checks.requests import CROSS_CHECK_SECONDS, Captured, CheckRequest, Step, Steps, capture, confirming
+from graphguard.checks.together import together
 from graphguard.checks.wording import unknown_diagnostic
 from graphguard.confirm.confirmation import Confirmation, Counterexample
 from graphguard.ir import Trouble
@@ -87,11 +88,15 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     )
     findings = [from_plain(Finding, row) for row in rows]
     diagnostics = tuple(_diagnostic(finding, report, request) for finding in findings)
-    report = replace(report, diagnostics=diagnostics or (unknown_diagnostic(report.check, outcome),))
+    shown = together(list(zip(findings, diagnostics, strict=True)))
+    report = replace(report, diagnostics=shown or (unknown_diagnostic(report.check, outcome),))
     if not broken or outcome.proved:
         return report  # no edit of what was recorded is proved to be defined
     yield report
-    return (yield from _mended_and_shown(request, report, findings, outcome, numbers))
+    if request.fixes:
+        failed = Broken(request, report, diagnostics, frozenset(outcome.failing), frozenset(numbers.differing))
+        report = yield from repaired(failed, findings)
+    return (yield from _shown(request, report, findings))
 
 
 def _proved(
@@ -122,13 +127,8 @@ def refuted(outcome: Outcome, numbers: Confirmation) -> bool:
     return numbers.status == "differs" and (not failing or not failing.isdisjoint(numbers.differing))
 
 
-def _mended_and_shown(
-    request: CheckRequest, report: Report, findings: list[Finding], outcome: Outcome, numbers: Confirmation
-) -> Steps:
-    """The report with proved fixes, and with the smallest counterexample that was found."""
-    if request.fixes:
-        broken = Broken(request, report, frozenset(outcome.failing), frozenset(numbers.differing))
-        report = yield from repaired(broken, findings)
+def _shown(request: CheckRequest, report: Report, findings: list[Finding]) -> Steps:
+    """The report with the smallest counterexample that was found."""
     if request.smallest and findings and findings[0].span is not None and smaller_meshes(report.mesh):
         yield report
         report = replace(report, counterexample=(yield from _smallest(request, report, findings[0])))

@@ -24,7 +24,7 @@ class Finding:
     no single node is); ``span`` its place in the user's code; ``promises`` are the outputs it spoils; ``tensor`` the
     user's name for the value and ``axes`` the mesh axes concerned.  ``regains`` are variables of the specification that the ranks hold again once
     this defect is mended; they are told where another one spoils the same promises.  ``written_out`` says that only an attempt that writes products of
-    sums out confirms the repair.
+    sums out confirms the repair.  Findings of which ``alike`` is the same and not empty are one defect in several places.
     """
 
     rule: str
@@ -39,3 +39,4 @@ class Finding:
     regains: tuple[int, ...] = ()
     written_out: bool = False
     related: tuple[Related, ...] = ()
+    alike: str = ""

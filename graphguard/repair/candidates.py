@@ -6,10 +6,13 @@ import ast
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from graphguard.ir import Capture, Node, Span, Var
+from graphguard.refine.finding import Finding
 from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position
+from graphguard.repair.alike import EVERYTHING
 from graphguard.repair.asked import forward_place
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
@@ -42,7 +45,9 @@ from graphguard.repair.gathers import differentiable
 from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
+from graphguard.repair.losses import scaled_losses
 from graphguard.repair.meeting import meeting_place
+from graphguard.repair.messages import factor_text
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
 from graphguard.repair.stopped import attached
@@ -54,10 +59,11 @@ ELEMENT_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16":
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A fix that is not proved yet, and the texts of the files after it."""
+    """A fix that is not proved yet, and the texts of the files after it; ``headline`` says what is wrong where it is another thing than was found first."""
 
     fix: Fix
     texts: dict[str, str]
+    headline: str = ""
 
 
 def candidates(
@@ -71,7 +77,7 @@ def candidates(
     if repair is None:
         return _by_place(diagnosis.findings[index].span, sources, before)
     capture = repair.before
-    found: dict[tuple[TextEdit, ...], Candidate] = {}
+    found = {each.fix.edits: each for each in _of_losses(capture, diagnosis.findings[index], sources, before)}
     for guess in (repair.hypothesis, *repair.alternatives):
         for place, draft in _drafts(capture, guess, sources):
             texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
@@ -81,6 +87,23 @@ def candidates(
                 fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=moved, place=told)
                 found[draft.edits] = Candidate(fix, texts)
     return list(found.values())
+
+
+def _of_losses(
+    capture: Capture, finding: Finding, sources: Sources, before: tuple[TextEdit, ...]
+) -> Iterator[Candidate]:
+    """Scaled losses, where all that is wrong is wrong by the same factor and several findings say so."""
+    if before or not finding.alike.startswith(EVERYTHING):
+        return
+    factor = 1 / Fraction(finding.alike.removeprefix(EVERYTHING))
+    for file in sources.project():
+        program = sources.program(file)
+        for draft in scaled_losses(program, factor, capture) if program is not None else ():
+            texts = _applied(draft.edits, sources)
+            if texts is not None:
+                name = sources.tensor_at(draft.place)
+                told = f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes, and so is all that is computed of it"
+                yield Candidate(Fix(draft.title, draft.edits, proved=False, place=draft.place), texts, told)
 
 
 def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...]) -> list[Candidate]:
@@ -112,6 +135,11 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
     places = _shared(capture, guess, rank, _places(capture, rank, guess.site.node, sources), sources)
     if (within := forward_place(graph, guess.site.node, guess.edit, sources)) is not None:
         places = [within, *(place for place in places if place != within)]
+    if guess.own_pass and (called := sources.forward_call(graph, guess.site.node)) is not None:
+        program = sources.program(called.file)
+        others = [other for file in sources.project() if (other := sources.program(file)) is not None]
+        yield from ((called, draft) for draft in idioms.flip_arguments(program, called, others)) if program else ()
+        places = [called, *(place for place in places if place != called)]
     if (met := meeting_place(capture, guess.edit, sources)) is not None:
         program = sources.program(met.file)
         assert isinstance(guess.edit, InsertReduction)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture
-from graphguard.refine.finding import Finding
+from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import align
+from graphguard.repair.alike import alike, common_factor
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.lost import lost_number
 from graphguard.repair.opened import opened
@@ -57,9 +59,12 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     if not found.repairs and found.trials.doubtful and not stopped:
         found = _wider(found, broken, numbers, sources)
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
+    factor = common_factor(broken, numbers.ratios or {})
+    steps = Counter(repair.mends for repair in found.repairs)
     findings = [
         replace(
-            repaired(repair.before, repair, sources),
+            told := repaired(repair.before, repair, sources),
+            alike=alike(capture, repair, told, factor, steps[repair.mends] > 1),
             where=_origin(capture, repair),
             written_out=found is not first,
             regains=tuple(var.id for var in repair.regains if var in own),
@@ -67,10 +72,18 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         for repair in found.repairs
     ]
     repairs: list[Repair | None] = list(found.repairs)
-    if found.left:
+    if found.left and found.stale and all(is_gradient(found.capture, name) for name in found.left):
+        findings[0] = replace(findings[0], related=(*findings[0].related, _outdated(capture, found.left)))
+    elif found.left:
         findings.append(_without_repair(found, sources, numbers))
         repairs.append(None)
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _outdated(capture: Capture, gradients: tuple[str, ...]) -> Related:
+    """The gradients that are wrong as well where a result is, of which they are computed: what they would be of the right one was not recorded."""
+    names = ", ".join(gradients[:6]) + (", ..." if len(gradients) > 6 else "")
+    return Related(capture.check.span, f"wrong as well, for they are computed of it: {names}")
 
 
 def _stopped(capture: Capture, proof: Proof, broken: tuple[str, ...]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Frame, Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
@@ -108,6 +108,10 @@ class Sources:
     def place(self, graph: Graph, node: Node) -> Span | None:
         """The primary range of a node: not in a function that the specification runs as well, which is right by definition."""
         return self._placed(graph, node, shared=graph is self.capture.spec)
+
+    def forward_call(self, graph: Graph, node: Node) -> Span | None:
+        """Where the forward call stands that a node of the backward pass differentiates; None for any other node."""
+        return None if node.phase != "backward" or node.forward < 0 else self.place(graph, replace(node, stack=-1))
 
     def own_place(self, graph: Graph, node: Node, known: Collection[int]) -> Span | None:
         """The innermost place of a node at which no other node does the same but those that are known, and that is more than taking apart an argument.

@@ -216,7 +216,7 @@ def _unguided(site: Site, around: Neighbours) -> Iterator[Guess]:
     for axis in around.capture.mesh:
         if site.node.op in MAXIMA:
             yield "missing-reduction", InsertReduction(site.tensors, axis, "max"), site, 1
-        elif site.node.op in CONTRACTING | MASKING and not around.summed_behind(site, axis):
+        elif (site.node.op in CONTRACTING | MASKING or around.masks(site)) and not around.summed_behind(site, axis):
             yield "missing-reduction", InsertReduction(site.tensors, axis), site, 4
     operands = around.operands(site)
     if is_nonlinear(site) and len(operands) == 1 and operands[0].state == "off":

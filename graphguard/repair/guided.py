@@ -110,8 +110,9 @@ def _superfluous(site: Site, around: Neighbours) -> Iterator[Guess]:
 
 def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
     """The same operands, another constant or another operator."""
-    if wanted.op == site.node.op and site.node.op in SCALING:
-        yield from _factor(site, wanted)
+    scaling = wanted.op == site.node.op and site.node.op in SCALING
+    if scaling and (factors := list(_factor(site, wanted))):
+        yield from factors
         return
     operands, meant = list(site.node.operands()), list(wanted.operands())
     if site.node.op in COLLECTIVES or len(operands) != len(meant) or len(site.node.outs) != 1:
@@ -128,14 +129,18 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
         same = all(tuple(site.node.args) == found for found in list(args.values())[:1]) and wanted.op == site.node.op
         if not same:
             span = _span(proof.capture, wanted)
-            yield RULE, ChangeCall(site.position, Call(wanted.op, args, wanted.kwargs, span)), site, LIKELY
+            rule = "wrong-scale" if scaling and len(meant) == 1 else RULE
+            yield rule, ChangeCall(site.position, Call(wanted.op, args, wanted.kwargs, span)), site, LIKELY
 
 
 def _factor(site: Site, wanted: Node) -> Iterator[Guess]:
+    """Another factor, where the two stand in a ratio of small numbers."""
     mine, other = site.node.args[1], wanted.args[1]
     if not isinstance(mine, int | float) or not isinstance(other, int | float) or mine in (0, other) or other == 0:
         return
     ratio = Fraction(other).limit_denominator(1 << 20) / Fraction(mine).limit_denominator(1 << 20)
+    if abs(ratio * Fraction(mine) - Fraction(other)) > abs(Fraction(other)) / (1 << 46):
+        return  # a root, say: no ratio is as exact as the numbers
     if ".div" in site.node.op:
         ratio = 1 / ratio
     if ratio:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from graphguard.ir import Capture, Span, Var
 from graphguard.repair.edits import Accumulate, Bypass, ChangeCall, InsertCall, Mask, Reread, SetArgument, SwapTensors
@@ -164,7 +165,17 @@ def _operands(program: Program, value: ast.expr, kept_first: int) -> Iterator[Dr
             return
     for operand in kept:
         text = program.source(operand)
-        yield Draft(f"{text} instead of {whole}", (TextEdit(program.span(value), text),))
+        around, inner = program.span(value), program.span(operand)
+        before = replace(around, end_line=inner.line, end_column=inner.column)
+        after = replace(around, line=inner.end_line, column=inner.end_column)
+        edits = tuple(
+            TextEdit(span, "") for span in (before, after) if _start(span) != (span.end_line, span.end_column)
+        )
+        yield Draft(f"{text} instead of {whole}", edits)
+
+
+def _start(span: Span) -> tuple[int, int]:
+    return span.line, span.column
 
 
 def names_of(capture: Capture, rank: int, var: Var, program: Program, sources: Sources) -> list[str]:

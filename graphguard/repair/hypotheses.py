@@ -31,7 +31,8 @@ _WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "p
 class Hypothesis:
     """An edit, the rule that it would be a repair of, and the site where it applies; lower ``cost`` is tried first.
 
-    ``others`` are the same edit at the other sites of the same source place: a loop, or a module that is called several times.
+    ``others`` are the same edit at the other sites of the same source place: a loop, or a module that is called several times.  ``own_pass`` says that it is only one of
+    several gradients that a function computes which is wrong: what is wrong is said where that function was called in the forward pass.
     """
 
     rule: str
@@ -39,6 +40,7 @@ class Hypothesis:
     site: Site
     cost: int
     others: tuple[Edit, ...] = ()
+    own_pass: bool = False
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -53,10 +55,11 @@ def hypotheses(
     promises: tuple[str, ...],
     places: Callable[[Site], Iterable[Hashable]],
     named: Callable[[Site], bool],
+    passes: Callable[[Site], Hashable],
 ) -> list[Hypothesis]:
     """Every guess about a slice, cheapest first; sites that share one of their ``places`` in the source are guessed about together first.
 
-    A reduction is likelier of what the author gave a name (``named``) than of a part of an expression.
+    A reduction is likelier of what the author gave a name (``named``) than of a part of an expression.  ``passes`` gives the forward call of a gradient.
     """
     capture = proof.capture
     around = Neighbours.of(capture, sites)
@@ -72,7 +75,7 @@ def hypotheses(
         for rule, edit, site, cost in found
         if not _multiplies(edit, site, proof)
     ]
-    return sorted(_families(found, places), key=lambda guess: (guess.cost, guess.site.number))
+    return sorted(_families(found, places, passes), key=lambda guess: (guess.cost, guess.site.number))
 
 
 def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[Site], bool]) -> int:
@@ -100,7 +103,9 @@ def _is_constant(proof: Proof, tensors: Tensors) -> bool:
     return bool(values) and all(value is not None and value.is_constant for value in values)
 
 
-def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]) -> list[Hypothesis]:
+def _families(
+    guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]], passes: Callable[[Site], Hashable]
+) -> list[Hypothesis]:
     """Guesses that one change of the source would make at once, joined; each of them alone comes later, unless a place or a likelihood is its own.
 
     A reduction that is missing at every pass through a line shows at the first of them alone: what comes behind it is off for that reason.
@@ -129,10 +134,20 @@ def _families(guesses: list[Guess], places: Callable[[Site], Iterable[Hashable]]
         offer((whole.rule, _kind(whole.edit), *family), whole)
         for number, guess in family.items():
             if rest:
-                alike = sum(other.cost == guess.cost for other in family.values()) > 1
-                alone = replace(guess, cost=guess.cost + ALONE if alike else guess.cost)
+                equal = [other for other in family.values() if other.cost == guess.cost]
+                own = _of_own_pass(guess, [other for other in equal if other is not guess], passes)
+                later = ALONE if len(equal) > 1 and not own else own
+                alone = replace(guess, cost=guess.cost + later, own_pass=own)
                 offer((guess.rule, _kind(guess.edit), number), alone)
     return list(joined.values())
+
+
+def _of_own_pass(guess: Hypothesis, others: list[Hypothesis], passes: Callable[[Site], Hashable]) -> bool:
+    """Whether a gradient's exchange, which a function makes, has a forward call that none of the others has."""
+    if guess.site.node.op not in COLLECTIVES or guess.site.node.phase != "backward":
+        return False
+    own = passes(guess.site)
+    return own is not None and bool(others) and all(passes(other.site) != own for other in others)
 
 
 def _result(edit: Edit, site: Site) -> Hashable:

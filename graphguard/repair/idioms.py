@@ -158,6 +158,41 @@ def flip_flags(program: Program, span: Span, others: list[Program]) -> Iterator[
                     yield Draft(f"{word.arg}={text}", (TextEdit(place, text),), there.span(call))
 
 
+def flip_arguments(program: Program, span: Span, others: list[Program]) -> Iterator[Draft]:
+    """Turn a flag that a function is called with, or that it has by default: ``tensor_parallel_output_grad=False``."""
+    call = program.expression(span)
+    if not isinstance(call, ast.Call):
+        return
+    for word in call.keywords:
+        if word.arg and isinstance(word.value, ast.Constant) and isinstance(word.value.value, bool):
+            text = f"{word.arg}={not word.value.value}"
+            yield Draft(text, (TextEdit(program.span(word.value), str(not word.value.value)),), span)
+    given = {word.arg for word in call.keywords}
+    for name, default in _flags(_called(call), len(call.args), [program, *others]):
+        if name not in given:
+            text = f"{name}={not default}"
+            end = program.span(call)
+            at = Span(end.file, end.end_line, end.end_column - 1, end.end_line, end.end_column - 1)
+            yield Draft(text, (TextEdit(at, f"{', ' if call.args or call.keywords else ''}{text}"),), span)
+
+
+def _flags(called: str, given: int, programs: list[Program]) -> Iterator[tuple[str, bool]]:
+    """The flags, with their defaults, that a function of the project has behind its first arguments."""
+    for program in programs:
+        for node in program.tree.body:
+            if not isinstance(node, ast.FunctionDef) or node.name != called:
+                continue
+            arguments, defaults = node.args.args, node.args.defaults
+            pairs = list(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True))
+            known = {argument.arg for argument in arguments[:given]}
+            pairs += [
+                (name, value) for name, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
+            ]
+            for argument, value in pairs:
+                if argument.arg not in known and isinstance(value, ast.Constant) and isinstance(value.value, bool):
+                    yield argument.arg, value.value
+
+
 def _tested(function: Function) -> set[str]:
     """The attributes of ``self`` that a function decides by."""
     return {

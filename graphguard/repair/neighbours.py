@@ -62,6 +62,18 @@ class Neighbours:
         """The sites that a site reads."""
         return [self.sites[number] for number in site.operands if number in self.sites]
 
+    def masks(self, site: Site) -> bool:
+        """Whether a site multiplies by truths, as numbers or as they are."""
+        graph = self.capture.ranks[min(site.position)]
+        producers = graph.producers()
+        for var in site.node.operands() if site.node.op == "aten.mul.Tensor" else ():
+            index = producers.get(var)
+            cast = index is not None and graph.nodes[index].op == "aten._to_copy.default"
+            read = next(graph.nodes[index].operands()) if cast and index is not None else var
+            if graph.types[read].dtype == "bool":
+                return True
+        return False
+
     def made(self, site: Site) -> Site:
         """The site whose tensor a site merely moves from rank to rank, or the site itself."""
         while site.node.op == "gg.broadcast" and (source := self._sent(site)) is not None:

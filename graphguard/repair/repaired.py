@@ -43,6 +43,7 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     rank = min(site.position)
     graph = capture.ranks[rank]
     within = forward_place(graph, site.node, guess.edit, sources)
+    within = sources.forward_call(graph, site.node) if guess.own_pass else within
     met = meeting_place(capture, guess.edit, sources)
     span = _exchanged(capture, guess, rank, sources) or met or within or sources.place(graph, site.node)
     name = _name(graph, guess, within or sources.name_place(graph, site.node), sources, repair.mends)
@@ -63,7 +64,7 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         rule=guess.rule,
         headline=_added_shards(capture, repair, name)
         or (unadded(guess.edit, name) if met is not None else "")
-        or headline(guess.rule, guess.edit, name, site, capture, _named(capture, guess, sources)),
+        or _headline(capture, guess, name, sources),
         span=span,
         needed=needed,
         found=found,
@@ -72,6 +73,13 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         promises=repair.mends,
         related=tuple(_related(capture, graph, site.node, span, sources, repair)),
     )
+
+
+def _headline(capture: Capture, guess: Hypothesis, name: str, sources: Sources) -> str:
+    """What is wrong, of the gradient where the place is the forward call that it is of."""
+    text = headline(guess.rule, guess.edit, name, guess.site, capture, _named(capture, guess, sources))
+    own = guess.own_pass and text.startswith(f"'{name}' ")
+    return f"the gradient of {text}" if own else text
 
 
 def _filled(span: Span | None, edit: OtherCalls, sources: Sources) -> Span | None:

@@ -23,15 +23,20 @@ DERIVED_SECONDS = 0.5  # more, for edits that follow from the difference: there 
 ROUNDS = 4
 ENOUGH = 3
 STALE_SECONDS = 0.2  # for gradients that were recorded before another value was put in the forward pass
+_OF_VALUES = frozenset({"wrong-relation", "wrong-shard", "wrong-scale"})
 MARGIN = 2  # how much less likely one repair of everything may be than one of a part, which another must follow
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The repairs found, one per defect, and the promises that stay broken after all of them."""
+    """The repairs found, one per defect, and the promises that stay broken after all of them.
+
+    ``stale`` says that a repair made recorded gradients those of another program: what is left of them is no defect of its own.
+    """
 
     repairs: tuple[Repair, ...]
     left: tuple[str, ...]
+    stale: bool
     capture: Capture
     proof: Proof
     alignment: Alignment
@@ -67,9 +72,9 @@ def search(
         alignment = align(capture)
         sites = backward_slice(capture, proof, alignment, broken)
         suspects = _suspects(capture, proof, alignment, sites)
-        repair = _best(trials, proof, alignment, suspects, broken, ratios, sources, deadline)
+        repair = _best(trials, proof, alignment, suspects, broken, ratios, sources, deadline, stale)
         if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
-            repair = _best(trials, proof, alignment, sites, broken, ratios, sources, deadline)
+            repair = _best(trials, proof, alignment, sites, broken, ratios, sources, deadline, stale)
         if repair is None and further and not stale:
             repair = _derived(trials, proof, alignment, sites, broken)
         if repair is None:
@@ -88,7 +93,7 @@ def search(
         trials = trials.after(capture) if broken else trials
         start = (broken, capture, proof, trials) if not steps else start
     broken, capture, proof, trials = start
-    return Search(tuple(repairs), broken, capture, proof, align(capture), trials)
+    return Search(tuple(repairs), broken, stale, capture, proof, align(capture), trials)
 
 
 def _derived(
@@ -104,7 +109,12 @@ def _outdates(repair: Repair) -> bool:
     """Whether a repair makes gradients that are recorded ones of another program: the edited source has others, which tell what else is wrong."""
     guess = repair.hypothesis
     results = any(not name.startswith("grad(") for name in repair.mends)
-    return results and guess.site.node.phase == "forward" and guess.rule in ("wrong-relation", "wrong-shard")
+    return results and guess.site.node.phase == "forward" and guess.rule in _OF_VALUES
+
+
+def _is_stale(guess: Hypothesis) -> bool:
+    """Whether an edit computes a gradient otherwise, which tells nothing once gradients are those of another program."""
+    return guess.rule in _OF_VALUES and guess.site.node.phase == "backward"
 
 
 def _is_consequence(repair: Repair, broken: tuple[str, ...]) -> bool:
@@ -128,9 +138,9 @@ def _step(
     frontier = [place.node for place in proof.outcome.specification_frontier if place.graph == SPECIFICATION]
     missing = [out for node in frontier for out in (spec.nodes[node].outs if spec is not None else ())]
     later = [out for node in (spec.nodes if spec is not None else ()) for out in node.outs]
-    places, named = _questions(trials.capture, sources)
+    places, named, passes = _questions(trials.capture, sources)
     best: tuple[int, Repair] | None = None
-    for guess in hypotheses(proof, sites, ratios, broken, places, named) if missing else ():
+    for guess in hypotheses(proof, sites, ratios, broken, places, named, passes) if missing else ():
         settled = best is not None and guess.cost > best[1].hypothesis.cost + 1
         if settled or time.thread_time() > deadline:
             break
@@ -143,8 +153,10 @@ def _step(
     return None if best is None else best[1]
 
 
-def _questions(capture: Capture, sources: Sources) -> tuple[Callable[[Site], list[Hashable]], Callable[[Site], bool]]:
-    """Where a site stands in the source, and whether its author gave it a name."""
+def _questions(
+    capture: Capture, sources: Sources
+) -> tuple[Callable[[Site], list[Hashable]], Callable[[Site], bool], Callable[[Site], Hashable]]:
+    """Where a site stands in the source, whether its author gave it a name, and which forward call it is the gradient of."""
 
     def places(site: Site) -> list[Hashable]:
         graph = capture.ranks[min(site.position)]
@@ -155,7 +167,10 @@ def _questions(capture: Capture, sources: Sources) -> tuple[Callable[[Site], lis
     def named(site: Site) -> bool:
         return sources.is_named(sources.place(capture.ranks[min(site.position)], site.node))
 
-    return places, named
+    def passes(site: Site) -> Hashable:
+        return sources.forward_call(capture.ranks[min(site.position)], site.node)
+
+    return places, named, passes
 
 
 def _suspects(capture: Capture, proof: Proof, alignment: Alignment, sites: Mapping[int, Site]) -> Mapping[int, Site]:
@@ -175,13 +190,15 @@ def _best(
     ratios: Mapping[str, float],
     sources: Sources,
     deadline: float,
+    stale: bool,
 ) -> Repair | None:
     """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost.
 
     A wrong result spoils the gradients behind it: while one is wrong, only what mends a result is looked for, where it rests on.
     """
-    places, named = _questions(trials.capture, sources)
-    guesses = hypotheses(proof, sites, ratios, broken, places, named)
+    places, named, passes = _questions(trials.capture, sources)
+    guesses = hypotheses(proof, sites, ratios, broken, places, named, passes)
+    guesses = [guess for guess in guesses if not (stale and _is_stale(guess))]
     results = tuple(name for name in broken if not name.startswith("grad("))
     if results and len(results) < len(broken):
         resting = reached(trials.capture, alignment, results)

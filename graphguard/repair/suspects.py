@@ -23,6 +23,7 @@ from graphguard.repair.summands import unevenly_summed
 from graphguard.repair.unread import unread
 
 STOPPED = "no gradient comes back through '{what}' to what it is computed from: the specification computes one, and no rank does"
+_EMPTY = frozenset({"aten.empty.memory_format", "aten.full.default"})  # what is written to later
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 
 
@@ -69,7 +70,7 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
 
 def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around: Neighbours) -> Suspect:
     capture = found.capture
-    frontier = [site for site in sites.values() if around.at_frontier(site)]
+    frontier = [site for site in sites.values() if around.at_frontier(site) and site.node.op not in _EMPTY]
     known = set(found.proof.outcome.implementation_frontier)
     frontier = [site for site in frontier if _location(site) in known] or frontier
     for site in frontier:

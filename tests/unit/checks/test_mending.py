@@ -44,13 +44,13 @@ def test_a_fix_keeps_the_specification_and_its_promises(same, promises, counts):
     finding = Finding("wrong-scale", "twice", None, promises=("w",))
     outcome = Outcome(True, tuple(PromiseOutcome(name, True, "") for name in promises))
     answers = {
-        "candidates": [{"fix": to_plain(Fix("halve", (), False)), "texts": {}}],
+        "candidates": [{"fix": to_plain(Fix("halve", (), False)), "texts": {}, "headline": ""}],
         "capture": {"capture": b"", "summary": SUMMARY},
         "prove": {"proof": "fixed", "outcome": to_plain(outcome)},
         "same_question": same,
     }
-    broken = Broken(REQUEST, REPORT, frozenset({"w"}), frozenset({"w"}))
-    fixes, left = ended(proved_fixes(broken, 0, finding, ()), answers)
+    broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}))
+    fixes, left, _ = ended(proved_fixes(broken, 0, finding, ()), answers)
     assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))
 
 
@@ -79,7 +79,7 @@ def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
     def answer(step: Any) -> Any:
         match step.method:
             case "candidates":
-                return [{"fix": to_plain(Fix("halve", (), False)), "texts": {}}]
+                return [{"fix": to_plain(Fix("halve", (), False)), "texts": {}, "headline": ""}]
             case "capture":
                 return {"capture": b"", "summary": SUMMARY}
             case "prove":
@@ -92,12 +92,12 @@ def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
         return True
 
     proofs: list[str] = []
-    broken = Broken(REQUEST, REPORT, frozenset({"w", "k"}), frozenset({"w"}))
+    broken = Broken(REQUEST, REPORT, (), frozenset({"w", "k"}), frozenset({"w"}))
     steps, given = proved_fixes(broken, 0, Finding("wrong-scale", "twice", None, promises=("w",)), ()), None
     while True:
         try:
             given = answer(steps.send(given))
         except StopIteration as end:
-            fixes, _ = end.value
+            fixes, *_ = end.value
             break
     assert (bool(fixes), proofs) == (offered, finished)

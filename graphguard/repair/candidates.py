@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Node, Span, Var
 from graphguard.refine.finding import Finding
+from graphguard.refine.outcome import Location
 from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position
 from graphguard.repair.alike import EVERYTHING
@@ -46,6 +47,7 @@ from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
 from graphguard.repair.losses import scaled_losses
+from graphguard.repair.lost_gradients import gathered, switched_on
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
 from graphguard.repair.program import Program, is_number, lines_of
@@ -111,7 +113,9 @@ def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...])
     program = sources.program(span.file) if span is not None else None
     found = []
     drafts = (
-        (*attached(program, span), *differentiable(program, span)) if program is not None and span is not None else ()
+        (*attached(program, span), *differentiable(program, span), *switched_on(program, span))
+        if program is not None and span is not None
+        else ()
     )
     for draft in drafts:
         texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
@@ -135,6 +139,9 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
     places = _shared(capture, guess, rank, _places(capture, rank, guess.site.node, sources), sources)
     if (within := forward_place(graph, guess.site.node, guess.edit, sources)) is not None:
         places = [within, *(place for place in places if place != within)]
+    if guess.rule == "gradient-not-reduced" and (gather := gathered(capture, _where(guess), sources)) is not None:
+        program = sources.program(gather.file)
+        yield from ((gather, draft) for draft in differentiable(program, gather)) if program is not None else ()
     if guess.own_pass and (called := sources.forward_call(graph, guess.site.node)) is not None:
         program = sources.program(called.file)
         others = [other for file in sources.project() if (other := sources.program(file)) is not None]
@@ -153,6 +160,12 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
         if program is not None:
             for draft in _at(capture, guess, rank, program, span, sources):
                 yield unused or span, draft if unused is None else replace(draft, place=unused)
+
+
+def _where(guess: Hypothesis) -> Location:
+    """The node of the first rank that a guess is about."""
+    rank = min(guess.site.position)
+    return Location(rank, guess.site.position[rank])
 
 
 def _shared(capture: Capture, guess: Hypothesis, rank: int, places: list[Span], sources: Sources) -> list[Span]:

@@ -1,4 +1,4 @@
-"""``torch.distributed.all_gather``, through which no gradient comes back, and that of ``torch.distributed.nn``, through which one does."""
+"""The gathers of ``torch.distributed``, through which no gradient comes back, and that of ``torch.distributed.nn``, through which one does."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 from graphguard.ir import Capture, Span, Var
 from graphguard.refine.outcome import Location
-from graphguard.repair.frames import Sources
+from graphguard.repair.frames import COPYING, Sources
 from graphguard.repair.program import Program
 from graphguard.repair.slices import JOINING, LAYOUT
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import import_line
 from graphguard.report.diagnostics import TextEdit
 
-_GATHER = "all_gather"
+_INTO_TENSOR = frozenset({"all_gather_into_tensor", "_all_gather_base"})
+_GATHERS = _INTO_TENSOR | {"all_gather"}
 _DIFFERENTIABLE = "torch.distributed.nn.functional"
 
 
@@ -49,17 +50,22 @@ def differentiable(program: Program, span: Span) -> Iterator[Draft]:
     into, part, *rest = [*call.args, *(word.value for word in call.keywords if word.arg == "group")]
     if not isinstance(into, ast.Name) or len(rest) > 1:
         return
-    match part:
-        case ast.Call(func=ast.Attribute(value=kept, attr="detach"), args=[]):
-            part = kept
+    while (
+        isinstance(part, ast.Call)
+        and isinstance(part.func, ast.Attribute)
+        and part.func.attr in COPYING
+        and not part.args
+    ):
+        part = part.func.value
     group = f", group={program.source(rest[0])}" if rest else ""
     name = _name_of(program)
     gathered = f"{name or _DIFFERENTIABLE}.all_gather({program.source(part)}{group})"
-    edits = [TextEdit(program.span(statement), f"{into.id} = {gathered}")]
-    if name is None:
-        line, _ = import_line(program)
-        edits.insert(0, TextEdit(Span(program.file, line + 1, 1, line + 1, 1), f"import {_DIFFERENTIABLE}\n"))
-    yield Draft("gather with a gradient", tuple(edits), place=span)
+    line, _ = import_line(program)
+    imported = TextEdit(Span(program.file, line + 1, 1, line + 1, 1), f"import {_DIFFERENTIABLE}\n")
+    forms = ("torch.cat({})", "torch.stack({})") if _called(call) in _INTO_TENSOR else ("{}", "list({})")
+    for form in forms:
+        edit = TextEdit(program.span(statement), f"{into.id} = {form.format(gathered)}")
+        yield Draft("gather with a gradient", (edit,) if name else (imported, edit), place=span)
 
 
 def _gather(program: Program, span: Span) -> ast.Call | None:
@@ -70,8 +76,11 @@ def _gather(program: Program, span: Span) -> ast.Call | None:
         or any(isinstance(arg, ast.Starred) for arg in value.args)
     ):
         return None
-    name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-    return value if name == _GATHER and {word.arg for word in value.keywords} <= {"group"} else None
+    return value if _called(value) in _GATHERS and {word.arg for word in value.keywords} <= {"group"} else None
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _name_of(program: Program) -> str | None:

@@ -23,6 +23,7 @@ from graphguard.repair.slices import JOINING, LAYOUT, Site
 from graphguard.repair.triangles import triangles
 
 COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
+REDUCED = 3  # how much less likely a factor is within autograd than at a reduction that explains it
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
 _WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product", "earlier", "masks", "readers"})
 
@@ -71,7 +72,7 @@ def hypotheses(
     found.extend(own_places(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
-        (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named))
+        (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))
         for rule, edit, site, cost in found
         if not _multiplies(edit, site, proof)
     ]
@@ -86,6 +87,14 @@ def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[
         return 0
     nodes = ((rank, proof.capture.ranks[rank].nodes[index]) for rank, index in site.position.items())
     return COUNTED if _is_constant(proof, {rank: next(node.operands()) for rank, node in nodes}) else 0
+
+
+def _within_autograd(edit: Edit, site: Site, around: Neighbours) -> int:
+    """How much less likely a factor within autograd is than one of the reduction behind it, which counts so many ranks."""
+    if not isinstance(edit, Scale) or site.node.phase != "backward" or site.node.forward < 0:
+        return 0
+    groups = (later.node.args[2] for later in around.reductions_behind(site))
+    return REDUCED if any(isinstance(group, tuple) and edit.factor * len(group) == 1 for group in groups) else 0
 
 
 def _multiplies(edit: Edit, site: Site, proof: Proof) -> bool:

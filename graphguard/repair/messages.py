@@ -217,12 +217,12 @@ def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
             return f"'{name}' is not {factor}, as in the specification"
         case InsertCall(call=call):
             return f"'{name}' lacks {operation(call.op)}, which the specification computes of it"
-        case ChangeCall(call=call) if call.expression is None:
-            now, wanted = (SYMBOLS[op.split(".")[1]] for op in (site.node.op, call.op))
-            return f"'{name}' compares by {now} where {wanted} is needed: the bound itself is on the wrong side"
         case ChangeCall(call=call) if call.op == site.node.op and (meant_factor := _factor_of(call)) is not None:
             found = _factor_of(Call(call.op, {min(site.position): site.node.args}, {}))
             return f"'{name}' is {found}; in the specification it is {meant_factor}"
+        case ChangeCall(call=call) if call.expression is None:
+            now, wanted = (SYMBOLS[op.split(".")[1]] for op in (site.node.op, call.op))
+            return f"'{name}' compares by {now} where {wanted} is needed: the bound itself is on the wrong side"
         case ChangeCall(call=call) if call.op == site.node.op:
             return f"'{name}' is {operation(call.op)} with another argument than in the specification"
         case ChangeCall(call=call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.confirm.confirmation import Confirmation
@@ -10,6 +11,7 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location
 from graphguard.repair.frames import Sources
 from graphguard.repair.gathers import without_gradient
+from graphguard.repair.lost_gradients import gathered, switch
 from graphguard.repair.messages import (
     factor_text,
     gradients_unreduced,
@@ -21,8 +23,10 @@ from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Search
 from graphguard.repair.slices import partial_axes
 from graphguard.repair.stopped import detached_by
-from graphguard.repair.suspects import STOPPED, Suspect, suspect
+from graphguard.repair.suspects import NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
 from graphguard.repair.undecided import causes, graph_at, why_closed
+
+_LOST = frozenset({STOPPED, UNREAD, NOT_PASSED_ON, SWITCHED})
 
 
 def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Finding:
@@ -30,13 +34,8 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     capture = found.capture
     outcome = found.proof.outcome
     promise = next(promise for promise in outcome.promises if promise.name in found.left)
-    suspected = suspect(found, promise.name)
+    span, suspected = _placed(capture, suspect(found, promise.name), sources)
     rule, where = suspected.rule, suspected.where
-    span = None
-    if where is not None:
-        graph = graph_at(found.capture, where)
-        span = _beside(found.capture, suspected, sources) or sources.place(graph, graph.nodes[where.node])
-        span = _cut_off(capture, suspected, span, sources) or span
     factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
     difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
@@ -78,8 +77,19 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
         tensor=what,
         promises=found.left,
         related=tuple(related),
-        written_out=suspected.reason == STOPPED,  # what an edit makes of a gradient is not known from the graphs
+        written_out=suspected.reason in _LOST,  # what an edit makes of a gradient is not known from the graphs
     )
+
+
+def _placed(capture: Capture, suspected: Suspect, sources: Sources) -> tuple[Span | None, Suspect]:
+    """Where to tell of what is suspected, and what: a gradient that is lost is told where the author gives it away."""
+    if suspected.where is None:
+        return None, suspected
+    graph = graph_at(capture, suspected.where)
+    span = _beside(capture, suspected, sources) or sources.place(graph, graph.nodes[suspected.where.node])
+    if (cut := _cut_off(capture, suspected, span, sources)) is not None:
+        return cut, replace(suspected, reason=suspected.reason.replace(UNREAD, NOT_PASSED_ON))
+    return _switched(capture, suspected, sources) if suspected.reason == UNREAD else (span, suspected)
 
 
 def _leaf_names(found: Search) -> dict[str, str]:
@@ -111,13 +121,26 @@ def _left_partial(found: Search, axis: str) -> tuple[str, str]:
 
 def _cut_off(capture: Capture, suspected: Suspect, span: Span | None, sources: Sources) -> Span | None:
     """Where the author cuts off a gradient that stops: a gather without a gradient, or a ``.detach()``."""
-    program = sources.program(span.file) if span is not None and suspected.reason == STOPPED else None
+    program = sources.program(span.file) if span is not None and suspected.reason in (STOPPED, UNREAD) else None
     if program is None or span is None or suspected.where is None:
         return None
+    if suspected.reason == UNREAD:
+        return gathered(capture, suspected.where, sources)
     if (gather := without_gradient(capture, suspected.where, sources)) is not None:
         return gather
     call = detached_by(program, span)
     return None if call is None else program.span(call)
+
+
+def _switched(capture: Capture, suspected: Suspect, sources: Sources) -> tuple[Span | None, Suspect]:
+    """Where the reduction of gradients that nothing reads is switched off, else where they are asked for."""
+    assert suspected.where is not None
+    graph = graph_at(capture, suspected.where)
+    node = graph.nodes[suspected.where.node]
+    frames = (frame.span for frame in graph.stack_of(node.stack))
+    asked = next((span for span in frames if sources.in_project(span.file)), None)
+    off = switch(sources, asked)
+    return off or asked or sources.place(graph, node), replace(suspected, reason=SWITCHED if off else UNREAD)
 
 
 def _beside(capture: Capture, suspected: Suspect, sources: Sources) -> Span | None:

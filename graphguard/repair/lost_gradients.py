@@ -1,0 +1,72 @@
+"""Gradients that autograd works out and that nothing reads: those of a gather that passes none on, or of parameters whose reduction is switched off."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from graphguard.ir import Capture, Graph, Node, Span
+from graphguard.refine.outcome import Location
+from graphguard.repair.frames import Sources
+from graphguard.repair.gathers import without_gradient
+from graphguard.repair.program import Program
+from graphguard.repair.slices import LAYOUT
+from graphguard.repair.source import Draft
+from graphguard.report.diagnostics import TextEdit
+
+_SWITCHES = frozenset({"no_sync", "set_requires_gradient_sync"})
+
+
+def unread_gradient(capture: Capture) -> Location | None:
+    """The first rank's first gradient that nothing reads, where every rank has one; None where there is none.
+
+    Autograd works out what somebody asked for: such a gradient went to a tensor that does not pass it on.
+    """
+    found = [_unread(graph) for graph in capture.ranks]
+    return None if any(index is None for index in found) or found[0] is None else Location(0, found[0])
+
+
+def _unread(graph: Graph) -> int | None:
+    read = {var for node in graph.nodes for var in node.operands()} | set(graph.outputs.values())
+    unread = (
+        index
+        for index, node in enumerate(graph.nodes)
+        if node.phase == "backward"
+        and node.op.startswith("aten.")
+        and node.op not in LAYOUT
+        and node.outs
+        and read.isdisjoint(node.outs)
+    )
+    return next(unread, None)
+
+
+def _forward_of(graph: Graph, node: Node) -> int | None:
+    """The operator of the forward pass, the last at its place, that a gradient's operator differentiates."""
+    calls = (i for i, each in enumerate(graph.nodes) if each.phase == "forward" and each.stack == node.forward)
+    return max((index for index in calls if graph.nodes[index].op not in LAYOUT), default=None)
+
+
+def switch(sources: Sources, span: Span | None) -> Span | None:
+    """Where the function that asks for gradients switches their reduction off."""
+    program = sources.program(span.file) if span is not None else None
+    function = program.enclosing_function(span) if program is not None and span is not None else None
+    if program is None or function is None:
+        return None
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SWITCHES:
+            return program.span(node)
+    return None
+
+
+def switched_on(program: Program, span: Span) -> Iterator[Draft]:
+    """Leave the reduction of gradients on."""
+    match program.expression(span):
+        case ast.Call(func=ast.Attribute(attr="set_requires_gradient_sync"), args=[value, *_]):
+            yield Draft("set_requires_gradient_sync(True)", (TextEdit(program.span(value), "True"),), span)
+
+
+def gathered(capture: Capture, where: Location, sources: Sources) -> Span | None:
+    """The gather without a gradient from which the forward pass has the tensor that a gradient's operator is about."""
+    graph = capture.ranks[where.graph]
+    index = _forward_of(graph, graph.nodes[where.node])
+    return None if index is None else without_gradient(capture, Location(where.graph, index), sources)

@@ -50,6 +50,7 @@ from graphguard.repair.losses import scaled_losses
 from graphguard.repair.lost_gradients import gathered, switched_on
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
+from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
 from graphguard.repair.stopped import attached
@@ -310,6 +311,8 @@ def _moved(
         yield from source.other_part(program, span, edit.axis)
     elif isinstance(edit, OtherCalls) and edit.filled is not None:
         yield from other_fill(program, span, *edit.filled)
+    elif isinstance(edit, OtherCalls) and edit.renamed is not None:
+        yield from other_module(program, span, edit.renamed)
     elif isinstance(edit, OtherCalls) and edit.joined is not None:
         yield from join_along(program, span, edit.joined)
 

@@ -211,7 +211,8 @@ class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
     What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.
-    ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise.
+    ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
+    ``renamed`` are the module whose parameters are read and the one whose are to be.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -219,6 +220,7 @@ class OtherCalls:
     told: str
     filled: tuple[float, float] | None = None
     joined: int | None = None
+    renamed: tuple[str, str] | None = None
 
 
 Edit = (

@@ -12,7 +12,7 @@ from graphguard.repair.frames import Sources
 from graphguard.repair.masks import change_bound, fill_masked
 from graphguard.repair.passes import added_to_earlier
 from graphguard.repair.program import MODULES, Program, assigned_name, first_operand
-from graphguard.repair.source import Draft
+from graphguard.repair.source import Draft, line_after
 from graphguard.report.diagnostics import TextEdit
 
 Guided = InsertCall | ChangeCall | SwapTensors | SetArgument | Bypass | Accumulate | Mask | Reread
@@ -37,6 +37,11 @@ def guided_drafts(
             texts = list(_applied(program, value, meant, names, bool(others), first)) if meant is not None else []
             if call.op == "aten.add.Tensor" and meant is not None and isinstance(meant[1], ast.Call):
                 texts = [f"{_bare(program, value)} + {name}" for name in names]  # its module adds in the same call
+            statement, reduced = program.statement(value), first_operand(value)
+            if isinstance(statement, ast.Expr) and isinstance(reduced, ast.Name):  # it works in place
+                added = names if call.op == "aten.add.Tensor" else []
+                yield from (_added_behind(program, statement, reduced.id, name) for name in added)
+                texts = []
             for text in texts:
                 yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
         case ChangeCall(call=call):
@@ -174,6 +179,12 @@ def _operands(program: Program, value: ast.expr, kept_first: int) -> Iterator[Dr
         yield Draft(f"{text} instead of {whole}", edits)
 
 
+def _added_behind(program: Program, statement: ast.stmt, name: str, term: str) -> Draft:
+    """Add a tensor to another one behind the statement that changes that one in place."""
+    line = f"{name} = {name} + {term}"
+    return Draft(line, (line_after(program, statement, line),))
+
+
 def _start(span: Span) -> tuple[int, int]:
     return span.line, span.column
 
@@ -187,10 +198,12 @@ def names_of(capture: Capture, rank: int, var: Var, program: Program, sources: S
             node = program.expression(span)
             found.append(assigned_name(program.statement(node), node) if node is not None else "")
             found.extend(_unpacked(program, node))
-    owned = [
-        f"self.{name.rpartition('.')[2]}" for name in found if name
-    ]  # a parameter, by the name that its module knows it by
-    found.extend(name for name in owned if name in program.text)
+    for name in [
+        name for name in found if name
+    ]:  # a parameter, by the names that its module and those around it know it by
+        parts = name.split(".")
+        paths = [["self", *parts[start:]] for start in range(len(parts))]
+        found.extend(".".join(path) for path in paths if ".".join(path[:2]) in program.text)
     return [name for name in dict.fromkeys(found) if name]
 
 

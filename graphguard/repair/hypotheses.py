@@ -17,6 +17,7 @@ from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
 from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
+from graphguard.repair.parameters import parameters
 from graphguard.repair.passes import dropped_passes
 from graphguard.repair.places import places as own_places
 from graphguard.repair.slices import JOINING, LAYOUT, Site
@@ -70,6 +71,7 @@ def hypotheses(
     found.extend(masks(around))
     found.extend(triangles(around))
     found.extend(own_places(around))
+    found.extend(parameters(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))

@@ -215,6 +215,8 @@ def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
             return _unmasked(name, named(min(masks), masks[min(masks)]), fill)
         case InsertCall(call=call) if (factor := _factor_of(call)) is not None:
             return f"'{name}' is not {factor}, as in the specification"
+        case InsertCall(tensors, call) if call.op == "aten.add.Tensor" and (term := _term(tensors, call, named)):
+            return f"'{term}' is not added to '{name}', as it is in the specification"
         case InsertCall(call=call):
             return f"'{name}' lacks {operation(call.op)}, which the specification computes of it"
         case ChangeCall(call=call) if call.op == site.node.op and (meant_factor := _factor_of(call)) is not None:
@@ -242,6 +244,13 @@ def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
     text = named(min(site.position), meant) if isinstance(meant, Var) else ""
     unread = f": '{text}' is meant, which nothing reads" if text and text != name else ""
     return f"'{name}' is computed from another tensor than in the specification{unread}"
+
+
+def _term(tensors: Tensors, call: Call, named: Named) -> str:
+    """What the author calls the other of two tensors that are to be added."""
+    rank = min(tensors)
+    others = (arg for arg in call.args[rank] if isinstance(arg, Var) and arg != tensors[rank])
+    return next((named(rank, other) for other in others), "")
 
 
 def _factor_of(call: Call) -> str | None:

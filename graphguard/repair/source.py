@@ -160,7 +160,7 @@ def _divided(program: Program, call: ast.Call) -> Iterator[Draft]:
         return
     group = next((program.source(keyword.value) for keyword in call.keywords if keyword.arg == "group"), "")
     line = f"{program.source(call.args[0])}.div_({dist}.get_world_size({group}))"
-    yield Draft(f"{line} after the reduction", (_line_after(program, statement, line),))
+    yield Draft(f"{line} after the reduction", (line_after(program, statement, line),))
 
 
 def change_group(program: Program, span: Span, axis: str, capture: Capture) -> Iterator[Draft]:
@@ -193,7 +193,7 @@ def divide_after(program: Program, span: Span, factor: Fraction) -> Iterator[Dra
         return
     target = program.source(call.args[0])
     line = f"{target}.div_({factor.denominator})" if factor.numerator == 1 else f"{target}.mul_({factor})"
-    yield Draft(f"{line} after the reduction", (_line_after(program, statement, line),))
+    yield Draft(f"{line} after the reduction", (line_after(program, statement, line),))
 
 
 def add_after_reduction(
@@ -239,9 +239,9 @@ def _added_behind(program: Program, reduce: ast.Call, term: str) -> tuple[TextEd
     statement = program.statement(reduce)
     if isinstance(statement, ast.Expr) and statement.value is reduce and reduce.args:
         name = program.source(reduce.args[0])
-        return (_line_after(program, statement, f"{name} = {name} + {term}"),)
+        return (line_after(program, statement, f"{name} = {name} + {term}"),)
     if statement is not None and (name := assigned_name(statement, reduce)):
-        return (_line_after(program, statement, f"{name} = {name} + {term}"),)
+        return (line_after(program, statement, f"{name} = {name} + {term}"),)
     return (TextEdit(program.span(reduce), f"{program.source(reduce)} + {term}"),)
 
 
@@ -426,7 +426,7 @@ def _with_statement_after(program: Program, value: ast.expr, call: _Reduce, axis
     name = assigned_name(statement, value)
     if name:
         line, imports = call(name)
-        yield Draft(title.format(name), (_line_after(program, statement, line), *imports))
+        yield Draft(title.format(name), (line_after(program, statement, line), *imports))
         return
     start, indent = program.span(statement), program.indent(statement)
     at = Span(start.file, start.line, 1, start.line, 1)
@@ -444,7 +444,8 @@ def _simple(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return | ast.Expr)
 
 
-def _line_after(program: Program, statement: ast.stmt, line: str) -> TextEdit:
+def line_after(program: Program, statement: ast.stmt, line: str) -> TextEdit:
+    """A line of text behind a statement, indented like it."""
     last = statement.end_lineno or statement.lineno
     column = len(program.lines[last - 1]) + 1  # behind a comment that ends the line
     return TextEdit(Span(program.file, last, column, last, column), f"\n{program.indent(statement)}{line}")

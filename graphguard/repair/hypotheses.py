@@ -145,10 +145,9 @@ def _families(
         offer((whole.rule, _kind(whole.edit), *family), whole)
         for number, guess in family.items():
             if rest:
-                equal = [other for other in family.values() if other.cost == guess.cost]
-                own = _of_own_pass(guess, [other for other in equal if other is not guess], passes)
-                later = ALONE if len(equal) > 1 and not own else own
-                alone = replace(guess, cost=guess.cost + later, own_pass=own)
+                own = _of_own_pass(guess, [other for other in family.values() if other is not guess], passes)
+                equal = sum(other.cost == guess.cost for other in family.values()) > 1
+                alone = replace(guess, cost=guess.cost + (0 if not equal else 1 if own else ALONE), own_pass=own)
                 offer((guess.rule, _kind(guess.edit), number), alone)
     return list(joined.values())
 

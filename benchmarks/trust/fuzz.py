@@ -29,7 +29,7 @@ _MINUTE = 60.0
 _SAMPLED = 0.2  # of the pairs that differ, and of those that are told element by element: each side was compared with numbers before
 _CONSTANTS = ("full", "iota", "literal", "leaf")
 _NUDGED = 1e-12  # relative
-_DUST = 1e-15  # of the largest element: what is left of a sum of zero
+_DUST = 1e-15  # of the largest element, or of one: what is left of a sum of zero, or of the logarithm of one
 _NUDGES = 16
 _LOST = 1e-14  # of the sum of all terms: what rounding may leave of an element
 
@@ -188,7 +188,7 @@ class Program:
             return number
         array = number.array
         moved = array * (1 + self.arrays.uniform(-_NUDGED, _NUDGED, array.shape))
-        dust = np.abs(array[np.isfinite(array)]).max(initial=0.0) * _DUST
+        dust = np.abs(array[np.isfinite(array)]).max(initial=1.0) * _DUST
         return self.numbers.literal(np.where(array == 0, 0.0, moved + self.arrays.uniform(-dust, dust, array.shape)))
 
     def _undefined(self, form: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
+from graphguard.refine.naming import operator
 from graphguard.repair.asked import differentiated, forward_place
 from graphguard.repair.dead import dead_reduction, rearranged_outputs
 from graphguard.repair.edits import (
@@ -218,7 +219,7 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
     """The author's name for a node's tensor; for a gradient, of the tensor whose gradient it is, or of all parameters whose gradients are mended alike."""
     node = guess.site.node
     if node.phase != "backward" or (isinstance(guess.edit, SetArgument) and guess.edit.what == "row"):
-        return sources.tensor_at(span) or graph.labels.get(node.outs[0], "") or node.op
+        return sources.tensor_at(span) or graph.labels.get(node.outs[0], "") or operator(node.op)
     gradients = [name.removeprefix("grad(").removesuffix(")") for name in mends if name.startswith("grad(")]
     own = [name for name in gradients if graph.outputs.get(f"grad({name})") in node.outs]
     if own and (own == gradients or len(gradients) == 1 + len(guess.others)):

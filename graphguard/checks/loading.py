@@ -115,12 +115,10 @@ def _made_of_specification(
     others: list[State] = []
     sources: set[int] = set()
     for state in states:
-        found = frozenset() if id(state.tensor) in own or is_distributed(state.tensor) else origins(state.tensor)
+        found = frozenset() if id(state.tensor) in own or is_distributed(state.tensor) else origins.of(state.tensor)
         sources |= found
         (made if found else others).append(state)
-    recording.bind_before_reads(
-        (specification[index].tensor, partial(leaves.of_state, specification[index])) for index in sorted(sources)
-    )
+    origins.bind({index: partial(leaves.of_state, specification[index]) for index in sorted(sources)})
     return made, others
 
 

@@ -13,7 +13,7 @@ import pickle
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,17 @@ def _style(words: str) -> Any:
     return words.partition(",")[0] if words.startswith(("normal", "positive")) else "normal"
 
 
+class NoOrigins:
+    """Parameters are related by their names, then hold what they held when they were recorded."""
+
+    def of(self, tensor: Any) -> frozenset[int]:  # noqa: ARG002
+        """Nothing."""
+        return frozenset()
+
+    def bind(self, values: Mapping[int, Any]) -> None:
+        """Nothing is bound before."""
+
+
 class RealRun:
     """Takes the place of a recording: what would be written down is simply done.
 
@@ -134,9 +145,9 @@ class RealRun:
     def bind_before_reads(self, values: Iterable[tuple[Any, Any]]) -> None:
         """Nothing: see :meth:`read_since_birth`."""
 
-    def origins(self, sources: Any) -> Callable[[Any], frozenset[int]]:  # noqa: ARG002 - the form of a recording's
-        """Nothing is known to be made of anything: parameters are related by their names, then hold what they held when they were recorded."""
-        return lambda _: frozenset()
+    def origins(self, tensors: Any) -> NoOrigins:  # noqa: ARG002 - the form of a recording's
+        """Nothing is known to be made of anything."""
+        return NoOrigins()
 
     def label(self, tensor: Any, name: str) -> None:
         """Put what was recorded under this name where it belongs."""

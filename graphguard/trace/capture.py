@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from graphguard.trace.functional import functionalise
 from graphguard.trace.geometry import size_of
 from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
 from graphguard.trace.operators import Notes, new_fake_mode
-from graphguard.trace.origins import made_of
+from graphguard.trace.origins import Origins
 from graphguard.trace.provenance import frame_at, is_shown
 from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
@@ -153,24 +152,12 @@ class Recording:
 
     def bind_before_reads(self, values: Iterable[tuple[torch.Tensor, Callable[[], torch.Tensor]]]) -> None:
         """These tensors held these values before anything read their memory; from now on, where nothing has."""
-        faked = self._recorder.faked
-        with torch.no_grad():
-            self._recorder.before_first_reads(
-                (faked(memory), partial(_fill, faked(memory), value)) for memory, value in values
-            )
-
-    def origins(self, sources: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], frozenset[int]]:
-        """Of which of some tensors another one was computed so far, by their places in the sequence."""
         recorder = self._recorder
-        known = [recorder.number_of(source) for source in sources]
-        made = made_of(recorder.events, {number for number in known if number is not None})
+        recorder.write_before_reads((recorder.faked(memory), value, None) for memory, value in values)
 
-        def of(tensor: torch.Tensor) -> frozenset[int]:
-            number = recorder.number_of(tensor)
-            found = frozenset() if number is None else made.get(number, frozenset())
-            return frozenset(index for index, source in enumerate(known) if source in found)
-
-        return of
+    def origins(self, tensors: Sequence[torch.Tensor]) -> Origins:
+        """What was made so far of some tensors."""
+        return Origins(self._recorder, tensors)
 
     def read_since_birth(self, parameter: torch.Tensor) -> torch.Tensor | None:
         """The memory that a parameter was made with, if its elements have gone elsewhere since: into flat buffers, partitions, copies."""
@@ -272,10 +259,6 @@ def _user_frames(error: BaseException) -> Iterator[Frame]:
         if is_shown(code):
             yield frame_at(code, traceback.tb_lasti)
         traceback = traceback.tb_next
-
-
-def _fill(memory: torch.Tensor, value: Callable[[], torch.Tensor]) -> None:
-    memory.copy_(value())
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

@@ -83,6 +83,7 @@ class Recorder(TorchDispatchMode):
         self._stop = stop
         self._forward: dict[int, tuple[int, str]] = {}
         self._storages: dict[int, int] = {}
+        self._memories: list[torch.UntypedStorage] = []
         self._alive: list[Any] = []
         self._twins: dict[int, FakeTensor] = {}
 
@@ -96,7 +97,7 @@ class Recorder(TorchDispatchMode):
         number = self._storages.get(storage._cdata)  # noqa: SLF001
         if number is None:
             number = self._storages[storage._cdata] = len(self._storages)  # noqa: SLF001
-            self._alive.append(storage)
+            self._memories.append(storage)
         return number
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
@@ -144,20 +145,27 @@ class Recorder(TorchDispatchMode):
         memory = self.births.memory(parameter)
         return None if memory is None or self.births.first_read(self.ref(memory).storage) is None else memory
 
-    def before_first_reads(self, writes: Iterable[tuple[FakeTensor, Callable[[], None]]]) -> None:
-        """Each of these writes into a memory happened before anything read it; where nothing has, it happens now."""
+    def write_before_reads(self, writes: Iterable[tuple[FakeTensor, Callable[[], torch.Tensor], int | None]]) -> None:
+        """Each memory held its value before the call of that number, by default the first that reads it; where nothing has, it holds it now."""
         groups: dict[int, list[Event]] = {}
         storages: set[int] = set()
-        for memory, write in writes:
-            index = self.births.first_read(self.ref(memory).storage)
-            start = len(self.events)
-            write()
-            if index is not None:
-                groups.setdefault(index, []).extend(self.births.cut(start))
-                storages.add(self.ref(memory).storage)
+        with torch.no_grad():
+            for memory, value, before in writes:
+                index = self.births.first_read(self.ref(memory).storage) if before is None else before
+                start = len(self.events)
+                memory.copy_(value())
+                if index is not None:
+                    groups.setdefault(index, []).extend(self.births.cut(start))
+                    storages.add(self.ref(memory).storage)
         if groups:
             self.births.insert(groups)
             forget_copies(self.events[min(groups) :], storages, self._storages, self.constants)
+
+    def showing(self, number: int, like: torch.Tensor) -> FakeTensor:
+        """A tensor that shows a storage as another tensor shows its own."""
+        with self.pause(), self.fake_mode, torch.no_grad():
+            shown = torch.empty(0, dtype=like.dtype, device=like.device)
+            return shown.set_(self._memories[number], like.storage_offset(), like.shape, like.stride())
 
     def elements(self, tensor: FakeTensor) -> torch.Tensor:
         """What a tensor holds, where that is known; a program that needs it otherwise cannot be recorded."""

@@ -93,6 +93,57 @@ def fused(mesh):
     return gg.Refinement(net, Fused(net, mesh.get_local_rank()), X, out_relations={"tp": Shard(1)}, grads=False)
 
 
+def the_model_itself(cut):
+    """A check whose rank changes the model, of which the specification is a copy that was made before."""
+
+    def build(mesh):
+        mine = Net()
+        net = copy.deepcopy(mine)
+        mine.up.weight = nn.Parameter(cut(mine.up.weight, mesh.get_local_rank()))
+        return gg.Refinement(net, mine, X, out_relations={"tp": Shard(1)}, grads=False)
+
+    return build
+
+
+def of_a_model_from_outside(cut):
+    """A check whose rank has a part of a copy of a model that was made before the recording."""
+
+    def build(mesh):
+        mine = copy.deepcopy(OUTSIDE)
+        mine.bias = None
+        mine.weight = nn.Parameter(cut(mine.weight, mesh.get_local_rank()))
+        return gg.Refinement(lambda x: x @ OUTSIDE.weight.t(), lambda x: mine(x), X, out_relations={"tp": Shard(1)})
+
+    return build
+
+
+def changed_in_place(mesh):
+    mine = Net()
+    net = copy.deepcopy(mine)
+    with torch.no_grad():
+        mine.up.weight.mul_(2)
+    return gg.Refinement(net, mine, X)
+
+
+def filled_in_place(mesh):
+    """The model of which the specification is a copy gets other numbers: it is related by its name."""
+    mine = Net()
+    net = copy.deepcopy(mine)
+    nn.init.normal_(mine.up.weight)
+    return gg.Refinement(net, mine, X)
+
+
+def two_copies_of_one(mesh):
+    """Copies of one tensor are parameters of their own."""
+    first = torch.randn(4, 6)
+    net, mine = Apart(), Apart()
+    with torch.no_grad():
+        for model in (net, mine):
+            model.query.weight.copy_(first)
+            model.key.weight.copy_(first)
+    return gg.Refinement(net, mine, X)
+
+
 RIGHT = {
     "cut": sharded(lambda weight, rank: torch.tensor_split(weight, 2)[rank]),
     "copied": sharded(lambda weight, rank: weight.detach().clone().narrow(0, 2 * rank, 2)),
@@ -101,6 +152,10 @@ RIGHT = {
     "loaded": loaded,
     "broadcast": broadcast,
     "fused": fused,
+    "the model itself": the_model_itself(lambda weight, rank: weight.chunk(2)[rank]),
+    "a model from outside": of_a_model_from_outside(lambda weight, rank: weight.chunk(2)[rank]),
+    "filled in place": filled_in_place,
+    "two copies of one": two_copies_of_one,
 }
 WRONG = {
     "the first part everywhere": sharded(lambda weight, rank: torch.tensor_split(weight, 2)[0]),
@@ -108,6 +163,9 @@ WRONG = {
     "every second row": sharded(lambda weight, rank: weight[rank::2]),
     "scaled": sharded(lambda weight, rank: weight.chunk(2)[rank] * 2),
     "from outside": made_outside,
+    "the first part of the model itself": the_model_itself(lambda weight, rank: weight.chunk(2)[0]),
+    "the first part of a model from outside": of_a_model_from_outside(lambda weight, rank: weight.chunk(2)[0]),
+    "changed in place": changed_in_place,
 }
 
 

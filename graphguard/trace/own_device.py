@@ -15,6 +15,7 @@ from graphguard.trace import state
 from graphguard.trace.kernels import Kernels
 
 _index: list[int] = [0]
+_DEVICES = frozenset(("device", "fake_device", "_fake_device"))
 
 
 def index() -> int:
@@ -54,7 +55,10 @@ def install() -> None:
     original = FakeTensor.__new__
 
     @functools.wraps(original)
-    def new(cls: Any, mode: Any, bare: Any, where: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(cls, mode, bare, instead_of(where), *args, **kwargs)
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = (*args[:2], *map(instead_of, args[2:3]), *args[3:])  # a mode, memory, a device
+        return original(
+            cls, *given, **{key: instead_of(value) if key in _DEVICES else value for key, value in kwargs.items()}
+        )
 
     FakeTensor.__new__ = new

@@ -204,7 +204,7 @@ def sharded(mesh, **others) -> FullyShardedDataParallel:
         process_group=mesh.get_group("dp"),
         auto_wrap_policy=ModuleWrapPolicy({Net}),
         use_orig_params=True,
-        device_id=0,
+        device_id=torch.cuda.current_device(),
         **others,
     )
 

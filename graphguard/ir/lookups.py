@@ -16,37 +16,15 @@ _LOOKUPS: Final = {
     "aten.nll_loss2d_forward.default": (0, 1, 1),
     "aten.one_hot.default": (None, None, 0),
 }
-# Operators whose integer result holds the values of their first operand, at most shifted or replaced in places.
-_PASSING: Final = frozenset(
+#: Operators that keep elements what they are, wherever these stand.
+MOVING: Final = frozenset(
     (
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "clone",
-        "_to_copy",
-        "to",
-        "detach",
-        "alias",
-        "contiguous",
-        "transpose",
-        "permute",
-        "t",
-        "squeeze",
-        "unsqueeze",
-        "expand",
-        "slice",
-        "select",
-        "split",
-        "split_with_sizes",
-        "unbind",
-        "index_put",
-        "masked_fill",
-        "where",
-        "copy",
-        "flatten",
-        "mul",
+        "view", "_unsafe_view", "reshape", "clone", "_to_copy", "to", "detach", "alias", "contiguous", "transpose", "permute", "t",
+        "squeeze", "unsqueeze", "expand", "slice", "select", "split", "split_with_sizes", "unbind", "flatten",
     )
-)
+)  # fmt: skip
+# Operators whose integer result holds the values of their first operand, at most shifted or replaced in places.
+_PASSING: Final = MOVING | {"index_put", "masked_fill", "where", "copy", "mul"}
 
 
 def implied(spec: Graph) -> dict[str, tuple[int, int]]:

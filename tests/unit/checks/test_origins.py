@@ -46,12 +46,13 @@ class Apart(nn.Module):
         return self.query(x), self.key(x)
 
 
-def sharded(cut):
-    """A check whose rank has what ``cut`` makes of a copy of the specification's weight."""
+def sharded(cut, *, itself=False):
+    """A check whose rank has what ``cut`` makes of the weight of a copy of the specification, or of the model of which the specification is a copy."""
 
     def build(mesh):
-        net = Net()
-        mine = copy.deepcopy(net)
+        model = Net()
+        other = copy.deepcopy(model)
+        net, mine = (other, model) if itself else (model, other)
         mine.up.weight = nn.Parameter(cut(mine.up.weight, mesh.get_local_rank()))
         return gg.Refinement(net, mine, X, out_relations={"tp": Shard(1)}, grads=False)
 
@@ -91,18 +92,6 @@ def made_outside(mesh):
 def fused(mesh):
     net = Apart()
     return gg.Refinement(net, Fused(net, mesh.get_local_rank()), X, out_relations={"tp": Shard(1)}, grads=False)
-
-
-def the_model_itself(cut):
-    """A check whose rank changes the model, of which the specification is a copy that was made before."""
-
-    def build(mesh):
-        mine = Net()
-        net = copy.deepcopy(mine)
-        mine.up.weight = nn.Parameter(cut(mine.up.weight, mesh.get_local_rank()))
-        return gg.Refinement(net, mine, X, out_relations={"tp": Shard(1)}, grads=False)
-
-    return build
 
 
 def of_a_model_from_outside(cut):
@@ -152,7 +141,7 @@ RIGHT = {
     "loaded": loaded,
     "broadcast": broadcast,
     "fused": fused,
-    "the model itself": the_model_itself(lambda weight, rank: weight.chunk(2)[rank]),
+    "the model itself": sharded(lambda weight, rank: weight.chunk(2)[rank], itself=True),
     "a model from outside": of_a_model_from_outside(lambda weight, rank: weight.chunk(2)[rank]),
     "filled in place": filled_in_place,
     "two copies of one": two_copies_of_one,
@@ -163,7 +152,7 @@ WRONG = {
     "every second row": sharded(lambda weight, rank: weight[rank::2]),
     "scaled": sharded(lambda weight, rank: weight.chunk(2)[rank] * 2),
     "from outside": made_outside,
-    "the first part of the model itself": the_model_itself(lambda weight, rank: weight.chunk(2)[0]),
+    "the first part of the model itself": sharded(lambda weight, rank: weight.chunk(2)[0], itself=True),
     "the first part of a model from outside": of_a_model_from_outside(lambda weight, rank: weight.chunk(2)[0]),
     "changed in place": changed_in_place,
 }

@@ -14,6 +14,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ SECONDS = 120.0
 # Single precision, over sums of many terms: far above rounding, far below any bug.
 _TOLERANCE = 1e-3
 _BEYOND_CPU = ("CUDA", "cuda", "NVIDIA", "nccl", "NCCL")
-
-
 _UNBOUND = "the parameters cannot be given their values once the program is built"
 
 
@@ -49,7 +48,7 @@ def assert_agrees(file: str, check: str, mesh: Mapping[str, int], inputs: Mappin
     capture = _captured(path, check, dict(mesh), configuration)
     values = _values(capture, inputs)
     try:
-        outputs = _run_all(path, check, capture, str(configuration.root), values, _labelled(capture, values))
+        outputs = _run_all(_Job(path, check, str(configuration.root), capture, values, _labelled(capture, values)))
     except CannotRunHereError as error:
         print(f"{error}: the recorded programs are compared instead")  # noqa: T201 - pytest shows it beside a failure
         replayed = _replayed(capture, values)
@@ -167,13 +166,23 @@ class RealRun:
         yield
 
 
-def _run_all(
-    path: str, check: str, capture: Capture, root: str, values: Mapping[str, Any], labelled: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is to be run: the check, as it was recorded, with every leaf's value and what each rank's parameters held when they were recorded."""
+
+    path: str
+    check: str
+    root: str
+    capture: Capture
+    values: Mapping[str, Any]
+    labelled: Sequence[Mapping[str, Any]]
+
+
+def _run_all(job: _Job) -> list[dict[str, Any]]:
     """The outputs of the specification, then of every rank, each rank in a process of its own."""
     from graphguard.trace import ranks
 
-    size = capture.world_size
+    size = job.capture.world_size
     endings: dict[int, Ending] = {}
     finished: list[Child] = []
     family = Family()
@@ -189,7 +198,7 @@ def _run_all(
         def start(rank: int) -> None:
             def run(link: Link) -> bytes:
                 ranks.settle()
-                outputs = _run_rank(path, check, capture, root, rank, (values, labelled[rank]), folder)
+                outputs = _run_rank(job, rank, folder)
                 link.ask({"finished": rank})
                 return pickle.dumps(outputs)
 
@@ -233,28 +242,17 @@ def _at(ending: Ending) -> str:
     return f" at {ending.stack[0][0]}" if ending.stack else ""
 
 
-def _run_rank(
-    path: str,
-    check: str,
-    capture: Capture,
-    root: str,
-    rank: int,
-    held: tuple[Mapping[str, Any], Mapping[str, Any]],
-    folder: str,
-) -> list[dict[str, Any]] | str:
-    """The outputs of the specification and of this rank; the error's text where the program raised."""
+def _run_rank(job: _Job, rank: int, folder: str) -> list[dict[str, Any]] | str:
+    """The outputs of the specification and of this rank, which meets the others in ``folder``; the error's text where the program raised."""
+    size = str(job.capture.world_size)
     os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(capture.world_size),
-        LOCAL_WORLD_SIZE=str(capture.world_size),
-        MASTER_ADDR="127.0.0.1",
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1"
     )
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     from graphguard.trace.errors import TracingError
 
     try:
-        return _run_programs(path, check, capture, root, rank, held, folder)
+        return _run_programs(job, rank, folder)
     except TracingError as error:  # the same program was recorded: there parameters have their values from the start
         return f"{_UNBOUND}: {error}"
     except Exception as error:  # noqa: BLE001 - whatever user code raises is what the test reports
@@ -264,29 +262,21 @@ def _run_rank(
         return f"{type(error).__name__}: {error}"
 
 
-def _run_programs(
-    path: str,
-    check: str,
-    capture: Capture,
-    root: str,
-    rank: int,
-    held: tuple[Mapping[str, Any], Mapping[str, Any]],
-    folder: str,
-) -> list[dict[str, Any]]:
+def _run_programs(job: _Job, rank: int, folder: str) -> list[dict[str, Any]]:
     program = importlib.import_module("graphguard.checks.program")
     placements = importlib.import_module("graphguard.checks.placements")
     dist = importlib.import_module("torch.distributed")
-    axes = capture.mesh
-    store = dist.FileStore(os.path.join(folder, "rendezvous"), capture.world_size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=capture.world_size)
+    axes, size = job.capture.mesh, job.capture.world_size
+    store = dist.FileStore(os.path.join(folder, "rendezvous"), size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     device_mesh = dist.init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))
     files = ProjectFiles({})
-    os.chdir(root)
+    os.chdir(job.root)
     files.install()
-    function = getattr(import_file(path, root, files), check)
-    assert hasattr(function, MARK), f"{check} is not a check"
+    function = getattr(import_file(job.path, job.root, files), job.check)
+    assert hasattr(function, MARK), f"{job.check} is not a check"
     refinement = program.as_refinement(function(device_mesh))
-    specification, own = RealRun(held[0], {}), RealRun(*held)
+    specification, own = RealRun(job.values, {}), RealRun(job.values, job.labelled[rank])
     told: list[Any] = []
     program.record_specification(specification, refinement, placements.Mesh.of_rank(axes, 0), told.append)
     program.record_rank(own, refinement, placements.Mesh.of_rank(axes, rank), device_mesh, lambda: told[0])

@@ -76,16 +76,9 @@ def test_a_kept_decorator_says_its_mesh(project):
     assert check.meshes == ({"tp": 2},)
 
 
-def test_a_file_that_changes_is_read_again(project):
-    text = "from base import later\n@later"
-    assert found_in(project, text) == []
-    (project / "base.py").write_text(BASE + 'later = gg.check(mesh={"tp": 4})\n')
-    (check,) = found_in(project, text)
-    assert check.meshes == ({"tp": 4},)
-
-
-def test_what_a_file_imports_is_read_again_as_well(project):
-    text = "from again import later\n@later"
+@pytest.mark.parametrize("module", ["base", "again"])
+def test_a_file_that_changes_is_read_again_and_what_imports_it_as_well(project, module):
+    text = f"from {module} import later\n@later"
     assert found_in(project, text) == []
     (project / "base.py").write_text(BASE + 'later = gg.check(mesh={"tp": 4})\n')
     (check,) = found_in(project, text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphguard.checks.reproduction import CannotRunHereError, RealRun, _collected, _run_rank
+from graphguard.checks.reproduction import CannotRunHereError, RealRun, _collected, _Job, _run_rank
 from graphguard.cli import main
 from graphguard.trace.children import Ending
 
@@ -118,7 +118,7 @@ def test_parameters_that_cannot_be_bound_on_real_processes_are_said_so(monkeypat
     monkeypatch.setattr("graphguard.checks.reproduction._run_programs", moved)
     monkeypatch.setattr("os.environ", {})
     capture = type("Capture", (), {"world_size": 2})()
-    answer = _run_rank("c.py", "c", capture, "/", 0, {}, "/")
+    answer = _run_rank(_Job("c.py", "c", "/", capture, {}, [{}, {}]), 0, "/")
     with pytest.raises(CannotRunHereError, match=r"once the program is built: a parameter has shape \[3\]"):
         _collected({0: Ending("answered", pickle.dumps(answer))})
     with pytest.raises(AssertionError, match="rank 0 failed: ValueError"):

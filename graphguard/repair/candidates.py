@@ -50,6 +50,7 @@ from graphguard.repair.losses import scaled_losses
 from graphguard.repair.lost_gradients import gathered, switched_on
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
+from graphguard.repair.offset_source import offset_drafts
 from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
@@ -315,6 +316,8 @@ def _moved(
         yield from other_module(program, span, edit.renamed)
     elif isinstance(edit, OtherCalls) and edit.joined is not None:
         yield from join_along(program, span, edit.joined)
+    elif isinstance(edit, OtherCalls) and edit.offset is not None:
+        yield from offset_drafts(capture, edit.offset, rank, program, span, sources)
 
 
 def _born(capture: Capture, tensors: Tensors, rank: int, sources: Sources) -> Span | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from graphguard.ir import Capture, Node, Span, TensorType, Var
 from graphguard.ir.graph import Arg
@@ -207,12 +208,25 @@ class SwapTensors:
 
 
 @dataclass(frozen=True, slots=True)
+class Offset:
+    """Numbers that lack the start of a rank's part, which is its place along ``axis`` times ``length``.
+
+    ``kind`` says which: a ``number`` that others are compared with or moved by, ``rows`` that are looked up (the ranks' ``tensors``), or positions in a ``pass`` through the parts of all ranks.
+    """
+
+    axis: str
+    length: int
+    kind: Literal["number", "rows", "pass", "written"]
+    tensors: Tensors | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
     What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.
     ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
-    ``renamed`` are the module whose parameters are read and the one whose are to be.
+    ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -221,6 +235,7 @@ class OtherCalls:
     filled: tuple[float, float] | None = None
     joined: int | None = None
     renamed: tuple[str, str] | None = None
+    offset: Offset | None = None
 
 
 Edit = (

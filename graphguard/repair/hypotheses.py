@@ -17,6 +17,7 @@ from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
 from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
+from graphguard.repair.offsets import offsets
 from graphguard.repair.parameters import parameters
 from graphguard.repair.passes import dropped_passes
 from graphguard.repair.places import places as own_places
@@ -72,6 +73,7 @@ def hypotheses(
     found.extend(triangles(around))
     found.extend(own_places(around))
     found.extend(parameters(around))
+    found.extend(offsets(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))

@@ -1,0 +1,170 @@
+"""The start of a rank's part, as text in the names of the place where numbers lack it."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+
+from graphguard.ir import Capture, Span
+from graphguard.repair.edits import Offset
+from graphguard.repair.frames import Sources
+from graphguard.repair.guided_source import names_of
+from graphguard.repair.program import Function, Program, first_operand, is_number
+from graphguard.repair.source import Draft
+from graphguard.repair.vocabulary import assignments, rank_expressions
+from graphguard.report.diagnostics import TextEdit
+
+_NAMES = 2  # names of ranks, and of lengths, that are tried
+_LINEAR = ast.Name | ast.Call | ast.Attribute | ast.Subscript | ast.Constant
+
+
+def offset_drafts(
+    capture: Capture, offset: Offset, rank: int, program: Program, span: Span, sources: Sources
+) -> Iterator[Draft]:
+    """Text edits at a place after which its numbers start where the rank's part does."""
+    value = program.expression(span)
+    if value is None:
+        return
+    if offset.kind == "pass":
+        for start in _of_passes(program, value, offset):
+            yield from _started(program, value, start)
+        yield from _source_of_pass(program, value)
+        return
+    for start in starts(program, value, offset):
+        if offset.kind == "rows":
+            own = (offset.tensors or {}).get(rank)
+            names = [] if own is None else names_of(capture, rank, own, program, sources)
+            yield from _less(program, value, names, start)
+        else:
+            yield from _started(program, value, start)
+
+
+def starts(program: Program, at: ast.expr, offset: Offset) -> Iterator[str]:
+    """What may denote the start of the rank's part at a place: a name for it, else a rank's name times a length's."""
+    ranks = rank_expressions(program, at, offset.axis)[:_NAMES]
+    lengths = [*_lengths(program, at), str(offset.length)]
+    products = [f"{rank} * {length}" for rank, length in itertools.product(ranks, lengths)]
+    function = program.function(at)
+    for name, made in assignments(ast.walk(function)) if function is not None else ():
+        match made:
+            case ast.BinOp(left=left, op=ast.Mult(), right=right) if made.lineno < at.lineno:
+                one, other = sorted((left, right), key=lambda factor: program.source(factor) not in ranks)
+                if program.source(one) in ranks and (_is_size(other) or program.source(other) in lengths):
+                    yield name
+    yield from products
+
+
+def _lengths(program: Program, at: ast.expr) -> list[str]:
+    """Names for sizes of tensors in the function around a place, those that the place reads first."""
+    read = {node.id for node in ast.walk(at) if isinstance(node, ast.Name)}
+    found: dict[str, None] = {}
+    for function in program.functions(at):
+        for name, made in assignments(ast.walk(function)):
+            if made.lineno <= at.lineno and _is_size(made):
+                found[name] = None
+    return sorted(found, key=lambda name: name not in read)[:_NAMES]
+
+
+def _is_size(value: ast.expr) -> bool:
+    match value:
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="size"), args=[_]) | ast.Call(func=ast.Name(id="len")):
+            return True
+    return False
+
+
+def _started(program: Program, value: ast.expr, start: str) -> Iterator[Draft]:
+    """The start in place of the one that an expression is moved or compared by, or in what its names stand for; else added to it."""
+    for node in _numbers(program, value):
+        yield Draft(f"start at {start}", (TextEdit(program.span(node), start),), program.span(node))
+    match value:
+        case ast.BinOp(op=ast.Add() | ast.Sub(), right=right) if is_number(program, right):
+            text = start if isinstance(value.op, ast.Add) or isinstance(right, _LINEAR) else f"({start})"
+            yield Draft(f"start at {start}", (TextEdit(program.span(right), text),))
+        case ast.Call() | ast.Name():
+            yield Draft(f"start at {start}", (TextEdit(program.span(value), f"{program.source(value)} + {start}"),))
+
+
+def _numbers(program: Program, value: ast.expr) -> Iterator[ast.expr]:
+    """What names stand for that an expression reads, where that is a product of numbers."""
+    for node in ast.walk(value):
+        if not isinstance(node, ast.Name):
+            continue
+        for scope in program.functions(node):
+            for made in program.assigned(scope).get(node.id, ()):
+                product = isinstance(made, ast.BinOp) and isinstance(made.op, ast.Mult) and is_number(program, made)
+                if product or (isinstance(made, ast.Constant) and made.value == 0):
+                    yield made
+
+
+def _less(program: Program, value: ast.expr, names: list[str], start: str) -> Iterator[Draft]:
+    """A tensor of row numbers that an expression reads, less the start."""
+    read = [node for node in ast.walk(value) if isinstance(node, ast.Name) and node.id in names]
+    operand = first_operand(value)
+    if not read and isinstance(operand, ast.Name):
+        read = [operand]
+    for node in read[:_NAMES]:
+        outer = program.parents.get(node)
+        bare = isinstance(outer, ast.Attribute | ast.Subscript | ast.BinOp | ast.Compare)
+        text = f"({node.id} - {start})" if bare else f"{node.id} - {start}"
+        yield Draft(f"start at {start}", (TextEdit(program.span(node), text),))
+
+
+def _of_passes(program: Program, value: ast.expr, offset: Offset) -> Iterator[str]:
+    """What may denote the start of the part that has come in a pass: the name of the rank that it is from, times a length."""
+    lengths = [*_lengths(program, value), str(offset.length)]
+    for place in [*_places(program, value), *_counted(program, value, offset)]:
+        yield from (f"{place} * {length}" for length in lengths)
+
+
+def _places(program: Program, at: ast.expr) -> list[str]:
+    """Names that are assigned a remainder in the loop around a place."""
+    loop = _loop(program, at)
+    found = assignments(ast.walk(loop)) if loop is not None else ()
+    return [
+        name
+        for name, made in found
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.Mod) and made.lineno < at.lineno
+    ]
+
+
+def _counted(program: Program, at: ast.expr, offset: Offset) -> list[str]:
+    """The rank that the part of a pass is from, where parts go up by one rank in each."""
+    loop = _loop(program, at)
+    if loop is None or not isinstance(loop.target, ast.Name):
+        return []
+    match loop.iter:
+        case ast.Call(func=ast.Name(id="range"), args=[count]):
+            ranks = rank_expressions(program, at, offset.axis)[:1]
+            return [f"(({rank} - {loop.target.id}) % {program.source(count)})" for rank in ranks]
+    return []
+
+
+def _source_of_pass(program: Program, value: ast.expr) -> Iterator[Draft]:
+    """Another way to count from which rank the part of a pass is."""
+    loop = _loop(program, value)
+    step = loop.target.id if loop is not None and isinstance(loop.target, ast.Name) else ""
+    read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+    for name, made in assignments(ast.walk(loop)) if loop is not None and step else ():
+        match made:
+            case ast.BinOp(left=counted, op=ast.Mod(), right=count) if name in read:
+                ranks = [
+                    node.id for node in ast.walk(counted) if isinstance(node, ast.Name) and node.id not in (step, name)
+                ]
+                for rank in dict.fromkeys(ranks):
+                    for sign in ("-", "+"):
+                        text = f"({rank} {sign} {step}) % {program.source(count)}"
+                        if text != program.source(made):
+                            yield Draft(f"{name} = {text}", (TextEdit(program.span(made), text),), program.span(made))
+
+
+def _loop(program: Program, at: ast.expr) -> ast.For | None:
+    """The loop around a place, in its own function."""
+    for outer in program.ancestors(at):
+        if isinstance(outer, ast.For):
+            return outer
+        if isinstance(outer, Function):
+            return None
+    return None

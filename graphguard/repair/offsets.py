@@ -1,0 +1,231 @@
+"""Numbers that ought to start where the rank's own part of a tensor starts: bounds, positions, and rows that are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from graphguard.ir import Capture, Node, TensorType, Var
+from graphguard.repair.editing import fresh
+from graphguard.repair.edits import Offset, OtherCalls
+from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.slices import Site
+
+RULE = "wrong-shard"
+_ADDING = frozenset({"aten.add.Tensor", "aten.add.Scalar"})
+_SUBTRACTING = frozenset({"aten.sub.Tensor", "aten.sub.Scalar"})
+_COMPARING = frozenset(
+    f"aten.{name}.{kind}" for name in ("lt", "le", "gt", "ge", "eq", "ne") for kind in ("Scalar", "Tensor")
+)
+_LOOKING: Mapping[str, tuple[int, ...]] = {
+    "aten.masked_fill.Scalar": (0,),
+    "aten.where.self": (1, 2),
+    "aten.clamp.default": (0,),
+    "aten.embedding.default": (1,),
+    "aten.gather.default": (2,),
+    "aten.index_select.default": (2,),
+    "aten.index.Tensor": (1,),
+    "aten.scatter.value": (2,),
+    "aten.nll_loss_forward.default": (1,),
+}
+"""Which arguments of an operator may be numbers of rows."""
+_LENGTHS = 4  # different lengths of parts that are tried
+
+
+def offsets(around: Neighbours) -> Iterator[Guess]:
+    """A guess for each number, or family of numbers that one tensor is compared with and moved by, that may lack the rank's offset."""
+    for axis, size in around.capture.mesh.items():
+        if size == 1:
+            continue
+        for length in _lengths(around.capture, size):
+            yield from _constants(around, axis, length)
+            yield from _passes(around, axis, size, length)
+            yield from _rows(around, axis, length)
+
+
+def _lengths(capture: Capture, size: int) -> list[int]:
+    """How long a rank's part of a dim may be, the longest first: a length that the ranks have, and the specification that many times."""
+    assert capture.spec is not None
+    whole = {extent for kind in capture.spec.types.values() for extent in kind.shape if isinstance(extent, int)}
+    own = {
+        extent
+        for graph in capture.ranks
+        for kind in graph.types.values()
+        for extent in kind.shape
+        if isinstance(extent, int)
+    }
+    found = sorted((extent // size for extent in whole if extent % size == 0 and extent // size in own), reverse=True)
+    return [length for length in found if length > 0][:_LENGTHS]
+
+
+def _numbers(site: Site, around: Neighbours) -> dict[int, int] | None:
+    """The number that integers are compared with or moved by, on every rank; None where a site does neither."""
+    if site.node.op not in _ADDING | _SUBTRACTING | _COMPARING or len(site.node.args) != 2 or site.node.kwargs:
+        return None
+    found: dict[int, int] = {}
+    for rank, index in site.position.items():
+        graph = around.capture.ranks[rank]
+        tensor, number = graph.nodes[index].args[:2]
+        if not isinstance(tensor, Var) or type(number) is not int or not graph.types[tensor].dtype.startswith("int"):
+            return None
+        found[rank] = number
+    return found
+
+
+def _read(site: Site, around: Neighbours) -> tuple[tuple[int, Var], ...]:
+    """The tensors that the ranks compare or move."""
+    nodes = ((rank, around.capture.ranks[rank].nodes[index]) for rank, index in sorted(site.position.items()))
+    return tuple((rank, next(node.operands())) for rank, node in nodes)
+
+
+def _constants(around: Neighbours, axis: str, length: int) -> Iterator[Guess]:
+    """Numbers that are the same on every rank, or the multiples of another length: all that one tensor is compared with and moved by, then each alone."""
+    families: dict[tuple[tuple[int, Var], ...], list[tuple[Site, dict[int, int]]]] = {}
+    for site in around.sites.values():
+        if (numbers := _numbers(site, around)) is not None:
+            families.setdefault(_read(site, around), []).append((site, numbers))
+    for family in families.values():
+        groups = [family, *([each] for each in family if len(family) > 1)]
+        for group in groups:
+            added = all(site.node.op in _ADDING for site, _ in group)
+            needed = [
+                _from_start(numbers, around.capture, axis, -length if site.node.op in _ADDING and not added else length)
+                for site, numbers in group
+            ]
+            yield from _replaced(
+                around, axis, length, [(site, now, new) for (site, now), new in zip(group, needed, strict=True)]
+            )
+
+
+def _from_start(numbers: Mapping[int, int], capture: Capture, axis: str, length: int) -> dict[int, int]:
+    """The number of the first rank along an axis, and on every other one that many lengths more."""
+    first = {rank: _at_start(capture, rank, axis) for rank in numbers}
+    return {
+        rank: numbers.get(first[rank], number) + length * capture.coordinates(rank)[axis]
+        for rank, number in numbers.items()
+    }
+
+
+def _at_start(capture: Capture, rank: int, axis: str) -> int:
+    """The rank that is at the start of an axis, and where this one is along all others."""
+    here = {**capture.coordinates(rank), axis: 0}
+    return next(other for other in range(capture.world_size) if capture.coordinates(other) == here)
+
+
+def _replaced(
+    around: Neighbours, axis: str, length: int, changes: list[tuple[Site, dict[int, int], dict[int, int]]]
+) -> Iterator[Guess]:
+    """Other numbers at sites that have some."""
+    changes = [(site, now, new) for site, now, new in changes if now != new]
+    if not changes:
+        return
+    calls: dict[int, dict[int, tuple[Node, ...]]] = {}
+    for site, _, new in changes:
+        for rank, index in site.position.items():
+            node = around.capture.ranks[rank].nodes[index]
+            calls.setdefault(rank, {})[index] = (replace(node, args=(node.args[0], new[rank])),)
+    site, now, new = changes[0]
+    rank = next(rank for rank in sorted(new) if new[rank] != now[rank])
+    told = f"'{{name}}' goes by another start than that of the rank's own part along axis '{axis}': rank {rank} has {now[rank]}, needs {new[rank]}"
+    yield RULE, OtherCalls(calls, _no_types(calls), told, offset=Offset(axis, length, "number")), site, 2
+
+
+def _no_types(calls: Mapping[int, object]) -> dict[int, dict[Var, TensorType]]:
+    return {rank: {} for rank in calls}
+
+
+def _passes(around: Neighbours, axis: str, size: int, length: int) -> Iterator[Guess]:
+    """Positions in a loop that goes through the parts of all ranks: in each pass they are those of the part that has come."""
+    for sites in _in_loops(around, size):
+        for sign in (-1, 1) if size > 2 else (-1,):
+            changes = [
+                (
+                    site,
+                    {
+                        rank: (around.capture.coordinates(rank)[axis] + sign * step) % size * length
+                        for rank in site.position
+                    },
+                )
+                for step, site in enumerate(sites)
+            ]
+            if sites[0].node.op.startswith("aten.arange"):
+                yield from _moved(around, axis, length, changes)
+            else:
+                now = [_numbers(site, around) or {} for site in sites]
+                for guess in _replaced(
+                    around,
+                    axis,
+                    length,
+                    [(site, before, new) for before, (site, new) in zip(now, changes, strict=True)],
+                ):
+                    rule, edit, site, cost = guess
+                    assert isinstance(edit, OtherCalls)
+                    told = edit.told.replace("the rank's own part", "the part that has come")
+                    yield rule, replace(edit, told=told, offset=Offset(axis, length, "pass")), site, cost
+
+
+def _in_loops(around: Neighbours, size: int) -> Iterator[list[Site]]:
+    """Positions that are made at one place of the source as often as an axis has ranks, in order."""
+    found: dict[object, list[Site]] = {}
+    for site in around.sites.values():
+        made = site.node.op.startswith("aten.arange") or (
+            site.node.op in _ADDING and _numbers(site, around) is not None
+        )
+        if made and site.node.stack >= 0:
+            graph = around.capture.ranks[min(site.position)]
+            found.setdefault((site.node.op, graph.stack_of(site.node.stack)), []).append(site)
+    yield from (sites for sites in found.values() if len(sites) == size)
+
+
+def _moved(around: Neighbours, axis: str, length: int, changes: list[tuple[Site, dict[int, int]]]) -> Iterator[Guess]:
+    """Numbers added to positions, another one in every pass."""
+    calls: dict[int, dict[int, tuple[Node, ...]]] = {}
+    types: dict[int, dict[Var, TensorType]] = {}
+    for site, numbers in changes:
+        for rank, index in site.position.items():
+            graph = around.capture.ranks[rank]
+            node, own = graph.nodes[index], types.setdefault(rank, {})
+            before = Var(fresh(graph) + len(own))
+            own[before] = graph.types[node.outs[0]]
+            added = replace(node, op="aten.add.Tensor", args=(before, numbers[rank]), kwargs={}, draw=None)
+            calls.setdefault(rank, {})[index] = (replace(node, outs=(before,)), added)
+    site, numbers = next((site, numbers) for site, numbers in changes if any(numbers.values()))
+    rank = next(rank for rank in sorted(numbers) if numbers[rank])
+    start = numbers[rank]
+    told = f"'{{name}}' starts at 0 in every pass: rank {rank} has 0..{length - 1}, needs {start}..{start + length - 1} along axis '{axis}' for the part that has come"
+    yield RULE, OtherCalls(calls, types, told, offset=Offset(axis, length, "pass")), site, 2
+
+
+def _rows(around: Neighbours, axis: str, length: int) -> Iterator[Guess]:
+    """Numbers of rows of the whole, where a rank looks them up in its own part."""
+    for site in around.sites.values():
+        for place in _LOOKING.get(site.node.op, ()):
+            edit = _less(site, place, around, axis, length)
+            if edit is not None:
+                yield RULE, edit, site, 3
+
+
+def _less(site: Site, place: int, around: Neighbours, axis: str, length: int) -> OtherCalls | None:
+    """One argument of a call less the start of the rank's part; None where it is no tensor of integers."""
+    calls: dict[int, dict[int, tuple[Node, ...]]] = {}
+    types: dict[int, dict[Var, TensorType]] = {}
+    read: dict[int, Var] = {}
+    for rank, index in site.position.items():
+        graph = around.capture.ranks[rank]
+        node = graph.nodes[index]
+        given = node.args[place] if len(node.args) > place else None
+        only = [each for each in given if each is not None] if isinstance(given, tuple) else [given]
+        var = only[0] if len(only) == 1 else None
+        if not isinstance(var, Var) or not graph.types[var].dtype.startswith("int"):
+            return None
+        read[rank], new = var, Var(fresh(graph))
+        types[rank] = {new: graph.types[var]}
+        start = length * around.capture.coordinates(rank)[axis]
+        moved = replace(node, op="aten.sub.Tensor", args=(var, start), kwargs={}, outs=(new,), draw=None)
+        argument = tuple(new if each == var else each for each in given) if isinstance(given, tuple) else new
+        args = (*node.args[:place], argument, *node.args[place + 1 :])
+        calls[rank] = {index: (moved, replace(node, args=args))}
+    last = max(site.position, key=lambda rank: around.capture.coordinates(rank)[axis])
+    start = length * around.capture.coordinates(last)[axis]
+    told = f"'{{name}}' takes numbers of the whole for those of the rank's own part: rank {last} needs them less {start}, where its part along axis '{axis}' starts"
+    return OtherCalls(calls, types, told, offset=Offset(axis, length, "rows", read))

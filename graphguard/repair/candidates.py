@@ -43,6 +43,7 @@ from graphguard.repair.edits import (
 from graphguard.repair.fill_source import other_fill
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.gathers import differentiable
+from graphguard.repair.group_source import other_groups
 from graphguard.repair.guided_source import guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
@@ -310,13 +311,23 @@ def _moved(
         yield from source.reduce_to_all(program, span)
     elif isinstance(edit, OtherPart):
         yield from source.other_part(program, span, edit.axis)
-    elif isinstance(edit, OtherCalls) and edit.filled is not None:
+    elif isinstance(edit, OtherCalls):
+        yield from _other_calls(capture, edit, rank, program, span, sources)
+
+
+def _other_calls(
+    capture: Capture, edit: OtherCalls, rank: int, program: Program, span: Span, sources: Sources
+) -> Iterator[Draft]:
+    """What other calls mean for the text, where that is known."""
+    if edit.filled is not None:
         yield from other_fill(program, span, *edit.filled)
-    elif isinstance(edit, OtherCalls) and edit.renamed is not None:
+    if edit.renamed is not None:
         yield from other_module(program, span, edit.renamed)
-    elif isinstance(edit, OtherCalls) and edit.joined is not None:
+    if edit.joined is not None:
         yield from join_along(program, span, edit.joined)
-    elif isinstance(edit, OtherCalls) and edit.offset is not None:
+    if edit.regrouped is not None:
+        yield from other_groups(program, span, edit.regrouped, capture)
+    if edit.offset is not None:
         yield from offset_drafts(capture, edit.offset, rank, program, span, sources)
 
 

@@ -8,6 +8,7 @@ from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.fills import fills
 from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.regrouped import regrouped
 from graphguard.repair.rereading import reread
 from graphguard.repair.shares import shares
 from graphguard.repair.slices import Site
@@ -23,6 +24,7 @@ def derived(
     ``deadline`` is one of this thread's own time, for what takes longest: weighing summands.
     """
     around = Neighbours.of(proof.capture, sites)
+    yield from ((rule, edit, site, 0) for rule, edit, site, _ in regrouped(around))
     yield from reread(proof.capture, alignment, sites, broken)
     kinds = (shares(proof, around, broken, deadline), translated(around), terms(proof, around), fills(around))
     for cost, guesses in enumerate(kinds, 1):

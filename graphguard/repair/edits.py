@@ -221,12 +221,21 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
+class Regrouping:
+    """That many ``times`` as many groups of a dim as there are, which is the size of ``axis`` or its reciprocal."""
+
+    axis: str
+    times: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
     What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.
     ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
-    ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack.
+    ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
+    ``regrouped`` is how many times as many groups are meant.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -236,6 +245,7 @@ class OtherCalls:
     joined: int | None = None
     renamed: tuple[str, str] | None = None
     offset: Offset | None = None
+    regrouped: Regrouping | None = None
 
 
 Edit = (

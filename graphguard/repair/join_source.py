@@ -23,10 +23,23 @@ def join_along(program: Program, span: Span, dim: int) -> Iterator[Draft]:
         for call in ast.walk(each):
             if not isinstance(call, ast.Call) or not call.args:
                 continue
-            if _called(call) in _JOINING:
+            if _called(call) in _JOINING and not _is_handed_in(program, call):
                 yield Draft(f"join along dim {dim}", (_with_dim(program, call, dim),), program.span(call))
             elif (said := _handed_on(program, call)) is not None:
                 yield Draft(f"join along dim {dim}", (TextEdit(program.span(said), str(dim)),), program.span(call))
+
+
+def _is_handed_in(program: Program, call: ast.Call) -> bool:
+    """Whether the dim of a joining call is an argument that every caller of the function around it gives."""
+    function, dims = program.function(call), _dims(call)
+    if function is None or not dims or not isinstance(dims[0], ast.Name):
+        return False
+    arguments = function.args
+    required = arguments.args[: len(arguments.args) - len(arguments.defaults)]
+    required += [
+        each for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
+    ]
+    return dims[0].id in {argument.arg for argument in required}
 
 
 def _handed_on(program: Program, call: ast.Call) -> ast.expr | None:

@@ -29,6 +29,7 @@ from graphguard.repair.edits import (
     MoveDiagonal,
     MoveReduction,
     MoveSlice,
+    Offset,
     OtherCalls,
     OtherPart,
     OwnPlace,
@@ -51,7 +52,7 @@ from graphguard.repair.losses import scaled_losses
 from graphguard.repair.lost_gradients import gathered, switched_on
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
-from graphguard.repair.offset_source import offset_drafts
+from graphguard.repair.offset_source import offset_drafts, starts
 from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
@@ -304,7 +305,9 @@ def _moved(
             yield from source.move_slice(program, span, edit, length, dim)
     elif isinstance(edit, Shift):
         length = max(edit.offsets.values()) // max(1, capture.mesh[edit.axis] - 1)
-        yield from source.shift(program, span, edit.axis, length)
+        value = program.expression(span)
+        places = starts(program, value, Offset(edit.axis, length, "number")) if value is not None else ()
+        yield from source.shift(program, span, edit.axis, places)
     elif isinstance(edit, MoveDiagonal):
         yield from triangles.move_diagonal(program, span, edit)
     elif isinstance(edit, ReduceToAll):

@@ -8,22 +8,30 @@ from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.fills import fills
 from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.point import Point
 from graphguard.repair.regrouped import regrouped
 from graphguard.repair.rereading import reread
 from graphguard.repair.shares import shares
 from graphguard.repair.slices import Site
 from graphguard.repair.terms import terms
 from graphguard.repair.translated import translated
+from graphguard.repair.written import written
 
 
 def derived(
-    proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...], deadline: float
+    proof: Proof,
+    alignment: Alignment,
+    sites: Mapping[int, Site],
+    broken: tuple[str, ...],
+    deadline: float,
+    point: Point | None = None,
 ) -> Iterator[Guess]:
-    """Such guesses, those first that rest on most: places that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with.
+    """Such guesses, those first that rest on most: places that are written, and that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with.
 
-    ``deadline`` is one of this thread's own time, for what takes longest: weighing summands.
+    ``deadline`` is one of this thread's own time, for what takes longest: weighing summands; ``point`` has the numbers of both programs, where they could be worked out.
     """
     around = Neighbours.of(proof.capture, sites)
+    yield from written(around, point) if point is not None else ()
     yield from ((rule, edit, site, 0) for rule, edit, site, _ in regrouped(around))
     yield from reread(proof.capture, alignment, sites, broken)
     kinds = (shares(proof, around, broken, deadline), translated(around), terms(proof, around), fills(around))

@@ -11,11 +11,13 @@ from graphguard.repair.edits import Accumulate, Bypass, ChangeCall, InsertCall, 
 from graphguard.repair.frames import Sources
 from graphguard.repair.masks import change_bound, fill_masked
 from graphguard.repair.passes import added_to_earlier
-from graphguard.repair.program import MODULES, Program, assigned_name, first_operand
+from graphguard.repair.program import MODULES, Program, assigned_name, definitions, first_operand
 from graphguard.repair.source import Draft, line_after
+from graphguard.repair.unlike import misreading
 from graphguard.report.diagnostics import TextEdit
 
 Guided = InsertCall | ChangeCall | SwapTensors | SetArgument | Bypass | Accumulate | Mask | Reread
+_CHOICES = 3  # assignments between a reader and the choice of what it reads
 _SIMPLE = ast.Call | ast.Name | ast.Attribute | ast.Subscript
 
 
@@ -55,6 +57,8 @@ def guided_drafts(
             yield from _exchanged(program, value, exchanged_places(capture, rank, pair, sources))
         case SetArgument(values=tensors) | Reread(tensors=tensors):
             operand = tensors[rank]
+            if isinstance(edit, SetArgument) and misreading(edit, capture):
+                yield from _chosen(program, value)
             if isinstance(operand, Var):
                 for name in names_of(capture, rank, operand, program, sources):
                     yield from _read_instead(program, value, name)
@@ -261,6 +265,19 @@ def _names_exchanged(program: Program, statement: ast.stmt | None, first: str, s
     if len({node.id for node in loads}) == 2:
         edits = tuple(TextEdit(program.span(node), second if node.id == first else first) for node in loads)
         yield Draft(f"exchange {first} and {second}", edits)
+
+
+def _chosen(program: Program, value: ast.expr, depth: int = _CHOICES) -> Iterator[Draft]:
+    """On every rank what only some choose, in an expression or in what its names stand for."""
+    for node in ast.walk(value):
+        match node:
+            case ast.IfExp(body=body, orelse=other):
+                for branch in (body, other):
+                    text = program.source(branch)
+                    yield Draft(f"read {text} on every rank", (TextEdit(program.span(node), text),), program.span(node))
+            case ast.Name() if depth:
+                for made in definitions(program, node):
+                    yield from _chosen(program, made, depth - 1)
 
 
 def _read_instead(program: Program, value: ast.expr, name: str) -> Iterator[Draft]:

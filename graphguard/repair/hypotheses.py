@@ -23,6 +23,7 @@ from graphguard.repair.passes import dropped_passes
 from graphguard.repair.places import places as own_places
 from graphguard.repair.slices import JOINING, LAYOUT, Site
 from graphguard.repair.triangles import triangles
+from graphguard.repair.unlike import unlike
 
 COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
 REDUCED = 3  # how much less likely a factor is within autograd than at a reduction that explains it
@@ -74,6 +75,7 @@ def hypotheses(
     found.extend(own_places(around))
     found.extend(parameters(around))
     found.extend(offsets(around))
+    found.extend(unlike(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))

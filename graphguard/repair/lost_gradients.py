@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphguard.ir import Capture, Graph, Node, Span
+from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.outcome import Location
+from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.frames import Sources
 from graphguard.repair.gathers import without_gradient
 from graphguard.repair.program import Program
@@ -24,6 +25,34 @@ def unread_gradient(capture: Capture) -> Location | None:
     """
     found = [_unread(graph) for graph in capture.ranks]
     return None if any(index is None for index in found) or found[0] is None else Location(0, found[0])
+
+
+def without_gradients(capture: Capture, promise: str) -> Location | None:
+    """The first exchange of the forward pass that carries no gradient, where a promised gradient rests on nothing that the program was given, on any rank; else None."""
+    if any(promise not in graph.outputs or _rests_on_inputs(graph, graph.outputs[promise]) for graph in capture.ranks):
+        return None
+    node = next(
+        (node for node in dead_everywhere(capture) if node.phase == "forward" and _is_read(capture.ranks[0], node)),
+        None,
+    )
+    return None if node is None else Location(0, capture.ranks[0].nodes.index(node))
+
+
+def _rests_on_inputs(graph: Graph, var: Var) -> bool:
+    producers, waiting, seen = graph.producers(), [var], {var}
+    while waiting:
+        each = waiting.pop()
+        if each in graph.inputs:
+            return True
+        index = producers.get(each)
+        operands = set(graph.nodes[index].operands()) - seen if index is not None else set[Var]()
+        seen |= operands
+        waiting += operands
+    return False
+
+
+def _is_read(graph: Graph, node: Node) -> bool:
+    return any(not set(node.outs).isdisjoint(other.operands()) for other in graph.nodes)
 
 
 def _unread(graph: Graph) -> int | None:

@@ -41,6 +41,7 @@ from graphguard.repair.parts import Part, needed_parts, read_parts
 from graphguard.repair.places import differing_number
 from graphguard.repair.slices import Site
 from graphguard.repair.triangles import unmoved
+from graphguard.repair.unlike import misread_text, misreading
 
 Named = Callable[[int, Var], str]
 """What the author calls a tensor of a rank; empty where the source does not say."""
@@ -170,7 +171,7 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
         case (
             SetArgument(what="operand") | InsertCall() | ChangeCall() | SwapTensors() | Reread() | Accumulate() | Mask()
         ):
-            return _guided(edit, name, site, named)
+            return _guided(edit, name, site, capture, named)
         case SetArgument():
             return _wrong_argument(edit, name, site, capture)
         case OwnPlace() | OtherCalls():
@@ -204,7 +205,7 @@ def _too_early(name: str, axis: str, site: Site) -> str:
     return f"'{name}' is {does} of a partial sum over axis '{axis}', and {does} is not linear: the sum must come first"
 
 
-def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
+def _guided(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -> str:
     """A repair that the specification suggested, or the ranks' own programs."""
     match edit:
         case Accumulate(_, earlier):
@@ -236,11 +237,19 @@ def _guided(edit: Edit, name: str, site: Site, named: Named) -> str:
                 f"'{first}' and '{second}'" if first and second and first != second else f"'{name}' and another tensor"
             )
             return f"{told} are in each other's place"
+    return _another_tensor(edit, name, site, capture, named)
+
+
+def _another_tensor(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -> str:
+    """A tensor that is read in the place of another one, on every rank or on some."""
     meant: object = ""
     if isinstance(edit, Reread):
         meant = edit.tensors[min(edit.tensors)]
     elif isinstance(edit, SetArgument):
-        meant = edit.values[min(edit.values)]
+        ranks = misreading(edit, capture)
+        meant = edit.values[ranks[0] if ranks else min(edit.values)]
+        if ranks:
+            return misread_text(ranks, name, named(ranks[0], meant) if isinstance(meant, Var) else "")
     text = named(min(site.position), meant) if isinstance(meant, Var) else ""
     unread = f": '{text}' is meant, which nothing reads" if text and text != name else ""
     return f"'{name}' is computed from another tensor than in the specification{unread}"

@@ -36,6 +36,8 @@ def offset_drafts(
             own = (offset.tensors or {}).get(rank)
             names = [] if own is None else names_of(capture, rank, own, program, sources)
             yield from _less(program, value, names, start)
+        elif offset.kind == "written":
+            yield from _written(program, value, start)
         else:
             yield from _started(program, value, start)
 
@@ -110,6 +112,16 @@ def _less(program: Program, value: ast.expr, names: list[str], start: str) -> It
         bare = isinstance(outer, ast.Attribute | ast.Subscript | ast.BinOp | ast.Compare)
         text = f"({node.id} - {start})" if bare else f"{node.id} - {start}"
         yield Draft(f"start at {start}", (TextEdit(program.span(node), text),))
+
+
+def _written(program: Program, value: ast.expr, start: str) -> Iterator[Draft]:
+    """Rows written further on by the start: the index of what is assigned to, or of a call."""
+    places = (
+        [value.slice] if isinstance(value, ast.Subscript) else value.args[:2] if isinstance(value, ast.Call) else []
+    )
+    for place in places:
+        if isinstance(place, ast.Name | ast.Call | ast.BinOp):
+            yield Draft(f"start at {start}", (TextEdit(program.span(place), f"{program.source(place)} + {start}"),))
 
 
 def _of_passes(program: Program, value: ast.expr, offset: Offset) -> Iterator[str]:

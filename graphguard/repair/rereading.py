@@ -81,7 +81,7 @@ def read_calls(graph: Graph, places: Places, types: dict[Var, TensorType]) -> tu
     source_rank = len(graph.types[places.source].shape)
     if len(kind.shape) < source_rank:
         return (*calls, replace(template, op="aten.select.int", args=(places.source, places.dim, places.needed[0])))
-    runs = _runs(places.needed)
+    runs = runs_of(places.needed)
     if len(runs) == 1:
         return (*calls, _slice(template, places, runs[0]))
     pieces = []
@@ -97,7 +97,7 @@ def _slice(template: Node, places: Places, run: range) -> Node:
     return replace(template, op="aten.slice.Tensor", args=(places.source, places.dim, run.start, run[-1] + 1, run.step))
 
 
-def _runs(places: tuple[int, ...]) -> list[range]:
+def runs_of(places: tuple[int, ...]) -> list[range]:
     """Places as ranges, one where their distance is the same throughout, else one for each stretch of neighbours."""
     step = places[1] - places[0] if len(places) > 1 else 1
     if step > 0 and all(later - one == step for one, later in pairwise(places)):
@@ -152,7 +152,7 @@ def _told(
 
 def places_text(places: tuple[int, ...]) -> str:
     """``3``, ``4..7``, ``0, 2, 4``, or ``0..1 and 4..5``."""
-    runs = _runs(places)
+    runs = runs_of(places)
     if len(runs) == 1 and runs[0].step > 1:
         shown = [str(place) for place in places]
         return ", ".join(shown if len(shown) <= _SHOWN else [*shown[: _SHOWN - 1], "...", shown[-1]])

@@ -101,7 +101,8 @@ def _derived(
 ) -> Repair | None:
     """The likeliest edit that follows from how the programs differ."""
     deadline = time.thread_time() + DERIVED_SECONDS
-    guesses = (Hypothesis(*guess) for guess in derived(proof, alignment, sites, broken, deadline))
+    point = None if trials.refuter is None else trials.refuter.point
+    guesses = (Hypothesis(*guess) for guess in derived(proof, alignment, sites, broken, deadline, point))
     return _likeliest(guesses, trials, proof, sites, broken, broken, deadline)
 
 

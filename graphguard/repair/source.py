@@ -286,15 +286,17 @@ def _in_order(program: Program, call: ast.Call, what: str) -> Iterator[Draft]:
             yield Draft(f"take {what.format(text)}", (TextEdit(place, text),), place)
 
 
-def shift(program: Program, span: Span, axis: str, length: int) -> Iterator[Draft]:
-    """Let positions start where the rank's part of the sequence starts."""
+def shift(program: Program, span: Span, axis: str, starts: Iterable[str]) -> Iterator[Draft]:
+    """Let positions start where the rank's part of the sequence starts, which ``starts`` are texts for."""
     value = program.expression(span)
     if value is None:
         return
-    for rank in rank_expressions(program, value, axis):
-        offset = f"{rank} * {length}"
+    outer = program.parents.get(value)
+    for start in starts:
+        text = f"{program.source(value)} + {start}"
+        bare = isinstance(outer, ast.Attribute | ast.Subscript | ast.BinOp)
         title = f"start at this rank's offset along '{axis}'"
-        yield Draft(title, (TextEdit(program.span(value), f"{program.source(value)} + {offset}"),))
+        yield Draft(title, (TextEdit(program.span(value), f"({text})" if bare else text),))
 
 
 def move_reduction(

@@ -14,7 +14,7 @@ from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
 from graphguard.repair.guesses import is_nonlinear, narrows
 from graphguard.repair.guided import holds_operand
-from graphguard.repair.lost_gradients import unread_gradient
+from graphguard.repair.lost_gradients import unread_gradient, without_gradients
 from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.parts import split_dim
 from graphguard.repair.search import Search
@@ -26,6 +26,7 @@ from graphguard.repair.unread import unread
 STOPPED = "no gradient comes back through '{what}' to what it is computed from: the specification computes one, and no rank does"
 UNREAD = "a gradient that is worked out here is read nowhere: it is neither reduced nor added to what other passes give"
 NOT_PASSED_ON = "'{what}' is gathered without a gradient: what is worked out for it does not come back to the ranks that its parts are from"
+CUT = "'{what}' carries no gradient: none comes back through it to what the ranks put in, and what is computed of it has none at all"
 SWITCHED = "gradients that are worked out while this call has their reduction switched off are read nowhere: no rank gets their sum"
 _EMPTY = frozenset({"aten.empty.memory_format", "aten.full.default"})  # what is written to later
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
@@ -67,6 +68,8 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
         return Suspect("wrong-relation", stopped[0], stopped[1], reason=STOPPED)
     if is_gradient(capture, promise) and (lost := unread_gradient(capture)) is not None:
         return Suspect("gradient-not-reduced", lost, reason=UNREAD)
+    if is_gradient(capture, promise) and (cut := without_gradients(capture, promise)) is not None:
+        return Suspect("gradient-not-reduced", cut, reason=CUT)
     for node in dead_everywhere(capture):
         # nor does what spreads initial values, before the program itself
         if node.phase != "prelude" and (node.op != "gg.all_gather" or node.phase != "backward"):

@@ -89,6 +89,8 @@ def _style(words: str) -> Any:
         return "integers"
     if " but the last" in words:
         return "sparse"
+    if "one element" in words:
+        return "infinite" if "one element infinite" in words else "undefined"
     if words.startswith("all as small"):
         return "zeros"
     return words.partition(",")[0] if words.startswith(("normal", "positive")) else "normal"

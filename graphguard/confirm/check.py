@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,7 +12,16 @@ import torch
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.confirm.counterexample import CLEAR, clarity, minimised
-from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, MIXED_DRAWS, SPARSE, Draw, elements_of, is_sparse
+from graphguard.confirm.draws import (
+    DRAWS,
+    FURTHER_DRAWS,
+    MIXED_DRAWS,
+    SPARSE,
+    Draw,
+    elements_of,
+    is_sparse,
+    overflow_draws,
+)
 from graphguard.confirm.elements import UncoveredError, UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
 from graphguard.confirm.operators import cost_of
@@ -22,7 +32,7 @@ from graphguard.confirm.shrink import shrunk
 from graphguard.confirm.strange_draws import reason_of, redrawn
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.confirm.undefined import birth
-from graphguard.ir import Capture, Graph, Promise
+from graphguard.ir import Capture, Graph, Node, Promise
 
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
@@ -129,6 +139,8 @@ def _kernels(capture: Capture) -> tuple[str, ...]:
 def _draws(capture: Capture) -> tuple[Draw, ...]:
     calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
     further = (*FURTHER_DRAWS, *(MIXED_DRAWS if _chooses(capture) else ()))
+    if _asks_whether_finite(capture):
+        further = (*further, *overflow_draws(capture))
     draws = (*DRAWS, *(further if calls <= FEW_CALLS else ()))
     return (*draws, SPARSE) if any(map(is_sparse, capture.leaves)) else draws
 
@@ -137,6 +149,19 @@ def _chooses(capture: Capture) -> bool:
     """Whether a program makes choices that numbers move, so that it is piecewise constant somewhere."""
     graphs = (capture.spec, *capture.ranks)
     return any(node.op.split(".")[1] in _CHOOSING for graph in graphs if graph is not None for node in graph.nodes)
+
+
+def _asks_whether_finite(capture: Capture) -> bool:
+    """Whether the specification looks for infinities or for what is not a number, so that it says what is to be done where there are some."""
+    return capture.spec is not None and any(_is_about_infinity(node) for node in capture.spec.nodes)
+
+
+def _is_about_infinity(node: Node) -> bool:
+    name = node.op.split(".")[1]
+    if name in ("eq", "ne") and len(node.args) == 2:
+        first, second = node.args
+        return first == second or (isinstance(second, float) and not math.isfinite(second))
+    return name in ("isfinite", "isinf", "isnan", "isposinf", "isneginf")
 
 
 def _decide(trial: Trial, describe: Describe) -> Confirmation:

@@ -124,6 +124,8 @@ def describe(leaf: Leaf, draw: Draw, index: int) -> str:
     words: Mapping[Style, str] = {
         "ones": "all ones",
         "zeros": "all zeros",
+        "infinite": f"normal, one element infinite, seed {draw.seed}",
+        "undefined": f"normal, one element not a number, seed {draw.seed}",
         "integers": f"{'' if draw.scale == 1 else f'{draw.scale:g} times '}integers -2..2, seed {draw.seed}",
     }
     if style == "sparse" and is_sparse(leaf):

@@ -14,7 +14,7 @@ from graphguard.confirm.ranges import IndexRange
 from graphguard.confirm.replay import constant_value
 from graphguard.ir import Capture, Leaf
 
-Style = Literal["normal", "positive", "integers", "ones", "zeros", "sparse", "mixed"]
+Style = Literal["normal", "positive", "integers", "ones", "zeros", "sparse", "mixed", "infinite", "undefined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,20 @@ FURTHER_DRAWS: Final = (Draw(12, 0.5, "integers"), Draw(13, 10.0), Draw(14, 3.0)
 MIXED_DRAWS: Final = tuple(Draw(seed, 1.0, "mixed") for seed in range(31, 46))
 # One position alone holds, is counted or is other than the least: a rank that has none of it divides by what is zero on it alone.
 SPARSE: Final = Draw(15, 0.3, "sparse")
+# One element of one leaf is infinite, or no number, the first or the last: a rank that asks its own part alone does not see it.
+_OVERFLOWS: Final[tuple[tuple[int, Style], ...]] = (
+    (51, "infinite"),
+    (52, "infinite"),
+    (53, "undefined"),
+    (54, "undefined"),
+)
+_OVERFLOWING: Final = 6  # leaves that are tried
 # Inputs of no special kind: what is equal on all of them is equal by more than chance, counts of a few things included.
 GENERIC: Final = tuple(Draw(seed, 1.0, "positive" if seed % 2 else "normal") for seed in range(21, 29))
 
 Ranges = Mapping[str, IndexRange]
 _SMALL: Final = 0.03
+_APART: Final = 1_000_003  # seeds of the leaves of one draw and the next
 _WIDE: Final = 64  # in a narrower range an edge is met by chance
 
 
@@ -68,7 +77,7 @@ def leaf_value(leaf: Leaf, draw: Draw, span: IndexRange, index: int) -> torch.Te
     if leaf.type.dtype not in DTYPES:
         raise UnrunnableError(f"element type '{leaf.type.dtype}' of '{leaf.name}' has no numbers here")
     shape, dtype, style = extents(leaf.type), stored(leaf.type.dtype), draw.style_of(leaf.name)
-    generator = torch.Generator().manual_seed(draw.seed * 1_000_003 + index)
+    generator = torch.Generator().manual_seed(draw.seed * _APART + index)
     if dtype == torch.bool:
         return _truths(shape, style, generator)
     if not (dtype.is_floating_point or dtype.is_complex):
@@ -76,6 +85,14 @@ def leaf_value(leaf: Leaf, draw: Draw, span: IndexRange, index: int) -> torch.Te
         return value if leaf.ignored is None else _with_ignored(value, leaf.ignored, style, generator)
     value = _reals(shape, dtype, style, draw.scale_of(leaf.name, index), generator)
     return rounded(value, leaf.type.dtype) if leaf.type.dtype in NARROW else value
+
+
+def overflow_draws(capture: Capture) -> tuple[Draw, ...]:
+    """Draws for a program that asks whether its numbers are finite: leaf by leaf one element that is not."""
+    reals = [
+        leaf.name for leaf in capture.leaves if leaf.value is None and leaf.type.dtype.startswith(("float", "bfloat"))
+    ]
+    return tuple(Draw(seed, special={name: style}) for name in reals[:_OVERFLOWING] for seed, style in _OVERFLOWS)
 
 
 def is_sparse(leaf: Leaf) -> bool:
@@ -131,6 +148,8 @@ def _reals(
     if style == "integers":
         return torch.randint(-2, 3, shape, generator=generator).to(dtype) * scale
     value = torch.randn(shape, generator=generator, dtype=dtype) * scale
+    if style in ("infinite", "undefined") and value.numel():
+        value.view(-1)[generator.initial_seed() // _APART % 2 - 1] = math.inf if style == "infinite" else math.nan
     return value.abs() + 0.1 * scale if style == "positive" else value
 
 

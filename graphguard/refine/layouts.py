@@ -10,6 +10,7 @@ from fractions import Fraction
 from graphguard.ir import Capture, Placement
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Number, Ref
+from graphguard.relations.narrow import equal_where_thin
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.piecewise import equal, scaled_value
 from graphguard.relations.points import equal_at_points
@@ -109,7 +110,7 @@ class Layouts:
                 return True
         except Unsupported:
             return False
-        return universe.expand > 1 and equal_at_points(universe, a, b)
+        return universe.expand > 1 and (equal_where_thin(universe, a, b) or equal_at_points(universe, a, b))
 
     def find(
         self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool = False

@@ -22,6 +22,7 @@ from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
 from graphguard.relations.magnitudes import most_counted
+from graphguard.relations.narrow import continued
 from graphguard.relations.permutations import at_most_once, distinct
 from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
 from graphguard.relations.places import place_over
@@ -116,8 +117,9 @@ class NormalForm:
         return layout.flip(v, dim)
 
     def concat(self, vs: Sequence[NormalValue], dim: int) -> NormalValue:
-        """Joined along a dim."""
-        return layout.concat(vs, dim)
+        """Joined along a dim; where products are written out, thin parts are looked at more closely."""
+        joint = layout.concat(vs, dim)
+        return continued(self.universe, joint) if self.universe.expand > 1 and len(joint.pieces) > 1 else joint
 
     def expand(self, v: NormalValue, shape: tuple[int, ...]) -> NormalValue:
         """Broadcast."""

@@ -99,4 +99,37 @@ def test_what_only_one_rank_finds_is_told_to_all(check: Ask, agreed: bool) -> No
         in_relations={"dp": Shard(1)},
         out_relations="replicate",
     ).verdict
-    assert (verdict is gg.Verdict.REFINES) == agreed
+    assert verdict is (gg.Verdict.REFINES if agreed else gg.Verdict.BROKEN)
+
+
+@pytest.mark.parametrize("wrong", ["", "local", "every rank", "kept"])
+def test_a_step_that_overflow_skips(wrong: str) -> None:
+    def step(p: torch.Tensor, g: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return stepped(p, g, scale, (~torch.isfinite(g)).any())
+
+    def stepped(
+        p: torch.Tensor, g: torch.Tensor, scale: torch.Tensor, bad: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        taken = p - 0.1 * torch.where(bad, torch.zeros_like(g), g) / scale
+        return torch.where(bad, p, taken), torch.where(bad, scale / 2, scale * 2)
+
+    def impl(mesh: Any) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+        def run(p: torch.Tensor, g: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            found = (~torch.isfinite(g)).any().float()
+            if wrong != "local":
+                found = reduced(found, dist.ReduceOp.MIN if wrong == "every rank" else dist.ReduceOp.MAX)
+            new, after = stepped(p, g, scale, found > 0)
+            return new, scale * 2 if wrong == "kept" else after
+
+        return run
+
+    shard = {"tp": Shard(0)}
+    report = gg.verify(
+        step,
+        impl,
+        (gg.tensor(6, 3), gg.tensor(6, 3), gg.tensor()),
+        mesh={"tp": 2},
+        in_relations=(shard, shard, {}),
+        out_relations=(shard, {}),
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES)

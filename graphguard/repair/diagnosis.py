@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from graphguard.repair.unexplained import unexplained
 _WIDER_SECONDS = 1.0
 _WIDER_FURTHER = 0.3  # steps were tried without it
 STOPPED_SECONDS = 0.1
+_TINY = 1e-6  # of a number: a difference that is told as such
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,18 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     elif found.left:
         findings.append(_without_repair(found, sources, numbers))
         repairs.append(None)
+    if (small := _small(numbers)) and findings:
+        findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _small(numbers: Confirmation) -> str:
+    """How small a difference is that is easily taken for rounding, behind what is wrong; empty where it is larger, or there is none."""
+    shown = numbers.counterexample
+    if shown is None or not all(map(math.isfinite, (shown.found, shown.expected))):
+        return ""
+    size = abs(shown.found - shown.expected) / max(abs(shown.found), abs(shown.expected), 1e-300)
+    return f"; the numbers differ by {size:.0e} of their size" if 0 < size < _TINY else ""
 
 
 def _outdated(capture: Capture, gradients: tuple[str, ...]) -> Related:

@@ -47,6 +47,8 @@ Named = Callable[[int, Var], str]
 """What the author calls a tensor of a rank; empty where the source does not say."""
 
 SHORT = 24
+_READABLE = 9999  # of a factor that is told as a ratio
+_CLOSE = 1e-9  # how near a square must be to a ratio
 _VERBS = {"sum": "summed", "avg": "averaged"}
 _OTHER_REDUCTIONS = {"max": "maximum", "min": "minimum", "product": "product"}
 _OWN = {"max": "the maximum of each rank's own part", "avg": "the mean of each rank's own part"}
@@ -123,10 +125,15 @@ def needed_and_found(name: str, site: Site, axis: str, capture: Capture) -> tupl
     return f"{name}: {describe_placements({axis: Placement('replicate'), **others})}", f"{name}: {found}"
 
 
-def factor_text(factor: Fraction, capture: Capture, axis: str = "") -> str:
-    """A factor in terms of mesh axes where it is one of their sizes: ``dp = 2``, ``1/dp = 1/2``, or ``dp or tp = 2``; ``axis`` if it is known."""
+def factor_text(factor: Fraction, capture: Capture, axis: str = "", count: str = "") -> str:
+    """A factor in terms of mesh axes where it is one of their sizes: ``dp = 2``, ``1/dp = 1/2``, or ``dp or tp = 2``; ``axis`` if it is known.
+
+    ``count`` is what the author calls the number instead.  What is no ratio of small numbers is a root, ``1/sqrt(8) = 0.353553``, else a decimal number.
+    """
     if not factor:
         return "0"
+    if count:
+        return f"{count} = {factor}" if factor.numerator >= factor.denominator else f"1/{count} = {factor}"
     sizes = {name: extent for name, extent in capture.mesh.items() if extent > 1 and axis in ("", name)}
     for size, shown in ((factor, "{}"), (1 / factor, "1/{}")):
         names = [name for name, extent in sizes.items() if extent == size]
@@ -138,11 +145,23 @@ def factor_text(factor: Fraction, capture: Capture, axis: str = "") -> str:
         return f"{product} = {factor}"
     if len(sizes) > 1 and factor == Fraction(1, capture.world_size):
         return f"1/({product}) = {factor}"
-    return str(factor)
+    return str(factor) if max(abs(factor.numerator), factor.denominator) <= _READABLE else _decimal(factor)
 
 
-def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, named: Named) -> str:
-    """One line that stands alone: which value, what is wrong with it."""
+def _decimal(factor: Fraction) -> str:
+    """A factor that is no ratio of small numbers, as the root that it is of such a ratio, and in six digits."""
+    shown, number = f"{float(factor):.6g}", abs(float(factor))
+    square = Fraction(number * number).limit_denominator(_READABLE)
+    if not square or square.numerator > _READABLE or abs(float(square) - number * number) > _CLOSE * number * number:
+        return shown
+    sign = "-" if factor < 0 else ""
+    if square.numerator == 1:
+        return f"{sign}1/sqrt({square.denominator}) = {shown}"
+    return f"{sign}sqrt({square}) = {shown}"
+
+
+def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, named: Named, count: str = "") -> str:
+    """One line that stands alone: which value, what is wrong with it; ``count`` is the author's name for a factor."""
     match edit:
         case InsertReduction(axis=axis) | MoveReduction(axis=axis) if rule == "nonlinear-on-partial":
             return _too_early(name, axis, site)
@@ -158,9 +177,9 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
         case Scale(factor=factor):
             own = site.node.phase != "backward" or re.match(r"out\b|grad\(", name)
             what = f"'{name}'" if own else f"the gradient of '{name}'"
-            return f"{what} is {factor_text(1 / factor, capture)} times what the specification computes"
+            return f"{what} is {factor_text(1 / factor, capture, count=count)} times what the specification computes"
         case Bypass():
-            return _superfluous(rule, name, site, capture)
+            return _superfluous(rule, name, site, capture, count)
         case AddAfterReduction() | BiasAfterReduction():
             return _added_early(edit, capture, named)
         case MoveDiagonal() | MoveSlice() | OtherPart() | Shift():
@@ -227,7 +246,10 @@ def _guided(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -
             now, wanted = (SYMBOLS[op.split(".")[1]] for op in (site.node.op, call.op))
             return f"'{name}' compares by {now} where {wanted} is needed: the bound itself is on the wrong side"
         case ChangeCall(call=call) if call.op == site.node.op:
-            return f"'{name}' is {operation(call.op)} with another argument than in the specification"
+            return (
+                _other_number(name, site, call)
+                or f"'{name}' is {operation(call.op)} with another argument than in the specification"
+            )
         case ChangeCall(call=call):
             return f"'{name}' is {operation(site.node.op)} where the specification computes {operation(call.op)}"
         case SwapTensors(tensors, others):
@@ -238,6 +260,18 @@ def _guided(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -
             )
             return f"{told} are in each other's place"
     return _another_tensor(edit, name, site, capture, named)
+
+
+def _other_number(name: str, site: Site, call: Call) -> str:
+    """That one number is another one than in the specification; empty where that is not all."""
+    mine, its = site.node.args, call.args[min(site.position)]
+    pairs = [(one, other) for one, other in zip(mine, its, strict=False) if one != other]
+    if len(mine) != len(its) or len(pairs) != 1:
+        return ""
+    one, other = pairs[0]
+    if isinstance(one, Var | tuple | str) or isinstance(other, Var | tuple | str) or one is None or other is None:
+        return ""
+    return f"'{name}' is computed with {one!r}, which is {other!r} in the specification"
 
 
 def _another_tensor(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -> str:
@@ -302,7 +336,7 @@ def _gradient(name: str, axis: str, averaged: bool) -> str:
     return gradients_unreduced(names, axis, averaged)
 
 
-def _superfluous(rule: str, name: str, site: Site, capture: Capture) -> str:
+def _superfluous(rule: str, name: str, site: Site, capture: Capture, count: str) -> str:
     """A node that should not be there: a rounding, a factor, a reduction."""
     node, rank = site.node, min(site.position)
     if rule == "lower-precision":
@@ -318,7 +352,7 @@ def _superfluous(rule: str, name: str, site: Site, capture: Capture) -> str:
             return f"'{name}' is added to itself: it is 2 times what the specification computes"
         factor = Fraction(number).limit_denominator(1 << 20) if isinstance(number, int | float) else Fraction(1)
         how = "divided" if ".div" in node.op else "multiplied"
-        return f"'{name}' is {how} by {factor_text(factor, capture)}, which the specification does not do"
+        return f"'{name}' is {how} by {factor_text(factor, capture, count=count)}, which the specification does not do"
     reduce, group = str(node.args[1]), node.args[2]
     times = f": it becomes {factor_text(_size(group), capture)} times too large" if reduce == "sum" else ""
     verb = _VERBS.get(reduce, "reduced")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.naming import operator
@@ -14,6 +16,7 @@ from graphguard.repair.edits import (
     Mask,
     OtherCalls,
     Reread,
+    Scale,
     SetArgument,
     SwapTensors,
 )
@@ -32,6 +35,7 @@ from graphguard.repair.messages import (
     unadded,
 )
 from graphguard.repair.trials import Repair
+from graphguard.repair.vocabulary import factor_name, passes_name
 
 FORWARD = "the forward call whose gradient this is"
 ASKED = "the gradient is asked for here"
@@ -65,7 +69,7 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         rule=guess.rule,
         headline=_added_shards(capture, repair, name)
         or (unadded(guess.edit, name) if met is not None else "")
-        or _headline(capture, guess, name, sources),
+        or _headline(capture, guess, name, span, sources),
         span=span,
         needed=needed,
         found=found,
@@ -76,11 +80,26 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     )
 
 
-def _headline(capture: Capture, guess: Hypothesis, name: str, sources: Sources) -> str:
+def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None, sources: Sources) -> str:
     """What is wrong, of the gradient where the place is the forward call that it is of."""
-    text = headline(guess.rule, guess.edit, name, guess.site, capture, _named(capture, guess, sources))
+    count = _count(guess, span, sources)
+    text = headline(guess.rule, guess.edit, name, guess.site, capture, _named(capture, guess, sources), count)
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else text
+
+
+def _count(guess: Hypothesis, span: Span | None, sources: Sources) -> str:
+    """What the author calls the factor that is wrong: a constant of the file that is read there, or that says how often the loop around is passed."""
+    program = sources.program(span.file) if span is not None else None
+    value = program.expression(span) if program is not None and span is not None else None
+    if program is None or value is None:
+        return ""
+    match guess.edit:
+        case Scale(factor=factor):
+            return passes_name(program, value, factor)
+        case Bypass() if len(guess.site.node.args) > 1 and isinstance(number := guess.site.node.args[1], int | float):
+            return factor_name(program, value, Fraction(number).limit_denominator(1 << 20)) if number else ""
+    return ""
 
 
 def _filled(span: Span | None, edit: OtherCalls, sources: Sources) -> Span | None:

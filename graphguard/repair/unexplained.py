@@ -25,6 +25,7 @@ from graphguard.repair.slices import partial_axes
 from graphguard.repair.stopped import detached_by
 from graphguard.repair.suspects import NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
 from graphguard.repair.undecided import causes, graph_at, why_closed
+from graphguard.repair.unread_calls import called_in_vain
 
 _LOST = frozenset({STOPPED, UNREAD, NOT_PASSED_ON, SWITCHED})
 
@@ -87,6 +88,8 @@ def _placed(capture: Capture, suspected: Suspect, sources: Sources) -> tuple[Spa
         return None, suspected
     graph = graph_at(capture, suspected.where)
     span = _beside(capture, suspected, sources) or sources.place(graph, graph.nodes[suspected.where.node])
+    if suspected.rule == "dead-collective":
+        return called_in_vain(graph, graph.nodes[suspected.where.node], sources) or span, suspected
     if (cut := _cut_off(capture, suspected, span, sources)) is not None:
         return cut, replace(suspected, reason=suspected.reason.replace(UNREAD, NOT_PASSED_ON))
     return _switched(capture, suspected, sources) if suspected.reason == UNREAD else (span, suspected)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from graphguard.ir import Capture
-from graphguard.repair.program import Function, Program
+from graphguard.repair.program import Function, Program, definitions
 
 COLLECTIVES = frozenset(
     {
@@ -151,7 +151,9 @@ def size_expressions(program: Program, at: ast.AST, factor: Fraction, capture: C
     if not found:
         found.update((text, None) for text in _asked(program, at, factor, capture))
     used = {name.id for name in ast.walk(at) if isinstance(name, ast.Name)}
-    return sorted((*found, *_constants(program, at, factor)), key=used.__contains__)[:2]
+    passes = passes_name(program, at, factor)
+    named = sorted((*found, *_constants(program, at, factor)), key=used.__contains__)
+    return list(dict.fromkeys([*([passes] if passes and passes not in used else []), *named]))[:2]
 
 
 def _asked(program: Program, at: ast.AST, factor: Fraction, capture: Capture) -> Iterator[str]:
@@ -162,13 +164,44 @@ def _asked(program: Program, at: ast.AST, factor: Fraction, capture: Capture) ->
         yield from (f"{dist}.get_world_size({group})" for group in group_expressions(program, at, axes[0])[:1])
 
 
+def passes_name(program: Program, at: ast.AST, factor: Fraction) -> str:
+    """The constant of the file that says how often a loop around a place is passed, where that is a factor or its reciprocal; empty where there is none."""
+    constants = set(_numbers(program, factor))
+    for outer in program.ancestors(at):
+        if isinstance(outer, Function):
+            break
+        if not isinstance(outer, ast.For):
+            continue
+        names = [node for node in ast.walk(outer.iter) if isinstance(node, ast.Name)]
+        behind = (value for name in names for value in definitions(program, name))
+        for each in (outer.iter, *behind):
+            read = (node.id for node in ast.walk(each) if isinstance(node, ast.Name))
+            if (found := next((name for name in read if name in constants), None)) is not None:
+                return found
+    return ""
+
+
+def factor_name(program: Program, at: ast.expr, factor: Fraction) -> str:
+    """The constant of the file by which an expression multiplies or divides, where that is a factor or its reciprocal; empty where there is none."""
+    match at:
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
+            constants = set(_numbers(program, factor))
+            return next((side.id for side in (right, left) if isinstance(side, ast.Name) and side.id in constants), "")
+    return ""
+
+
+def _numbers(program: Program, factor: Fraction) -> Iterator[str]:
+    """Constants of the file that are a factor or its reciprocal."""
+    for name, value in assignments(program.tree.body):
+        number = value.value if isinstance(value, ast.Constant) else None
+        if type(number) is int and number and factor in (number, Fraction(1, number)):
+            yield name
+
+
 def _constants(program: Program, at: ast.AST, factor: Fraction) -> Iterator[str]:
     """Constants of the file that the functions around a place read and that are a factor or its reciprocal."""
     read = {name.id for outer in program.functions(at) for name in ast.walk(outer) if isinstance(name, ast.Name)}
-    for name, value in assignments(program.tree.body):
-        number = value.value if isinstance(value, ast.Constant) else None
-        if name in read and isinstance(number, int) and number and factor in (number, Fraction(1, number)):
-            yield name
+    yield from (name for name in _numbers(program, factor) if name in read)
 
 
 def assignments(statements: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:

@@ -314,7 +314,9 @@ class Evaluator:
 def _key_of(node: Node, types: Mapping[Var, TensorType], values: Values) -> object:
     """A call as what decides its results, the same for equal calls; raises ``KeyError`` for an operand without a value."""
     row: list[object] = [node.op, node.draw, len(node.args)]
-    row += [_argument(arg, types, values) for arg in node.args]
+    row += [
+        (values[arg], types[arg].dtype) if arg.__class__ is Var else _argument(arg, types, values) for arg in node.args
+    ]
     for name, arg in node.kwargs.items():
         row += [name, _argument(arg, types, values)]
     for out in node.outs:

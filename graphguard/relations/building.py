@@ -24,7 +24,7 @@ from graphguard.relations.kernels import (
     Universe,
 )
 from graphguard.relations.symmetry import orders
-from graphguard.relations.unify import matched, offer
+from graphguard.relations.unify import candidates, matched, offer
 from graphguard.relations.windows import joined
 
 _PERMUTED: Final = 4  # symmetric labels beyond this many are left in the order found: incomplete, never wrong
@@ -59,10 +59,12 @@ def build(
     if kernel is None:
         kernel = plan.kernel = universe.table.get(plan.key)
     if kernel is None or not kernel.specified:
-        own = [Part(p.kernel, p.payload, p.window, *was) for p, was in zip(parts, before, strict=True)]
-        found = matched(universe, kind, attributes, own, sizes, dims, reduced, core)
-        if found is not None:
-            return found
+        alike = candidates(universe, kind, attributes, parts)
+        if alike is not None:
+            own = [Part(p.kernel, p.payload, p.window, *was) for p, was in zip(parts, before, strict=True)]
+            found = matched(alike, own, sizes, dims, reduced, core)
+            if found is not None:
+                return found
     if kernel is None:
         kernel = plan.kernel = _intern(universe, plan, parts)
     elif universe.specifying and not kernel.specified:  # an implementation's, met by a later stage of the specification
@@ -239,9 +241,7 @@ def _canonical(
 ) -> tuple[list[int], tuple[Any, ...]]:
     """Labels in an order that does not depend on how the factors were written, and the factors under it."""
     full_names = [(part.kernel.id, part.payload, part.window, tuple(part.offsets)) for part in parts]
-    ordered = sorted(set(full_names)) if len(parts) > 1 else full_names
-    number = {name: index for index, name in enumerate(ordered)}
-    names = [number[name] for name in full_names]
+    ordered, names = _numbered(full_names)
 
     def colour(digit: int) -> tuple[Any, ...]:
         places = touched[digit]
@@ -295,6 +295,19 @@ def _canonical(
             best = (rows, order)
     assert best is not None
     return list(best[1]), spelt(best[0])
+
+
+def _numbered(rows: list[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """The different rows in order, and the number of every row among them."""
+    if len(rows) == 1:
+        return rows, [0]
+    ordered: list[tuple[Any, ...]] = []
+    numbers = [0] * len(rows)
+    for place in sorted(range(len(rows)), key=rows.__getitem__):
+        if not ordered or rows[place] != ordered[-1]:
+            ordered.append(rows[place])
+        numbers[place] = len(ordered) - 1
+    return ordered, numbers
 
 
 def _reference(

@@ -146,6 +146,7 @@ class Universe:
         self.expand = expand
         self.specifying = True
         self.skeletons: dict[Hashable, list[Kernel]] = {}
+        self.solved: dict[Hashable, list[Kernel]] = {}  # the same without equations that an implementation could solve
         self.plans: dict[Hashable, Plan] = {}  # constructions by what they are built of
         self.memo: dict[Hashable, Terms | tuple[Number, Ref] | None] = {}
         self.cases: dict[Hashable, Any] = {}  # terms taken apart by their masks; forgotten where a range is stated

@@ -305,8 +305,7 @@ def _decided(ref: Ref) -> bool:
     for digits in dims:
         for axis, stride, size in digits:
             if axis >= 0:
-                low[axis] += min(0, stride * (size - 1))
-                high[axis] += max(0, stride * (size - 1))
+                (low if stride < 0 else high)[axis] += stride * (size - 1)
     return _decided_within(kernel, list(zip(low, high, strict=True)), window)
 
 
@@ -316,7 +315,7 @@ def _decided_within(kernel: Kernel, spans: list[tuple[int, int]], window: Window
         return spans[0][0] > 0 or spans[0][1] <= 0
     if kernel.kind != "product":
         return True
-    spans = [*spans, *((low, high - 1) for low, high in window)]
+    spans = [*spans, *[(low, high - 1) for low, high in window]]
     hots: set[Kernel] = set()
     for part, _, inner, base, steps in kernel.factors:
         if part.kind == "onehot":
@@ -325,11 +324,12 @@ def _decided_within(kernel: Kernel, spans: list[tuple[int, int]], window: Window
             hots.add(part)
             continue
         if part.placed:
-            places = [(start, start) for start in base]
+            low, high = list(base), list(base)
             for axis, label, stride in steps:
-                ends = sorted((stride * spans[label][0], stride * spans[label][1]))
-                places[axis] = (places[axis][0] + ends[0], places[axis][1] + ends[1])
-            if _decided_within(part, places, inner):
+                least, most = spans[label] if stride >= 0 else spans[label][::-1]
+                low[axis] += stride * least
+                high[axis] += stride * most
+            if _decided_within(part, list(zip(low, high, strict=True)), inner):
                 return True
     return False
 

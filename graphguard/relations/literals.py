@@ -62,9 +62,11 @@ def _large(universe: Universe, elements: np.ndarray) -> NormalValue:
 
 def written_down(universe: Universe, value: NormalValue) -> NormalValue:
     """A small value without unknowns as the literal of its elements: counts and positions that two programs work out differently are one."""
+    if prod(value.shape) > _SMALL or len(value.pieces) > _SMALL:
+        return value
     if all(ref[0].kind in ("one", "iota") for _, terms in value.pieces for _, ref in terms):
         return value
-    if prod(value.shape) > _SMALL or len(value.pieces) > _SMALL or not exactly_known(value):
+    if not exactly_known(value):
         return value
     try:
         data = Denotation({}).value(value)

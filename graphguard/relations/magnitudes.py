@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import Any, Final
 
 from graphguard.relations.integers import span
@@ -35,9 +34,15 @@ def most_counted(universe: Universe, value: NormalValue, digits: int) -> float |
 
 
 def _of_terms(universe: Universe, terms: Terms, digits: int) -> float | None:
-    unit = math.lcm(*(Fraction(coefficient).denominator for coefficient, _ in terms))
+    sizes: list[float] = []
+    for _, ref in terms:
+        most = _of_ref(universe, ref)
+        if most is None:
+            return None
+        sizes.append(most)
+    unit = math.lcm(*[coefficient.denominator for coefficient, _ in terms])
     scale = unit if unit & (unit - 1) == 0 and unit <= 1 << digits else 1
-    return _total((coefficient * scale, _of_ref(universe, ref)) for coefficient, ref in terms)
+    return _total(zip([coefficient * scale for coefficient, _ in terms], sizes, strict=True))
 
 
 def _of_ref(universe: Universe, ref: Ref) -> float | None:
@@ -79,7 +84,7 @@ def _of_product(universe: Universe, factors: Iterable[Factor], window: Window) -
         own = _of_kernel(universe, kernel, inner)
         if own is None:
             return None
-        whole = whole and Fraction(power).denominator == 1 and power > 0
+        whole = whole and power.denominator == 1 and power > 0
         for _ in range(int(power) if whole else 0):
             most = min(most * own, _LARGEST)
     return most if whole else math.inf
@@ -95,4 +100,4 @@ def _total(parts: Iterable[tuple[Number, float | None]]) -> float | None:
 
 
 def _times(number: Number, most: float) -> float:
-    return float(min(abs(int(number)), _LARGEST)) * most if Fraction(number).denominator == 1 else math.inf
+    return float(min(abs(int(number)), _LARGEST)) * most if number.denominator == 1 else math.inf

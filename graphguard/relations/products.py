@@ -97,7 +97,7 @@ class Product:
             if raw:
                 self.parts.append(Part(kernel, own, inner, moved, composed))
             else:
-                self.push(kernel, own * power, inner, moved, composed)
+                self.push(kernel, own if power == 1 else own * power, inner, moved, composed)
 
     def _push_reduced(
         self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]
@@ -266,12 +266,13 @@ class Product:
                 part.payload = 1
             if kernel.kind == "number":
                 whole = part.payload.numerator // part.payload.denominator
-                self.coefficient *= Fraction(int(kernel.name)) ** whole
-                part.payload -= whole
+                if whole:
+                    self.coefficient *= Fraction(int(kernel.name)) ** whole
+                    part.payload -= whole
             elif kernel.kind == "iota" and not part.expressions and part.payload > 0 and part.payload.denominator == 1:
                 self.coefficient *= part.offsets[0] ** int(part.payload)  # an index at one place is a number
                 continue
-            if part.payload != 0:
+            if part.payload:
                 self.parts.append(part)
 
     def _count_unused(self) -> None:

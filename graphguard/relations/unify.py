@@ -9,7 +9,7 @@ either: the specification's kernel may have it as one more factor if it is 1 whe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final
@@ -29,15 +29,15 @@ _Solution = dict[int, tuple[int, tuple[tuple[int, int], ...]]]  # label -> const
 
 def skeleton(kind: str, attributes: tuple[Hashable, ...], factors: Iterable[tuple[Kernel, Hashable]]) -> Hashable:
     """What two kernels must share for one to be a window onto the other."""
-    return (kind, attributes, tuple(sorted((kernel.id, payload) for kernel, payload in factors)))
+    return (kind, attributes, tuple(sorted([(kernel.id, payload) for kernel, payload in factors])))
 
 
 def offer(universe: Universe, kernel: Kernel) -> None:
     """Let kernels of implementations be matched against this one of the specification, with all of its masks on positions or without some."""
     pairs = [(factor[0], factor[1]) for factor in kernel.factors]
     masks = [place for place, factor in enumerate(kernel.factors) if _is_mask(factor)]
-    names = set()
-    for count in range(min(len(masks), _ABSENT) + 1):
+    names = {skeleton(kernel.kind, kernel.attributes, pairs)}
+    for count in range(1, min(len(masks), _ABSENT) + 1):
         for absent in combinations(masks, count):
             left = [pair for place, pair in enumerate(pairs) if place not in absent]
             names.add(skeleton(kernel.kind, kernel.attributes, left))
@@ -47,18 +47,33 @@ def offer(universe: Universe, kernel: Kernel) -> None:
         ties = equations(kernel)[:_ABSENT]
         for count in range(1, len(ties) + 1):
             left = [pair for place, pair in enumerate(pairs) if place not in ties[:count]]
-            name = ("solved", skeleton(kernel.kind, kernel.attributes, left))
-            universe.skeletons.setdefault(name, []).append(kernel)
+            universe.solved.setdefault(skeleton(kernel.kind, kernel.attributes, left), []).append(kernel)
 
 
 def _is_mask(factor: Factor) -> bool:
     return is_step(factor[0]) and factor[1] == 1
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Kernels of the specification that some parts may be windows onto: with all of their factors, and without equations that the parts could solve."""
+
+    whole: Sequence[Kernel]
+    solved: Sequence[Kernel]
+
+
+def candidates(
+    universe: Universe, kind: str, attributes: tuple[Hashable, ...], parts: list[Part]
+) -> Candidates | None:
+    """What the specification has of factors like these; None where it has nothing."""
+    name = skeleton(kind, attributes, [(part.kernel, part.payload) for part in parts])
+    whole = universe.skeletons.get(name, ())
+    solved = universe.solved.get(name, ()) if universe.solved else ()
+    return Candidates(whole, solved) if whole or solved else None
+
+
 def matched(
-    universe: Universe,
-    kind: str,
-    attributes: tuple[Hashable, ...],
+    candidates: Candidates,
     parts: list[Part],
     sizes: list[int],
     dims: list[list[int]],
@@ -66,8 +81,7 @@ def matched(
     core: dict[int, Hashable],
 ) -> Ref | None:
     """A window onto one of the specification's kernels that equals the kernel of these parts, or None."""
-    name = skeleton(kind, attributes, [(part.kernel, part.payload) for part in parts])
-    for kernel in universe.skeletons.get(name, ()):
+    for kernel in candidates.whole:
         search = _Search(kernel, parts, sizes, reduced)
         solution = search.run()
         if solution is None:
@@ -75,7 +89,7 @@ def matched(
         found = _reference(kernel, _with_new_dims(kernel, solution, sizes, core), sizes, dims, reduced, core)
         if found is not None:
             return found
-    for kernel in universe.skeletons.get(("solved", name), ()):
+    for kernel in candidates.solved:
         for tied, extents, summed in unsolved(kernel, parts, sizes, reduced):
             solution = _Search(kernel, tied, extents, summed).run()
             found = None if solution is None else _reference(kernel, solution, extents, dims, summed, core)

@@ -19,6 +19,8 @@ _ORDER: Final[dict[Kind, int]] = {"bool": 0, "int": 1, "float": 2}
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The common shape of PyTorch's broadcasting."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(next((e for e in extents if e != 1), 1) for extents in zip(*padded, strict=True))
@@ -48,7 +50,7 @@ def common_kind(*xs: Any) -> Kind:
 
 def aligned(a: Algebra[V], *xs: Any, kind: Kind | None = None) -> list[V]:
     """Values and numbers as values of one shape and one kind; at least one is a value."""
-    shape = broadcast_shape(*(x.shape for x in xs if not isinstance(x, NUMBER)))
+    shape = broadcast_shape(*[x.shape for x in xs if not isinstance(x, NUMBER)])
     kind = kind or common_kind(*xs)
     return [full(a, shape, x, kind) if isinstance(x, NUMBER) else expanded(a, convert(a, x, kind), shape) for x in xs]
 

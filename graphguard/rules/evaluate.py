@@ -68,8 +68,8 @@ def apply_rule(
 ) -> tuple[V, ...]:
     """The results by the given rule; raises ``Unsupported``."""
     call = Call(node, graph, rule.parameters)
-    args = [bind(arg, values) for arg in node.args]
-    kwargs = {name: bind(arg, values) for name, arg in node.kwargs.items()}
+    args = [values[arg] if arg.__class__ is Var else bind(arg, values) for arg in node.args]
+    kwargs = {name: bind(arg, values) for name, arg in node.kwargs.items()} if node.kwargs else {}
     if rule.wants_call:
         kwargs["call"] = call
     try:

@@ -27,6 +27,7 @@ from graphguard.relations.symmetry import orders
 from graphguard.relations.unify import candidates, matched, offer
 from graphguard.relations.windows import joined
 
+_NONE: Final = frozenset[int]()
 _PERMUTED: Final = 4  # symmetric labels beyond this many are left in the order found: incomplete, never wrong
 _MOST_ORDERS: Final = 600  # more are not written out one by one
 
@@ -50,7 +51,9 @@ def build(
     before = [(part.offsets.copy(), part.expressions) for part in parts]
     domain = Domain(parts, sizes, core)
     rows = tuple([(part.kernel, part.payload, part.window, *part.offsets, *part.expressions) for part in parts])
-    partial = frozenset([digit for digit in reduced if domain.below[digit] or domain.above[digit]])
+    partial = (
+        frozenset([digit for digit in reduced if domain.below[digit] or domain.above[digit]]) if reduced else _NONE
+    )
     name = (kind, attributes, rows, tuple(domain.full.items()), frozenset(reduced), partial, tuple(core.items()))
     plan = universe.plans.get(name)
     if plan is None:
@@ -155,7 +158,7 @@ def _touched(parts: list[Part], live: list[int]) -> dict[int, dict[int, tuple[in
     return touched
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Merging:
     """Joins digits that every part sees side by side; ``full`` becomes the extents of the digits that stay."""
 

@@ -62,9 +62,7 @@ class Candidates:
     solved: Sequence[Kernel]
 
 
-def candidates(
-    universe: Universe, kind: str, attributes: tuple[Hashable, ...], parts: list[Part]
-) -> Candidates | None:
+def candidates(universe: Universe, kind: str, attributes: tuple[Hashable, ...], parts: list[Part]) -> Candidates | None:
     """What the specification has of factors like these; None where it has nothing."""
     name = skeleton(kind, attributes, [(part.kernel, part.payload) for part in parts])
     whole = universe.skeletons.get(name, ())

@@ -203,15 +203,20 @@ def refine(refs: list[Ref], extents: tuple[int, ...]) -> tuple[list[int], list[l
     sizes: list[int] = []
     dims: list[list[int]] = []
     used: list[list[Expression]] = [[] for _ in refs]
-    for dim, (size, rows) in enumerate(zip(extents, zip(*[ref[2] for ref in refs], strict=True), strict=True)):
+    for dim, size in enumerate(extents):
+        if size == 1:
+            dims.append([])
+            continue
         mine: list[int] = []
-        if size != 1 and max(map(len, rows)) == 1:
-            mine.append(len(sizes))
+        rows = [ref[2][dim] for ref in refs]
+        if max(map(len, rows)) == 1:
+            digit = len(sizes)
+            mine.append(digit)
             for steps, ((axis, stride, _),) in zip(used, rows, strict=True):
                 if axis >= 0:
-                    steps.append((axis, len(sizes), stride))
+                    steps.append((axis, digit, stride))
             sizes.append(size)
-        elif size != 1:
+        else:
             stacks = [list(row) for row in rows]
             left = size
             while left > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 from graphguard.relations.algebra import Algebra, Kind, Scalar, Unsupported, V
@@ -15,6 +16,16 @@ Number: TypeAlias = bool | int | float | Fraction
 NUMBER: Final = (bool, int, float, Fraction)
 _MINUS: Final = Fraction(-1)
 _ORDER: Final[dict[Kind, int]] = {"bool": 0, "int": 1, "float": 2}
+
+
+def is_number(x: Any) -> bool:
+    """Whether an operand is a plain number, no value."""
+    return _is_numeric(x.__class__)
+
+
+@cache
+def _is_numeric(kind: type) -> bool:
+    return issubclass(kind, NUMBER)
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -40,7 +51,7 @@ def kind_of_number(x: Number) -> Kind:
 
 def kind_of_operand(x: Any) -> Kind:
     """The kind of a value or of a Python number."""
-    return kind_of_number(x) if isinstance(x, NUMBER) else x.kind
+    return kind_of_number(x) if is_number(x) else x.kind
 
 
 def common_kind(*xs: Any) -> Kind:
@@ -50,9 +61,9 @@ def common_kind(*xs: Any) -> Kind:
 
 def aligned(a: Algebra[V], *xs: Any, kind: Kind | None = None) -> list[V]:
     """Values and numbers as values of one shape and one kind; at least one is a value."""
-    shape = broadcast_shape(*[x.shape for x in xs if not isinstance(x, NUMBER)])
+    shape = broadcast_shape(*[x.shape for x in xs if not is_number(x)])
     kind = kind or common_kind(*xs)
-    return [full(a, shape, x, kind) if isinstance(x, NUMBER) else expanded(a, convert(a, x, kind), shape) for x in xs]
+    return [full(a, shape, x, kind) if is_number(x) else expanded(a, convert(a, x, kind), shape) for x in xs]
 
 
 def full(a: Algebra[V], shape: tuple[int, ...], number: Number, kind: Kind | None = None) -> V:
@@ -72,9 +83,9 @@ def as_float(a: Algebra[V], v: V) -> V:
 def plus(a: Algebra[V], *xs: Any) -> V:
     """The sum of values and numbers."""
     kind = common_kind(*xs)
-    values = [x for x in xs if not isinstance(x, NUMBER)]
+    values = [x for x in xs if not is_number(x)]
     terms = aligned(a, *values, kind="int" if kind == "bool" else kind)
-    shift = sum([exact(x) for x in xs if isinstance(x, NUMBER)]) if len(values) < len(xs) else 0
+    shift = sum([exact(x) for x in xs if is_number(x)]) if len(values) < len(xs) else 0
     if shift != 0:
         terms.append(a.full(terms[0].shape, shift, terms[0].kind))
     return terms[0] if len(terms) == 1 else a.add(terms)
@@ -92,7 +103,7 @@ def scaled(a: Algebra[V], v: V, factor: Scalar | int) -> V:
 
 def minus(a: Algebra[V], x: Any, y: Any) -> V:
     """x - y."""
-    return plus(a, x, -y if isinstance(y, NUMBER) else negative(a, y))
+    return plus(a, x, -y if is_number(y) else negative(a, y))
 
 
 def negative(a: Algebra[V], v: V) -> V:
@@ -102,9 +113,9 @@ def negative(a: Algebra[V], v: V) -> V:
 
 def times(a: Algebra[V], x: Any, y: Any) -> V:
     """The product of two operands, of which one may be a number."""
-    if isinstance(x, NUMBER):
+    if is_number(x):
         x, y = y, x
-    if isinstance(y, NUMBER):
+    if is_number(y):
         kind = common_kind(x, y)
         v: V = convert(a, x, "int" if kind == "bool" else kind)
         return scaled(a, v, exact(y))
@@ -129,10 +140,10 @@ def reciprocal(a: Algebra[V], v: V) -> V:
 
 def over(a: Algebra[V], x: Any, y: Any) -> V:
     """The true quotient x / y."""
-    if isinstance(y, NUMBER):
+    if is_number(y):
         numerator: V = as_float(a, x)
         return scaled(a, numerator, inverse(y))
-    if isinstance(x, NUMBER):
+    if is_number(x):
         denominator: V = reciprocal(a, y)
         return scaled(a, denominator, exact(x))
     return times(a, as_float(a, x), reciprocal(a, y))
@@ -184,11 +195,9 @@ def compared(a: Algebra[V], relation: str, x: Any, y: Any) -> V:
 def chosen(a: Algebra[V], condition: V, x: Any, y: Any) -> V:
     """x where the condition holds, else y."""
     kind = common_kind(x, y)
-    shapes = [v.shape for v in (condition, x, y) if not isinstance(v, NUMBER)]
+    shapes = [v.shape for v in (condition, x, y) if not is_number(v)]
     shape = broadcast_shape(*shapes)
-    left, right = (
-        full(a, shape, v, kind) if isinstance(v, NUMBER) else expanded(a, convert(a, v, kind), shape) for v in (x, y)
-    )
+    left, right = (full(a, shape, v, kind) if is_number(v) else expanded(a, convert(a, v, kind), shape) for v in (x, y))
     return a.where(expanded(a, convert(a, condition, "bool"), shape), left, right)
 
 

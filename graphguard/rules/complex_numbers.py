@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Graph, Node, Var
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import NUMBER, function, minus, negative, over, plus, root, square, times
+from graphguard.rules.arithmetic import is_number, function, minus, negative, over, plus, root, square, times
 from graphguard.rules.layout import dropped, inserted
 from graphguard.rules.registry import COMPLEX_PART, Rule, is_complex
 
@@ -105,7 +105,7 @@ def _by_parts(
         else:
             sides[0][var] = v
             sides[1][var] = a.full(v.shape, Fraction(0), v.kind) if node.op in ADDITIVE else v
-    if node.op in ADDITIVE and any(isinstance(arg, NUMBER) for arg in node.args):
+    if node.op in ADDITIVE and any(is_number(arg) for arg in node.args):
         raise Unsupported("a complex tensor plus a number")
     real, imaginary = (apply_rule(rule, side) for side in sides)
     return tuple(paired(a, r, i) for r, i in zip(real, imaginary, strict=True))
@@ -130,7 +130,7 @@ def _polar(a: Algebra[V], size: Parts, angle: Parts) -> V:
 
 def _multiply(a: Algebra[V], x: Parts, y: Any) -> V:
     """(xr + i xi)(yr + i yi), parts that are None absent."""
-    if isinstance(y, NUMBER):
+    if is_number(y):
         y = (y, None)
     if x[1] is None:
         x, y = y, x

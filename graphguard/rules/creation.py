@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
-from graphguard.rules.arithmetic import NUMBER, Number, expanded, full, plus, scaled
+from graphguard.rules.arithmetic import is_number, Number, expanded, full, plus, scaled
 from graphguard.rules.casting import cast, convert
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
@@ -69,7 +69,7 @@ def scalar_tensor(a: Algebra[V], s: Number, *, call: Call, **options: object) ->
 @rule("aten.fill.Scalar", "aten.fill.Tensor")
 def fill(a: Algebra[V], self: V, value: Any, *, call: Call) -> V:
     """out = value everywhere"""
-    if isinstance(value, NUMBER):
+    if is_number(value):
         return constant(a, call, value)
     number: V = cast(a, value, call.dtype("value"), call.type().dtype)
     return expanded(a, number, call.shape())

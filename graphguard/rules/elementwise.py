@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import (
-    NUMBER,
+    is_number,
     Number,
     aligned,
     as_float,
@@ -46,7 +46,7 @@ def add(a: Algebra[V], self: V, other: Any, alpha: Number = 1) -> V:
 
 def weighted(a: Algebra[V], other: Any, alpha: Number) -> Any:
     """alpha other, for a value or a number."""
-    if isinstance(other, NUMBER):
+    if is_number(other):
         return other * alpha if alpha != 1 else other
     return other if alpha == 1 else times(a, other, alpha)
 
@@ -114,7 +114,7 @@ def fmod(a: Algebra[V], self: V, other: Any) -> V:
 
 def whole_divisor(a: Algebra[V], other: Any) -> int:
     """A divisor that is one known positive integer; raises ``Unsupported`` otherwise."""
-    if not isinstance(other, NUMBER):
+    if not is_number(other):
         known = a.known(other)
         if known is None or known.size == 0 or (known != known.reshape(-1)[0]).any():
             raise Unsupported("division of integers by a tensor")
@@ -156,7 +156,7 @@ def addcdiv(a: Algebra[V], self: V, tensor1: V, tensor2: V, *, value: Number = 1
 @rule("aten.lerp.Scalar", "aten.lerp.Tensor", casts=True)
 def lerp(a: Algebra[V], self: V, end: V, weight: Any) -> V:
     """out = (1 - weight) self + weight end"""
-    left = 1 - exact(weight) if isinstance(weight, NUMBER) else minus(a, 1, weight)
+    left = 1 - exact(weight) if is_number(weight) else minus(a, 1, weight)
     return plus(a, times(a, self, left), times(a, end, weight))
 
 
@@ -189,7 +189,7 @@ def whole_power(a: Algebra[V], v: V, exponent: int) -> V:
 @rule("aten.pow.Scalar")
 def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
     """out = self ** exponent = exp(log(self) exponent), for self > 0"""
-    if isinstance(exponent, NUMBER):  # the in-place form, whose base is the tensor
+    if is_number(exponent):  # the in-place form, whose base is the tensor
         whole: V = pow_scalar(a, self, exponent)
         return whole
     if self == 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import (
-    NUMBER,
+    is_number,
     Number,
     as_float,
     larger,
@@ -75,7 +75,7 @@ def _adam_one(
     decay = options["weight_decay"]
     gradient = _decayed(a, given, parameter, 0 if decoupled else decay, options["maximize"])
     if decoupled and decay:
-        rate = lr * decay if isinstance(lr, NUMBER) else times(a, lr, decay)
+        rate = lr * decay if is_number(lr) else times(a, lr, decay)
         parameter = minus(a, parameter, times(a, parameter, rate))
     beta1, beta2 = options["beta1"], options["beta2"]
     first = lerp(a, first, gradient, 1 - beta1)

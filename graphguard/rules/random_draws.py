@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from graphguard.relations.algebra import Algebra, V
-from graphguard.rules.arithmetic import NUMBER, Number, plus, scaled, times
+from graphguard.rules.arithmetic import is_number, Number, plus, scaled, times
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact, inverse
 
@@ -56,7 +56,7 @@ def normal(
 @rule("aten.randint.low", "aten.randint.low_generator", "aten.randint_like.low_dtype")
 def randint_low(a: Algebra[V], low: Any, high: int, *size: Any, call: Call, **options: object) -> V:
     """Uniform draws of the integers low, ..., high - 1"""
-    if not isinstance(low, NUMBER):
+    if not is_number(low):
         low, high = high, size[0]
     return a.random(call.draw, "randint", (int(low), int(high)), call.shape(), call.kind())
 

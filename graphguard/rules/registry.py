@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from graphguard.ir import DType, Graph, Node, Sym, TensorType, Var
@@ -34,6 +35,7 @@ INTEGER_BOUNDS: Final[dict[str, tuple[int, int]]] = {
 COMPLEX_PART: Final[dict[str, str]] = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 
 
+@cache
 def kind_of(dtype: str) -> Kind:
     """What the elements of a PyTorch type are, or the parts of complex ones; raises ``Unsupported`` for quantised types."""
     if dtype in FLOAT_BITS or dtype in COMPLEX_PART:
@@ -55,7 +57,7 @@ def holds(wide: str, narrow: str) -> bool:
     return all(w >= n for w, n in zip(FLOAT_BITS[wide], FLOAT_BITS[narrow], strict=True))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """What a rule may know of the call beyond its values: types, and the random draw; ``remarks`` take why a result stays closed."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import (
     LETTERS,
-    NUMBER,
+    is_number,
     Number,
     chosen,
     compared,
@@ -247,7 +247,7 @@ def index_copy(a: Algebra[V], self: V, dim: int, index: V, source: V) -> V:
 def index_fill(a: Algebra[V], self: V, dim: int, index: V, value: Any) -> V:
     """out[..., index[j], ...] = value"""
     dim = dim_of(dim, len(self.shape))
-    number = value if isinstance(value, NUMBER) else convert(a, value, self.kind)
+    number = value if is_number(value) else convert(a, value, self.kind)
     positions = a.reshape(index, (index.shape[0] if index.shape else 1,))
     hits = a.sum(a.one_hot(positions, self.shape[dim], checked=True), [0])
     mask = compared(a, "gt", a.reshape(hits, (self.shape[dim],) + (1,) * (len(self.shape) - dim - 1)), 0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import NUMBER, Number, aligned, chosen, compared
+from graphguard.rules.arithmetic import is_number, Number, aligned, chosen, compared
 from graphguard.rules.casting import convert
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
@@ -68,7 +68,7 @@ def bitwise_not(a: Algebra[V], self: V) -> V:
 
 
 def _truths(a: Algebra[V], self: V, other: Any) -> list[V]:
-    if isinstance(other, NUMBER):
+    if is_number(other):
         other = bool(other)
     return aligned(a, convert(a, self, "bool"), other if isinstance(other, bool) else convert(a, other, "bool"))
 
@@ -79,7 +79,7 @@ def _only_bools(*xs: Any) -> None:
 
 
 def _are_bools(*xs: Any) -> bool:
-    return all(isinstance(x, bool) or (not isinstance(x, NUMBER) and x.kind == "bool") for x in xs)
+    return all(isinstance(x, bool) or (not is_number(x) and x.kind == "bool") for x in xs)
 
 
 @rule("aten.logical_and.default")
@@ -148,8 +148,8 @@ def where(a: Algebra[V], condition: V, self: Any, other: Any) -> V:
 @rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(a: Algebra[V], self: V, mask: V, value: Any) -> V:
     """out = value where mask holds, else self"""
-    filling = value if isinstance(value, NUMBER) else convert(a, value, self.kind)
-    if isinstance(filling, NUMBER) and self.kind == "int":
+    filling = value if is_number(value) else convert(a, value, self.kind)
+    if is_number(filling) and self.kind == "int":
         filling = int(filling)
     return chosen(a, mask, filling, self)
 

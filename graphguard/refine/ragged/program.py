@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
@@ -30,8 +31,8 @@ _WIDE = ("float32", "float64")  # these hold the few integers that names are
 
 def has_symbols(graph: Graph) -> bool:
     """Whether a program has a tensor of a size that only the data decides."""
-    kinds = {id(kind): kind for kind in graph.types.values()}  # most tensors share theirs
-    return any(size.__class__ is Sym for kind in kinds.values() for size in kind.shape)
+    kinds = {id(kind): kind.shape for kind in graph.types.values()}  # most tensors share theirs
+    return Sym in map(type, chain.from_iterable(kinds.values()))
 
 
 class Ragged:

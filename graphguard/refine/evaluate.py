@@ -98,7 +98,7 @@ class Evaluator:
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
         values = Values({var: self.own(leaves[name]) for var, name in graph.inputs.items()})
-        values.real = not any([kind.dtype in _COMPLEX for kind in graph.types.values()])
+        values.real = {kind.dtype for kind in graph.types.values()}.isdisjoint(_COMPLEX)
         if has_symbols(graph):
             values.ragged = Ragged(self.algebra, graph, self.traits)
         for var, constant in graph.constants.items():

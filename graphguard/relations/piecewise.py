@@ -156,7 +156,7 @@ def scaled_value(universe: Universe, value: NormalValue, factor: Number, kind: K
 
 def settled_value(universe: Universe, value: NormalValue) -> NormalValue:
     """The value of a part of a tensor in the form it would have had by itself."""
-    if not any([ref[0].placed for _, terms in value.pieces for _, ref in terms]):
+    if not any(ref[0].placed for _, terms in value.pieces for _, ref in terms):
         return value
     pieces = [(box, settled(universe, terms, extents_of(box))) for box, terms in value.pieces]
     return NormalValue(value.shape, value.kind, merged(pieces), value.grid)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Graph, Node, Var
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import is_number, function, minus, negative, over, plus, root, square, times
+from graphguard.rules.arithmetic import function, is_number, minus, negative, over, plus, root, square, times
 from graphguard.rules.layout import dropped, inserted
 from graphguard.rules.registry import COMPLEX_PART, Rule, is_complex
 

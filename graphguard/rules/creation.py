@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
-from graphguard.rules.arithmetic import is_number, Number, expanded, full, plus, scaled
+from graphguard.rules.arithmetic import Number, expanded, full, is_number, plus, scaled
 from graphguard.rules.casting import cast, convert
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import (
-    is_number,
     Number,
     aligned,
     as_float,
     chosen,
     compared,
     function,
+    is_number,
     kind_of_operand,
     larger,
     minus,

@@ -10,9 +10,9 @@ from typing import Any
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import (
-    is_number,
     Number,
     as_float,
+    is_number,
     larger,
     minus,
     negative,

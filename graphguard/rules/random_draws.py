@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from graphguard.relations.algebra import Algebra, V
-from graphguard.rules.arithmetic import is_number, Number, plus, scaled, times
+from graphguard.rules.arithmetic import Number, is_number, plus, scaled, times
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact, inverse
 

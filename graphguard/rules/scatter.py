@@ -14,13 +14,13 @@ import numpy as np
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import (
     LETTERS,
-    is_number,
     Number,
     chosen,
     compared,
     dim_of,
     expanded,
     full,
+    is_number,
     minus,
     plus,
     times,

@@ -116,7 +116,8 @@ class Shards:
             if place is not None and place[0] in ranges:
                 start, size = ranges[place[0]]
                 low = starts[dim] = (start or 0) * place[1]
-                part = self.algebra.slice(part, dim, low, low + size * place[1])
+                if size * place[1] != part.shape[dim]:
+                    part = self.algebra.slice(part, dim, low, low + size * place[1])
         part = self.own(part)
         self._starts[value, part] = tuple(starts)
         return part

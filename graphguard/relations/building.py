@@ -24,7 +24,7 @@ from graphguard.relations.kernels import (
     Universe,
 )
 from graphguard.relations.symmetry import orders
-from graphguard.relations.unify import candidates, matched, offer
+from graphguard.relations.unify import candidates, matched, offer, skeleton
 from graphguard.relations.windows import joined
 
 _NONE: Final = frozenset[int]()
@@ -62,7 +62,7 @@ def build(
     if kernel is None:
         kernel = plan.kernel = universe.table.get(plan.key)
     if kernel is None or not kernel.specified:
-        alike = candidates(universe, kind, attributes, parts)
+        alike = candidates(universe, plan.skeleton)
         if alike is not None:
             own = [Part(p.kernel, p.payload, p.window, *was) for p, was in zip(parts, before, strict=True)]
             found = matched(alike, own, sizes, dims, reduced, core)
@@ -72,7 +72,7 @@ def build(
         kernel = plan.kernel = _intern(universe, plan, parts)
     elif universe.specifying and not kernel.specified:  # an implementation's, met by a later stage of the specification
         kernel.specified = True
-        offer(universe, kernel)
+        offer(universe, kernel, plan.skeleton)
     return _reference(kernel, domain, plan, dims, reduced, sizes)
 
 
@@ -81,7 +81,8 @@ class Plan:
     """What construction makes of factors whose digits are extended: the kernel's key, and its labels as digits, each with the digits merged into it.
 
     Shards of one tensor, on all ranks, differ in how far their digits had to be extended and in nothing after that: they share one plan.  ``members`` are
-    ``(original digit, stride within)``, by the digit that stayed; ``kernel`` is the one of that key, once there is one.
+    ``(original digit, stride within)``, by the digit that stayed; ``kernel`` is the one of that key, once there is one; ``skeleton`` is what kernels share of which
+    one may be a window onto the other.
     """
 
     key: tuple[Any, ...]
@@ -89,6 +90,7 @@ class Plan:
     bound: tuple[int, ...]
     members: dict[int, list[tuple[int, int]]]
     core: dict[int, Hashable]
+    skeleton: Hashable
     kernel: Kernel | None = None
 
     @property
@@ -123,7 +125,8 @@ def _planned(
     cores = (
         tuple([(index, core[digit]) for index, digit in enumerate((*free, *bound)) if digit in core]) if core else ()
     )
-    return Plan((kind, attributes, key_parts, shape, extents, cores), free, bound, members, dict(cores))
+    alike = skeleton(kind, attributes, [(part.kernel, part.payload) for part in parts])
+    return Plan((kind, attributes, key_parts, shape, extents, cores), free, bound, members, dict(cores), alike)
 
 
 def _intern(universe: Universe, plan: Plan, parts: list[Part]) -> Kernel:
@@ -139,7 +142,7 @@ def _intern(universe: Universe, plan: Plan, parts: list[Part]) -> Kernel:
     kernel = universe.intern(plan.key, kind, "", plan.shape, plan.extents, tuple(factors), attributes)
     kernel.core = plan.core
     if universe.specifying:
-        offer(universe, kernel)
+        offer(universe, kernel, plan.skeleton)
     return kernel
 
 

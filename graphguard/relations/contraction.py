@@ -79,10 +79,10 @@ def product(universe: Universe, operands: Sequence[tuple[NormalValue, Letters]],
             letters = "".join(letter for letter in letters if letter in out)
         return permute(value, [letters.index(letter) for letter in out])
     for index, (other, names) in enumerate(operands[1:], 1):
-        wanted = set(out).union(*(letters for _, letters in operands[index + 1 :]))
-        joint = [letter for letter in dict.fromkeys((*out, *letters, *names)) if letter in letters or letter in names]
-        kept = [letter for letter in joint if letter in wanted]
-        summed = [letter for letter in joint if letter not in wanted]
+        wanted = out + "".join([later for _, later in operands[index + 1 :]])
+        mine = letters + names
+        kept = [letter for letter in dict.fromkeys(out + mine) if letter in mine and letter in wanted]
+        summed = [letter for letter in dict.fromkeys(mine) if letter not in wanted]
         value = _pair(universe, (value, letters), (other, names), (*kept, *summed), len(kept), sizes)
         letters = "".join(kept)
     return permute(value, [letters.index(letter) for letter in out])

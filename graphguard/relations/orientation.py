@@ -109,17 +109,15 @@ def signature(part: Part, colours: dict[int, _Colour]) -> tuple[Any, ...]:
 
 def origin(parts: list[Part], digit: int) -> int:
     """Where to put the origin of a digit that only axes over all integers carry: at offset 0 of the first of them, equations last."""
-    limited = {d for part in parts for axis, d, _ in part.expressions if part.kernel.shape[axis] != UNBOUNDED}
-    colours: dict[int, _Colour] | None = None
-    best: tuple[Any, int] | None = None
-    for part in parts:
-        for axis, other, stride in part.expressions:
-            if other != digit:
-                continue
-            if colours is None:
-                colours = _colours(parts, limited)
-            key = (is_delta(part.kernel), abs(stride) != 1, signature(part, colours), len(part.expressions), axis)
-            if best is None or key < best[0]:
-                best = (key, part.offsets[axis] // stride)
-    assert best is not None
-    return best[1]
+    places = [(part, axis, stride) for part in parts for axis, other, stride in part.expressions if other == digit]
+    part, axis, stride = places[0]
+    if len(places) > 1:
+        limited = {d for part in parts for axis, d, _ in part.expressions if part.kernel.shape[axis] != UNBOUNDED}
+        colours = _colours(parts, limited)
+
+        def rank(place: tuple[Part, int, int]) -> tuple[Any, ...]:
+            part, axis, stride = place
+            return (is_delta(part.kernel), abs(stride) != 1, signature(part, colours), len(part.expressions), axis)
+
+        part, axis, stride = min(places, key=rank)
+    return part.offsets[axis] // stride

@@ -29,6 +29,7 @@ from graphguard.relations.kernels import (
 from graphguard.relations.selection import solve_selections
 from graphguard.relations.windows import joined, refine
 
+_TRUTHS: Final = frozenset(("gt0", "eq0"))
 _INLINED: Final = 24  # a product of more factors stays one factor of the products it enters
 _POWERS: Final = 4  # whole powers of a reduced product up to this are written out
 
@@ -181,7 +182,7 @@ class Product:
                         part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions
                     )
             self._open_deferred()
-        if any(part.kernel.name in ("gt0", "eq0") for part in self.parts):
+        if not _TRUTHS.isdisjoint([part.kernel.name for part in self.parts]):
             from graphguard.relations.triangles import extend_windows, meet_steps, settle_steps
 
             if not meet_steps(self) or (not self.keep_steps and not settle_steps(self)):

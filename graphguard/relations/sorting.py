@@ -60,6 +60,8 @@ def contracted(
     universe: Universe, operands: Sequence[Operand], out: str, act: Callable[[list[Operand], str], NormalValue]
 ) -> NormalValue:
     """An Einstein summation, worked out by ``act`` of rows that are not sorted."""
+    if not universe.orders:
+        return act(list(operands), out)
     for letter in dict.fromkeys("".join(letters for _, letters in operands)):
         mine = [(value, letters.index(letter)) for value, letters in operands if letter in letters]
         found = next((hit for value, dim in mine if (hit := _first(universe, [value], [dim])) is not None), None)

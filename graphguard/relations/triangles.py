@@ -234,10 +234,10 @@ def _masks_of(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[_M
 
 def join_steps(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """Terms under masks on positions, joined with what they complete."""
-    if len(items) < 2 or not any(steps_in(ref[0]) for _, ref in items):
+    waiting = [ref for _, ref in items if ref[0].placed and steps_in(ref[0])]
+    if len(items) < 2 or not waiting:
         return items
     found: dict[Ref, Number] = {ref: coefficient for coefficient, ref in items}
-    waiting = [ref for _, ref in items if steps_in(ref[0])]
     for ref in waiting:
         if ref not in found or len(waiting) > _WAITING:
             continue

@@ -32,17 +32,17 @@ def skeleton(kind: str, attributes: tuple[Hashable, ...], factors: Iterable[tupl
     return (kind, attributes, tuple(sorted([(kernel.id, payload) for kernel, payload in factors])))
 
 
-def offer(universe: Universe, kernel: Kernel) -> None:
-    """Let kernels of implementations be matched against this one of the specification, with all of its masks on positions or without some."""
+def offer(universe: Universe, kernel: Kernel, name: Hashable) -> None:
+    """Let kernels of implementations be matched against this one of the specification, whose skeleton is ``name``, with all of its masks on positions or without some."""
     pairs = [(factor[0], factor[1]) for factor in kernel.factors]
     masks = [place for place, factor in enumerate(kernel.factors) if _is_mask(factor)]
-    names = {skeleton(kernel.kind, kernel.attributes, pairs)}
+    names = {name}
     for count in range(1, min(len(masks), _ABSENT) + 1):
         for absent in combinations(masks, count):
             left = [pair for place, pair in enumerate(pairs) if place not in absent]
             names.add(skeleton(kernel.kind, kernel.attributes, left))
-    for name in names:
-        universe.skeletons.setdefault(name, []).append(kernel)
+    for each in names:
+        universe.skeletons.setdefault(each, []).append(kernel)
     if kernel.reduced:
         ties = equations(kernel)[:_ABSENT]
         for count in range(1, len(ties) + 1):
@@ -62,9 +62,8 @@ class Candidates:
     solved: Sequence[Kernel]
 
 
-def candidates(universe: Universe, kind: str, attributes: tuple[Hashable, ...], parts: list[Part]) -> Candidates | None:
-    """What the specification has of factors like these; None where it has nothing."""
-    name = skeleton(kind, attributes, [(part.kernel, part.payload) for part in parts])
+def candidates(universe: Universe, name: Hashable) -> Candidates | None:
+    """What the specification has of factors with this skeleton; None where it has nothing."""
     whole = universe.skeletons.get(name, ())
     solved = universe.solved.get(name, ()) if universe.solved else ()
     return Candidates(whole, solved) if whole or solved else None

@@ -56,7 +56,7 @@ def kind_of_operand(x: Any) -> Kind:
 
 def common_kind(*xs: Any) -> Kind:
     """The kind to which operands are promoted."""
-    return max((kind_of_operand(x) for x in xs), key=_ORDER.__getitem__)
+    return max([kind_of_operand(x) for x in xs], key=_ORDER.__getitem__)
 
 
 def aligned(a: Algebra[V], *xs: Any, kind: Kind | None = None) -> list[V]:

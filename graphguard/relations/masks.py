@@ -132,7 +132,8 @@ def _by_window(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, 
     out = []
     for start, stop in pairwise(cuts):
         inside = [term for a, b, term in rows if a <= start and stop <= b]
-        out.append((between(universe, unknown, start, stop, extents), [*others, *inside]))
+        own = ((1, mask),) if (start, stop) == found[1:] else between(universe, unknown, start, stop, extents)
+        out.append((own, [*others, *inside]))
     return out
 
 

@@ -9,12 +9,13 @@ from fractions import Fraction
 from typing import Generic
 
 from graphguard.relations.algebra import Algebra, Scalar, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, Number, broadcast_shape, chosen, expanded, minus, plus, scaled, times
+from graphguard.rules.arithmetic import LETTERS, Number, broadcast_shape, chosen, expanded, minus, over, plus, scaled, times
 from graphguard.rules.casting import ABSENT
 from graphguard.rules.contraction import contracted
 from graphguard.rules.layout import repeat_interleave
 from graphguard.rules.patterns import triangle
 from graphguard.rules.random_draws import native_dropout
+from graphguard.rules.reductions import total
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact, inverse
 from graphguard.rules.softmax import softmax_gradient, softmax_over
@@ -63,12 +64,21 @@ def _ungrouped(a: Algebra[V], gradient: V, v: V) -> V:
     return gradient
 
 
+def _causal_softmax(a: Algebra[V], scores: V) -> V:
+    """softmax with -inf for every score whose column > row: what is kept of exp(scores), divided by its sum."""
+    keep = expanded(a, triangle(a, *scores.shape[-2:], 0), scores.shape)
+    kept = chosen(a, keep, a.exp(scores), 0.0)
+    return over(a, kept, total(a, kept, [len(scores.shape) - 1], True))
+
+
 def _weights(a: Algebra[V], query: V, key: V, mask: V | None, is_causal: bool, factor: Scalar, enable_gqa: bool) -> V:
     """softmax(factor query key^T + mask); what a backward makes again of the same operands is the forward's."""
 
     def made() -> V:
         keys = _grouped(a, query, key, enable_gqa)
-        return softmax_over(a, masked_scores(a, query, keys, mask, is_causal, factor), -1)
+        if not is_causal or mask is not None:
+            return softmax_over(a, masked_scores(a, query, keys, mask, is_causal, factor), -1)
+        return _causal_softmax(a, masked_scores(a, query, keys, None, False, factor))
 
     return a.once(("attention weights", query, key, mask, is_causal, factor, enable_gqa), made)
 

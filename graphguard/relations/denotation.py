@@ -293,10 +293,13 @@ def _contracted(parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tup
     return np.broadcast_to(spread, [full[dim] for dim in kept])
 
 
+def is_known(value: NormalValue) -> bool:
+    """Whether a value depends on no unknown."""
+    return all(_closed_form(ref[0], set()) for _, terms in value.pieces for _, ref in terms)
+
+
 def known_elements(value: NormalValue) -> Array | None:
-    """The elements of a value that depends on no unknown; None where it does, or where a whole number is none, such as one divided by zero."""
-    if not all(_closed_form(ref[0], set()) for _, terms in value.pieces for _, ref in terms):
-        return None
+    """The elements of a value that depends on no unknown; None where a whole number is none, such as one divided by zero."""
     try:
         elements = Denotation({}).value(value)
     except Unsupported:

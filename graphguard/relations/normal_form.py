@@ -15,7 +15,7 @@ from graphguard.relations import contraction, functions, layout, sorting
 from graphguard.relations.algebra import Kind, Scalar, Unsupported
 from graphguard.relations.choices import compared_choice
 from graphguard.relations.closed import opaque
-from graphguard.relations.denotation import known_elements
+from graphguard.relations.denotation import is_known, known_elements
 from graphguard.relations.grouping import groups
 from graphguard.relations.integers import check_range, closed_quotient, compared, divided, larger_integer, one_hot
 from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
@@ -30,6 +30,7 @@ from graphguard.relations.values import NormalValue, Piece, aligned, merged, sin
 from graphguard.relations.windows import joined, whole
 
 _KNOWN = 65536
+_REMEMBERED = 64  # tensors whose elements are kept: every rank looks up the same ones
 
 
 class NormalForm:
@@ -38,6 +39,7 @@ class NormalForm:
     def __init__(self, universe: Universe | None = None) -> None:
         self.universe = universe or Universe()
         self._made: dict[tuple[object, ...], NormalValue] = {}
+        self._elements: dict[tuple[object, ...], np.ndarray | None] = {}
 
     # -- where values come from
 
@@ -78,7 +80,15 @@ class NormalForm:
         size = 1
         for dim in v.shape:
             size *= dim
-        return known_elements(v) if size <= _KNOWN else None
+        if size > _KNOWN or not is_known(v):
+            return None
+        key = v.key()
+        if key not in self._elements:
+            if len(self._elements) == _REMEMBERED:
+                self._elements.clear()
+            self._elements[key] = known_elements(v)
+        found = self._elements[key]
+        return None if found is None else found.copy()
 
     def once(self, key: tuple[object, ...], make: Callable[[], NormalValue]) -> NormalValue:
         """What was made for a key before, or is made now."""

@@ -196,7 +196,7 @@ class Product:
     def _cancel_sum(self) -> bool:
         """Take out factors whose sum is a divisor, as in ``sum over v and u of a(v) e(u) / sum over u of e(u)``; whether there were such."""
         for divisor in self.parts:
-            if divisor.payload > -1 or divisor.kernel.kind != "product" or not divisor.kernel.reduced:
+            if divisor.kernel.kind != "product" or not divisor.kernel.reduced or divisor.payload > -1:
                 continue
             wanted = sorted([(factor[0].id, factor[1]) for factor in divisor.kernel.factors])
             for digit in self.reduced:
@@ -336,7 +336,7 @@ def _equal_joined(parts: list[Part]) -> list[Part]:
 
 def has_divisor(kernel: Kernel) -> bool:
     """Whether a product has a quotient by a sum."""
-    return any(factor[1] < 0 and factor[0].kind == "product" for factor in kernel.factors)
+    return any(factor[0].kind == "product" and factor[1] < 0 for factor in kernel.factors)
 
 
 def compose(

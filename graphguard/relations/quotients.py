@@ -104,8 +104,8 @@ def divisors(kernel: Kernel) -> list[Factor]:
     return [
         factor
         for factor in kernel.factors
-        if factor[1] < 0
-        and factor[1].denominator == 1
+        if factor[1].denominator == 1
+        and factor[1] < 0
         and factor[0].kind in ("sum", "product")
         and not any(label >= free for _, label, _ in factor[4])
     ]

@@ -36,12 +36,12 @@ def offer(universe: Universe, kernel: Kernel, name: Hashable) -> None:
     """Let kernels of implementations be matched against this one of the specification, whose skeleton is ``name``, with all of its masks on positions or without some."""
     pairs = [(factor[0], factor[1]) for factor in kernel.factors]
     masks = [place for place, factor in enumerate(kernel.factors) if _is_mask(factor)]
-    names = {name}
+    names = [name]
     for count in range(1, min(len(masks), _ABSENT) + 1):
         for absent in combinations(masks, count):
             left = [pair for place, pair in enumerate(pairs) if place not in absent]
-            names.add(skeleton(kernel.kind, kernel.attributes, left))
-    for each in names:
+            names.append(skeleton(kernel.kind, kernel.attributes, left))
+    for each in set(names) if masks else names:
         universe.skeletons.setdefault(each, []).append(kernel)
     if kernel.reduced:
         ties = equations(kernel)[:_ABSENT]

@@ -9,7 +9,18 @@ from fractions import Fraction
 from typing import Generic
 
 from graphguard.relations.algebra import Algebra, Scalar, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, Number, broadcast_shape, chosen, expanded, minus, over, plus, scaled, times
+from graphguard.rules.arithmetic import (
+    LETTERS,
+    Number,
+    broadcast_shape,
+    chosen,
+    expanded,
+    minus,
+    over,
+    plus,
+    scaled,
+    times,
+)
 from graphguard.rules.casting import ABSENT
 from graphguard.rules.contraction import contracted
 from graphguard.rules.layout import repeat_interleave

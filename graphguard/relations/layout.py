@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import count
-from operator import eq
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Term, Terms
@@ -30,7 +28,7 @@ from graphguard.relations.windows import joined, repeat, sliced, split
 
 def permute(value: NormalValue, order: Sequence[int]) -> NormalValue:
     """Dims in another order."""
-    if all(map(eq, order, count())):
+    if list(order) == list(range(len(order))):
         return value
     starts = _starts(value)
     cells = [starts[dim] + place for dim in order for place in range(len(value.grid[dim]))]

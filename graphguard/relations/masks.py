@@ -132,8 +132,9 @@ def _by_window(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, 
     out = []
     for start, stop in pairwise(cuts):
         inside = [term for a, b, term in rows if a <= start and stop <= b]
-        own = ((1, mask),) if (start, stop) == found[1:] else between(universe, unknown, start, stop, extents)
-        out.append((own, [*others, *inside]))
+        whole = (start, stop) == found[1:]
+        guard: Terms = ((1, mask),) if whole else between(universe, unknown, start, stop, extents)
+        out.append((guard, [*others, *inside]))
     return out
 
 

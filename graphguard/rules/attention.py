@@ -77,7 +77,8 @@ def _ungrouped(a: Algebra[V], gradient: V, v: V) -> V:
 
 def _causal_softmax(a: Algebra[V], scores: V) -> V:
     """softmax with -inf for every score whose column > row: what is kept of exp(scores), divided by its sum."""
-    keep = expanded(a, triangle(a, *scores.shape[-2:], 0), scores.shape)
+    rows, columns = scores.shape[-2:]
+    keep = expanded(a, triangle(a, rows, columns, 0), scores.shape)
     kept = chosen(a, keep, a.exp(scores), 0.0)
     return over(a, kept, total(a, kept, [len(scores.shape) - 1], True))
 

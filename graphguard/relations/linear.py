@@ -136,7 +136,9 @@ def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[N
 
 def _closed_sum(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term:
     sizes, dims, used = refine([ref for _, ref in terms], extents)
-    lead = min(terms, key=_leading)[0]
+    first = min([(ref[0].kind == "one", ref[0].id) for _, ref in terms])[1]
+    leading = [term for term in terms if term[1][0].id == first]
+    lead = (min(leading, key=_leading) if len(leading) > 1 else leading[0])[0]
     parts = []
     for (coefficient, ref), steps in zip(terms, used, strict=True):
         parts.append(Part(ref[0], quotient(coefficient, lead), ref[3], list(ref[1]), steps))
@@ -144,10 +146,10 @@ def _closed_sum(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> T
 
 
 def _leading(term: Term) -> tuple[Any, ...]:
-    """A sort key for the term whose coefficient leads: of one kernel read twice, by the dims that move it before where a shard begins."""
-    coefficient, (kernel, offsets, dims, _) = term
+    """A sort key for the term of one kernel whose coefficient leads: by the dims that move it before where a shard begins."""
+    coefficient, (_, offsets, dims, _) = term
     moved = tuple(any(axis >= 0 for axis, _, _ in digits) for digits in dims)
-    return (kernel.kind == "one", kernel.id, moved, offsets, abs(coefficient), coefficient)
+    return (moved, offsets, abs(coefficient), coefficient)
 
 
 def opened(ref: Ref) -> Terms | None:

@@ -233,7 +233,7 @@ class Product:
         """Open the sums among the factors; beside quotients of sums they are first given the form in which a quotient cancels."""
         while self.deferred:
             waiting, self.deferred = self.deferred, []
-            quotients = any(part.payload < 0 and part.kernel.kind == "product" for part in self.parts) or (
+            quotients = any(part.kernel.kind == "product" and part.payload < 0 for part in self.parts) or (
                 len(waiting) > 1 and any(has_divisor(kernel) for kernel, *_ in waiting)
             )
             for kernel, window, offsets, expressions in waiting:

@@ -101,8 +101,11 @@ def _whole_column(product: Product, part: Part) -> Outcome:
 
 def _fuse(product: Product, part: Part, axis: int) -> None:
     """Summed digits that count along one axis of one part, side by side, are one digit."""
-    steps = sorted([(stride, digit) for digit, stride in _along(part, axis)[1]])
-    if len(steps) < 2 or steps[0][0] != 1:
+    steps = [(stride, digit) for digit, stride in _along(part, axis)[1]]
+    if len(steps) < 2:
+        return
+    steps.sort()
+    if steps[0][0] != 1:
         return
     moved = [digit for other in product.parts for _, digit, _ in other.expressions]
     size = 1

@@ -51,7 +51,8 @@ class NormalValue:
     def key(self) -> tuple[object, ...]:
         """Equal keys mean equal values."""
         if self._key is None:
-            self._key = (self.shape, self.kind, self.grid, tuple(sorted(self.pieces, key=lambda piece: piece[0])))
+            pieces = self.pieces if len(self.pieces) < 2 else sorted(self.pieces, key=lambda piece: piece[0])
+            self._key = (self.shape, self.kind, self.grid, tuple(pieces))
         return self._key
 
 

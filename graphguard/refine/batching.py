@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, TypeAlias
 
 from graphguard.ir import Node, Var
@@ -71,6 +71,7 @@ def batching(
     return _pointwise(shapes, results) if is_batched(op) else None
 
 
+@cache
 def _named(count: int) -> Dims:
     return tuple([(str(place), 1) for place in range(count)])
 
@@ -81,13 +82,19 @@ def _broadcast(shape: Shape, to: Dims, extents: Shape) -> Dims:
     return tuple([to[start + dim] if size == extents[start + dim] else None for dim, size in enumerate(shape)])
 
 
-def _pointwise(shapes: Sequence[Shape], results: Sequence[Shape]) -> Batching | None:
+def _widest(shapes: Sequence[Shape]) -> Shape:
+    """What shapes are broadcast to."""
     rank = max(map(len, shapes), default=0)
-    whole = tuple([max([shape[at] for shape in shapes if len(shape) >= -at]) for at in range(-rank, 0)])
+    return tuple([max([shape[at] for shape in shapes if len(shape) >= -at]) for at in range(-rank, 0)])
+
+
+def _pointwise(shapes: Sequence[Shape], results: Sequence[Shape]) -> Batching | None:
+    whole = shapes[0] if len(set(shapes)) == 1 else _widest(shapes)
     if any(result != whole for result in results):
         return None
-    dims = _named(rank)
-    return Batching(tuple([_broadcast(shape, dims, whole) for shape in shapes]), (dims,) * len(results))
+    dims = _named(len(whole))
+    rows = [dims if shape == whole else _broadcast(shape, dims, whole) for shape in shapes]
+    return Batching(tuple(rows), (dims,) * len(results))
 
 
 def _product(op: str, shapes: Sequence[Shape]) -> Batching | None:

@@ -125,6 +125,8 @@ def merged(pieces: list[Piece]) -> list[Piece]:
     while changed and len(pieces) > 1:
         changed = False
         for cell in range(len(pieces[0][0])):
+            if len({box[cell] for box, _ in pieces}) == 1:
+                continue  # no two are neighbours along it
             rows: dict[Box, list[Piece]] = {}
             for piece in pieces:
                 rows.setdefault((*piece[0][:cell], *piece[0][cell + 1 :]), []).append(piece)

@@ -117,12 +117,12 @@ def settle(
     ``rounds``: a narrower float type than PyTorch's promotion gives rounds them.  ``computes``: they are new numbers, which need not fit in a narrow integer type.
     A result that this call does not have (None: a gradient that was not asked for) keeps its place where the graph gives it one.
     """
-    given = list(results)
-    if len(given) != len(call.node.outs):
-        given = [result for result in given if result is not None]
-    if len(given) != len(call.node.outs):
-        raise Unsupported(f"{call.node.op} has {len(call.node.outs)} results, its rule {len(given)}")
-    return tuple([_settle_one(a, call, index, result, rounds, computes) for index, result in enumerate(given)])
+    count = len(call.node.outs)
+    if len(results) != count:
+        results = [result for result in results if result is not None]
+        if len(results) != count:
+            raise Unsupported(f"{call.node.op} has {count} results, its rule {len(results)}")
+    return tuple([_settle_one(a, call, index, result, rounds, computes) for index, result in enumerate(results)])
 
 
 def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds: bool, computes: bool) -> V:

@@ -57,7 +57,8 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
         return fold(universe, terms, extents) if ref[0].kind == "iota" else (terms[0],)
     gathered: dict[Ref, Number] = {}
     for coefficient, ref in terms:
-        gathered[ref] = gathered.get(ref, 0) + coefficient
+        known = gathered.get(ref)
+        gathered[ref] = coefficient if known is None else known + coefficient
     items = [(coefficient, ref) for ref, coefficient in gathered.items() if coefficient != 0]
     if len(items) > 1:
         if any(ref[0].kind == "iota" for _, ref in items):

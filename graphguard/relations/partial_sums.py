@@ -6,7 +6,6 @@ The sum over ranks of what each of them added up is the whole sum; a mask on an 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from fractions import Fraction
 from itertools import islice, pairwise, product
 from typing import Any, Final
 
@@ -109,7 +108,7 @@ def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[in
             factor, plain = _whole_mask(universe, ref, axis, bounds, extents)
             if factor and plain != ref and plain in found:
                 whole = (*ref[:3], (*ref[3][:axis], bounds, *ref[3][axis + 1 :]))
-                found[whole] = found.get(whole, 0) + Fraction(found.pop(plain)) / factor
+                found[whole] = found.get(whole, 0) + quotient(found.pop(plain), factor)
     return masked
 
 
@@ -224,8 +223,8 @@ def _stepped(windows: dict[Window, Number]) -> dict[Window, Number]:
 def _steps(steps: list[tuple[int, int, Number]]) -> list[tuple[int, int, Number]]:
     change: dict[int, Number] = {}
     for low, high, coefficient in steps:
-        change[low] = change.get(low, 0) + coefficient
-        change[high] = change.get(high, 0) - coefficient
+        change[low] = change[low] + coefficient if low in change else coefficient
+        change[high] = change[high] - coefficient if high in change else -coefficient
     out: list[tuple[int, int, Number]] = []
     level: Number = 0
     start = 0

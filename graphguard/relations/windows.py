@@ -207,35 +207,35 @@ def refine(refs: list[Ref], extents: tuple[int, ...]) -> tuple[list[int], list[l
         if size == 1:
             dims.append([])
             continue
-        mine: list[int] = []
         rows = [ref[2][dim] for ref in refs]
         if max(map(len, rows)) == 1:
             digit = len(sizes)
-            mine.append(digit)
+            sizes.append(size)
+            dims.append([digit])
             for steps, ((axis, stride, _),) in zip(used, rows, strict=True):
                 if axis >= 0:
                     steps.append((axis, digit, stride))
-            sizes.append(size)
-        else:
-            stacks = [list(row) for row in rows]
-            left = size
-            while left > 1:
-                step = 0
-                for stack in stacks:
-                    step = gcd(step, stack[-1][2])
-                if step == 1:
-                    raise Misaligned(dim)
-                left //= step
-                digit = len(sizes)
-                sizes.append(step)
-                mine.append(digit)
-                for index, stack in enumerate(stacks):
-                    axis, stride, count = stack.pop()
-                    if count != step:
-                        stack.append((axis, stride * step, count // step))
-                    if axis >= 0:
-                        used[index].append((axis, digit, stride))
-            mine.reverse()
+            continue
+        mine: list[int] = []
+        stacks = [list(row) for row in rows]
+        left = size
+        while left > 1:
+            step = 0
+            for stack in stacks:
+                step = gcd(step, stack[-1][2])
+            if step == 1:
+                raise Misaligned(dim)
+            left //= step
+            digit = len(sizes)
+            sizes.append(step)
+            mine.append(digit)
+            for index, stack in enumerate(stacks):
+                axis, stride, count = stack.pop()
+                if count != step:
+                    stack.append((axis, stride * step, count // step))
+                if axis >= 0:
+                    used[index].append((axis, digit, stride))
+        mine.reverse()
         dims.append(mine)
     return sizes, dims, used
 

@@ -123,7 +123,9 @@ def _taken_apart(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Term
             continue
         gap = settled(universe, normalise(universe, [*high, *((-c, part) for c, part in low)], extents), extents)
         for part in parts:
-            ratio = _ratio(gap, settled(universe, reopened(universe, part.coefficient, part.ref), extents))
+            ratio = _ratio(
+                universe, gap, settled(universe, reopened(universe, part.coefficient, part.ref), extents), extents
+            )
             if ratio is None:
                 continue
             kept = [factor for factor in ref[0].factors if factor not in part.factors]
@@ -155,13 +157,22 @@ def _terms_through(ref: Ref, factor: Factor) -> Terms | None:
     return opened(part) if part[0].kind == "sum" else ((1, part),)
 
 
-def _ratio(a: Terms, b: Terms) -> Number | None:
-    """The number that a is a multiple of b by."""
-    if not a or len(a) != len(b):
+def _ratio(universe: Universe, a: Terms, b: Terms, extents: tuple[int, ...]) -> Number | None:
+    """The number that a is a multiple of b by, if it is also the ratio of two of their coefficients.
+
+    The whole less every other element is the rest of them, which no comparison of terms shows: it is seen once the rest is taken away as well.
+    """
+    from graphguard.relations.linear import normalise
+
+    if not a or not b or len(a) < len(b) or len(a) > _PAIRS:
         return None
-    ratio = quotient(a[0][0], b[0][0])
-    same = all(one[1] == other[1] and one[0] == ratio * other[0] for one, other in zip(a, b, strict=True))
-    return ratio if same else None
+    for ratio in dict.fromkeys(quotient(number, b[0][0]) for number, _ in a):
+        if len(a) == len(b):
+            if all(one[1] == other[1] and one[0] == ratio * other[0] for one, other in zip(a, b, strict=True)):
+                return ratio
+        elif not normalise(universe, [*a, *((-ratio * c, ref) for c, ref in b)], extents):
+            return ratio
+    return None
 
 
 # -- exponentials that all terms share

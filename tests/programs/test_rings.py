@@ -237,3 +237,43 @@ def test_rings_between_norms(norm: Callable[[torch.Tensor], torch.Tensor], wrong
         out_relations={"cp": Shard(1)},
     )
     assert result.verdict is wanted
+
+
+def striped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: Any, diagonal: bool) -> torch.Tensor:
+    """Every rank has each ``ranks``-th token; blocks of later ranks are one token behind, unless their ``diagonal`` is seen as well, which is wrong."""
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    out, logarithm = torch.zeros(()), torch.zeros(())
+    for step in range(ranks):
+        later = (rank - step) % ranks > rank and not diagonal
+        mine, keys, values = (q[1:], k[:-1], v[:-1]) if later else (q, k, v)
+        future = torch.ones(len(mine), len(mine), dtype=torch.bool).triu(1)
+        scores = (mine @ keys.T * WIDTH**-0.5).masked_fill(future, float("-inf"))
+        of_block = scores.logsumexp(-1, keepdim=True)
+        block = (scores - of_block).exp() @ values
+        if step == 0:
+            out, logarithm = block, of_block
+        else:
+            seen = slice(1, None) if later else slice(None)
+            known, before = out[seen], logarithm[seen]
+            out[seen] = known - torch.sigmoid(of_block - before) * (known - block)
+            logarithm[seen] = before - F.logsigmoid(before - of_block)
+        k, v = passed_on(k, group), passed_on(v, group)
+    return out
+
+
+@pytest.mark.parametrize(("diagonal", "wanted"), [(False, gg.Verdict.REFINES), (True, gg.Verdict.BROKEN)])
+def test_a_striped_ring_merged_by_sigmoids(diagonal: bool, wanted: gg.Verdict) -> None:
+    def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
+        return torch.cat([out[rank::2] for rank in range(2)])
+
+    found = gg.verify(
+        whole,
+        lambda mesh: lambda q, k, v: striped(q, k, v, mesh.get_group("cp"), diagonal),
+        tuple(gg.tensor(TOKENS, WIDTH) for _ in range(3)),
+        mesh={"cp": 2},
+        shard_inputs=lambda inputs, mesh: tuple(t[dist.get_rank() :: 2].contiguous() for t in inputs),
+        out_relations={"cp": Shard(0)},
+        grads=False,
+    )
+    assert found.verdict is wanted

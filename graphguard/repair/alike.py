@@ -7,7 +7,9 @@ from fractions import Fraction
 
 from graphguard.ir import Capture
 from graphguard.refine.finding import Finding
-from graphguard.repair.edits import Bypass, InsertCall, Scale, SetArgument
+from graphguard.repair.edits import Bypass, InsertCall, InsertReduction, MoveReduction, Scale, SetArgument
+from graphguard.repair.messages import axis_of_group
+from graphguard.repair.neighbours import REDUCING
 from graphguard.repair.stopped import is_gradient
 from graphguard.repair.trials import Repair
 
@@ -25,7 +27,7 @@ def alike(capture: Capture, repair: Repair, finding: Finding, factor: Fraction |
     """A name that the findings of one defect share; empty for a finding that stands alone.
 
     That is the common ``factor`` of all that is broken, or of gradients; an operator that is taken out here and put in there on the way to one promise (``is_step``);
-    or the line on which parts are wrong in the same way.
+    the axis over which the operands of one line are summed too late or too often, on the way to one promise; or the line on which parts are wrong in the same way.
     """
     edit = repair.hypothesis.edit
     if finding.rule == "wrong-scale" and factor is not None:
@@ -33,6 +35,8 @@ def alike(capture: Capture, repair: Repair, finding: Finding, factor: Fraction |
     if is_step and isinstance(edit, InsertCall | Bypass):
         op = edit.call.op if isinstance(edit, InsertCall) else repair.hypothesis.site.node.op
         return f"{op} moved: {', '.join(repair.mends)}"
+    if is_step and finding.span is not None and (axis := _summed_over(capture, repair)):
+        return f"summed over {axis} for {', '.join(repair.mends)} at {finding.span.file}:{finding.span.line}"
     if finding.rule == "wrong-scale" and all(is_gradient(capture, name) for name in repair.mends):
         scaled = _factor(edit)
         if scaled is not None:
@@ -40,6 +44,16 @@ def alike(capture: Capture, repair: Repair, finding: Finding, factor: Fraction |
     if finding.rule not in _MANIFOLD or finding.span is None:
         return ""
     return f"{finding.rule} {type(edit).__name__} {finding.span.file}:{finding.span.line}"
+
+
+def _summed_over(capture: Capture, repair: Repair) -> str:
+    """The axis over which an edit reduces, or no longer does."""
+    match repair.hypothesis.edit:
+        case InsertReduction(axis=axis) | MoveReduction(axis=axis):
+            return axis
+        case Bypass() if repair.hypothesis.site.node.op in REDUCING:
+            return axis_of_group(repair.hypothesis.site.node.args[-1], capture)
+    return ""
 
 
 def _factor(edit: object) -> Fraction | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -60,6 +62,7 @@ from graphguard.repair.stopped import attached
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
 
+_NEW_NAME = re.compile(r"^\s*(partial|gradient)(?: = )", re.MULTILINE)
 ELEMENT_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -86,6 +89,7 @@ def candidates(
     found = {each.fix.edits: each for each in _of_losses(capture, diagnosis.findings[index], sources, before)}
     for guess in (repair.hypothesis, *repair.alternatives):
         for place, draft in _drafts(capture, guess, sources):
+            draft = _renamed(draft, before)
             texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
             if texts is not None and draft.edits not in found:
                 moved = _bytes(capture, guess)
@@ -414,6 +418,17 @@ def _apart(before: tuple[TextEdit, ...], edits: tuple[TextEdit, ...]) -> bool:
         return first.file == second.file and start < min(_end(first), _end(second))
 
     return not any(overlap(one.span, other.span) for one in before for other in edits)
+
+
+def _renamed(draft: Draft, before: tuple[TextEdit, ...]) -> Draft:
+    """A draft whose new name is another one than those that earlier edits make: each is new in the file as it is."""
+    taken = {name for edit in before for name in _NEW_NAME.findall(edit.text)}
+    own = {name for edit in draft.edits for name in _NEW_NAME.findall(edit.text)}
+    for name in sorted(own & taken):
+        other = next(new for count in itertools.count(2) if (new := f"{name}_{count}") not in taken)
+        edits = tuple(replace(edit, text=re.sub(rf"\b{name}\b", other, edit.text)) for edit in draft.edits)
+        draft = replace(draft, edits=edits, title=re.sub(rf"\b{name}\b", other, draft.title))
+    return draft
 
 
 def _end(span: Span) -> tuple[int, int]:

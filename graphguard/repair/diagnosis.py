@@ -20,7 +20,7 @@ from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.repaired import repaired
 from graphguard.repair.search import SECONDS, STEP_SECONDS, Search, search
 from graphguard.repair.stopped import is_gradient, stopped_gradient
-from graphguard.repair.trials import Repair
+from graphguard.repair.trials import Repair, Trials
 from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
 
@@ -56,10 +56,15 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
     stopped = _stopped(capture, proof, broken)
     limits = (STOPPED_SECONDS, 0.0) if stopped else (SECONDS, STEP_SECONDS)
-    found = search(capture, proof, broken, numbers.ratios or {}, sources, *limits)
+    trials = Trials.of(capture)
+    found = search(capture, proof, broken, numbers.ratios or {}, sources, *limits, trials)
     first = found
-    if not found.repairs and found.trials.doubtful and not stopped:
-        found = _wider(found, broken, numbers, sources)
+    in_steps = len({repair.mends for repair in found.repairs}) < len(found.repairs)
+    if (not found.repairs or in_steps) and trials.doubtful and not stopped:
+        untouched = Search((), broken, False, capture, proof, align(capture), trials)
+        wider = _wider(untouched, broken, numbers, sources)
+        shorter = not found.repairs or len(wider.repairs) < len(found.repairs)
+        found = wider if wider.repairs and shorter else found
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
     factor = common_factor(broken, numbers.ratios or {})
     steps = Counter(repair.mends for repair in found.repairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from heapq import heappop, heappush
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
@@ -84,9 +85,7 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case InsertGather(tensors, axis, dim):
             return _insert_gather(graph, tensors[rank], group_of(capture, rank, axis), dim)
         case Scale(tensors, factor):
-            kind = graph.types[tensors[rank]]
-            number: Arg = int(factor) if factor.denominator == 1 else factor.numerator / factor.denominator
-            return _insert(graph, tensors[rank], "aten.mul.Scalar", (tensors[rank], number), kind)
+            return _scaled(graph, tensors[rank], factor)
         case Bypass(position, kept):
             return _bypass(graph, position[rank], kept, rank)
         case InsertCall() | ChangeCall() | SwapTensors() | Accumulate() | Mask() | Reread():
@@ -186,6 +185,22 @@ def _insert(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: Tensor
     """Call an operator on a variable where it is defined; later readers and outputs see the result."""
     new = Var(fresh(graph))
     return _spliced(graph, var, (Node(op, args, {}, (new,)),), {new: kind}, new)
+
+
+def _scaled(graph: Graph, var: Var, factor: Fraction) -> Graph:
+    """Multiply a variable by a ratio: by its numerator, and divide by its denominator, for a third is no number of a float type."""
+    kind = graph.types[var]
+    if factor.denominator == 1:
+        return _insert(graph, var, "aten.mul.Scalar", (var, int(factor)), kind)
+    if factor.numerator == 1:
+        return _insert(graph, var, "aten.div.Scalar", (var, factor.denominator), kind)
+    first = fresh(graph)
+    between, new = Var(first), Var(first + 1)
+    nodes = (
+        Node("aten.mul.Scalar", (var, factor.numerator), {}, (between,)),
+        Node("aten.div.Scalar", (between, factor.denominator), {}, (new,)),
+    )
+    return _spliced(graph, var, nodes, {between: kind, new: kind}, new)
 
 
 def _insert_call(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kwargs: dict[str, Arg]) -> Graph:

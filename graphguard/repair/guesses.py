@@ -117,7 +117,20 @@ def _at_reduction(site: Site, around: Neighbours) -> Iterator[Guess]:
             cost = 3 if not seen else 1 if _scales(site, around) else 2 if states == {"whole"} else 3
             rule = "wrong-scale" if site.node.args[1] in ("sum", "avg") else "wrong-relation"
             yield rule, SetArgument(site.position, 1, values, "reduce"), site, cost
+    if site.node.args[1] == "sum" and site.number in around.exposed and _is_largest(site, around):
+        yield "wrong-relation", SetArgument(site.position, 1, dict.fromkeys(site.position, "max"), "reduce"), site, 1
     yield from _other_groups(site, 2, capture)
+
+
+def _is_largest(reduction: Site, around: Neighbours) -> bool:
+    """Whether what is summed over the ranks is the largest of each rank's own part."""
+    edge = around.operands(reduction)
+    while edge:
+        below = edge.pop()
+        if below.node.op in MAXIMA:
+            return True
+        edge += around.operands(below) if below.node.op in LAYOUT else []
+    return False
 
 
 def _other_groups(site: Site, argument: int, capture: Capture) -> Iterator[Guess]:

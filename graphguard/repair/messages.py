@@ -397,6 +397,8 @@ def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) 
     if (other := _OTHER_REDUCTIONS.get(str(site.node.args[1]))) is not None:
         need = "mean" if wanted == "avg" else "sum"
         return f"'{name}' is the {other} over {_group_text(group, capture)} where the {need} is needed"
+    if wanted == "max":
+        return f"'{name}' is the sum over {_group_text(group, capture)} of each rank's largest: the largest of all is needed"
     if wanted == "avg":
         return f"'{name}' is summed where the mean is needed: it is {factor_text(size, capture, axis)} times too large"
     return f"'{name}' is averaged where the sum is needed: it is {factor_text(1 / size, capture, axis)} of what it should be"

@@ -160,6 +160,11 @@ def _scaled(capture: Capture, factors: Factors, told: str) -> OtherCalls:
 def _times(graph: Graph, index: int, var: Var, factor: Fraction, types: dict[Var, TensorType]) -> tuple[Node, ...]:
     node, before = graph.nodes[index], Var(fresh(graph) + len(types))
     types[before] = graph.types[var]
-    number: int | float = int(factor) if factor.denominator == 1 else factor.numerator / factor.denominator
     made = replace(node, outs=tuple(before if out == var else out for out in node.outs))
-    return made, replace(node, op="aten.mul.Scalar", args=(before, number), kwargs={}, outs=(var,), draw=None)
+    times = replace(node, op="aten.mul.Scalar", args=(before, factor.numerator), kwargs={}, outs=(var,), draw=None)
+    if factor.denominator == 1:
+        return made, times
+    between = Var(before.id + 1)
+    types[between] = graph.types[var]
+    parts = replace(times, op="aten.div.Scalar", args=(between, factor.denominator))
+    return made, replace(times, outs=(between,)), parts  # a third is no number of a float type

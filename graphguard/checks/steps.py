@@ -22,7 +22,7 @@ from graphguard.ir import Trouble
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
-from graphguard.report.diagnostics import REAL_ARITHMETIC, Diagnostic, RelatedPlace, Report, Verdict
+from graphguard.report.diagnostics import OUT_OF_TIME, REAL_ARITHMETIC, Diagnostic, RelatedPlace, Report, Verdict
 from graphguard.report.registry import severity_of
 
 CONFIRM_SECONDS = 10.0
@@ -73,9 +73,9 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     if numbers.status == "equal":
         ways = [{"effort": "patient"}] * outcome.hurried + [{"ignored": False}] * answer.get("ignored", False)
         for way in ways:
-            proved = yield from _proved_otherwise(request, captured, report, way)
-            if proved is not None:
-                return proved
+            report = yield from _proved_otherwise(request, captured, report, way)
+            if report.verdict is Verdict.REFINES:
+                return report
     broken = numbers.status == "differs" and not outcome.conflicts
     report = replace(
         report,
@@ -137,12 +137,12 @@ def _shown(request: CheckRequest, report: Report, findings: list[Finding]) -> St
 
 def _proved_otherwise(
     request: CheckRequest, captured: Captured, report: Report, way: dict[str, Any]
-) -> Generator[Step, Any, Report | None]:
-    """The report of a proof with more time, or for targets of which none is ignored, where numbers, with ignored ones, agree."""
+) -> Generator[Step, Any, Report]:
+    """The report of a proof with more time, or for targets of which none is ignored, where numbers, with ignored ones, agree; else what there was, and whether time ran out."""
     answer = yield Step("prover", "prove", {"capture": captured.data, **way})
     outcome = from_plain(Outcome, answer["outcome"])
     if not outcome.proved:
-        return None
+        return replace(report, cautions=_merged(report.cautions, (OUT_OF_TIME,) * outcome.hurried))
     relations = {}
     if request.relations:
         relations = yield Step("prover", "relations", {"proof": answer["proof"]})

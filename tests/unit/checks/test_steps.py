@@ -13,7 +13,7 @@ from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.codec import capture_summary
 from graphguard.ir.plain import to_plain
 from graphguard.refine.outcome import Outcome, PromiseOutcome
-from graphguard.report.diagnostics import Report, Verdict
+from graphguard.report.diagnostics import OUT_OF_TIME, Report, Verdict
 
 CHECK = CheckRef("checks.py::c", "c", Span("checks.py", 1))
 SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
@@ -44,7 +44,7 @@ def judged(
                     else "all"
                 )
                 holds = {"all": proved, "some": narrower, "later": bool(patiently)}[way]
-                outcome = Outcome(holds, (), assumed=(way,), hurried=way == "all" and patiently is not None)
+                outcome = Outcome(holds, (), assumed=(way,), hurried=not holds and patiently is not None)
                 return {"proof": way, "outcome": to_plain(outcome), "seconds": 0.0, "ignored": narrower}
             case "finish":
                 unfinished = Outcome(proved, (), assumed=("all",), hurried=patiently is not None)
@@ -94,11 +94,18 @@ def test_a_hurried_proof_gets_time_where_numbers_agree():
     report, asked = judged("equal", patiently=True)
     assert (report.verdict, report.proof) == (Verdict.REFINES, "later")
     assert [one.get("effort") == "patient" for one in asked] == [False, True]
+    assert report.cautions == ()
 
 
 def test_where_nothing_helps_nothing_is_known():
     report, asked = judged("equal", patiently=False)
     assert (report.verdict, len(asked)) == (Verdict.UNKNOWN, 2)
+    assert report.cautions == (OUT_OF_TIME,)
+
+
+def test_time_is_not_blamed_where_there_was_enough():
+    report, _ = judged("equal")
+    assert (report.verdict, report.cautions) == (Verdict.UNKNOWN, ())
 
 
 UNPROVED = Outcome(

@@ -17,6 +17,7 @@ from graphguard.report.diagnostics import Diagnostic, Fix, Report, TextEdit
 FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
 ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved: each is traced and proved anew
+LARGE = 400  # calls of a program, such as a decoder layer, of which no alternatives are tried: that would take seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ def proved_fixes(
     answer = yield Step("prover", "candidates", params)
     proved: list[Fix] = []
     headline = ""
-    left, alternatives = broken.spoiled, ALTERNATIVES_PER_FINDING
+    calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
+    left, alternatives = broken.spoiled, 0 if calls > LARGE else ALTERNATIVES_PER_FINDING
     for row in answer[:CANDIDATES_PER_FINDING]:
         fix = from_plain(Fix, row["fix"])
         if any(known.title == fix.title for known in proved):

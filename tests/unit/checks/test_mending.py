@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from graphguard.checks.mending import Broken, proved_fixes
+from graphguard.checks.mending import LARGE, Broken, proved_fixes
 from graphguard.checks.requests import CheckRequest
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
@@ -52,6 +53,32 @@ def test_a_fix_keeps_the_specification_and_its_promises(same, promises, counts):
     broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}))
     fixes, left, _ = ended(proved_fixes(broken, 0, finding, ()), answers)
     assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))
+
+
+@pytest.mark.parametrize(("calls", "traced"), [(LARGE // 2, 3), (LARGE + 1, 1)])
+def test_of_a_large_program_no_alternatives_are_tried(calls, traced):
+    candidates = [{"fix": to_plain(Fix(name, (), False)), "texts": {}, "headline": ""} for name in "abcd"]
+    traces: list[str] = []
+
+    def answer(step: Any) -> Any:
+        traces.extend(step.method for _ in range(step.method == "capture"))
+        given = {
+            "candidates": candidates,
+            "capture": {"capture": b"", "summary": SUMMARY},
+            "prove": {"proof": "fixed", "outcome": outcome()},
+        }
+        return given.get(step.method, True)
+
+    report = replace(REPORT, operators={"spec": 0, "impl": calls})
+    broken = Broken(REQUEST, report, (), frozenset({"w"}), frozenset({"w"}))
+    steps, given = proved_fixes(broken, 0, Finding("wrong-scale", "twice", None, promises=("w",)), ()), None
+    while True:
+        try:
+            given = answer(steps.send(given))
+        except StopIteration as end:
+            fixes, *_ = end.value
+            break
+    assert (len(traces), len(fixes)) == (traced, traced)
 
 
 def outcome(*failing: str) -> dict[str, Any]:

@@ -59,6 +59,7 @@ from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
 from graphguard.repair.stopped import attached
+from graphguard.repair.turned import in_order
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
 
@@ -334,6 +335,8 @@ def _other_calls(
         yield from join_along(program, span, edit.joined)
     if edit.regrouped is not None:
         yield from other_groups(program, span, edit.regrouped, capture)
+    if edit.turned is not None:
+        yield from in_order(program, span, edit.turned, capture)
     if edit.offset is not None:
         yield from offset_drafts(capture, edit.offset, rank, program, span, sources)
 

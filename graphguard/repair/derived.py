@@ -15,6 +15,7 @@ from graphguard.repair.shares import shares
 from graphguard.repair.slices import Site
 from graphguard.repair.terms import terms
 from graphguard.repair.translated import translated
+from graphguard.repair.turned import turned
 from graphguard.repair.written import written
 
 
@@ -32,6 +33,7 @@ def derived(
     """
     around = Neighbours.of(proof.capture, sites)
     yield from written(around, point) if point is not None else ()
+    yield from turned(around)
     yield from ((rule, edit, site, 0) for rule, edit, site, _ in regrouped(around))
     yield from reread(proof.capture, alignment, sites, broken)
     kinds = (shares(proof, around, broken, deadline), translated(around), terms(proof, around), fills(around))

@@ -229,13 +229,22 @@ class Regrouping:
 
 
 @dataclass(frozen=True, slots=True)
+class Turning:
+    """Parts of the first dim, told apart as ``parts`` say, of which number ``ranks`` is that of the ranks, that change places; of what is ``sent``, else of what was received."""
+
+    parts: tuple[int, int]
+    ranks: int
+    sent: bool
+
+
+@dataclass(frozen=True, slots=True)
 class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
     What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.
     ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
     ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
-    ``regrouped`` is how many times as many groups are meant.
+    ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -246,6 +255,7 @@ class OtherCalls:
     renamed: tuple[str, str] | None = None
     offset: Offset | None = None
     regrouped: Regrouping | None = None
+    turned: Turning | None = None
 
 
 Edit = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.fills import fills
+from graphguard.repair.gaps import gaps
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.point import Point
 from graphguard.repair.regrouped import regrouped
@@ -33,6 +34,7 @@ def derived(
     """
     around = Neighbours.of(proof.capture, sites)
     yield from written(around, point) if point is not None else ()
+    yield from gaps(around)
     yield from turned(around)
     yield from ((rule, edit, site, 0) for rule, edit, site, _ in regrouped(around))
     yield from reread(proof.capture, alignment, sites, broken)

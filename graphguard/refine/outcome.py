@@ -54,7 +54,7 @@ class Outcome:
     ``specification_frontier``: the specification's first operators without a clean relation, though their operands have one.
     ``implementation_frontier``: the ranks' first operators that are off the relation, though their operands are on it.
     ``conflicts``: input relations that contradict each other.  ``cautions``: equal sizes that could mask a bug.
-    ``hurried``: the last attempt was given up for want of time.
+    ``hurried``: the last attempt was given up for want of time.  ``seconds``: of the processor.
     """
 
     proved: bool

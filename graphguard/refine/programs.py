@@ -77,7 +77,7 @@ class Spelling:
             PromiseOutcome(promise.name, True, needed_by(promise, self.capture), found)
             for promise, found in zip(self.capture.promises, known.found, strict=True)
         )
-        seconds = time.perf_counter() - started
+        seconds = time.thread_time() - started
         return Outcome(True, promises, assumed=known.assumed, cautions=cautions_of(self.capture), seconds=seconds)
 
     def known(self) -> Program | None:

@@ -162,12 +162,12 @@ class Proof:
     def expanded(self, seconds: float) -> Proof:
         """The attempt that writes out products of sums, which costs more and may understand more; it ends within about ``seconds``."""
         traits, joined = parse_traits(self.capture.traits), join(self.capture.ranks)
-        return _Attempt(self.capture, traits, joined, self.facts, _EXPANDED, seconds).run(time.perf_counter())
+        return _Attempt(self.capture, traits, joined, self.facts, _EXPANDED, seconds).run(time.thread_time())
 
     @without_collection()
     def finished(self, memo: Memo | None = None) -> Proof:
         """A hasty proof with the second attempt that it left out."""
-        capture, outcome, started = self.capture, self.outcome, time.perf_counter()
+        capture, outcome, started = self.capture, self.outcome, time.thread_time()
         if outcome.proved or outcome.gaps or self._known is None or outcome.seconds > SECONDS / 4:
             return self
         joined = join(capture.ranks)
@@ -189,7 +189,7 @@ class Proof:
             again = prove(edited, seconds=seconds)
             kept = not wanted or not again.failing.issuperset(wanted)
             return again if kept and again.failing <= self.failing else None
-        started = time.perf_counter()
+        started = time.thread_time()
         joined = join(edited.ranks)
         if trouble_of(edited, joined):
             return None
@@ -210,7 +210,7 @@ class Proof:
         state, spec = self._state, capture.spec
         if state is None or spec is None:
             return prove(capture, effort="hasty")
-        started = time.perf_counter()
+        started = time.thread_time()
         state.algebra.universe.deadline = started + QUESTION_SECONDS
         try:
             known = state.respecified(capture, spec)
@@ -224,7 +224,7 @@ class Proof:
         """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again."""
         if self._state is None:
             return prove(edited, seconds=seconds)
-        started = time.perf_counter()
+        started = time.thread_time()
         joined = join(edited.ranks)
         trouble = trouble_of(edited, joined)
         if trouble:
@@ -240,7 +240,7 @@ class Proof:
         if self._answers is None:
             return None
         try:
-            lookup = self._answers.lookup(graph, var, time.perf_counter() + QUESTION_SECONDS)
+            lookup = self._answers.lookup(graph, var, time.thread_time() + QUESTION_SECONDS)
         except (Unsupported, Exhausted):
             return None
         return answer(lookup, question)
@@ -248,13 +248,13 @@ class Proof:
 
 @without_collection()
 def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, effort: Effort = "usual") -> Proof:
-    """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds``.
+    """Try to prove every promise of a capture; never raises for what a program does, and ends within about ``seconds`` of the processor.
 
     With a memo the stages of the program, or all of it where it cannot be cut, are first looked for there; what the memo knows is not proved again.
     A second attempt gets a few seconds, a ``patient`` one some more; an outcome that is ``hurried`` may come out otherwise with these.  A ``hasty`` proof
     leaves it out: :meth:`Proof.finished` makes it.
     """
-    started = time.perf_counter()
+    started = time.thread_time()
     patience = min(_PATIENCE[effort], seconds)
     spelling = None
     if memo is not None and is_like_one_known(capture, memo):  # one walk tells
@@ -267,7 +267,7 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, 
     if memo is not None and search.division is None and spelling is None:
         outcome, spelling = recalled(capture, memo, started)
         if outcome is not None:
-            return Proof(capture, outcome, again=lambda: search.run(time.perf_counter()))
+            return Proof(capture, outcome, again=lambda: search.run(time.thread_time()))
     proof = search.run(started)
     if memo is not None and proof.outcome.proved:
         remember(capture, memo, proof.outcome, spelling, cut=search.division is not None)
@@ -278,7 +278,7 @@ def _searched(capture: Capture, memo: Memo, seconds: float, patience: float) -> 
     """The proof of a capture that is known to have one, made anew with what is known of its stages."""
     search = _search(capture, memo, seconds, patience)
     assert isinstance(search, _Search)
-    return search.run(time.perf_counter())
+    return search.run(time.thread_time())
 
 
 def _search(capture: Capture, memo: Memo | None, seconds: float, patience: float) -> _Search | str:
@@ -320,7 +320,7 @@ class _Search:
 
     def _whole(self, started: float) -> Proof:
         first = _Attempt(self.capture, self.traits, self.joined, {}, 1, self.seconds).run(started)
-        if first.outcome.proved or first.outcome.gaps or time.perf_counter() - started > self.seconds / 4:
+        if first.outcome.proved or first.outcome.gaps or time.thread_time() - started > self.seconds / 4:
             return first
         return self.again(first, started) if self.patience else first
 
@@ -331,7 +331,7 @@ class _Search:
         if second.outcome.proved:
             return second
         whole = completed(first, second, _Judgement(self.capture, self.joined, started))
-        if not whole.outcome.proved and time.perf_counter() > attempt.deadline:
+        if not whole.outcome.proved and time.thread_time() > attempt.deadline:
             whole.outcome = replace(whole.outcome, hurried=True)
         return whole
 
@@ -347,7 +347,7 @@ def completed(first: Proof, second: Proof, judgement: _Judgement) -> Proof:
         promises=promises,
         assumed=tuple(dict.fromkeys((*first.outcome.assumed, *second.outcome.assumed))),
         cautions=first.outcome.cautions,
-        seconds=time.perf_counter() - judgement.started,
+        seconds=time.thread_time() - judgement.started,
     )
     state = first._known  # noqa: SLF001 - of the same class
     if not outcome.proved and state is not None:
@@ -376,7 +376,7 @@ class _Attempt:
         self.joined = joined
         self.facts = facts
         self.expand = expand
-        self.deadline = time.perf_counter() + seconds
+        self.deadline = time.thread_time() + seconds
 
     def run(self, started: float) -> Proof:
         try:
@@ -457,7 +457,7 @@ class _Judgement:
         """The outcome with the frontiers of what is not proved."""
         capture, failing = self.capture, outcome.failing
         assert capture.spec is not None
-        state.algebra.universe.deadline = time.perf_counter() + QUESTION_SECONDS
+        state.algebra.universe.deadline = time.thread_time() + QUESTION_SECONDS
         here: tuple[Location, ...] = ()
         there: tuple[Location, ...] = ()
         try:
@@ -476,5 +476,5 @@ class _Judgement:
             gaps=relevant_gaps(capture, state.evaluator.gaps, failing),
             assumed=outcome.assumed,
             cautions=outcome.cautions,
-            seconds=time.perf_counter() - self.started,
+            seconds=time.thread_time() - self.started,
         )

@@ -241,7 +241,7 @@ class Work:
 
     def _rebuilt(self, region: Region, deadline: float) -> Universes:
         """A region's stages so far, evaluated anew."""
-        state = Universes(max(0.05, deadline - time.perf_counter()))
+        state = Universes(max(0.05, deadline - time.thread_time()))
         for number, spelt, _ in region.chain:
             run = StageRun(self.capture, self.joined, self.division, self.traits, region.speller, state)
             run.run(number, spelt, self.steps()[number] if number >= 0 else [])

@@ -89,7 +89,7 @@ class State:
 
 def answer(lookup: Lookup, question: Callable[[Lookup], T | None]) -> T | None:
     """An answer within a time limit of its own; None where there is none."""
-    lookup.universe.deadline = time.perf_counter() + QUESTION_SECONDS
+    lookup.universe.deadline = time.thread_time() + QUESTION_SECONDS
     try:
         return question(lookup)
     except (Unsupported, Exhausted):

@@ -34,7 +34,7 @@ def proved(
         promises=promises,
         assumed=tuple(dict.fromkeys(assumed)),
         cautions=cautions_of(capture),
-        seconds=time.perf_counter() - started,
+        seconds=time.thread_time() - started,
     )
 
 
@@ -54,4 +54,4 @@ def trouble_of(capture: Capture, joined: Joined) -> str:
 def failed(capture: Capture, reason: str, started: float) -> Outcome:
     """An outcome in which no promise holds, for a reason."""
     promises = tuple(PromiseOutcome(promise.name, False, "", reason=reason) for promise in capture.promises)
-    return Outcome(False, promises, seconds=time.perf_counter() - started)
+    return Outcome(False, promises, seconds=time.thread_time() - started)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from fractions import Fraction
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -134,7 +134,7 @@ def _may_be_infinite(kind: str, factors: tuple[Factor, ...]) -> bool:
 
 
 class Universe:
-    """The table of all kernels of one proof, and its budget.
+    """The table of all kernels of one proof, and its budget: ``seconds`` are of the processor, for this thread.
 
     ``specifying`` is on while the specification is evaluated: only its kernels are what others are matched against.
     """
@@ -142,7 +142,7 @@ class Universe:
     def __init__(self, expand: int = 1, seconds: float = 60.0) -> None:
         self.table: dict[Hashable, Kernel] = {}
         self.count = 0
-        self.deadline = perf_counter() + seconds
+        self.deadline = thread_time() + seconds
         self.expand = expand
         self.specifying = True
         self.skeletons: dict[Hashable, list[Kernel]] = {}
@@ -189,7 +189,7 @@ class Universe:
     def step(self) -> None:
         """Count one construction; raises ``Exhausted`` when time is up or nobody waits any more."""
         self.steps += 1
-        if not self.steps & 127 and (perf_counter() > self.deadline or INTERRUPTION.wanted):
+        if not self.steps & 127 and (thread_time() > self.deadline or INTERRUPTION.wanted):
             raise Exhausted("the engine's time is up")
 
     def leaf(self, name: str, shape: tuple[int, ...], kind: Kind) -> Kernel:

@@ -111,7 +111,7 @@ def _less(program: Program, value: ast.expr, names: list[str], start: str) -> It
         outer = program.parents.get(node)
         bare = isinstance(outer, ast.Attribute | ast.Subscript | ast.BinOp | ast.Compare)
         text = f"({node.id} - {start})" if bare else f"{node.id} - {start}"
-        yield Draft(f"start at {start}", (TextEdit(program.span(node), text),))
+        yield Draft(f"take {start} off", (TextEdit(program.span(node), text),))
 
 
 def _written(program: Program, value: ast.expr, start: str) -> Iterator[Draft]:

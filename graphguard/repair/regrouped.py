@@ -27,11 +27,12 @@ def regrouped(around: Neighbours) -> Iterator[Guess]:
 
 
 def _joints(around: Neighbours) -> Iterator[Guess]:
-    """Gathered parts joined along another dim, which gives another shape."""
+    """Gathered parts joined along another dim, which gives another shape; what one call exchanges into a tensor has no other dim."""
     found: dict[tuple[int, Shape], list[Site]] = {}
     for site in around.sites.values():
         read = around.operands(site)
-        if site.node.op == "aten.cat.default" and len(read) == 1 and read[0].node.op in _EXCHANGING:
+        joins = site.node.op == "aten.cat.default" and len(read) == 1 and read[0].node.op in _EXCHANGING
+        if joins and not (read[0].node.op == "gg.all_to_all" and read[0].node.stack == site.node.stack):
             dim, shape = _joined(site, around)
             found.setdefault((dim, shape), []).append(site)
     for (dim, shape), sites in found.items():

@@ -31,9 +31,14 @@ def turned(around: Neighbours) -> Iterator[Guess]:
         for split in (each for each in around.operands(site) if each.node.op in SPLITS):
             for made in (each for each in around.operands(split) if each.node.op in LAYOUT):
                 yield from _parts(around, made, size, sent=True)
-        for joint in _readers(site, around, JOINING):
+        for joint in _joined_at_once(site, around):
             for reader in _readers(joint, around, LAYOUT - SPLITS):
                 yield from _parts(around, reader, size, sent=False)
+
+
+def _joined_at_once(site: Site, around: Neighbours) -> Iterator[Site]:
+    """The joining of received parts by the very call that exchanges them: where the author joins them, another dim is likelier to be meant."""
+    return (joint for joint in _readers(site, around, JOINING) if joint.node.stack == site.node.stack)
 
 
 def _readers(site: Site, around: Neighbours, ops: frozenset[str]) -> Iterator[Site]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
@@ -34,6 +35,8 @@ from graphguard.repair.messages import (
     operation,
     unadded,
 )
+from graphguard.repair.neighbours import SCALING
+from graphguard.repair.program import definitions
 from graphguard.repair.trials import Repair
 from graphguard.repair.vocabulary import factor_name, passes_name
 
@@ -57,7 +60,7 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     if isinstance(guess.edit, OtherCalls):
         span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
         name = sources.tensor_at(span) or name
-        span = _filled(span, guess.edit, sources) or span
+        span = _filled(span, guess.edit, sources) or _own_number(capture, guess, span, sources) or span
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name
     if isinstance(guess.edit, Accumulate):
@@ -108,6 +111,20 @@ def _filled(span: Span | None, edit: OtherCalls, sources: Sources) -> Span | Non
     if program is None or span is None or edit.filled is None:
         return None
     return filled_at(program, span, edit.filled[0])
+
+
+def _own_number(capture: Capture, guess: Hypothesis, span: Span | None, sources: Sources) -> Span | None:
+    """Where a number is made that another one is on every rank, and that a place multiplies or divides by: of the one name there that stands for it."""
+    nodes = [capture.ranks[rank].nodes[index] for rank, index in guess.site.position.items()]
+    numbers = {node.args[1] for node in nodes if node.op in SCALING and isinstance(node.args[1], int | float)}
+    program = sources.program(span.file) if span is not None and len(numbers) > 1 else None
+    value = program.expression(span) if program is not None and span is not None else None
+    if program is None or not isinstance(value, ast.BinOp):
+        return None
+    number = value.right.value if isinstance(value.right, ast.Subscript) else value.right
+    names = [node for node in ast.walk(number) if isinstance(node, ast.Name)]
+    made = {program.span(each) for name in names for each in definitions(program, name)}
+    return made.pop() if len(made) == 1 else None
 
 
 def _added_shards(capture: Capture, repair: Repair, name: str) -> str:

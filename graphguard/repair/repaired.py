@@ -9,7 +9,7 @@ from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.naming import operator
 from graphguard.repair.asked import differentiated, forward_place
-from graphguard.repair.dead import dead_reduction, rearranged_outputs
+from graphguard.repair.dead import dead_everywhere, dead_reduction, rearranged_outputs
 from graphguard.repair.edits import (
     Accumulate,
     Bypass,
@@ -20,6 +20,7 @@ from graphguard.repair.edits import (
     Scale,
     SetArgument,
     SwapTensors,
+    group_of,
 )
 from graphguard.repair.fill_source import filled_at
 from graphguard.repair.frames import Sources
@@ -35,7 +36,7 @@ from graphguard.repair.messages import (
     operation,
     unadded,
 )
-from graphguard.repair.neighbours import SCALING
+from graphguard.repair.neighbours import REDUCING, SCALING
 from graphguard.repair.program import definitions
 from graphguard.repair.trials import Repair
 from graphguard.repair.vocabulary import factor_name, passes_name
@@ -270,6 +271,18 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
     return gradients[0] if gradients else f"an operand of {call}" if call else operation(node.op)
 
 
+def _in_vain(capture: Capture, graph: Graph, repair: Repair, sources: Sources) -> list[Related]:
+    """The first reduction over the axis of one that is missing whose own result nobody reads: of a parameter, say, whose gradient is meant."""
+    edit, rank = repair.hypothesis.edit, min(repair.hypothesis.site.position)
+    if not isinstance(edit, InsertReduction):
+        return []
+    group = group_of(capture, rank, edit.axis)
+    for node in dead_everywhere(capture, rank):
+        if node.op in REDUCING and node.args[-1] == group and (place := sources.place(graph, node)) is not None:
+            return [Related(place, f"what is reduced over '{edit.axis}' here is read nowhere")]
+    return []
+
+
 def _related(
     capture: Capture, graph: Graph, node: Node, span: Span | None, sources: Sources, repair: Repair
 ) -> list[Related]:
@@ -287,6 +300,7 @@ def _related(
         and (span is None or all(each.span.line != span.line for each in forward))
     ):
         found.extend(Related(frame.span, FORWARD) for frame in forward)
+    found.extend(_in_vain(capture, graph, repair, sources))
     spoiled = ", ".join(repair.mends[:6]) + (", ..." if len(repair.mends) > 6 else "")
     found.append(Related(capture.check.span, f"the check that fails: {spoiled}"))
     return found

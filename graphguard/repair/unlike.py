@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphguard.ir import Capture, Node, Var
+from graphguard.ir import Capture, Graph, Node, Var
 from graphguard.repair.edits import SetArgument, Tensors
 from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
 from graphguard.repair.slices import Site
@@ -48,9 +48,15 @@ def _everywhere(made: Site, read: Tensors, reader: Site, around: Neighbours) -> 
     for rank, var in read.items():
         if rank not in made.tensors or graphs[rank].types[made.tensors[rank]] != graphs[rank].types[var]:
             return None
-        if made.position[rank] >= reader.position[rank]:
-            return None
+        if made.position[rank] >= reader.position[rank] or _is_made_of(var, made.tensors[rank], graphs[rank]):
+            return None  # in the second case what those ranks do to it is one too many
     return {rank: made.tensors[rank] for rank in read}
+
+
+def _is_made_of(var: Var, other: Var, graph: Graph) -> bool:
+    """Whether a tensor is what one operator makes of another."""
+    index = graph.producers().get(var)
+    return index is not None and other in graph.nodes[index].operands()
 
 
 def _rule(tensors: Tensors, read: Tensors, reader: Site, around: Neighbours) -> str:

@@ -64,7 +64,11 @@ class State:
         if spec is None or not isinstance(wanted, dict) or promise not in spec.outputs:
             return None
         meant = self.value(SPECIFICATION, spec.outputs[promise])
-        held = {rank: self.value(rank, graph.outputs[promise]) for rank, graph in enumerate(capture.ranks)}
+        held = {
+            rank: self.value(rank, graph.outputs[promise])
+            for rank, graph in enumerate(capture.ranks)
+            if promise in graph.outputs
+        }
         values = {rank: value for rank, value in held.items() if value is not None}
         try:
             rebuilt = self.lookup.layouts.rebuild(wanted, values) if len(values) == len(held) else None

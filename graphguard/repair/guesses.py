@@ -42,6 +42,7 @@ LATE = (
     3  # how much less likely a factor is at fault where what it multiplies is wrong already, and by more than a factor
 )
 CASTS = frozenset({"aten._to_copy.default"})
+_REDUCED = 4  # how much less likely a reduction is missing where all that becomes of a tensor is reduced anyway
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
 
 
@@ -78,7 +79,7 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
         insert = InsertReduction(site.tensors, axis)
         for reader in early:
             yield "nonlinear-on-partial", insert, reader, 0
-        cost = (0 if born else 1 if last else 2) + (4 if around.reduced_after(site, axis) else 2 if early else 0)
+        cost = (0 if born else 1 if last else 2) + (_REDUCED if around.reduced_after(site, axis) else 2 if early else 0)
         yield _reduction_rule(site), insert, site, cost
         if _factor(site) == around.capture.mesh[axis]:  # every rank's own mean
             yield _reduction_rule(site), InsertReduction(site.tensors, axis, "avg"), site, cost + 1
@@ -91,9 +92,10 @@ def is_nonlinear(site: Site) -> bool:
     return site.node.op not in LINEAR and site.node.op not in COLLECTIVES and site.node.op not in CASTS
 
 
-def _reductions(site: Site, cost: int) -> Iterator[Guess]:
+def _reductions(site: Site, cost: int, around: Neighbours) -> Iterator[Guess]:
     for axis in site.partial_axes:
-        yield _reduction_rule(site), InsertReduction(site.tensors, axis), site, cost
+        later = _REDUCED if around.reduced_after(site, axis) else 0
+        yield _reduction_rule(site), InsertReduction(site.tensors, axis), site, cost + later
 
 
 def _reduction_rule(site: Site) -> str:
@@ -178,7 +180,7 @@ def _at_frontier(site: Site, around: Neighbours) -> Iterator[Guess]:
     for operand in around.operands(site):
         if operand.state == "partial":
             if site.node.op not in SUMMING:
-                yield from _reductions(operand, 1)
+                yield from _reductions(operand, 1, around)
             yield from _early_reductions(site, operand, around)
         for axis, place in (operand.relation.placements or {}).items() if operand.relation else ():
             if place.kind == "shard":

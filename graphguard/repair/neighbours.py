@@ -27,6 +27,8 @@ CONTRACTING = frozenset(
         "aten.embedding_dense_backward.default",
     }
 )
+FILLING = frozenset({"aten.slice_scatter.default", "aten.select_scatter.default", "aten.constant_pad_nd.default"})
+"""Operators that put a tensor into a larger one: a bucket of gradients, a part that is padded."""
 MAXIMA = frozenset({"aten.max.dim", "aten.amax.default", "aten.max.default"})
 MASKING = frozenset({"aten.masked_fill.Scalar", "aten.where.self", "aten.where.ScalarOther"})
 LINEAR = LAYOUT | JOINING | CONTRACTING | {"aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Scalar", "aten.div.Scalar"}
@@ -110,7 +112,7 @@ class Neighbours:
         while edge:
             readers = [self.sites[number] for seen in edge for number in self.readers.get(seen, ())]
             if not readers or not all(
-                reader.node.op in LAYOUT | JOINING | SUMMING or scaled(reader) for reader in readers
+                reader.node.op in LAYOUT | JOINING | SUMMING | FILLING or scaled(reader) for reader in readers
             ):
                 return False
             for reader in readers:

@@ -86,7 +86,8 @@ class Layouts:
             first = parts[0].shape
             dim = placement.dim + len(first) if placement.dim < 0 else placement.dim
             if dim >= len(first) or any(
-                (*p.shape[:dim], *p.shape[dim + 1 :]) != (*first[:dim], *first[dim + 1 :]) for p in parts
+                len(p.shape) != len(first) or (*p.shape[:dim], *p.shape[dim + 1 :]) != (*first[:dim], *first[dim + 1 :])
+                for p in parts
             ):
                 return None
             return self.algebra.concat(parts, dim)

@@ -112,7 +112,8 @@ def _taken(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple[froz
     while ref[0].kind != "place":
         if ref[0].kind != "product" or not any(factor[0].kind == "place" for factor in ref[0].factors):
             return None
-        alone = next((pair for pair in taken_apart(universe, ref, extents) if pair[1][0] == 1), None)
+        pairs = taken_apart(universe, ref, extents)
+        alone = next((pair for pair in pairs if pair[1][0] == 1 and pair[1][1] != ref), None)
         if alone is None:
             return None
         truths.add(alone[0])

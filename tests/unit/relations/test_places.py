@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from graphguard.relations.denotation import Denotation
+from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.piecewise import equal
+from graphguard.relations.places import joined_places
 from graphguard.relations.values import NormalValue
 
 Later = Callable[[NormalForm, NormalValue, NormalValue], NormalValue]
@@ -112,3 +114,16 @@ def test_the_first_of_equal_ones(name: str) -> None:
             assert (values.value(place) == wanted).all()
         else:
             assert name in ("backwards", "in another order", "of two dims")
+
+
+@pytest.mark.timeout(20)
+def test_a_mask_that_a_kernel_of_the_specification_brings_back() -> None:
+    """A place without a mask that holds where one looks is seen to be a window of the specification's with it: it is itself, and nothing is taken apart for ever."""
+    a = NormalForm(Universe())
+    place = a.place_of_largest(a.leaf("x", (4, 6), "float"), 1)
+    mask = a.compare("lt", a.iota(4), a.full((4,), Fraction(3), "int"))
+    kept = a.multiply(a.multiply(place, mask), a.compare("eq", place, a.leaf("d", (4,), "int")))
+    a.universe.specifying = False
+    ((_, ((_, (kernel, _, _, window)),)),) = kept.pieces
+    rows = [(1, (kernel, (row,), ((),), window)) for row in range(3)]
+    assert joined_places(a.universe, rows, (1,)) == rows

@@ -276,9 +276,16 @@ def _mask_along(factor: Factor, view: _View, count: int) -> tuple[int | None, ra
     if len(own.steps) != 1 or own.steps[0][1] < count:
         return None, range(0)
     ((_, digit, stride),) = own.steps
-    sign = kernel.factors[0][1]
-    holds = [at for at in range(own.sizes[digit]) if sign * (own.origins[0] + stride * at) > 0]
-    return digit - count, range(holds[0], holds[-1] + 1) if holds else range(0)
+    positive = kernel.factors[0][1] > 0
+    start, step = (own.origins[0], stride) if positive else (-own.origins[0], -stride)
+    return digit - count, above_zero(start, step, own.sizes[digit])
+
+
+def above_zero(start: int, step: int, size: int) -> range:
+    """Where ``start + step * at`` is above zero, of ``size`` places, which may be without end."""
+    if step > 0:
+        return range(min(size, max(0, -start // step + 1)), size)
+    return range(max(0, min(size, -(start // step))))
 
 
 def _positional(universe: Universe, kernel: Kernel) -> bool:

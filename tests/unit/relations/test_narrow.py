@@ -12,8 +12,8 @@ import pytest
 from benchmarks.trust.fuzz import closed
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Universe
-from graphguard.relations.narrow import continued, equal_where_thin, written_at_places
+from graphguard.relations.kernels import UNBOUNDED, Universe
+from graphguard.relations.narrow import above_zero, continued, equal_where_thin, written_at_places
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 
@@ -169,3 +169,11 @@ def test_what_is_written_down_are_the_same_numbers(a: NormalForm, seed: int, ane
         np.testing.assert_allclose(
             numbers.value(written_at_places(a.universe, thin, anew)), numbers.value(thin), rtol=1e-9, atol=1e-9
         )
+
+
+@pytest.mark.parametrize("start", range(-9, 10))
+@pytest.mark.parametrize("step", [-4, -3, -1, 1, 2, 5])
+def test_where_a_mask_holds(start: int, step: int) -> None:
+    for size in range(9):
+        assert list(above_zero(start, step, size)) == [at for at in range(size) if start + step * at > 0]
+    assert len(above_zero(start, step, UNBOUNDED)) in range(UNBOUNDED + 1)  # nothing is counted one by one

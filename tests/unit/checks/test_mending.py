@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +24,12 @@ REQUEST = CheckRequest("checks.py", "c", {"dp": 2}, "/")
 REPORT = Report(CHECK, {"dp": 2}, Verdict.BROKEN, operators={"spec": 5, "impl": 7}, proof="broken")
 
 
-def ended(steps: Any, answers: dict[str, Any]) -> Any:
+def ended(steps: Any, answer: Callable[[Any], Any]) -> Any:
     """What steps return that are answered so."""
     given = None
     while True:
         try:
-            given = answers[steps.send(given).method]
+            given = answer(steps.send(given))
         except StopIteration as end:
             return end.value
 
@@ -51,7 +52,7 @@ def test_a_fix_keeps_the_specification_and_its_promises(same, promises, counts):
         "same_question": same,
     }
     broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}))
-    fixes, left, _ = ended(proved_fixes(broken, 0, finding, ()), answers)
+    fixes, left, _ = ended(proved_fixes(broken, 0, finding, ()), lambda step: answers[step.method])
     assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))
 
 
@@ -71,14 +72,14 @@ def test_of_a_large_program_no_alternatives_are_tried(calls, traced):
 
     report = replace(REPORT, operators={"spec": 0, "impl": calls})
     broken = Broken(REQUEST, report, (), frozenset({"w"}), frozenset({"w"}))
-    steps, given = proved_fixes(broken, 0, Finding("wrong-scale", "twice", None, promises=("w",)), ()), None
-    while True:
-        try:
-            given = answer(steps.send(given))
-        except StopIteration as end:
-            fixes, *_ = end.value
-            break
+    fixes = offered_to(broken, answer)
     assert (len(traces), len(fixes)) == (traced, traced)
+
+
+def offered_to(broken: Broken, answer: Callable[[Any], Any]) -> Any:
+    """The fixes that are proved where processes answer so."""
+    finding = Finding("wrong-scale", "twice", None, promises=("w",))
+    return ended(proved_fixes(broken, 0, finding, ()), answer)[0]
 
 
 def outcome(*failing: str) -> dict[str, Any]:
@@ -120,11 +121,5 @@ def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
 
     proofs: list[str] = []
     broken = Broken(REQUEST, REPORT, (), frozenset({"w", "k"}), frozenset({"w"}))
-    steps, given = proved_fixes(broken, 0, Finding("wrong-scale", "twice", None, promises=("w",)), ()), None
-    while True:
-        try:
-            given = answer(steps.send(given))
-        except StopIteration as end:
-            fixes, *_ = end.value
-            break
+    fixes = offered_to(broken, answer)
     assert (bool(fixes), proofs) == (offered, finished)

@@ -26,7 +26,7 @@ from graphguard.repair.edits import (
     Tensors,
 )
 from graphguard.repair.neighbours import SCALING, Guess, Neighbours
-from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, rebuilt, state_of
+from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, state_of
 
 RULE = "wrong-relation"
 LIKELY, POSSIBLE = 2, 3
@@ -151,7 +151,7 @@ def holds_operand(proof: Proof, meant: Var, operand: Tensors) -> bool:
     """Whether the ranks' tensors are a tensor of the specification, whole or in parts; a split gives every rank another one of its results."""
     if any(all(group.get(rank) == var for rank, var in operand.items()) for group, _ in proof.holders(meant)):
         return True
-    found = rebuilt(proof, operand)
+    found = proof.group(operand)
     if found is None or state_of(found) != "whole":
         return False
     target, wanted = proof.value(SPECIFICATION, found.target), proof.value(SPECIFICATION, meant)

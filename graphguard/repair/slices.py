@@ -147,20 +147,11 @@ def _written(node: Node) -> bool:
     return node.stack >= 0
 
 
-def rebuilt(proof: Proof, tensors: Mapping[int, Var]) -> GroupRelation | None:
-    """The tensor of the specification that one tensor of every rank rebuild together.
-
-    None where they have different numbers of dims, as parameters that every rank has others of: they are no parts of one tensor.
-    """
-    dims = {len(proof.capture.ranks[rank].types[var].shape) for rank, var in tensors.items()}
-    return proof.group(tensors) if len(dims) == 1 else None
-
-
 def _site(capture: Capture, proof: Proof, alignment: Alignment, number: int, operands: tuple[int, ...]) -> Site:
     position = alignment.positions[number]
     rank = min(position)
     tensors = outputs_of(capture, position)
-    relation = rebuilt(proof, tensors)
+    relation = proof.group(tensors) if tensors else None
     node = capture.ranks[rank].nodes[position[rank]]
     state = state_of(relation)
     if relation is None and tensors and node.op not in JOINING | LAYOUT and proof.on_relation(tensors):

@@ -18,7 +18,7 @@ from graphguard.repair.lost_gradients import unread_gradient, without_gradients
 from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.parts import split_dim
 from graphguard.repair.search import Search
-from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice, rebuilt
+from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
 from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.summands import unevenly_summed
 from graphguard.repair.unread import unread
@@ -140,7 +140,7 @@ def reason(site: Site, found: Search, around: Neighbours) -> str:
     """Why a site's result is off although its operands are not: what is computed of shards as if they were whole, or draws of its own."""
     if site.node.draw is not None:
         return "'{what}' draws random numbers on every rank that are not those of the specification"
-    groups = [rebuilt(found.proof, tensors) for tensors in _operands(site, around)]
+    groups = [found.proof.group(tensors) for tensors in _operands(site, around)]
     held = [related for related in (*groups, *(_related(each, around) for each in around.operands(site))) if related]
     shards = [(axis, place.dim) for relation in held for axis, place in _shards(relation)]
     if site.node.op in REDUCING:
@@ -171,7 +171,7 @@ def _split_again(site: Site, found: Search, around: Neighbours) -> Suspect | Non
             continue
         whole = {rank: next(capture.ranks[rank].nodes[index].operands()) for rank, index in split.position.items()}
         meant = (next(node.operands()) for node in spec.nodes if node.op in SPLITS)
-        relation = rebuilt(proof, whole) if any(holds_operand(proof, var, whole) for var in meant) else None
+        relation = proof.group(whole) if any(holds_operand(proof, var, whole) for var in meant) else None
         dim = split_dim(capture.ranks[min(split.position)], split.node)
         for axis, place in _shards(relation) if relation is not None else ():
             if place.dim == dim:

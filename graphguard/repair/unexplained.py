@@ -21,7 +21,7 @@ from graphguard.repair.messages import (
 )
 from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Search
-from graphguard.repair.slices import partial_axes, rebuilt
+from graphguard.repair.slices import partial_axes
 from graphguard.repair.stopped import detached_by
 from graphguard.repair.suspects import NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
 from graphguard.repair.undecided import causes, graph_at, why_closed
@@ -104,7 +104,7 @@ def _leaf_names(found: Search) -> dict[str, str]:
 def _unreduced_axis(found: Search, name: str) -> str:
     """The mesh axis over which the ranks' outputs of a name are summands of the specification's; empty where they are none."""
     outputs = {rank: graph.outputs[name] for rank, graph in enumerate(found.capture.ranks) if name in graph.outputs}
-    relation = rebuilt(found.proof, outputs)
+    relation = found.proof.group(outputs) if outputs else None
     axes = partial_axes(relation) if relation is not None else ()
     return axes[0] if len(axes) == 1 else ""
 

@@ -1,6 +1,5 @@
 """The tracing worker as a real process: what it answers, and what it survives."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -145,32 +144,45 @@ def test_no_such_check(project):
 
 
 def test_orphans_end_with_their_check(project):
-    flag = project.root / "orphan"
-    script = f"import time; open({str(flag)!r}, 'w').write(str(__import__('os').getpid())); time.sleep(60)"
+    project.write("sleeper.py", "import os, sys, time\nopen(sys.argv[1], 'w').close()\ntime.sleep(60)\n")
     project.check(
-        f"import subprocess\nsubprocess.Popen([sys.executable, '-c', {script!r}], start_new_session=True)\n"
-        f"while not os.path.exists({str(flag)!r}) or not os.path.getsize({str(flag)!r}): time.sleep(0.01)\n"
+        """
+        import subprocess
+        # The function runs once for the specification and once a rank, so each run waits for its own process.
+        started = f"{os.path.dirname(__file__)}/{os.getpid()}.started"
+        orphan = subprocess.Popen([sys.executable, "-S", "sleeper.py", started], start_new_session=True)
+        while not os.path.exists(started):
+            time.sleep(0.01)
+        os.rename(started, f"{os.path.dirname(__file__)}/{orphan.pid}.ran")
+        """
     )
-    assert _gone(int(flag.read_text()))
+    assert all(map(_gone, _those_that_ran(project)))
 
 
 def test_a_thread_without_end_ends_with_its_check(project):
-    flag = project.root / "thread"
     capture = project.check(
-        f"""
+        """
         import threading
+        ran = threading.Event()
         def run():
-            open({str(flag)!r}, "w").write(str(os.getpid()))
+            open(f"{os.path.dirname(__file__)}/{os.getpid()}.ran", "w").close()
+            ran.set()
             while True:
                 time.sleep(0.01)
         threading.Thread(target=run).start()
-        while not os.path.exists({str(flag)!r}) or not os.path.getsize({str(flag)!r}):
-            time.sleep(0.01)
+        ran.wait()
         return gg.Refinement(Model(), Model(), (gg.tensor(2, 4),))
         """
     )
     assert not capture.troubles
-    assert _gone(int(flag.read_text()))
+    assert all(map(_gone, _those_that_ran(project)))
+
+
+def _those_that_ran(project) -> list[int]:
+    """The processes that left a file of their number."""
+    processes = [int(file.stem) for file in project.root.glob("*.ran")]
+    assert processes
+    return processes
 
 
 def test_a_thread_that_raises_does_not_end_its_check(project):
@@ -246,10 +258,10 @@ def _wait_for(path):
 def _gone(pid):
     for _ in range(200):
         try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+        except (FileNotFoundError, ProcessLookupError):
             return True
-        if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]:
+        if "Z" in state:
             return True
         time.sleep(0.02)
     return False

@@ -110,6 +110,9 @@ class Fields:
     def known(self, v: Residues) -> np.ndarray | None:
         return v.plain if v.literal else None
 
+    def repeats(self, v: Residues, dim: int) -> bool:
+        return v.shape[dim] == 1
+
     def once(self, key: tuple[object, ...], make: Callable[[], Residues]) -> Residues:  # noqa: ARG002 - nothing is remembered
         return make()
 

@@ -66,6 +66,10 @@ class Algebra(Protocol[V]):
         """The elements (bool, int64 or float64) of a value that depends on no unknown and is small; None is always a right answer."""
         ...
 
+    def repeats(self, v: V, dim: int) -> bool:
+        """Whether all places of a dim are seen to hold the same elements; False is always a right answer."""
+        ...
+
     def random(
         self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind
     ) -> V:

@@ -83,6 +83,18 @@ def expand(value: NormalValue, shape: tuple[int, ...]) -> NormalValue:
     return NormalValue(shape, value.kind, pieces, grid)
 
 
+def repeats(value: NormalValue, dim: int) -> bool:
+    """Whether no term reads a dim, and every piece covers it: all its places hold the same elements."""
+    first = _starts(value)[dim]
+    cells = range(first, first + len(value.grid[dim]))
+    sizes = value.cells
+    return all(
+        box[cell] == (0, sizes[cell]) and all(axis < 0 for _, ref in terms for axis, _, _ in ref[2][cell])
+        for box, terms in value.pieces
+        for cell in cells
+    )
+
+
 def slice_dim(value: NormalValue, dim: int, start: int, stop: int, step: int) -> NormalValue:
     """Elements start, start + step, ... below stop of one dim."""
     size = value.shape[dim]

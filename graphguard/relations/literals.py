@@ -43,13 +43,14 @@ def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
             terms = read(universe, data)
             if terms is not None:
                 return single(shape, kind, terms)
-        held = _held(universe, np.ascontiguousarray(elements))
+        held = _seen(universe, elements)
         if held is not None:
             return single(shape, kind, ((1, held),))
         pieces = _pieces(universe, data)
         if pieces is not None:
             return NormalValue(shape, kind, pieces)
-    return single(shape, kind, ((1, _table(universe, elements, kind)),))
+    once, kept = _once(elements)
+    return single(shape, kind, ((1, _repeated(_table(universe, once, kind), kept, shape)),))
 
 
 def _large(universe: Universe, elements: np.ndarray) -> NormalValue:
@@ -197,6 +198,35 @@ def _held(universe: Universe, data: np.ndarray) -> Ref | None:
             dims = tuple(joined([(axis, 1, size)]) for axis, size in enumerate(data.shape))
             return (table, found, dims, ())
     return None
+
+
+def _once(elements: np.ndarray) -> tuple[np.ndarray, tuple[bool, ...]]:
+    """The elements without the dims that repeat them, and which dims are left: how a table is broadcast is no part of what it holds."""
+    kept = []
+    for dim in range(elements.ndim):
+        first = elements[(slice(None),) * dim + (slice(0, 1),)]
+        kept.append(not (elements == first).all())
+    return np.ascontiguousarray(elements[tuple([slice(None) if keeps else 0 for keeps in kept])]), tuple(kept)
+
+
+def _repeated(table: Ref, kept: tuple[bool, ...], shape: tuple[int, ...]) -> Ref:
+    """A window onto a table that is repeated along the dims that it does not have."""
+    kernel, offsets, dims, ranges = table
+    left = iter(dims)
+    spread = [
+        next(left) if keeps else ((-1, 0, size),) if size != 1 else () for keeps, size in zip(kept, shape, strict=True)
+    ]
+    return (kernel, offsets, tuple(spread), ranges)
+
+
+def _seen(universe: Universe, elements: np.ndarray) -> Ref | None:
+    """A window onto a table that was seen before and holds these elements, as they are or once where a dim repeats them."""
+    held = _held(universe, np.ascontiguousarray(elements))
+    if held is not None or not universe.tables:
+        return held
+    once, kept = _once(elements)
+    held = None if all(kept) else _held(universe, once)
+    return None if held is None else _repeated(held, kept, elements.shape)
 
 
 def _table(universe: Universe, elements: np.ndarray, kind: Kind) -> Ref:

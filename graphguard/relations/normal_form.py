@@ -90,6 +90,10 @@ class NormalForm:
         found = self._elements[key]
         return None if found is None else found.copy()
 
+    def repeats(self, v: NormalValue, dim: int) -> bool:
+        """Whether no term of the value reads the dim."""
+        return layout.repeats(v, dim)
+
     def once(self, key: tuple[object, ...], make: Callable[[], NormalValue]) -> NormalValue:
         """What was made for a key before, or is made now."""
         found = self._made.get(key)

@@ -154,6 +154,9 @@ class Numbers:
     def known(self, v: Number) -> np.ndarray | None:
         return v.array if v.literal else None
 
+    def repeats(self, v: Number, dim: int) -> bool:
+        return v.shape[dim] == 1
+
     def once(self, key: tuple[object, ...], make: Callable[[], Number]) -> Number:
         return make()
 

@@ -66,9 +66,17 @@ def _of_type(a: Algebra[V], v: V, target: str, most: float) -> V:
     """Numbers that rest on no float, as those of a type; ``most`` is how large whole ones can be."""
     if most <= 1 << FLOAT_BITS[target][0] and target != _WITHOUT_ZERO:
         return v
-    known = a.known(v)
-    near = nearest(known, *FLOAT_BITS[target]) if known is not None and target in _IEEE else None
-    return _unknown(a, v, target) if near is None else a.literal(near)
+    known = distinct(a, v) if target in _IEEE else None
+    near = nearest(known, *FLOAT_BITS[target]) if known is not None else None
+    return _unknown(a, v, target) if near is None else a.expand(a.literal(near), v.shape)
+
+
+def distinct(a: Algebra[V], v: V) -> np.ndarray | None:
+    """The elements of a value that depends on no unknown, of extent 1 where a dim repeats them, so that how often it does never decides what is known."""
+    for dim, extent in enumerate(v.shape):
+        if extent > 1 and a.repeats(v, dim):
+            v = a.slice(v, dim, 0, 1)
+    return a.known(v)
 
 
 def _digits(dtype: str) -> int:
@@ -95,7 +103,7 @@ def nearest(numbers: np.ndarray, bits: int, exponent_bits: int) -> np.ndarray | 
 def wrapped(a: Algebra[V], v: V, target: str) -> V:
     """Integers as those of a narrow type: the same where they are known to fit, else an unknown function of them."""
     low, high = INTEGER_BOUNDS[target]
-    known = a.known(v)
+    known = distinct(a, v)
     if known is not None and known.size and low <= known.min() and known.max() < high:
         return v
     return a.apply("cast", (target,), [v], "int")

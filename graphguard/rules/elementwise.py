@@ -31,6 +31,7 @@ from graphguard.rules.arithmetic import (
     square,
     times,
 )
+from graphguard.rules.casting import distinct
 from graphguard.rules.registry import rule
 from graphguard.rules.scalars import exact
 
@@ -115,7 +116,7 @@ def fmod(a: Algebra[V], self: V, other: Any) -> V:
 def whole_divisor(a: Algebra[V], other: Any) -> int:
     """A divisor that is one known positive integer; raises ``Unsupported`` otherwise."""
     if not is_number(other):
-        known = a.known(other)
+        known = distinct(a, other)
         if known is None or known.size == 0 or (known != known.reshape(-1)[0]).any():
             raise Unsupported("division of integers by a tensor")
         other = int(known.reshape(-1)[0])
@@ -202,7 +203,7 @@ def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
 @rule("aten.pow.Tensor_Tensor")
 def pow_tensor(a: Algebra[V], self: V, exponent: V) -> V:
     """out = self ** exponent"""
-    known = a.known(exponent)
+    known = distinct(a, exponent)
     if known is not None and known.size == 1:
         power = known.reshape(-1)[0]
         wide = aligned(a, self, exponent)[0]

@@ -43,6 +43,24 @@ def test_known_numbers_become_those_of_the_type() -> None:
     assert positions.key() == a.literal(torch.arange(300).bfloat16().double().numpy()).key()
 
 
+@pytest.mark.parametrize("times", [2, 300, 100_000])
+def test_how_often_a_number_is_repeated_does_not_decide_what_it_is(times: int) -> None:
+    a = NormalForm()
+    tenth = held(a, a.full((times, 3), Fraction(1, 10), "float"), "bfloat16")
+    assert tenth.key() == a.full((times, 3), Fraction(205, 2048), "float").key()
+    positions = held(a, a.expand(a.number(a.iota(300), "float"), (times, 300)), "bfloat16")
+    assert positions.key() == a.expand(a.literal(torch.arange(300).bfloat16().double().numpy()), (times, 300)).key()
+
+
+def test_dims_that_repeat_their_elements() -> None:
+    a = NormalForm()
+    rows = a.leaf("x", (4, 1), "float")
+    assert [a.repeats(a.expand(rows, (4, 6)), dim) for dim in (0, 1)] == [False, True]
+    assert [a.repeats(a.reshape(a.expand(rows, (4, 6)), (24,)), 0)] == [False]
+    joined = a.concat([a.full((2, 3), Fraction(1), "float"), a.full((2, 3), Fraction(2), "float")], 0)
+    assert [a.repeats(joined, dim) for dim in (0, 1)] == [False, True]
+
+
 def counted(a: NormalForm, rows: int):
     truths = a.leaf("m", (rows,), "bool")
     return a.sum(a.number(truths, "float"), (0,))

@@ -87,6 +87,8 @@ def _of_product(universe: Universe, factors: Iterable[Factor], window: Window) -
         whole = whole and power.denominator == 1 and power > 0
         for _ in range(int(power) if whole else 0):
             most = min(most * own, _LARGEST)
+            if own <= 1 or most == _LARGEST:
+                break
     return most if whole else math.inf
 
 

@@ -32,7 +32,9 @@ class FieldRun:
         if leaf.value is not None:
             return self._literal(leaf.value)
         low, high = (span.low, span.high) if span is not None else (None, None)
-        return self.fields.leaf(leaf.name, _shape(leaf.type.shape), kind_of(leaf.type.dtype), low, high)
+        value = self.fields.leaf(leaf.name, _shape(leaf.type.shape), kind_of(leaf.type.dtype), low, high)
+        self.fields.hold(value, leaf.type.dtype)
+        return value
 
     def _literal(self, constant: Constant) -> Residues:
         if constant.data is None:

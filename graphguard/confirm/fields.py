@@ -54,6 +54,7 @@ class Fields:
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self.guessed: set[str] = set()
+        self._held: dict[str, list[np.ndarray]] = {}
 
     # -- where values come from
     def leaf(
@@ -112,6 +113,14 @@ class Fields:
 
     def repeats(self, v: Residues, dim: int) -> bool:
         return v.shape[dim] == 1
+
+    def hold(self, v: Residues, dtype: str) -> None:
+        if v.p is not None:
+            self._held.setdefault(dtype, []).append(v.p.reshape(-1))
+
+    def holds(self, v: Residues, dtype: str) -> bool:
+        held = self._held.get(dtype)
+        return held is not None and v.p is not None and bool(np.isin(v.p, np.concatenate(held)).all())
 
     def once(self, key: tuple[object, ...], make: Callable[[], Residues]) -> Residues:  # noqa: ARG002 - nothing is remembered
         return make()

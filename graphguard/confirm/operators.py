@@ -287,6 +287,13 @@ def _is_narrowing(graph: Graph, node: Node, target: str) -> bool:
     return casts and any(narrows(dtype, target) for dtype in operands)
 
 
+def is_cast(graph: Graph, node: Node) -> bool:
+    """Whether a call is a cast of one tensor to a narrower float type, and nothing else."""
+    if node.op.split(".")[1] not in _CASTS or len(node.outs) != 1 or not node.args or not isinstance(node.args[0], Var):
+        return False
+    return narrows(graph.types[node.args[0]].dtype, graph.types[node.outs[0]].dtype)
+
+
 def finite(value: torch.Tensor) -> bool:
     """Whether every element is a finite number."""
     return bool(torch.isfinite(value).all()) if value.dtype.is_floating_point or value.dtype.is_complex else True

@@ -14,7 +14,8 @@ from typing import Any, Final
 import torch
 
 from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, extents, rounded, stored
-from graphguard.confirm.operators import argument, call, first_line, measured_by
+from graphguard.confirm.operators import argument, call, first_line, is_cast, measured_by
+from graphguard.confirm.precision import Held
 from graphguard.confirm.ties import call_with_other_ties, has_ties, leaves_ties_open
 from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
@@ -54,13 +55,14 @@ class Arithmetic:
     not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.  Operators that
     promise no order of equal numbers (``topk``) take them in a random one.  ``own`` are literals, by digest, that not both programs have: numbers in
     float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds.  ``tied`` is filled with the calls that
-    chose among equal numbers at random: another run may choose otherwise.
+    chose among equal numbers at random: another run may choose otherwise.  ``held`` has the numbers that there are by type, which casts to their type leave as they are.
     """
 
     sharp: frozenset[str] = frozenset()
     jitter: torch.Generator | None = None
     own: frozenset[str] = frozenset()
     tied: list[Node] = field(default_factory=list)
+    held: Held | None = None
 
     def literal(self, constant: Constant) -> torch.Tensor:
         """The elements of a literal."""
@@ -85,6 +87,9 @@ class _Rank:
         self.how = how
         self.values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
         self.values.update((var, how.literal(constant)) for var, constant in graph.constants.items())
+        if how.held is not None:
+            for var in graph.inputs:
+                how.held.add(graph, var, self.values[var])
         self._uses = Counter(operand for node in graph.nodes for operand in node.operands())
         self._kept = {*graph.outputs.values(), *graph.symbols.values(), *_measuring(graph), *keep}
 
@@ -95,9 +100,27 @@ class _Rank:
             if has_ties(node, self.values):
                 how.tied.append(node)
             results = call_with_other_ties(self.graph, node, self.values, how.sharp, how.jitter)
+        elif how.held is not None and is_cast(self.graph, node) and self._kept_by(node, how.held):
+            assert isinstance(node.args[0], Var)
+            results = (self.values[node.args[0]],)
         else:
             results = call(self.graph, node, self.values, how.sharp)
+        if how.held is not None and not is_cast(self.graph, node):
+            for out, value in zip(node.outs, results, strict=False):
+                how.held.add(self.graph, out, value)
         self.finish(node, results)
+
+    def _kept_by(self, node: Node, held: Held) -> bool:
+        """Whether a cast is to the type in which its operand's numbers are."""
+        operand = node.args[0]
+        assert isinstance(operand, Var)
+        kind = self.graph.types[node.outs[0]]
+        shape = tuple(self.values[operand].shape)
+        return (
+            kind.dtype not in self.how.sharp
+            and shape == kind.shape
+            and held.keeps(self.graph, node, self.values[operand])
+        )
 
     def operand(self, index: int, position: int) -> Any:
         """An argument of a collective."""

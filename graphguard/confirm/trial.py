@@ -10,6 +10,7 @@ import torch
 
 from graphguard.confirm.draws import GENERIC, Draw, Ranges, leaf_values
 from graphguard.confirm.elements import NARROW, UncoveredError
+from graphguard.confirm.precision import Held, cast_types
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
 from graphguard.confirm.ranges import index_ranges
 from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Values, run_graph, run_ranks
@@ -48,6 +49,8 @@ class Trial:
     generic: dict[int, tuple[Values, list[Values]] | None] = field(default_factory=dict)
     redrawn: tuple[Graph, ...] | None = field(init=False)
     excused: dict[str, None] = field(default_factory=dict)
+    casts: frozenset[str] = frozenset()
+    settled: dict[int, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.redrawn = redrawn(self.capture)
@@ -56,6 +59,7 @@ class Trial:
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
         self.own = own_literals(self.capture)
+        self.casts = cast_types(self.capture) - self.sharp
 
     def run(self, draw: Draw) -> list[Failure]:
         """Run one draw; the promises that it refutes."""
@@ -93,7 +97,7 @@ class Trial:
         """Promises whose values move with draws that the specification has no like of, and whose copies agree among themselves."""
         if self.redrawn is None:
             return []
-        how = Arithmetic(self.sharp)
+        how = Arithmetic(self.sharp, held=self._held(asks=False))
         again = run_ranks(self.joined, self.redrawn, leaves, how=how, deadline=self.deadline)
         moved = []
         for name, alternatives in doubtful.items():
@@ -151,11 +155,15 @@ class Trial:
     ) -> tuple[Values, list[Values]]:
         assert self.capture.spec is not None
         tied = [] if tied is None else tied
-        plain = Arithmetic(jitter=jitter, own=self.own, tied=tied)
-        how = Arithmetic(self.sharp, jitter, self.own, tied)
+        held = self._held(asks=jitter is None)
+        plain = Arithmetic(jitter=jitter, own=self.own, tied=tied, held=held)
+        how = Arithmetic(self.sharp, jitter, self.own, tied, held)
         expected = run_graph(self.capture.spec, leaves, how=plain, deadline=self.deadline)
         found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
         return expected, found
+
+    def _held(self, asks: bool) -> Held | None:
+        return Held(self.casts, self.settled, asks) if self.casts else None
 
     def _noise(
         self, draw: Draw, leaves: dict[str, torch.Tensor], expected: Values, found: Sequence[Values]

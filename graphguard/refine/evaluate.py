@@ -64,6 +64,7 @@ def leaf_values(algebra: NormalForm, leaves: tuple[Leaf, ...]) -> dict[str, Norm
             values[leaf.name] = algebra.leaf(
                 leaf.name, shape_of(leaf.type), kind_of(leaf.type.dtype), leaf.low, leaf.high
             )
+        algebra.hold(values[leaf.name], leaf.type.dtype)
     return values
 
 

@@ -130,6 +130,7 @@ class StageRun:
             if isinstance(item, Entered):
                 if item.graph == graph:
                     value = self.evaluator.own(self._entered(item))
+                    self.algebra.hold(value, self.division.graphs[graph].types[item.var].dtype)
                     self.state.values[item.number] = self.tables[graph][item.var] = value
             elif item[0] == graph:
                 self._make(graph, item[1], self.division.graphs[graph].nodes[item[1]])

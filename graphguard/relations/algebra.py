@@ -70,6 +70,14 @@ class Algebra(Protocol[V]):
         """Whether all places of a dim are seen to hold the same elements; False is always a right answer."""
         ...
 
+    def hold(self, v: V, dtype: str) -> None:
+        """State that numbers are of a float type."""
+        ...
+
+    def holds(self, v: V, dtype: str) -> bool:
+        """Whether all elements are seen to be numbers that were stated to be of a float type; False is always a right answer."""
+        ...
+
     def random(
         self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind
     ) -> V:

@@ -26,6 +26,7 @@ from graphguard.relations.narrow import continued
 from graphguard.relations.permutations import at_most_once, distinct
 from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
 from graphguard.relations.places import place_over
+from graphguard.relations.precision import Precision
 from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
 from graphguard.relations.windows import joined, whole
 
@@ -40,6 +41,7 @@ class NormalForm:
         self.universe = universe or Universe()
         self._made: dict[tuple[object, ...], NormalValue] = {}
         self._elements: dict[tuple[object, ...], np.ndarray | None] = {}
+        self.precision = Precision(self.universe)
 
     # -- where values come from
 
@@ -93,6 +95,14 @@ class NormalForm:
     def repeats(self, v: NormalValue, dim: int) -> bool:
         """Whether no term of the value reads the dim."""
         return layout.repeats(v, dim)
+
+    def hold(self, v: NormalValue, dtype: str) -> None:
+        """Remember an element type."""
+        self.precision.add(v, dtype)
+
+    def holds(self, v: NormalValue, dtype: str) -> bool:
+        """Whether these numbers were there in this type."""
+        return self.precision.has(v, dtype)
 
     def once(self, key: tuple[object, ...], make: Callable[[], NormalValue]) -> NormalValue:
         """What was made for a key before, or is made now."""

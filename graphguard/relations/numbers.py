@@ -157,6 +157,12 @@ class Numbers:
     def repeats(self, v: Number, dim: int) -> bool:
         return v.shape[dim] == 1
 
+    def hold(self, v: Number, dtype: str) -> None:
+        pass
+
+    def holds(self, v: Number, dtype: str) -> bool:
+        return False
+
     def once(self, key: tuple[object, ...], make: Callable[[], Number]) -> Number:
         return make()
 

@@ -52,7 +52,7 @@ def rounded(a: Algebra[V], v: V, target: str) -> V:
     """The nearest number of a float type: of whole numbers itself or what it is rounded to, where that is known; of all else an unknown function."""
     most = a.most_counted(v, _digits(target))
     if most is None or most == math.inf:
-        return _unknown(a, v, target)
+        return v if a.holds(v, target) else _unknown(a, v, target)
     return _of_type(a, v, target, most)
 
 
@@ -154,6 +154,8 @@ def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds:
         return rounded(
             a, result, wanted.dtype
         )  # no operand that was rounded before tells that the specification has them so
+    if wanted.dtype in FLOAT_BITS:
+        a.hold(result, wanted.dtype)
     return result
 
 

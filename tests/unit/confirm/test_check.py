@@ -14,6 +14,7 @@ from graphguard.confirm.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 from graphguard.ir.capture import Like
+from graphguard.ir.graph import DType
 
 TP2 = (0, 1)
 F32 = "float32"
@@ -486,3 +487,26 @@ def test_among_mixed_draws_every_leaf_is_small_beside_its_neighbours_in_some():
         assert {round(scale, 2) for scale in scales} == {0.03, 1.0}
         beside = [draw.scale_of("y", index + 1) for draw in MIXED_DRAWS]
         assert all(one == 1 or other == 1 for one, other in zip(scales, beside, strict=True))
+
+
+@pytest.mark.parametrize(("held", "status"), [("bfloat16", "equal"), (F32, "differs")])
+def test_a_cast_to_the_type_of_the_specification_rounds_no_more_than_it(held: str, status: str) -> None:
+    """Ranks that reduce in float32 and cast the total to bfloat16: the specification has it so, or keeps it in float32."""
+
+    def program(rank: int | None) -> Graph:
+        b = Builder(phase="forward")
+        x, w = b.input("x", (2, 8), held), b.input("w", (8, 3), held)
+        if rank is None:
+            b.outputs["out"] = b.call("aten.mm.default", x, w, out=((2, 3), held))
+            return b.graph()
+        xs = b.call("aten.slice.Tensor", x, 1, 4 * rank, 4 * rank + 4, out=((2, 4), held))
+        ws = b.call("aten.slice.Tensor", w, 0, 4 * rank, 4 * rank + 4, out=((4, 3), held))
+        y = b.call("aten.mm.default", xs, ws, out=((2, 3), held))
+        y = b.call("aten._to_copy.default", y, out=((2, 3), F32), dtype=DType(F32))
+        y = b.call("gg.all_reduce", y, "sum", TP2, out=((2, 3), F32))
+        b.outputs["out"] = b.call("aten._to_copy.default", y, out=((2, 3), "bfloat16"), dtype=DType("bfloat16"))
+        return b.graph()
+
+    leaves = [leaf("x", 2, 8, dtype=held), leaf("w", 8, 3, dtype=held)]
+    found = confirm(capture(program(None), [program(0), program(1)], leaves, {"tp": Placement("replicate")}))
+    assert found.status == status

@@ -169,21 +169,21 @@ def reading(read: str) -> Capture:
 def test_an_element_type_is_part_of_what_a_stage_depends_on() -> None:
     """A cut tensor that is the specification's own, but held in another type by the ranks: rounding it again is not the same call."""
     memo = Memo()
-    assert prove(rounded("bfloat16"), memo).outcome.proved
-    wide = rounded("float32")
-    assert not prove(wide).outcome.proved
-    assert not prove(wide, memo).outcome.proved
+    assert prove(rounded("float32"), memo).outcome.proved
+    narrow = rounded("bfloat16")
+    assert not prove(narrow).outcome.proved
+    assert not prove(narrow, memo).outcome.proved
 
 
 def rounded(dtype: str) -> Capture:
-    """A stack in bfloat16 whose ranks keep the stream in ``dtype`` and round it before every layer, as the specification does."""
+    """A stack in bfloat16 that keeps the stream in float32 and rounds it before every layer; the ranks keep it in ``dtype``."""
     capture = stack(4, backward=False)
     assert capture.spec is not None
     leaves = tuple(replace(leaf, type=TensorType(leaf.type.shape, "bfloat16")) for leaf in capture.leaves)
     return replace(
         capture,
         leaves=leaves,
-        spec=in_type(capture.spec, "bfloat16"),
+        spec=in_type(capture.spec, "float32"),
         ranks=tuple(in_type(graph, dtype) for graph in capture.ranks),
     )
 

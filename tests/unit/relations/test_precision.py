@@ -1,0 +1,67 @@
+"""Casts to a type in which the numbers are already change nothing; all others round."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphguard.relations.normal_form import NormalForm
+from graphguard.rules.casting import cast
+
+TYPE = "bfloat16"
+
+
+def narrowed(a: NormalForm, value):
+    return cast(a, value, "float32", TYPE)
+
+
+@pytest.fixture
+def a() -> NormalForm:
+    return NormalForm()
+
+
+def test_a_number_of_the_type_is_itself(a: NormalForm) -> None:
+    x = a.leaf("x", (4, 6), "float")
+    assert narrowed(a, x).key() != x.key()
+    a.hold(x, TYPE)
+    assert narrowed(a, x).key() == x.key()
+    part = a.slice(a.permute(x, (1, 0)), 0, 2, 5)
+    assert narrowed(a, part).key() == part.key()
+    assert cast(a, x, "float32", "float16").key() != x.key()
+
+
+def test_a_sum_that_is_held_is_known_in_part(a: NormalForm) -> None:
+    x, y = a.leaf("x", (4, 6), "float"), a.leaf("y", (4, 6), "float")
+    a.hold(a.add([x, y]), TYPE)
+    a.universe.specifying = False
+    part = a.add([a.slice(x, 0, 1, 3), a.slice(y, 0, 1, 3)])
+    assert narrowed(a, part).key() == part.key()
+    shifted = a.add([a.slice(x, 0, 1, 3), a.slice(y, 0, 0, 2)])
+    assert narrowed(a, shifted).key() != shifted.key()
+    assert narrowed(a, x).key() != x.key()
+    twice = a.scale(part, 2)
+    assert narrowed(a, twice).key() != twice.key()
+
+
+def test_a_partial_sum_is_another_number(a: NormalForm) -> None:
+    x, w = a.leaf("x", (4, 6), "float"), a.leaf("w", (6, 5), "float")
+    a.hold(a.contract([(x, "ik"), (w, "kj")], "ij"), TYPE)
+    half = a.contract([(a.slice(x, 1, 0, 3), "ik"), (a.slice(w, 0, 0, 3), "kj")], "ij")
+    assert narrowed(a, half).key() != half.key()
+
+
+def test_only_what_is_read_of_a_tensor_is_held(a: NormalForm) -> None:
+    x = a.leaf("x", (6, 4), "float")
+    a.hold(a.slice(x, 0, 0, 3), TYPE)
+    a.hold(a.slice(x, 0, 1, 6, 2), TYPE)
+    assert narrowed(a, a.slice(x, 0, 1, 3)).key() == a.slice(x, 0, 1, 3).key()
+    rest = a.slice(x, 0, 2, 5)
+    assert narrowed(a, rest).key() != rest.key()
+
+
+def test_the_specification_rounds_what_only_ranks_have_in_the_type(a: NormalForm) -> None:
+    x = a.leaf("x", (4, 6), "float")
+    a.universe.specifying = False
+    a.hold(x, TYPE)
+    assert narrowed(a, x).key() == x.key()
+    a.universe.specifying = True
+    assert narrowed(a, x).key() != x.key()

@@ -7,11 +7,14 @@ like the dim.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 SMALLEST = 2  # an extent of one would make every order and offset look right
+NEAR = 2  # positions this far from a multiple of the divisor: a slice that is off by one
+LARGE = 64  # an extent above it is worth a divisor that not all positions are multiples of
 WHOLE = 8  # of what is not sharded there should be some: a norm over two elements hardly depends on them
 
 
@@ -168,11 +171,34 @@ class Scales:
             return 1
         common = math.gcd(*scale.extents, *scale.offsets)
         limit = min(min(scale.extents) // SMALLEST, max(scale.extents) // WHOLE)
-        return max((d for d in _divisors_of(common) if d <= limit), default=1)
+        exact = max((d for d in _divisors_of(common) if d <= limit), default=1)
+        if max(scale.extents) // exact <= LARGE:
+            return exact
+        near = (d for d in _divisors_of(math.gcd(*scale.extents)) if exact < d <= limit and _keeps_order(scale, d))
+        return max(near, default=exact)
 
     def divisor(self, digits: Iterable[Digit], chosen: dict[int, int]) -> int:
         """By how much a dim shrinks."""
         return math.prod(chosen[digit.scale] for digit in self.resolve(digits))
+
+
+def divided(position: int, divisor: int) -> int:
+    """A position along a dim that shrinks: what stands next to a multiple of the divisor stands next to it then, too."""
+    whole, rest = divmod(position, divisor)
+    if divisor > 8 * NEAR and rest <= NEAR:
+        return whole + rest
+    if divisor > 8 * NEAR and divisor - rest <= NEAR:
+        return whole + 1 - (divisor - rest)
+    return whole
+
+
+def _keeps_order(scale: _Scale, divisor: int) -> bool:
+    """Whether all positions stand next to multiples of the divisor, and are as many in the same order when the dim has shrunk."""
+    places = sorted({0, *scale.extents, *scale.offsets})
+    if divisor <= 8 * NEAR or any(min(place % divisor, -place % divisor) > NEAR for place in places):
+        return False
+    shrunk = [divided(place, divisor) for place in places]
+    return all(a < b for a, b in itertools.pairwise(shrunk))
 
 
 def _divisors_of(number: int) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphguard.confirm.dimensions import Digits
+from graphguard.confirm.dimensions import Digits, divided
 from graphguard.confirm.extent_inference import infer
 from graphguard.confirm.extents import Program
 from graphguard.ir import Capture, Graph, Leaf, Node, TensorType, Var
@@ -50,7 +50,7 @@ class _Ratios:
 
     def divided(self, number: int, digits: Digits) -> int:
         """A number in units of a dim, after the dim has shrunk."""
-        return number // self.program.scales.divisor(digits, self.chosen)
+        return divided(number, self.program.scales.divisor(digits, self.chosen))
 
     def graph(self, index: int) -> Graph:
         """One graph rewritten."""

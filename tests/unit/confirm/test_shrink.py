@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from graphguard.confirm.check import compare
 from graphguard.confirm.confirmation import apart
+from graphguard.confirm.dimensions import divided
 from graphguard.confirm.shrink import shrunk
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
@@ -106,10 +109,25 @@ def test_indices_their_ranges_and_the_literals_they_meet_scale_with_the_table():
 
 
 def test_an_offset_that_divides_nothing_keeps_the_dim():
-    graph = looked_up(1, 16001)
+    graph = looked_up(7, 16007)
     small = shrunk(capture(graph, [graph] * 2, [leaf("ids", 4000, dtype="int64"), leaf("table", 32000, 100)]))
     assert small is not None
     assert small.leaves[1].type.shape[0] == 32000
+
+
+def test_a_window_that_is_off_by_one_stays_so():
+    graph = looked_up(1, 16001)
+    small = shrunk(capture(graph, [graph] * 2, [leaf("ids", 4000, dtype="int64"), leaf("table", 32000, 100)]))
+    assert small is not None
+    assert small.spec is not None
+    assert small.leaves[1].type.shape[0] == 8
+    ge, sub, _, cut, _ = small.spec.nodes
+    assert (ge.args[1], sub.args[1], cut.args[1:]) == (5, 1, (0, 1, 5))
+
+
+@pytest.mark.parametrize(("position", "at"), [(0, 0), (1, 1), (999, 7), (1000, 8), (1001, 9), (1002, 10), (998, 6)])
+def test_positions_beside_a_multiple_stay_beside_it(position, at):
+    assert divided(position, 125) == at
 
 
 def test_a_small_difference_is_shown_in_as_many_digits_as_it_takes():

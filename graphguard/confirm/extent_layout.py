@@ -125,9 +125,20 @@ def _copying(f: Facts) -> None:
 @extents_of("view", "_unsafe_view", "reshape")
 def _view(f: Facts) -> Rewrite:
     x, out = f.tensor(0), f.node.outs[0]
-    f.scales.same([d for dim in f.dims(x) for d in dim], [d for dim in f.dims(out) for d in dim])
+    if not _exchanged(f, x, out):
+        f.scales.same([d for dim in f.dims(x) for d in dim], [d for dim in f.dims(out) for d in dim])
     f.pass_values(x, out)
     return f.replaced({1: lambda scaled: scaled.shape(out)})
+
+
+def _exchanged(f: Facts, x: Var, out: Var) -> bool:
+    """A view where a transpose is meant: the extents stay whatever they are, which of the elements lie where depends on them."""
+    before, after = f.shape(x), f.shape(out)
+    if before == after or sorted(before) != sorted(after) or len(set(before)) < len(before) or 1 in before:
+        return False
+    for at, extent in enumerate(before):
+        f.scales.same(f.dims(x)[at], f.dims(out)[after.index(extent)])
+    return True
 
 
 @extents_of("unsqueeze", "squeeze")

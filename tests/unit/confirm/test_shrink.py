@@ -125,6 +125,20 @@ def test_a_window_that_is_off_by_one_stays_so():
     assert (ge.args[1], sub.args[1], cut.args[1:]) == (5, 1, (0, 1, 5))
 
 
+def test_a_view_that_should_be_a_transpose_shrinks():
+    def program(op: str, *args) -> Graph:
+        b = Builder()
+        x = b.input("x", (1536, 8))
+        b.outputs["out"] = b.call(op, x, *args, out=((8, 1536), F32))
+        return b.graph()
+
+    wrong = program("aten.view.default", (8, 1536))
+    small = shrunk(capture(program("aten.t.default"), [wrong] * 2, [leaf("x", 1536, 8)]))
+    assert small is not None
+    assert small.leaves[0].type.shape == (8, 8)
+    assert compare(small).status == "differs"
+
+
 @pytest.mark.parametrize(("position", "at"), [(0, 0), (1, 1), (999, 7), (1000, 8), (1001, 9), (1002, 10), (998, 6)])
 def test_positions_beside_a_multiple_stay_beside_it(position, at):
     assert divided(position, 125) == at

@@ -126,9 +126,19 @@ def _copying(f: Facts) -> None:
 def _view(f: Facts) -> Rewrite:
     x, out = f.tensor(0), f.node.outs[0]
     if not _exchanged(f, x, out):
-        f.scales.same([d for dim in f.dims(x) for d in dim], [d for dim in f.dims(out) for d in dim])
+        alike = _leading(f.shape(x), f.shape(out))
+        for mine, theirs in zip(f.dims(x)[:alike], f.dims(out)[:alike], strict=True):
+            f.scales.same(mine, theirs)
+        f.scales.same([d for dim in f.dims(x)[alike:] for d in dim], [d for dim in f.dims(out)[alike:] for d in dim])
     f.pass_values(x, out)
     return f.replaced({1: lambda scaled: scaled.shape(out)})
+
+
+def _leading(before: Sequence[object], after: Sequence[object]) -> int:
+    """How many dims a view leaves as they are before it regroups the others."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
+    )
 
 
 def _exchanged(f: Facts, x: Var, out: Var) -> bool:

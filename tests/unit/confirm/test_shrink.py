@@ -139,6 +139,23 @@ def test_a_view_that_should_be_a_transpose_shrinks():
     assert compare(small).status == "differs"
 
 
+def test_rows_shrink_though_their_columns_are_grouped_wrongly():
+    def program(first: int, second: int) -> Graph:
+        b = Builder()
+        x = b.call(
+            "aten.view.default", b.input("x", (4096, 768)), (4096, first, second), out=((4096, first, second), F32)
+        )
+        if first > second:
+            x = b.call("aten.transpose.int", x, -1, -2, out=((4096, second, first), F32))
+        b.outputs["out"] = b.call("aten.view.default", x, (4096, 768), out=((4096, 768), F32))
+        return b.graph()
+
+    small = shrunk(capture(program(6, 128), [program(6, 128), program(128, 6)], [leaf("x", 4096, 768)]))
+    assert small is not None
+    assert small.leaves[0].type.shape == (8, 768)
+    assert compare(small).status == "differs"
+
+
 @pytest.mark.parametrize(("position", "at"), [(0, 0), (1, 1), (999, 7), (1000, 8), (1001, 9), (1002, 10), (998, 6)])
 def test_positions_beside_a_multiple_stay_beside_it(position, at):
     assert divided(position, 125) == at

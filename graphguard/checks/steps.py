@@ -122,9 +122,16 @@ def _proved(
 
 
 def refuted(outcome: Outcome, numbers: Confirmation) -> bool:
-    """Whether numbers refute some of what is not proved: the verdict stands, then, whatever more time would prove of the rest."""
+    """Whether numbers refute some of what is not proved: the verdict stands, then, whatever more time would prove of the rest.
+
+    A proof may still say that what differs is only rounded elsewhere.
+    """
     failing = set(outcome.failing)
-    return numbers.status == "differs" and (not failing or not failing.isdisjoint(numbers.differing))
+    return (
+        numbers.status == "differs"
+        and not numbers.rounding
+        and (not failing or not failing.isdisjoint(numbers.differing))
+    )
 
 
 def _shown(request: CheckRequest, report: Report, findings: list[Finding]) -> Steps:
@@ -205,7 +212,7 @@ def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckReque
 
 def _cross_checked(report: Report, numbers: Confirmation, request: CheckRequest) -> Report:
     """A proof that numbers contradict is a defect of ours: it is never shown as ``refines``."""
-    if numbers.status != "differs":
+    if numbers.status != "differs" or numbers.rounding:
         return replace(report, verdict=Verdict.REFINES)
     message = (
         "the proof and the numbers disagree: please report this check\n"

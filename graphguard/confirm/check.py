@@ -83,6 +83,8 @@ def _run(capture: Capture, promises: Iterable[str] | None, seconds: float, descr
     trial = Trial(capture, _chosen(capture, names), started + seconds)
     try:
         found = _decide(trial, describe)
+        if found.status == "differs" and trial.casts:
+            found = _without_rounding(trial, found)
     except UnrunnableError as error:
         found = Confirmation("not-run", str(error))
     reason = "; ".join(filter(None, (found.reason, reduced)))
@@ -190,6 +192,16 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
     if undefined:
         return Confirmation("not-run", f"'{undefined[0]}' of the specification is not a number on any draw")
     return Confirmation("equal")
+
+
+def _without_rounding(trial: Trial, found: Confirmation) -> Confirmation:
+    """What is found, and what a few draws say where casts to narrower types round nothing: whether the programs agree then, or by which factor they differ."""
+    soft = Trial(trial.capture, trial.promises, trial.deadline, soft=True)
+    try:
+        failures = [failure for draw in _draws(trial.capture)[:ENOUGH] for failure in _covered(soft, draw)]
+    except UnrunnableError:
+        return found
+    return replace(found, rounding=not failures, ratios=found.ratios or ratios(failures) or None)
 
 
 def _covered(trial: Trial, draw: Draw) -> list[Failure]:

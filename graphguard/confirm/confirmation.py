@@ -47,7 +47,8 @@ class Confirmation:
 
     ``differing`` names the promises that fail; ``ratios`` maps a failing promise to found / expected where that is one constant.
     ``kernels`` lists the operators that ran on a reference kernel of ours instead of torch's.  ``undefined`` is set where ranks only differ by having no
-    number where the specification has one: rank and node that divide by zero, or compute with infinities.
+    number where the specification has one: rank and node that divide by zero, or compute with infinities.  ``rounding``: they differ only by what casts to
+    narrower types round.
     """
 
     status: Literal["equal", "differs", "not-run"]
@@ -59,3 +60,4 @@ class Confirmation:
     kernels: tuple[str, ...] = ()
     seconds: float = 0.0
     undefined: tuple[int, int] | None = None
+    rounding: bool = False

@@ -32,24 +32,32 @@ class Held:
     """The numbers that there are, by the types that are cast to.
 
     ``settled``: casts, by identity, that are known to change nothing, or not to; shared by runs on several inputs, as they may look alike on some.  A run that
-    disturbs its numbers (``asks`` is off) does what is settled.
+    disturbs its numbers (``asks`` is off) does what is settled.  ``soft``: no cast changes anything.
     """
 
     types: frozenset[str]
     settled: dict[int, bool]
     asks: bool = True
+    soft: bool = False
     _tensors: dict[str, dict[int, torch.Tensor]] = field(default_factory=lambda: defaultdict(dict))
     _count: int = 0
 
     def add(self, graph: Graph, var: Var, value: torch.Tensor) -> None:
         """Take in a tensor."""
         dtype = graph.types[var].dtype
-        if dtype in self.types and value.dtype == torch.float64 and self._count + value.numel() <= _ELEMENTS:
+        if (
+            not self.soft
+            and dtype in self.types
+            and value.dtype == torch.float64
+            and self._count + value.numel() <= _ELEMENTS
+        ):
             self._tensors[dtype].setdefault(id(value), value)
             self._count += value.numel()
 
     def keeps(self, graph: Graph, node: Node, value: torch.Tensor) -> bool:
         """Whether a cast leaves its operand's value as it is."""
+        if self.soft:
+            return True
         known = self.settled.get(id(node))
         if known is False or not self.asks:
             return known is True

@@ -33,7 +33,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Trial:
-    """A capture being run: its promises, its deadline, and how many draws were made."""
+    """A capture being run: its promises, its deadline, and how many draws were made.  ``soft``: casts to narrower types round nothing."""
 
     capture: Capture
     promises: tuple[Promise, ...]
@@ -51,6 +51,7 @@ class Trial:
     excused: dict[str, None] = field(default_factory=dict)
     casts: frozenset[str] = frozenset()
     settled: dict[int, bool] = field(default_factory=dict)
+    soft: bool = False
 
     def __post_init__(self) -> None:
         self.redrawn = redrawn(self.capture)
@@ -163,7 +164,7 @@ class Trial:
         return expected, found
 
     def _held(self, asks: bool) -> Held | None:
-        return Held(self.casts, self.settled, asks) if self.casts else None
+        return Held(self.casts, self.settled, asks, self.soft) if self.casts else None
 
     def _noise(
         self, draw: Draw, leaves: dict[str, torch.Tensor], expected: Values, found: Sequence[Values]

@@ -38,7 +38,7 @@ def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand
     assert capture.spec is not None
     known, unstated = dict(facts), frozenset[str]()
     while True:
-        universe = Universe(expand, max(0.05, deadline - time.thread_time()))
+        universe = Universe(expand, max(0.05, deadline - time.thread_time()), relative=True)
         universe.facts = dict(known)
         universe.unstated = unstated
         algebra = NormalForm(universe)

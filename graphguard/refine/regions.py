@@ -30,7 +30,7 @@ class Universes:
     """An evaluated region, by number: it serves every region that is spelt alike."""
 
     def __init__(self, seconds: float) -> None:
-        self.algebra = NormalForm(Universe(1, seconds))
+        self.algebra = NormalForm(Universe(1, seconds, relative=True))
         self.evaluator: Evaluator | None = None
         self.values: dict[Number, NormalValue] = {}
 

@@ -21,6 +21,9 @@ _EXPONENTS: Final = 48
 _EVEN: Final = frozenset(("cos", "abs"))
 _ODD: Final = frozenset(("sin", "tanh", "erf", "sign", "tan", "asin", "atan", "sinh"))
 _TO_WHOLE: Final = frozenset(("floor", "ceil", "round", "trunc"))
+_RELATIVE: Final = frozenset(
+    ("float32", "bfloat16", "float16")
+)  # types that round by a part of the number, for all numbers of ordinary size
 _ROUNDING: Final = frozenset(("cast", "floor", "ceil", "round", "trunc"))
 
 
@@ -283,7 +286,11 @@ def applied(
         if quotient is not None:
             return quotient
         coefficient, ref = close(universe, rows[0], extents)
-        sign = 1
+        sign: Number = 1
+        if name == "cast" and universe.relative and attributes[0] in _RELATIVE:
+            coefficient, sign = 1, coefficient
+            if sign == 0:
+                return ()
         if coefficient < 0 and name in _EVEN | _ODD:
             coefficient, sign = -coefficient, 1 if name in _EVEN else -1
         if coefficient == 0 and name in _ODD:
@@ -295,7 +302,7 @@ def applied(
             and ref[0].name == name
             and ref[0].attributes == attributes
         ):
-            return ((1, ref),)
+            return ((sign, ref),)
         result = elementwise(universe, name, attributes, coefficient, ref)
         result[0].type = kind
         result[0].truth = kind == "bool"

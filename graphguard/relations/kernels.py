@@ -136,10 +136,12 @@ def _may_be_infinite(kind: str, factors: tuple[Factor, ...]) -> bool:
 class Universe:
     """The table of all kernels of one proof, and its budget: ``seconds`` are of the processor, for this thread.
 
-    ``specifying`` is on while the specification is evaluated: only its kernels are what others are matched against.
+    ``specifying`` is on while the specification is evaluated: only its kernels are what others are matched against.  ``relative``: a cast to a narrower float
+    type rounds a multiple as it rounds the number itself, as it does but for where in a power of two the number lies.
     """
 
-    def __init__(self, expand: int = 1, seconds: float = 60.0) -> None:
+    def __init__(self, expand: int = 1, seconds: float = 60.0, relative: bool = False) -> None:
+        self.relative = relative
         self.table: dict[Hashable, Kernel] = {}
         self.count = 0
         self.deadline = thread_time() + seconds

@@ -510,3 +510,23 @@ def test_a_cast_to_the_type_of_the_specification_rounds_no_more_than_it(held: st
     leaves = [leaf("x", 2, 8, dtype=held), leaf("w", 8, 3, dtype=held)]
     found = confirm(capture(program(None), [program(0), program(1)], leaves, {"tp": Placement("replicate")}))
     assert found.status == status
+
+
+@pytest.mark.parametrize(("total", "rounding"), [(3, True), (2, False)])
+def test_numbers_that_differ_only_by_where_they_are_rounded(total: int, rounding: bool) -> None:
+    """A mean over three, rounded before or after the division; or by the wrong number."""
+
+    def program(before: bool, count: int) -> Graph:
+        b = Builder(phase="forward")
+        x = b.input("x", (4, 5))
+        if before:
+            x = b.call("aten.div.Scalar", x, float(count), out=((4, 5), F32))
+        x = b.call("aten._to_copy.default", x, out=((4, 5), "bfloat16"), dtype=DType("bfloat16"))
+        if not before:
+            x = b.call("aten.div.Scalar", x, float(count), out=((4, 5), "bfloat16"))
+        b.outputs["out"] = x
+        return b.graph()
+
+    ranks = [program(False, total)] * 2
+    found = confirm(capture(program(True, 3), ranks, [leaf("x", 4, 5)], {"tp": Placement("replicate")}))
+    assert (found.status, found.rounding) == ("differs", rounding)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
+from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
 from graphguard.rules.casting import cast
 
@@ -65,3 +68,19 @@ def test_the_specification_rounds_what_only_ranks_have_in_the_type(a: NormalForm
     assert narrowed(a, x).key() == x.key()
     a.universe.specifying = True
     assert narrowed(a, x).key() != x.key()
+
+
+@pytest.mark.parametrize("factor", [2, -1, Fraction(1, 3)])
+def test_a_cast_of_a_multiple_is_the_multiple_of_the_cast(factor) -> None:
+    a = NormalForm(Universe(relative=True))
+    x = a.leaf("x", (4, 6), "float")
+    assert narrowed(a, a.scale(x, factor)).key() == a.scale(narrowed(a, x), factor).key()
+    other = cast(a, a.scale(x, factor), "float32", "float8_e4m3fn")
+    assert other.key() != a.scale(cast(a, x, "float32", "float8_e4m3fn"), factor).key()
+
+
+def test_a_cast_of_a_sum_is_no_sum_of_casts() -> None:
+    a = NormalForm(Universe(relative=True))
+    x, y = a.leaf("x", (4,), "float"), a.leaf("y", (4,), "float")
+    assert narrowed(a, a.add([x, y])).key() != a.add([narrowed(a, x), narrowed(a, y)]).key()
+    assert narrowed(a, a.scale(x, 0)).key() == a.scale(x, 0).key()

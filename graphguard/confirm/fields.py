@@ -194,7 +194,7 @@ class Fields:
             q = residues_of(mixed(v.p.astype(np.uint64) ^ seed_of("revived")), Q)
         else:
             q = v.q
-        p = powers()[q]
+        p = powers(q)
         return Residues(v.shape, "float", p=p if v.hidden is None else np.where(v.hidden, 0, p), literal=v.literal)
 
     def log(self, v: Residues) -> Residues:

@@ -21,16 +21,20 @@ class RuleFailedError(Unsupported):
 
 
 class PointRun(Generic[V]):
-    """Calls and collectives over an algebra; both raise :class:`Unsupported` for what it cannot follow."""
+    """Calls and collectives over an algebra; both raise :class:`Unsupported` for what it cannot follow.
 
-    def __init__(self, algebra: Algebra[V], traits: Mapping[str, Trait]) -> None:
+    ``real`` says that no tensor is complex.
+    """
+
+    def __init__(self, algebra: Algebra[V], traits: Mapping[str, Trait], real: bool = False) -> None:
         self.algebra = algebra
         self.traits = traits
+        self.real = real
 
     def results(self, node: Node, graph: Graph, values: Mapping[Var, V]) -> tuple[V, ...]:
         """What a call gives that is no collective; every operand has a value."""
         try:
-            return evaluate_node(self.algebra, node, graph, values, traits=self.traits)
+            return evaluate_node(self.algebra, node, graph, values, traits=self.traits, real=self.real)
         except Unsupported:
             raise
         except WithheldError as error:

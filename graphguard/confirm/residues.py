@@ -19,6 +19,7 @@ from graphguard.relations.algebra import Kind, Scalar, Unsupported
 
 P: Final = 2097779
 Q: Final = 1048889
+_STEP: Final = 1 << 10
 
 Array = NDArray[Any]
 
@@ -60,16 +61,18 @@ def residues_of(words: Array, modulus: int) -> Array:
     return np.asarray((words % np.uint64(modulus - 1)).astype(np.int64) + 1)
 
 
+def powers(exponents: Array) -> Array:
+    """The powers of one generator of the subgroup of order q modulo p: small steps and giant steps, of which there are 1024 each and a few more."""
+    small, giant = _steps()
+    return np.asarray(small[exponents & _STEP - 1] * giant[exponents >> _STEP.bit_length() - 1] % P)
+
+
 @cache
-def powers() -> Array:
-    """The subgroup of order q modulo p: the powers of one generator."""
+def _steps() -> tuple[Array, Array]:
     generator = next(g * g % P for g in range(2, 100) if pow(g, 2, P) != 1 and pow(g, Q, P) != 1)
-    table = np.ones(1, dtype=np.int64)
-    step = generator
-    while len(table) < Q:
-        table = np.concatenate([table, table * step % P])
-        step = step * step % P
-    return np.asarray(table[:Q])
+    small = [pow(generator, number, P) for number in range(_STEP)]
+    giant = [pow(generator, number * _STEP, P) for number in range(Q // _STEP + 1)]
+    return np.array(small, dtype=np.int64), np.array(giant, dtype=np.int64)
 
 
 def raised(x: Array, exponent: int, modulus: int) -> Array:

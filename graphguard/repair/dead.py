@@ -33,6 +33,9 @@ _RECEIVING = frozenset({"gg.recv", "gg.broadcast", "gg.scatter"})
 
 def dead_everywhere(capture: Capture, rank: int = 0) -> list[Node]:
     """A rank's collectives whose results reach no output on any rank that takes part, in order."""
+    own = dead_collectives(capture.ranks[rank])
+    if not own:
+        return []
     dead = [{id(node) for node in dead_collectives(graph)} for graph in capture.ranks]
     alive = {
         id(capture.ranks[member].nodes[index])
@@ -40,7 +43,7 @@ def dead_everywhere(capture: Capture, rank: int = 0) -> list[Node]:
         if not all(id(capture.ranks[member].nodes[index]) in dead[member] for member, index in call.nodes.items())
         for member, index in call.nodes.items()
     }
-    return [node for node in dead_collectives(capture.ranks[rank]) if id(node) not in alive]
+    return [node for node in own if id(node) not in alive]
 
 
 def dead_collectives(graph: Graph) -> list[Node]:
@@ -53,12 +56,13 @@ def dead_collectives(graph: Graph) -> list[Node]:
         if index is not None and index not in read:
             read.add(index)
             waiting.extend(graph.nodes[index].operands())
-    known = _known(graph)
-    return [
+    found = [
         node
         for index, node in enumerate(graph.nodes)
-        if node.op in COLLECTIVES and node.op not in _SILENT and index not in read and not known.issuperset(node.outs)
+        if node.op in COLLECTIVES and node.op not in _SILENT and index not in read
     ]
+    known = _known(graph) if found else frozenset[Var]()
+    return [node for node in found if not known.issuperset(node.outs)]
 
 
 def _known(graph: Graph) -> frozenset[Var]:

@@ -11,7 +11,6 @@ from graphguard.ir import Capture
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.prove import Proof
-from graphguard.repair.alignment import align
 from graphguard.repair.alike import alike, common_factor
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.lost import lost_number
@@ -54,14 +53,14 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     capture, proof = opened(capture, proof)
     unproved = outcome.failing
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
-    stopped = _stopped(capture, proof, broken)
-    limits = (STOPPED_SECONDS, 0.0) if stopped else (SECONDS, STEP_SECONDS)
     trials = Trials.of(capture)
+    stopped = _stopped(trials, proof, broken)
+    limits = (STOPPED_SECONDS, 0.0) if stopped else (SECONDS, STEP_SECONDS)
     found = search(capture, proof, broken, numbers.ratios or {}, sources, *limits, trials)
     first = found
     in_steps = len({repair.mends for repair in found.repairs}) < len(found.repairs)
     if (not found.repairs or in_steps) and trials.doubtful and not stopped:
-        untouched = Search((), broken, False, capture, proof, align(capture), trials)
+        untouched = Search((), broken, False, capture, proof, trials)
         wider = _wider(untouched, broken, numbers, sources)
         shorter = not found.repairs or len(wider.repairs) < len(found.repairs)
         found = wider if wider.repairs and shorter else found
@@ -104,10 +103,10 @@ def _outdated(capture: Capture, gradients: tuple[str, ...]) -> Related:
     return Related(capture.check.span, f"wrong as well, for they are computed of it: {names}")
 
 
-def _stopped(capture: Capture, proof: Proof, broken: tuple[str, ...]) -> bool:
+def _stopped(trials: Trials, proof: Proof, broken: tuple[str, ...]) -> bool:
     """Whether a gradient that is not computed at all explains what is broken: no edit of what was recorded makes up for it, so one is looked for briefly."""
-    gradients = all(is_gradient(capture, name) for name in broken)
-    return gradients and stopped_gradient(capture, proof, align(capture)) is not None
+    gradients = all(is_gradient(trials.capture, name) for name in broken)
+    return gradients and stopped_gradient(trials.capture, proof, trials.alignment) is not None
 
 
 def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, sources: Sources) -> Search:

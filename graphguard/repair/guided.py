@@ -187,8 +187,7 @@ def _misnamed(site: Site, around: Neighbours, collectives: bool = False) -> Iter
 def _reread(site: Site, spare: list[Tensors], around: Neighbours) -> Iterator[Guess]:
     """The same, of what reaches a reader through rearrangements that others read as well."""
     rank = min(site.position)
-    graph = around.capture.ranks[rank]
-    producers = graph.producers()
+    graph, producers = around.capture.ranks[rank], around.producers[rank]
     for index, arg in enumerate(site.node.args if site.node.op not in COLLECTIVES else ()):
         steps = 0
         while isinstance(arg, Var) and arg in producers and graph.nodes[producers[arg]].op in LAYOUT and steps < _DEPTH:

@@ -37,12 +37,13 @@ NEAR = 3  # operators between a non-linear one and the reduction that should hav
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """A slice of the program as guesses look at it: sites by number, and who reads whom."""
+    """A slice of the program as guesses look at it: sites by number, who reads whom, and by rank which node makes a tensor."""
 
     capture: Capture
     sites: Mapping[int, Site]
     readers: Mapping[int, tuple[int, ...]]
     exposed: frozenset[int]
+    producers: tuple[Mapping[Var, int], ...]
 
     @classmethod
     def of(cls, capture: Capture, sites: Mapping[int, Site]) -> Neighbours:
@@ -52,7 +53,8 @@ class Neighbours:
             for operand in site.operands:
                 readers.setdefault(operand, []).append(number)
         found = {number: tuple(reading) for number, reading in readers.items()}
-        return cls(capture, sites, found, exposed(sites, found))
+        producers = tuple(graph.producers() for graph in capture.ranks)
+        return cls(capture, sites, found, exposed(sites, found), producers)
 
     def at_frontier(self, site: Site) -> bool:
         """Whether a site is off the relation though all that it reads is on it, and no tensor on the relation hides it from the outputs."""
@@ -66,8 +68,8 @@ class Neighbours:
 
     def masks(self, site: Site) -> bool:
         """Whether a site multiplies by truths, as numbers or as they are."""
-        graph = self.capture.ranks[min(site.position)]
-        producers = graph.producers()
+        rank = min(site.position)
+        graph, producers = self.capture.ranks[rank], self.producers[rank]
         for var in site.node.operands() if site.node.op == "aten.mul.Tensor" else ():
             index = producers.get(var)
             cast = index is not None and graph.nodes[index].op == "aten._to_copy.default"

@@ -7,7 +7,7 @@ a proof holds for every such function.  An edited program is run again only wher
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,7 @@ from graphguard.refine.evaluate import shape_of
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.numbers import Array, Number, Numbers
 from graphguard.rules import kind_of, parse_traits
+from graphguard.rules.registry import is_complex
 
 _ELEMENTS = 1 << 16  # of one tensor: a larger program is quicker to prove than to run
 _TOTAL = 1 << 23  # of all tensors, which are kept: 64 MB
@@ -83,7 +84,7 @@ class Point:
         largest, total = _extents(capture)
         if capture.spec is None or largest > _ELEMENTS or total > _TOTAL:
             return None
-        run = PointRun(ClosedNumbers(), parse_traits(capture.traits))
+        run = PointRun(ClosedNumbers(), parse_traits(capture.traits), _is_real(capture))
         try:
             leaves = _drawn(capture)
             spec = _started(capture.spec, leaves)
@@ -139,18 +140,33 @@ class Point:
                     changed.moved[rank].add(var)
         return changed
 
-    def towards(self, changed: Changed, outputs: Iterable[str]) -> None:
-        """Work out what some outputs rest on."""
-        graphs, order = changed.edited.ranks, changed.joined.order
-        wanted = [{graph.outputs[name] for name in outputs if name in graph.outputs} for graph in graphs]
-        steps = []
-        for number in range(len(order) - 1, -1, -1):
-            nodes = [(rank, graphs[rank].nodes[index]) for rank, index in _members(order[number])]
+    def towards(self, changed: Changed, outputs: Mapping[str, Collection[int]]) -> Iterator[str]:
+        """Work out what some outputs rest on, each on some ranks, and give the name of each as soon as it is known."""
+        graphs = changed.edited.ranks
+        ends = dict.fromkeys(outputs, -1)  # the step after which it is known
+        names: dict[tuple[int, Var], list[str]] = {}
+        for name, asked in outputs.items():
+            for rank in asked:
+                names.setdefault((rank, graphs[rank].outputs[name]), []).append(name)
+        wanted = [{var for holder, var in names if holder == rank} for rank in range(len(graphs))]
+        steps: list[int] = []
+        for number in range(len(changed.joined.order) - 1, -1, -1):
+            nodes = [(rank, graphs[rank].nodes[index]) for rank, index in _members(changed.joined.order[number])]
             if any(not wanted[rank].isdisjoint(node.outs) for rank, node in nodes):
                 steps.append(number)
                 for rank, node in nodes:
                     wanted[rank].update(self._operands(node))
-        self._steps(changed, reversed(steps))
+        for number in steps:
+            for rank, index in _members(changed.joined.order[number]):
+                for out in graphs[rank].nodes[index].outs:
+                    for name in names.get((rank, out), ()):
+                        ends[name] = max(number, ends[name])
+        for name in sorted(ends, key=ends.__getitem__):
+            upto: list[int] = []
+            while steps and steps[-1] <= ends[name]:
+                upto.append(steps.pop())
+            self._steps(changed, upto)
+            yield name
 
     def all(self, changed: Changed) -> None:
         """Work out everything."""
@@ -207,6 +223,11 @@ class Point:
             elif before is None or not _identical(before.array, value.array):
                 changed.moved[rank].add(out)
                 changed.held[rank][out] = value
+
+
+def _is_real(capture: Capture) -> bool:
+    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
+    return not any(is_complex(kind.dtype) for graph in graphs for kind in graph.types.values())
 
 
 def _members(step: Step) -> Collection[tuple[int, int]]:

@@ -45,11 +45,27 @@ class Refuter:
         kept = self.laid_out if _same_preludes(self.point, edited) else {}
         return Refuter(self.point.after(changed), kept) if changed.fits else None
 
-    def possible(self, changed: Changed, names: Sequence[str]) -> list[str]:
-        """The promises that an edited program may keep, for all that numbers say."""
-        self.point.towards(changed, names)
+    def refuted(self, changed: Changed, names: Sequence[str], fewest: int = 1) -> set[str]:
+        """The promises that numbers say an edited program breaks; once fewer than ``fewest`` are left, the others are not looked at.
+
+        What some ranks hold may say it of all, so these are looked at first.
+        """
         promises = {promise.name: promise for promise in changed.edited.promises}
-        return [name for name in names if changed.fits and not self._refuted(promises[name], changed.edited, changed)]
+        holders = {name: [r for r, graph in enumerate(changed.edited.ranks) if name in graph.outputs] for name in names}
+        telling = {name: _telling(promises[name], changed.edited, ranks) for name, ranks in holders.items()}
+        found: set[str] = set()
+        for some in (telling, holders):
+            left = {
+                name: ranks
+                for name, ranks in some.items()
+                if name not in found and (some is telling or telling[name] != ranks)
+            }
+            for name in self.point.towards(changed, left):
+                if self._refuted(promises[name], changed, left[name]):
+                    found.add(name)
+                if len(names) - len(found) < fewest:
+                    return found if changed.fits else set(names)
+        return found if changed.fits else set(names)
 
     def may_hold(self, changed: Changed, missing: Sequence[Var]) -> bool:
         """Whether the ranks of an edited program may hold one of the specification's tensors that they did not hold: one of their new tensors must be a part of it."""
@@ -69,14 +85,14 @@ class Refuter:
                 return True
         return False
 
-    def _refuted(self, promise: Promise, edited: Capture, changed: Changed) -> bool:
+    def _refuted(self, promise: Promise, changed: Changed, ranks: Sequence[int]) -> bool:
+        edited = changed.edited
         held: dict[int, Number] = {}
-        for rank, graph in enumerate(edited.ranks):
-            if promise.name in graph.outputs:
-                value = changed.value(rank, graph.outputs[promise.name])
-                if value is None:
-                    return False
-                held[rank] = value
+        for rank in ranks:
+            value = changed.value(rank, edited.ranks[rank].outputs[promise.name])
+            if value is None:
+                return False
+            held[rank] = value
         if not held:
             return False
         if isinstance(promise.wanted, Like):
@@ -120,6 +136,18 @@ class Refuter:
             elif leaves[leaf.name].kind == "float":
                 leaves[leaf.name] = Number(np.zeros(leaves[leaf.name].shape))
         return self.point.preludes(leaves)
+
+
+def _telling(promise: Promise, edited: Capture, holders: list[int]) -> list[int]:
+    """The first of the ranks that hold a promised output, with those that hold the other parts of the same copy of it."""
+    if isinstance(promise.wanted, Like):
+        return holders[:1]
+    if not isinstance(promise.wanted, dict) or not holders:
+        return holders
+    wanted = promise.wanted
+    copied = [axis for axis in edited.mesh if axis not in wanted or wanted[axis].kind == "replicate"]
+    here = edited.coordinates(holders[0])
+    return [rank for rank in holders if all(edited.coordinates(rank)[axis] == here[axis] for axis in copied)]
 
 
 def _same_preludes(point: Point, edited: Capture) -> bool:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
-from graphguard.repair.alignment import Alignment, align
+from graphguard.repair.alignment import Alignment
 from graphguard.repair.derived import derived
 from graphguard.repair.frames import Sources
 from graphguard.repair.hypotheses import Hypothesis, hypotheses
 from graphguard.repair.neighbours import SCALING
+from graphguard.repair.outdated import is_consequence, is_stale, outdated, outdates
 from graphguard.repair.slices import SLICES, Site, backward_slice, reached
 from graphguard.repair.trials import Repair, Trials, holds
 
@@ -23,7 +24,6 @@ DERIVED_SECONDS = 0.5  # more, for edits that follow from the difference: there 
 ROUNDS = 4
 ENOUGH = 3
 STALE_SECONDS = 0.2  # for gradients that were recorded before another value was put in the forward pass
-_OF_VALUES = frozenset({"wrong-relation", "wrong-shard", "wrong-scale"})
 MARGIN = 2  # how much less likely one repair of everything may be than one of a part, which another must follow
 
 
@@ -39,8 +39,12 @@ class Search:
     stale: bool
     capture: Capture
     proof: Proof
-    alignment: Alignment
     trials: Trials
+
+    @property
+    def alignment(self) -> Alignment:
+        """Which nodes of the ranks belong together."""
+        return self.trials.alignment
 
 
 def search(
@@ -65,21 +69,14 @@ def search(
     deadline = time.thread_time() + seconds
     repairs: list[Repair] = []
     steps: list[Repair] = []  # on the way to a promise
+    given_up: tuple[str, ...] = ()
     stale = False
     trials = trials or Trials.of(capture)
     start = broken, capture, proof, trials
     while broken and len(repairs) + len(steps) < ROUNDS:
-        alignment = align(capture)
-        sites = backward_slice(capture, proof, alignment, broken)
-        suspects = _suspects(capture, proof, alignment, sites)
-        repair = _best(trials, proof, alignment, suspects, broken, ratios, sources, deadline, stale)
-        if repair is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
-            repair = _best(trials, proof, alignment, sites, broken, ratios, sources, deadline, stale)
-        if repair is None and further and not stale:
-            repair = _derived(trials, proof, alignment, sites, broken)
-        if repair is None:
-            repair = _step(trials, proof, sites, broken, ratios, sources, deadline + (0.0 if stale else further))
-        if repair is None or _is_consequence(repair, broken):
+        asked = _Round(trials, proof, broken, ratios, sources, stale)
+        repair = asked.repair(deadline, 0.0 if stale else further)
+        if repair is None or is_consequence(repair, broken):
             break
         steps.append(repair)
         capture = repair.capture
@@ -87,71 +84,119 @@ def search(
             repairs += [replace(step, mends=repair.mends) for step in steps]
             steps = []
             broken = tuple(name for name in broken if name not in repair.mends)
-            stale = stale or _outdates(repair)
+            stale = stale or outdates(repair)
             deadline = min(deadline, time.thread_time() + STALE_SECONDS) if stale else deadline
+            lost = outdated(repair, broken)
+            given_up += tuple(name for name in broken if name in lost)
+            broken = tuple(name for name in broken if name not in lost)
         proof = proof.reprove(capture) if broken else repair.proof
-        trials = trials.after(capture) if broken else trials
+        trials = trials.after(capture) if broken else Trials(capture, None)
         start = (broken, capture, proof, trials) if not steps else start
     broken, capture, proof, trials = start
-    return Search(tuple(repairs), broken, stale, capture, proof, align(capture), trials)
+    return Search(tuple(repairs), broken + given_up, stale, capture, proof, trials)
 
 
-def _derived(
-    trials: Trials, proof: Proof, alignment: Alignment, sites: Mapping[int, Site], broken: tuple[str, ...]
-) -> Repair | None:
-    """The likeliest edit that follows from how the programs differ."""
-    deadline = time.thread_time() + DERIVED_SECONDS
-    point = None if trials.refuter is None else trials.refuter.point
-    guesses = (Hypothesis(*guess) for guess in derived(proof, alignment, sites, broken, deadline, point))
-    return _likeliest(guesses, trials, proof, sites, broken, broken, deadline)
+@dataclass(slots=True)
+class _Round:
+    """What is asked of one program on the way, to find the next edit."""
 
+    trials: Trials
+    proof: Proof
+    broken: tuple[str, ...]
+    ratios: Mapping[str, float]
+    sources: Sources
+    stale: bool
+    _guesses: dict[frozenset[int], list[Hypothesis]] = field(default_factory=dict)
 
-def _outdates(repair: Repair) -> bool:
-    """Whether a repair makes gradients that are recorded ones of another program: the edited source has others, which tell what else is wrong."""
-    guess = repair.hypothesis
-    results = any(not name.startswith("grad(") for name in repair.mends)
-    return results and guess.site.node.phase == "forward" and guess.rule in _OF_VALUES
+    def repair(self, deadline: float, further: float) -> Repair | None:
+        """The next edit: one that mends a promise, one that follows from the difference, or a step towards one."""
+        sites = backward_slice(self.trials.capture, self.proof, self.trials.alignment, self.broken)
+        suspects = self._suspects(sites)
+        found = self._best(suspects, deadline)
+        if found is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
+            found = self._best(sites, deadline)
+        if found is None and further and not self.stale:
+            found = self._derived(sites)
+        return self._step(sites, deadline + further) if found is None else found
 
+    def _guesses_at(self, sites: Mapping[int, Site]) -> list[Hypothesis]:
+        key = frozenset(sites)
+        if key not in self._guesses:
+            questions = _questions(self.trials.capture, self.sources)
+            self._guesses[key] = hypotheses(self.proof, sites, self.ratios, self.broken, *questions)
+        return self._guesses[key]
 
-def _is_stale(guess: Hypothesis) -> bool:
-    """Whether an edit computes a gradient otherwise, which tells nothing once gradients are those of another program."""
-    return guess.rule in _OF_VALUES and guess.site.node.phase == "backward"
+    def _suspects(self, sites: Mapping[int, Site]) -> Mapping[int, Site]:
+        """The sites that no kept promise rests on: another value there would break that promise, so the defect is elsewhere."""
+        kept = tuple(promise.name for promise in self.proof.outcome.promises if promise.holds)
+        cleared = reached(self.trials.capture, self.trials.alignment, kept)
+        suspects = {number: site for number, site in sites.items() if number not in cleared}
+        return suspects or sites
 
+    def _best(self, sites: Mapping[int, Site], deadline: float) -> Repair | None:
+        """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost.
 
-def _is_consequence(repair: Repair, broken: tuple[str, ...]) -> bool:
-    """Whether a repair rewrites how gradients are computed although a result is wrong that it does not mend: that one spoils them."""
-    results = [name for name in broken if not name.startswith("grad(")]
-    guess = repair.hypothesis
-    return guess.rule == "wrong-relation" and guess.site.node.phase == "backward" and not {*results} <= {*repair.mends}
+        A wrong result spoils the gradients behind it: while one is wrong, only what mends a result is looked for, where it rests on.
+        """
+        guesses = [guess for guess in self._guesses_at(sites) if not (self.stale and is_stale(guess))]
+        results = tuple(name for name in self.broken if not name.startswith("grad("))
+        if results and len(results) < len(self.broken):
+            resting = reached(self.trials.capture, self.trials.alignment, results)
+            first = [guess for guess in guesses if guess.site.number in resting]
+            repair = self._likeliest(first, sites, results, deadline)
+            if repair is not None:
+                return repair
+        return self._likeliest(guesses, sites, self.broken, deadline)
 
+    def _derived(self, sites: Mapping[int, Site]) -> Repair | None:
+        """The likeliest edit that follows from how the programs differ."""
+        deadline = time.thread_time() + DERIVED_SECONDS
+        point = None if self.trials.refuter is None else self.trials.refuter.point
+        rows = derived(self.proof, self.trials.alignment, sites, self.broken, deadline, point)
+        return self._likeliest((Hypothesis(*row) for row in rows), sites, self.broken, deadline)
 
-def _step(
-    trials: Trials,
-    proof: Proof,
-    sites: Mapping[int, Site],
-    broken: tuple[str, ...],
-    ratios: Mapping[str, float],
-    sources: Sources,
-    deadline: float,
-) -> Repair | None:
-    """The hypothesis after which the ranks hold a tensor of the specification's frontier, and most of what comes after it."""
-    spec = trials.capture.spec
-    frontier = [place.node for place in proof.outcome.specification_frontier if place.graph == SPECIFICATION]
-    missing = [out for node in frontier for out in (spec.nodes[node].outs if spec is not None else ())]
-    later = [out for node in (spec.nodes if spec is not None else ()) for out in node.outs]
-    places, named, passes = _questions(trials.capture, sources)
-    best: tuple[int, Repair] | None = None
-    for guess in hypotheses(proof, sites, ratios, broken, places, named, passes) if missing else ():
-        settled = best is not None and guess.cost > best[1].hypothesis.cost + 1
-        if settled or time.thread_time() > deadline:
-            break
-        repair = trials.regaining(guess, proof, sites, broken, missing)
-        if repair is None:
-            continue
-        held = sum(holds(repair.proof, var) for var in later)
-        if best is None or held > best[0]:
-            best = held, repair
-    return None if best is None else best[1]
+    def _likeliest(
+        self, guesses: Iterable[Hypothesis], sites: Mapping[int, Site], wanted: tuple[str, ...], deadline: float
+    ) -> Repair | None:
+        best: Repair | None = None
+        same: list[Hypothesis] = []
+        for guess in guesses:
+            margin = 0 if best is not None and set(best.mends) == set(self.broken) else MARGIN
+            settled = best is not None and guess.cost > best.hypothesis.cost + margin
+            if settled or time.thread_time() > deadline:
+                break
+            fewest = 1 if best is None else sum(name in best.mends for name in wanted)
+            repair = self.trials.mending(guess, self.proof, sites, self.broken, wanted, fewest)
+            if repair is None:
+                continue
+            if best is None or _weight(repair) > _weight(best):
+                best, same = repair, []
+            elif _weight(repair) == _weight(best):
+                same.append(guess)
+            if len(same) >= ENOUGH:
+                break
+        if best is None:
+            return None
+        return replace(best, alternatives=tuple(same))
+
+    def _step(self, sites: Mapping[int, Site], deadline: float) -> Repair | None:
+        """The hypothesis after which the ranks hold a tensor of the specification's frontier, and most of what comes after it."""
+        spec, trials = self.trials.capture.spec, self.trials
+        frontier = [place.node for place in self.proof.outcome.specification_frontier if place.graph == SPECIFICATION]
+        missing = [out for node in frontier for out in (spec.nodes[node].outs if spec is not None else ())]
+        later = [out for node in (spec.nodes if spec is not None else ()) for out in node.outs]
+        best: tuple[int, Repair] | None = None
+        for guess in self._guesses_at(sites) if missing else ():
+            settled = best is not None and guess.cost > best[1].hypothesis.cost + 1
+            if settled or time.thread_time() > deadline:
+                break
+            repair = trials.regaining(guess, self.proof, sites, self.broken, missing)
+            if repair is None:
+                continue
+            held = sum(holds(repair.proof, var) for var in later)
+            if best is None or held > best[0]:
+                best = held, repair
+        return None if best is None else best[1]
 
 
 def _questions(
@@ -172,72 +217,6 @@ def _questions(
         return sources.forward_call(capture.ranks[min(site.position)], site.node)
 
     return places, named, passes
-
-
-def _suspects(capture: Capture, proof: Proof, alignment: Alignment, sites: Mapping[int, Site]) -> Mapping[int, Site]:
-    """The sites that no kept promise rests on: another value there would break that promise, so the defect is elsewhere."""
-    kept = tuple(promise.name for promise in proof.outcome.promises if promise.holds)
-    cleared = reached(capture, alignment, kept)
-    suspects = {number: site for number, site in sites.items() if number not in cleared}
-    return suspects or sites
-
-
-def _best(
-    trials: Trials,
-    proof: Proof,
-    alignment: Alignment,
-    sites: Mapping[int, Site],
-    broken: tuple[str, ...],
-    ratios: Mapping[str, float],
-    sources: Sources,
-    deadline: float,
-    stale: bool,
-) -> Repair | None:
-    """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost.
-
-    A wrong result spoils the gradients behind it: while one is wrong, only what mends a result is looked for, where it rests on.
-    """
-    places, named, passes = _questions(trials.capture, sources)
-    guesses = hypotheses(proof, sites, ratios, broken, places, named, passes)
-    guesses = [guess for guess in guesses if not (stale and _is_stale(guess))]
-    results = tuple(name for name in broken if not name.startswith("grad("))
-    if results and len(results) < len(broken):
-        resting = reached(trials.capture, alignment, results)
-        first = [guess for guess in guesses if guess.site.number in resting]
-        repair = _likeliest(first, trials, proof, sites, broken, results, deadline)
-        if repair is not None:
-            return repair
-    return _likeliest(guesses, trials, proof, sites, broken, broken, deadline)
-
-
-def _likeliest(
-    guesses: Iterable[Hypothesis],
-    trials: Trials,
-    proof: Proof,
-    sites: Mapping[int, Site],
-    broken: tuple[str, ...],
-    wanted: tuple[str, ...],
-    deadline: float,
-) -> Repair | None:
-    best: Repair | None = None
-    same: list[Hypothesis] = []
-    for guess in guesses:
-        margin = 0 if best is not None and set(best.mends) == set(broken) else MARGIN
-        settled = best is not None and guess.cost > best.hypothesis.cost + margin
-        if settled or time.thread_time() > deadline:
-            break
-        repair = trials.mending(guess, proof, sites, broken, wanted)
-        if repair is None:
-            continue
-        if best is None or _weight(repair) > _weight(best):
-            best, same = repair, []
-        elif _weight(repair) == _weight(best):
-            same.append(guess)
-        if len(same) >= ENOUGH:
-            break
-    if best is None:
-        return None
-    return replace(best, alternatives=tuple(same))
 
 
 def _weight(repair: Repair) -> tuple[int, int]:

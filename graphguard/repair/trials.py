@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture, Var
 from graphguard.refine.prove import Proof
+from graphguard.repair.alignment import Alignment, align
 from graphguard.repair.editing import apply
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.point import Changed
@@ -44,31 +45,44 @@ class Trials:
     refuted: dict[str, set[str | Var]] = field(default_factory=dict)
     doubtful: bool = False
     seen: dict[str, tuple[Capture | None, Changed | None]] = field(default_factory=dict)
+    _alignment: Alignment | None = None
 
     @classmethod
     def of(cls, capture: Capture) -> Trials:
         """No edit was tried yet."""
         return cls(capture, Refuter.of(capture))
 
+    @property
+    def alignment(self) -> Alignment:
+        """Which nodes of the ranks belong together."""
+        if self._alignment is None:
+            self._alignment = align(self.capture)
+        return self._alignment
+
     def after(self, edited: Capture) -> Trials:
         """No edit was tried yet of what became of the program."""
         return Trials(edited, None if self.refuter is None else self.refuter.after(edited))
 
     def mending(
-        self, guess: Hypothesis, proof: Proof, sites: Mapping[int, Site], broken: Sequence[str], wanted: Sequence[str]
+        self,
+        guess: Hypothesis,
+        proof: Proof,
+        sites: Mapping[int, Site],
+        broken: Sequence[str],
+        wanted: Sequence[str],
+        fewest: int = 1,
     ) -> Repair | None:
-        """What a hypothesis makes of a program; None where it cannot be made, spoils a promise that held, or mends nothing that is wanted."""
+        """What a hypothesis makes of a program; None where it cannot be made, spoils a promise that held, or mends fewer than the ``fewest`` that are wanted."""
         key = repr(guess.edits)
         known = self.refuted.setdefault(key, set())
         left = [name for name in wanted if name not in known]
-        edited, changed = self._made(guess, key) if left else (None, None)
+        edited, changed = self._made(guess, key) if len(left) >= fewest else (None, None)
         if edited is None:
             return None
         if self.refuter is not None and changed is not None:
-            possible = self.refuter.possible(changed, left)
-            known.update(name for name in left if name not in possible)
-            left = possible
-        if not left:
+            known |= self.refuter.refuted(changed, left, fewest)
+            left = [name for name in left if name not in known]
+        if len(left) < fewest:
             return None
         found = _proved(guess, self.capture, edited, proof, sites, broken, left)
         self.doubtful |= found is None

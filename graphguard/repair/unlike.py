@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphguard.ir import Capture, Graph, Node, Var
+from graphguard.ir import Capture, Node, Var
 from graphguard.repair.edits import SetArgument, Tensors
 from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
 from graphguard.repair.slices import Site
@@ -18,7 +18,7 @@ def unlike(around: Neighbours) -> Iterator[Guess]:
     for site in around.sites.values():
         for place in range(len(site.node.args)):
             read = _read(site, place, around)
-            made = {rank: numbers.get((rank, _maker(rank, var, around)), -1) for rank, var in read.items()}
+            made = {rank: numbers.get((rank, around.producers[rank].get(var, -1)), -1) for rank, var in read.items()}
             for number in sorted(set(made.values()) - {-1}) if len(set(made.values())) > 1 else ():
                 tensors = _everywhere(around.sites[number], read, site, around)
                 if tensors is not None:
@@ -38,32 +38,27 @@ def _read(site: Site, place: int, around: Neighbours) -> Tensors:
     return found
 
 
-def _maker(rank: int, var: Var, around: Neighbours) -> int:
-    return around.capture.ranks[rank].producers().get(var, -1)
-
-
 def _everywhere(made: Site, read: Tensors, reader: Site, around: Neighbours) -> Tensors | None:
     """The tensors of a site, where every rank that reads has one of the type that it reads, in time."""
     graphs = around.capture.ranks
     for rank, var in read.items():
         if rank not in made.tensors or graphs[rank].types[made.tensors[rank]] != graphs[rank].types[var]:
             return None
-        if made.position[rank] >= reader.position[rank] or _is_made_of(var, made.tensors[rank], graphs[rank]):
+        if made.position[rank] >= reader.position[rank] or _is_made_of(rank, var, made.tensors[rank], around):
             return None  # in the second case what those ranks do to it is one too many
     return {rank: made.tensors[rank] for rank in read}
 
 
-def _is_made_of(var: Var, other: Var, graph: Graph) -> bool:
+def _is_made_of(rank: int, var: Var, other: Var, around: Neighbours) -> bool:
     """Whether a tensor is what one operator makes of another."""
-    index = graph.producers().get(var)
-    return index is not None and other in graph.nodes[index].operands()
+    index = around.producers[rank].get(var)
+    return index is not None and other in around.capture.ranks[rank].nodes[index].operands()
 
 
 def _rule(tensors: Tensors, read: Tensors, reader: Site, around: Neighbours) -> str:
     """What it is to read others than these: not to reduce what these are the sum of, or simply another tensor."""
     rank = next(rank for rank in sorted(read) if read[rank] != tensors[rank])
-    graph = around.capture.ranks[rank]
-    producers = graph.producers()
+    graph, producers = around.capture.ranks[rank], around.producers[rank]
     edge, reduced = [tensors[rank]], False
     for _ in range(_DEPTH):
         nodes: list[Node] = [graph.nodes[producers[var]] for var in edge if var in producers]

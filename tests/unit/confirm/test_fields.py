@@ -9,7 +9,7 @@ import pytest
 
 from graphguard.confirm.fields import Fields
 from graphguard.confirm.opinion import second_opinion
-from graphguard.confirm.residues import P, Q, Residues
+from graphguard.confirm.residues import P, Q, Residues, powers
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 from graphguard.relations.algebra import Unsupported
@@ -48,6 +48,13 @@ def test_the_fields_are_those_of_the_method():
 )
 def test_laws(left, right):
     assert same(left, right)
+
+
+def test_powers_of_a_generator():
+    generator = int(powers(np.array(1)))
+    exponents = [0, 1, 2, 1023, 1024, 1025, Q - 1, Q]
+    assert powers(np.array(exponents)).tolist() == [pow(generator, each, P) for each in exponents]
+    assert int(powers(np.array(Q))) == 1
 
 
 def test_what_differs_differs():

@@ -49,7 +49,7 @@ def possible(before: Capture, edited: Capture) -> list[str]:
 def kept(refuter: Refuter, edited: Capture, name: str) -> list[str]:
     changed = refuter.point.changed(edited)
     assert changed is not None
-    return refuter.possible(changed, [name])
+    return [] if refuter.refuted(changed, [name]) else [name]
 
 
 @pytest.mark.parametrize("wanted", ["infer", {"tp": Placement("replicate")}])
@@ -97,6 +97,34 @@ output "grad(x)" = %3"""
     refuter = Refuter.of(right)
     assert refuter is not None
     assert kept(refuter, right, "grad(x)") == ["grad(x)"]
+
+
+def test_copies_of_other_ranks_are_looked_at_where_the_first_is_right() -> None:
+    whole = {"tp": Placement("replicate")}
+    doubled = PRODUCT.replace("output", "%3: float64[4, 4] = aten.mul.Tensor(%2, 2) forward\noutput").replace(
+        "= %2", "= %3"
+    )
+    right, second = (capture(PRODUCT, PRODUCT, each, wanted=whole) for each in (PRODUCT, doubled))
+    assert possible(second, second) == []
+    assert possible(second, right) == ["out"]
+
+
+def test_promises_are_looked_at_while_enough_are_left() -> None:
+    """What was not looked at is not said to be broken."""
+    spec = """%2: float64[4, 4] = aten.mm.default(%0, %1) forward
+%3: float64[4, 4] = aten.mul.Tensor(%2, 2) forward
+output "a" = %2
+output "b" = %3
+output "c" = %3"""
+    own = spec.replace("%2, 2)", "%2, 3)")
+    promises = tuple(Promise(name, "infer") for name in "abc")
+    wrong = replace(capture(spec, own, own), promises=promises)
+    refuter = Refuter.of(wrong)
+    assert refuter is not None
+    changed = refuter.point.changed(wrong)
+    assert changed is not None
+    assert refuter.refuted(changed, ["a", "b", "c"]) == {"b", "c"}
+    assert len(refuter.refuted(changed, ["a", "b", "c"], fewest=3)) == 1
 
 
 def test_what_has_no_rule_is_a_function_of_what_it_reads() -> None:

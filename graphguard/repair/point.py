@@ -44,13 +44,14 @@ class _Held(dict[Var, Number]):
 class Changed:
     """What an edit makes of the ranks: new values, and by rank the variables whose value is another one or not known.
 
-    ``fits`` says whether every call that was asked for could be made of its operands, ``done`` are the steps that were.
+    ``steps`` are those that the edit may change, in order; ``fits`` says whether every call that was asked for could be made of its operands, ``done`` are the steps that were.
     """
 
     edited: Capture
     joined: Joined
     held: list[_Held]
     moved: list[set[Var]]
+    steps: list[int]
     fits: bool = True
     done: set[int] = field(default_factory=set)
 
@@ -101,12 +102,25 @@ class Point:
         return cls(capture, run, leaves, spec, ranks, calls, operands, total <= _SMALL)
 
     def elsewhere(self, leaves: Mapping[str, Number]) -> tuple[Mapping[Var, Number], list[dict[Var, Number]]]:
-        """The values of the specification and of the ranks at another point."""
+        """The values of the specification and of the ranks where some leaves have other ones; what does not rest on these is not run again."""
         assert self.capture.spec is not None
+        (spec,) = self._again((self.capture.spec,), [self.spec], leaves)
+        return spec, self._again(self.capture.ranks, self.ranks, leaves)
+
+    def _again(
+        self, graphs: tuple[Graph, ...], before: Sequence[Mapping[Var, Number]], leaves: Mapping[str, Number]
+    ) -> list[dict[Var, Number]]:
+        order = join(graphs).order
+        moved = [{var for var, name in graph.inputs.items() if name in leaves} for graph in graphs]
+        steps = self._touched(graphs, order, moved, tuple(frozenset(map(id, graph.nodes)) for graph in graphs))
+        values = [
+            {var: value for var, value in held.items() if var not in away}
+            | {var: leaves[name] for var, name in graph.inputs.items() if name in leaves}
+            for graph, held, away in zip(graphs, before, moved, strict=True)
+        ]
         with np.errstate(all="ignore"):
-            spec = _started(self.capture.spec, leaves)
-            _advance(self.run, self.capture.spec, range(len(self.capture.spec.nodes)), spec)
-            return spec, _ran(self.run, self.capture.ranks, leaves)
+            _run(self.run, graphs, [order[number] for number in steps], values)
+        return values
 
     def preludes(self, leaves: Mapping[str, Number]) -> list[dict[Var, Number]]:
         """What the ranks' preludes make of other values of the leaves."""
@@ -129,7 +143,10 @@ class Point:
         joined = join(edited.ranks)
         if joined.mismatches:
             return None
-        changed = Changed(edited, joined, [_Held(values) for values in self.ranks], [set() for _ in edited.ranks])
+        steps = self._touched(edited.ranks, joined.order, [set() for _ in edited.ranks], self.calls)
+        changed = Changed(
+            edited, joined, [_Held(values) for values in self.ranks], [set() for _ in edited.ranks], steps
+        )
         for rank, graph in enumerate(edited.ranks):
             for var, constant in graph.constants.items():
                 if var not in self.ranks[rank]:
@@ -150,7 +167,7 @@ class Point:
                 names.setdefault((rank, graphs[rank].outputs[name]), []).append(name)
         wanted = [{var for holder, var in names if holder == rank} for rank in range(len(graphs))]
         steps: list[int] = []
-        for number in range(len(changed.joined.order) - 1, -1, -1):
+        for number in reversed(changed.steps):
             nodes = [(rank, graphs[rank].nodes[index]) for rank, index in _members(changed.joined.order[number])]
             if any(not wanted[rank].isdisjoint(node.outs) for rank, node in nodes):
                 steps.append(number)
@@ -170,7 +187,26 @@ class Point:
 
     def all(self, changed: Changed) -> None:
         """Work out everything."""
-        self._steps(changed, range(len(changed.joined.order)))
+        self._steps(changed, changed.steps)
+
+    def _touched(
+        self,
+        graphs: Sequence[Graph],
+        order: Sequence[Step],
+        given: Sequence[set[Var]],
+        calls: Sequence[frozenset[int]],
+    ) -> list[int]:
+        """The numbers of the steps that make a call that is not among ``calls``, or read what is ``given``; what they give is added to it."""
+        found: list[int] = []
+        for number, step in enumerate(order):
+            nodes = [(rank, graphs[rank].nodes[index]) for rank, index in _members(step)]
+            if any(
+                id(node) not in calls[rank] or not given[rank].isdisjoint(self._operands(node)) for rank, node in nodes
+            ):
+                found.append(number)
+                for rank, node in nodes:
+                    given[rank].update(node.outs)
+        return found
 
     def _operands(self, node: Node) -> tuple[Var, ...]:
         known = self.operands.get(id(node))
@@ -257,9 +293,20 @@ def _ran(
 ) -> list[dict[Var, Number]]:
     """The values of all ranks, or of one phase alone."""
     values = [_started(graph, leaves) for graph in graphs]
-    for step in join(graphs).order:
-        members = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]
-        nodes = {rank: graphs[rank].nodes[index] for rank, index in members}
+    _run(run, graphs, join(graphs).order, values, phase)
+    return values
+
+
+def _run(
+    run: PointRun[Number],
+    graphs: tuple[Graph, ...],
+    steps: Iterable[Step],
+    values: list[dict[Var, Number]],
+    phase: str = "",
+) -> None:
+    """Add to the values what some steps give, or those of one phase alone."""
+    for step in steps:
+        nodes = {rank: graphs[rank].nodes[index] for rank, index in _members(step)}
         if phase and any(node.phase != phase for node in nodes.values()):
             continue
         if all(var in values[rank] for rank, node in nodes.items() for var in node.operands()):
@@ -269,7 +316,6 @@ def _ran(
                 continue
             for rank, results in found.items():
                 values[rank].update(zip(nodes[rank].outs, results, strict=False))
-    return values
 
 
 def _advance(run: PointRun[Number], graph: Graph, places: Iterable[int], values: dict[Var, Number]) -> None:

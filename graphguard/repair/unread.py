@@ -38,12 +38,16 @@ def unread(point: Point, name: str, around: Neighbours) -> Unread | None:
     calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks))
     if calls * len(blocks) > _CALLS:
         return None
-    missing = [(leaf.name, rank, rows) for leaf, rows in blocks for rank in _blind(point, promise, leaf, rows)]
-    if len({leaf for leaf, _, _ in missing}) != 1:
+    missing: list[tuple[str, int, range]] = []
+    for leaf, rows in blocks:
+        missing += [(leaf.name, rank, rows) for rank in _blind(point, promise, leaf, rows)]
+        if missing and missing[0][0] != missing[-1][0]:
+            return None
+    if not missing:
         return None
-    leaf, rank, rows = missing[0]
-    site = _reader(point, leaf, rank, around)
-    return None if site is None else Unread(leaf, rank, rows, site)
+    name, rank, rows = missing[0]
+    site = _reader(point, name, rank, around)
+    return None if site is None else Unread(name, rank, rows, site)
 
 
 def _blocks(leaf: Leaf, count: int) -> Iterator[range]:
@@ -60,7 +64,7 @@ def _blind(point: Point, promise: Promise, leaf: Leaf, rows: range) -> Iterator[
     value = point.leaves[leaf.name].array.copy()
     part = value[rows.start : rows.stop]
     part += 1 + np.arange(part.size).reshape(part.shape) / part.size
-    spec, ranks = point.elsewhere({**point.leaves, leaf.name: Number(value)})
+    spec, ranks = point.elsewhere({leaf.name: Number(value)})
     assert capture.spec is not None
     assert isinstance(promise.wanted, dict)
     target = capture.spec.outputs.get(name)

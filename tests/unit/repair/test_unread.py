@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphguard.confirm.check import confirm
-from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
+from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
 from graphguard.ir.text import graph_from_text
 from graphguard.refine.prove import prove
+from graphguard.relations.numbers import Number
 from graphguard.repair.diagnosis import diagnose
+from graphguard.repair.point import Point
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))
 LEAVES = 'input %0: float64[4, 3] = "x"\ninput %1: float64[4, 3] = "v"\n'
@@ -53,3 +57,17 @@ def test_a_rank_that_reads_its_own_block_twice_is_told_what_it_never_reads() -> 
     where = diagnosis.findings[0].where
     assert where is not None
     assert broken.ranks[where.graph].nodes[where.node].op == "aten.mm.default"
+
+
+def test_values_elsewhere_are_those_of_a_whole_run() -> None:
+    """What does not rest on the leaf that has other values is taken over."""
+    point = Point.of(capture((3, 3), (3, 3)))
+    assert point is not None
+    moved = {"v": Number(point.leaves["v"].array + 1)}
+    spec, ranks = point.elsewhere(moved)
+    whole, all_ranks = point.elsewhere({**point.leaves, **moved})
+    for here, there, before in [(spec, whole, point.spec), *zip(ranks, all_ranks, point.ranks, strict=True)]:
+        assert here.keys() == there.keys() == before.keys()
+        assert all(np.array_equal(here[var].array, there[var].array) for var in here)
+    assert spec[Var(4)] is point.spec[Var(4)]
+    assert not np.array_equal(spec[Var(5)].array, point.spec[Var(5)].array)

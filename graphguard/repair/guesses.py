@@ -24,6 +24,7 @@ from graphguard.repair.edits import (
 )
 from graphguard.repair.misplaced import misplaced
 from graphguard.repair.neighbours import (
+    ANY,
     CONTRACTING,
     LINEAR,
     MASKING,
@@ -64,6 +65,8 @@ def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
         yield from _at_scaling(site, operands, around.capture)
     if site.state == "off" and narrows(site, around.capture):
         yield "lower-precision", Bypass(site.position), site, 3
+    if site.node.op in ANY and site.node.phase == "forward":
+        yield from _of_any(site, around)
     yield from misplaced(site, around)
     if site.state == "off" and site.node.phase == "forward" and site.number in around.exposed:
         yield from _unguided(site, around)
@@ -119,20 +122,22 @@ def _at_reduction(site: Site, around: Neighbours) -> Iterator[Guess]:
             cost = 3 if not seen else 1 if _scales(site, around) else 2 if states == {"whole"} else 3
             rule = "wrong-scale" if site.node.args[1] in ("sum", "avg") else "wrong-relation"
             yield rule, SetArgument(site.position, 1, values, "reduce"), site, cost
-    if site.node.args[1] == "sum" and site.number in around.exposed and _is_largest(site, around):
+    below = _reduced(site, around)
+    largest = below in MAXIMA and site.node.args[1] == "sum" and site.number in around.exposed
+    if largest or (below in ANY and site.node.args[1] == "min"):
         yield "wrong-relation", SetArgument(site.position, 1, dict.fromkeys(site.position, "max"), "reduce"), site, 1
     yield from _other_groups(site, 2, capture)
 
 
-def _is_largest(reduction: Site, around: Neighbours) -> bool:
-    """Whether what is summed over the ranks is the largest of each rank's own part."""
+def _reduced(reduction: Site, around: Neighbours) -> str:
+    """The operator whose result is reduced, be it rearranged or of another type: one that tells of each rank's own part the largest, or whether any of it is so."""
     edge = around.operands(reduction)
     while edge:
         below = edge.pop()
-        if below.node.op in MAXIMA:
-            return True
-        edge += around.operands(below) if below.node.op in LAYOUT else []
-    return False
+        if below.node.op in MAXIMA | ANY:
+            return below.node.op
+        edge += around.operands(below) if below.node.op in LAYOUT | CASTS else []
+    return ""
 
 
 def _other_groups(site: Site, argument: int, capture: Capture) -> Iterator[Guess]:
@@ -239,6 +244,15 @@ def _unguided(site: Site, around: Neighbours) -> Iterator[Guess]:
             for axis in around.capture.mesh:
                 if later.node.args[2] == group_of(around.capture, min(later.position), axis):
                     yield "nonlinear-on-partial", MoveReduction(operands[0].tensors, axis, later.position), site, 3
+
+
+def _of_any(site: Site, around: Neighbours) -> Iterator[Guess]:
+    """Whether anything of a rank's part is so is asked of all ranks, where the truth becomes a number that can be reduced; nothing tells of a truth that it is a part."""
+    readers = [around.sites[number] for number in around.readers.get(site.number, ())]
+    flag = readers[0] if len(readers) == 1 and readers[0].node.op in CASTS else site
+    for axis in around.capture.mesh:
+        if not around.summed_behind(flag, axis):
+            yield "missing-reduction", InsertReduction(flag.tensors, axis, "max"), flag, 1
 
 
 def axis_factors(capture: Capture) -> list[Fraction]:

@@ -395,7 +395,7 @@ def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) 
         return f"'{name}' is {verb} over {_group_text(group, capture)} instead of axis '{edit.what}'"
     size, axis = _size(group), axis_of_group(group, capture)
     if (other := _OTHER_REDUCTIONS.get(str(site.node.args[1]))) is not None:
-        need = "mean" if wanted == "avg" else "sum"
+        need = _OTHER_REDUCTIONS.get(str(wanted)) or ("mean" if wanted == "avg" else "sum")
         return f"'{name}' is the {other} over {_group_text(group, capture)} where the {need} is needed"
     if wanted == "max":
         return f"'{name}' is the sum over {_group_text(group, capture)} of each rank's largest: the largest of all is needed"

@@ -30,6 +30,7 @@ CONTRACTING = frozenset(
 FILLING = frozenset({"aten.slice_scatter.default", "aten.select_scatter.default", "aten.constant_pad_nd.default"})
 """Operators that put a tensor into a larger one: a bucket of gradients, a part that is padded."""
 MAXIMA = frozenset({"aten.max.dim", "aten.amax.default", "aten.max.default"})
+ANY = frozenset({"aten.any.default", "aten.any.dim", "aten.any.dims"})
 MASKING = frozenset({"aten.masked_fill.Scalar", "aten.where.self", "aten.where.ScalarOther"})
 LINEAR = LAYOUT | JOINING | CONTRACTING | {"aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Scalar", "aten.div.Scalar"}
 NEAR = 3  # operators between a non-linear one and the reduction that should have come before it

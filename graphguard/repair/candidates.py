@@ -54,7 +54,7 @@ from graphguard.repair.losses import scaled_losses
 from graphguard.repair.lost_gradients import gathered, switched_on
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
-from graphguard.repair.offset_source import offset_drafts, starts
+from graphguard.repair.offset_source import offset_drafts, starts, written_further
 from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number, lines_of
 from graphguard.repair.source import Draft
@@ -337,6 +337,8 @@ def _other_calls(
         yield from other_groups(program, span, edit.regrouped, capture)
     if edit.turned is not None:
         yield from in_order(program, span, edit.turned, capture)
+    if edit.moved is not None:
+        yield from written_further(program, span, *edit.moved)
     if edit.offset is not None:
         yield from offset_drafts(capture, edit.offset, rank, program, span, sources)
 

@@ -244,7 +244,7 @@ class OtherCalls:
     What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.
     ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
     ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
-    ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places.
+    ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -256,6 +256,7 @@ class OtherCalls:
     offset: Offset | None = None
     regrouped: Regrouping | None = None
     turned: Turning | None = None
+    moved: tuple[int, int] | None = None
 
 
 Edit = (

@@ -114,6 +114,44 @@ def _less(program: Program, value: ast.expr, names: list[str], start: str) -> It
         yield Draft(f"take {start} off", (TextEdit(program.span(node), text),))
 
 
+def written_further(program: Program, span: Span, dim: int, count: int) -> Iterator[Draft]:
+    """Rows written so many places further on along a dim: the bounds of what is assigned to, or its index."""
+    match program.expression(span):
+        case ast.Subscript(slice=ast.Tuple(elts=elements)) if dim < len(elements):
+            place = elements[dim]
+        case ast.Subscript(slice=ast.expr() as place) if dim == 0:
+            pass
+        case _:
+            return
+    if isinstance(place, ast.Slice):
+        if place.step is None:
+            lower, upper = (_further(program, bound, count) for bound in (place.lower, place.upper))
+            gap = " " if " " in lower + upper else ""
+            text = f"{lower}{gap}:{gap}{upper}" if place.upper is not None else f"{lower}:"
+            yield Draft(f"write to {text}", (TextEdit(program.span(place), text),))
+    elif isinstance(place, _LINEAR | ast.BinOp):
+        text = _further(program, place, count)
+        yield Draft(f"write to {text}", (TextEdit(program.span(place), text),))
+
+
+def _further(program: Program, bound: ast.expr | None, count: int) -> str:
+    """A bound, so many places further on: a number in it is another one then."""
+    terms = [(1, bound)] if bound is not None else []
+    while terms and isinstance(inner := terms[0][1], ast.BinOp) and isinstance(inner.op, ast.Add | ast.Sub):
+        terms[:1] = [(1, inner.left), (1 if isinstance(inner.op, ast.Add) else -1, inner.right)]
+    kept: list[tuple[int, str]] = []
+    for sign, term in terms:
+        if isinstance(term, ast.Constant) and type(term.value) is int:
+            count += sign * term.value
+        else:
+            kept.append((sign, program.source(term)))
+    if not kept or kept[0][0] < 0:
+        kept.insert(0, (1, str(count)))
+    elif count:
+        kept.append((-1 if count < 0 else 1, str(abs(count))))
+    return kept[0][1] + "".join(f" {'-' if sign < 0 else '+'} {text}" for sign, text in kept[1:])
+
+
 def _written(program: Program, value: ast.expr, start: str) -> Iterator[Draft]:
     """Rows written further on by the start: the index of what is assigned to, or of a call."""
     places = (

@@ -23,6 +23,7 @@ _INDEXED: Mapping[str, tuple[int, int, int]] = {
 }
 """Where an operator has its dim (0: the first dim is meant), its index and what it writes."""
 _SLICED = "aten.slice_scatter.default"
+_SELECTED = "aten.select_scatter.default"
 _ROWS = 1 << 10  # of a tensor in which rows are looked for
 
 
@@ -44,7 +45,7 @@ def written(around: Neighbours, point: Point) -> Iterator[Guess]:
     outputs = set(spec.outputs.values()) if spec is not None else set()
     for var in sorted(point.spec, key=lambda var: (var not in outputs, -var.id)) if writes else ():
         target = point.spec[var].array
-        needed = [(write, _found(write, target)) for write in writes]
+        needed = [(write, _found(write, part)) for write in writes for part in _parts(write, target, around.capture)]
         known = [(write, places) for write, places in needed if places is not None]
         changed = [write for write, places in known if places != write.now]
         ranks = {write.rank for write, _ in known}
@@ -64,6 +65,12 @@ def _writes(site: Site, capture: Capture, point: Point) -> Iterator[_Write]:
                 step = node.args[5] if len(node.args) > 5 else 1
                 if step == 1 and rows.dtype.kind == "f":
                     yield _Write(site, rank, dim, rows, tuple(range(start, start + len(rows))))
+        elif node.op == _SELECTED:
+            source, dim, place = node.args[1:4]
+            if isinstance(source, Var) and source in values and isinstance(dim, int) and isinstance(place, int):
+                row = values[source].array[None]
+                if row.dtype.kind == "f" and min(place, dim) >= 0:
+                    yield _Write(site, rank, dim, row, (place,))
         elif node.op in _INDEXED:
             yield from _indexed(site, rank, node, values)
 
@@ -93,13 +100,21 @@ def _indexed(site: Site, rank: int, node: Node, values: Mapping[Var, object]) ->
         yield _Write(site, rank, dim, rows, tuple(int(place) for place in places))
 
 
-def _found(write: _Write, target: Array) -> tuple[int, ...] | None:
-    """The places of a tensor along the dim of a write where its rows are, each another one; None where they are not all there."""
+def _parts(write: _Write, target: Array, capture: Capture) -> Iterator[Array]:
+    """A tensor's part with rows of the shape that a rank writes, along the dim of the write: the rank's own where it has a part of the other dims."""
     if target.ndim != write.rows.ndim or target.dtype.kind != "f" or target.ndim <= write.dim:
-        return None
+        return
     rows = np.moveaxis(target, write.dim, 0)
-    if rows.shape[1:] != write.rows.shape[1:] or len(rows) > _ROWS or not write.rows.size:
-        return None
+    for dim, (extent, whole) in enumerate(zip(write.rows.shape[1:], rows.shape[1:], strict=True), 1):
+        axis = next((axis for axis, size in capture.mesh.items() if size > 1 and extent * size == whole), None)
+        if axis is not None:
+            rows = np.split(rows, capture.mesh[axis], dim)[capture.coordinates(write.rank)[axis]]
+    if rows.shape[1:] == write.rows.shape[1:] and len(rows) <= _ROWS and write.rows.size:
+        yield rows
+
+
+def _found(write: _Write, rows: Array) -> tuple[int, ...] | None:
+    """The places among rows where those of a write are, each another one; None where they are not all there."""
     places: list[int] = []
     for row in write.rows:
         alike = np.isclose(rows, row, rtol=1e-9, atol=1e-12).reshape(len(rows), -1).all(1)
@@ -120,8 +135,20 @@ def _edit(capture: Capture, changes: Sequence[tuple[_Write, tuple[int, ...]]]) -
     write, places = changes[0]
     where = f" of dim {write.dim}" if write.dim else ""
     rows = ("row " if len(places) == 1 else "rows ") if not write.dim else ""
-    told = f"'{{name}}' is written to the wrong place: rank {write.rank} writes {rows}{places_text(write.now)}{where}, needs {places_text(places)}"
-    return OtherCalls(calls, types, told, offset=_offset(capture, changes))
+    alike = {(write.now, places) for write, places in changes}
+    everyone = len(alike) == 1 and len({write.rank for write, _ in changes}) == capture.world_size
+    who = "every rank" if everyone else f"rank {write.rank}"
+    told = f"'{{name}}' is written to the wrong place: {who} writes {rows}{places_text(write.now)}{where}, needs {places_text(places)}"
+    return OtherCalls(calls, types, told, offset=_offset(capture, changes), moved=_moved(capture, changes))
+
+
+def _moved(capture: Capture, changes: Sequence[tuple[_Write, tuple[int, ...]]]) -> tuple[int, int] | None:
+    """The dim and the number of places by which every rank writes too early, where these are the same for all that they write."""
+    found = {
+        (write.dim, needed - now) for write, places in changes for now, needed in zip(write.now, places, strict=True)
+    }
+    ranks = {write.rank for write, _ in changes}
+    return found.pop() if len(found) == 1 and len(ranks) == capture.world_size else None
 
 
 def _at_places(graph: Graph, node: Node, places: tuple[int, ...], types: dict[Var, TensorType]) -> tuple[Node, ...]:
@@ -129,6 +156,8 @@ def _at_places(graph: Graph, node: Node, places: tuple[int, ...], types: dict[Va
     runs = runs_of(places)
     if node.op == _SLICED and len(runs) == 1 and runs[0].step == 1:
         return (replace(node, args=(*node.args[:3], places[0], places[-1] + 1)),)
+    if node.op == _SELECTED:
+        return (replace(node, args=(*node.args[:3], places[0])),)
     pieces: list[Node] = []
     kind = TensorType((len(places),), "int64")
     for run in runs:

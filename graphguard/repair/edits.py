@@ -211,12 +211,13 @@ class SwapTensors:
 class Offset:
     """Numbers that lack the start of a rank's part, which is its place along ``axis`` times ``length``.
 
-    ``kind`` says which: a ``number`` that others are compared with or moved by, ``rows`` that are looked up (the ranks' ``tensors``), or positions in a ``pass`` through the parts of all ranks.
+    ``kind`` says which: a ``number`` that others are compared with or moved by, ``rows`` that are looked up (the ranks' ``tensors``), rows that are ``written``, positions in a ``pass`` through the parts of all ranks, or in a pass
+    through the ``block``s of the rank's own part, where each has those behind the ones before and there is no axis.
     """
 
     axis: str
     length: int
-    kind: Literal["number", "rows", "pass", "written"]
+    kind: Literal["number", "rows", "pass", "written", "block"]
     tensors: Tensors | None = None
 
 

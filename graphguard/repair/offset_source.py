@@ -31,6 +31,10 @@ def offset_drafts(
             yield from _started(program, value, start)
         yield from _source_of_pass(program, value)
         return
+    if offset.kind == "block":
+        for start in _of_blocks(program, value, offset):
+            yield from _started(program, value, start)
+        return
     for start in starts(program, value, offset):
         if offset.kind == "rows":
             own = (offset.tensors or {}).get(rank)
@@ -167,6 +171,22 @@ def _of_passes(program: Program, value: ast.expr, offset: Offset) -> Iterator[st
     lengths = [*_lengths(program, value), str(offset.length)]
     for place in [*_places(program, value), *_counted(program, value, offset)]:
         yield from (f"{place} * {length}" for length in lengths)
+
+
+def _of_blocks(program: Program, value: ast.expr, offset: Offset) -> Iterator[str]:
+    """What may denote the start of a block: the count of the loop around it, times what positions are made of."""
+    loop = _loop(program, value)
+    match (loop.target, loop.iter) if loop is not None else ():
+        case (ast.Name(id=count), ast.Call(func=ast.Name(id="range"), args=[_])):
+            pass
+        case (ast.Tuple(elts=[ast.Name(id=count), *_]), ast.Call(func=ast.Name(id="enumerate"), args=[_])):
+            pass
+        case _:
+            return
+    counts = [node.args[0] for node in ast.walk(value) if isinstance(node, ast.Call) and len(node.args) == 1]
+    sizes = [node for node in ast.walk(value) if isinstance(node, ast.expr) and _is_size(node)]
+    lengths = [program.source(node) for node in [*sizes, *(each for each in counts if isinstance(each, _LINEAR))]]
+    yield from (f"{count} * {length}" for length in dict.fromkeys([*lengths, str(offset.length)]))
 
 
 def _places(program: Program, at: ast.expr) -> list[str]:

@@ -41,6 +41,7 @@ def offsets(around: Neighbours) -> Iterator[Guess]:
             yield from _constants(around, axis, length)
             yield from _passes(around, axis, size, length)
             yield from _rows(around, axis, length)
+    yield from _blocks(around)
 
 
 def _lengths(capture: Capture, size: int) -> list[int]:
@@ -136,7 +137,9 @@ def _no_types(calls: Mapping[int, object]) -> dict[int, dict[Var, TensorType]]:
 
 def _passes(around: Neighbours, axis: str, size: int, length: int) -> Iterator[Guess]:
     """Positions in a loop that goes through the parts of all ranks: in each pass they are those of the part that has come."""
-    for sites in _in_loops(around, size):
+    for sites in _in_loops(around):
+        if len(sites) != size:
+            continue
         for sign in (-1, 1) if size > 2 else (-1,):
             changes = [
                 (
@@ -164,8 +167,32 @@ def _passes(around: Neighbours, axis: str, size: int, length: int) -> Iterator[G
                     yield rule, replace(edit, told=told, offset=Offset(axis, length, "pass")), site, cost
 
 
-def _in_loops(around: Neighbours, size: int) -> Iterator[list[Site]]:
-    """Positions that are made at one place of the source as often as an axis has ranks, in order."""
+def _blocks(around: Neighbours) -> Iterator[Guess]:
+    """Positions in a loop that goes through blocks of the rank's own part: each pass has those behind the ones of the pass before."""
+    for sites in _in_loops(around):
+        extents = {around.capture.ranks[rank].types[var].shape for site in sites for rank, var in site.tensors.items()}
+        shape = extents.pop() if len(extents) == 1 else ()
+        length = shape[0] if len(shape) == 1 else None
+        if not isinstance(length, int) or len({_arguments(site, around) for site in sites}) > 1:
+            continue
+        told = (
+            f"'{{name}}' is the same in each of {len(sites)} passes: every one needs {length} more than the one before"
+        )
+        offset = Offset("", length, "block")
+        changes = [(site, dict.fromkeys(site.position, step * length)) for step, site in enumerate(sites[1:], 1)]
+        yield RULE, _added(around, changes, told, offset), sites[0], 2
+
+
+def _arguments(site: Site, around: Neighbours) -> tuple[tuple[int, object], ...]:
+    """What is no tensor among the arguments of a site, by rank."""
+    return tuple(
+        (rank, tuple(arg for arg in around.capture.ranks[rank].nodes[index].args if not isinstance(arg, Var)))
+        for rank, index in sorted(site.position.items())
+    )
+
+
+def _in_loops(around: Neighbours) -> Iterator[list[Site]]:
+    """Positions that are made at one place of the source several times, in order."""
     found: dict[object, list[Site]] = {}
     for site in around.sites.values():
         made = site.node.op.startswith("aten.arange") or (
@@ -174,11 +201,20 @@ def _in_loops(around: Neighbours, size: int) -> Iterator[list[Site]]:
         if made and site.node.stack >= 0:
             graph = around.capture.ranks[min(site.position)]
             found.setdefault((site.node.op, graph.stack_of(site.node.stack)), []).append(site)
-    yield from (sites for sites in found.values() if len(sites) == size)
+    yield from (sites for sites in found.values() if len(sites) > 1)
 
 
 def _moved(around: Neighbours, axis: str, length: int, changes: list[tuple[Site, dict[int, int]]]) -> Iterator[Guess]:
     """Numbers added to positions, another one in every pass."""
+    site, numbers = next((site, numbers) for site, numbers in changes if any(numbers.values()))
+    rank = next(rank for rank in sorted(numbers) if numbers[rank])
+    start = numbers[rank]
+    told = f"'{{name}}' starts at 0 in every pass: rank {rank} has 0..{length - 1}, needs {start}..{start + length - 1} along axis '{axis}' for the part that has come"
+    yield RULE, _added(around, changes, told, Offset(axis, length, "pass")), site, 2
+
+
+def _added(around: Neighbours, changes: list[tuple[Site, dict[int, int]]], told: str, offset: Offset) -> OtherCalls:
+    """Numbers added to what sites give, by rank."""
     calls: dict[int, dict[int, tuple[Node, ...]]] = {}
     types: dict[int, dict[Var, TensorType]] = {}
     for site, numbers in changes:
@@ -189,11 +225,7 @@ def _moved(around: Neighbours, axis: str, length: int, changes: list[tuple[Site,
             own[before] = graph.types[node.outs[0]]
             added = replace(node, op="aten.add.Tensor", args=(before, numbers[rank]), kwargs={}, draw=None)
             calls.setdefault(rank, {})[index] = (replace(node, outs=(before,)), added)
-    site, numbers = next((site, numbers) for site, numbers in changes if any(numbers.values()))
-    rank = next(rank for rank in sorted(numbers) if numbers[rank])
-    start = numbers[rank]
-    told = f"'{{name}}' starts at 0 in every pass: rank {rank} has 0..{length - 1}, needs {start}..{start + length - 1} along axis '{axis}' for the part that has come"
-    yield RULE, OtherCalls(calls, types, told, offset=Offset(axis, length, "pass")), site, 2
+    return OtherCalls(calls, types, told, offset=offset)
 
 
 def _rows(around: Neighbours, axis: str, length: int) -> Iterator[Guess]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment
+from graphguard.repair.bounds import bounds
 from graphguard.repair.fills import fills
 from graphguard.repair.gaps import gaps
 from graphguard.repair.neighbours import Guess, Neighbours
@@ -28,12 +29,13 @@ def derived(
     deadline: float,
     point: Point | None = None,
 ) -> Iterator[Guess]:
-    """Such guesses, those first that rest on most: places that are written, and that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with.
+    """Such guesses, those first that rest on most: places that are written, bounds of masks, places that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with.
 
     ``deadline`` is one of this thread's own time, for what takes longest: weighing summands; ``point`` has the numbers of both programs, where they could be worked out.
     """
     around = Neighbours.of(proof.capture, sites)
     yield from written(around, point) if point is not None else ()
+    yield from bounds(around, point) if point is not None else ()
     yield from gaps(around)
     yield from turned(around)
     yield from ((rule, edit, site, 0) for rule, edit, site, _ in regrouped(around))

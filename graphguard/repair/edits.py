@@ -212,12 +212,12 @@ class Offset:
     """Numbers that lack the start of a rank's part, which is its place along ``axis`` times ``length``.
 
     ``kind`` says which: a ``number`` that others are compared with or moved by, ``rows`` that are looked up (the ranks' ``tensors``), rows that are ``written``, positions in a ``pass`` through the parts of all ranks, or in a pass
-    through the ``block``s of the rank's own part, where each has those behind the ones before and there is no axis.
+    through the ``block``s of the rank's own part, where each has those behind the ones before and there is no axis; or a ``bound`` of a mask that is so much too low on every rank.
     """
 
     axis: str
     length: int
-    kind: Literal["number", "rows", "pass", "written", "block"]
+    kind: Literal["number", "rows", "pass", "written", "block", "bound"]
     tensors: Tensors | None = None
 
 

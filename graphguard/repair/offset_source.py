@@ -10,8 +10,9 @@ from graphguard.ir import Capture, Span
 from graphguard.repair.edits import Offset
 from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import names_of
-from graphguard.repair.program import Function, Program, first_operand, is_number
+from graphguard.repair.program import Function, Program, first_operand, further, is_number
 from graphguard.repair.source import Draft
+from graphguard.repair.triangles import diagonal_by, diagonal_further
 from graphguard.repair.vocabulary import assignments, rank_expressions
 from graphguard.report.diagnostics import TextEdit
 
@@ -31,8 +32,12 @@ def offset_drafts(
             yield from _started(program, value, start)
         yield from _source_of_pass(program, value)
         return
+    if offset.kind == "bound":
+        yield from diagonal_by(program, value, offset.length)
+        return
     if offset.kind == "block":
         for start in _of_blocks(program, value, offset):
+            yield from diagonal_further(program, value, f"+ {start}", f"start at {start}")
             yield from _started(program, value, start)
         return
     for start in starts(program, value, offset):
@@ -129,31 +134,13 @@ def written_further(program: Program, span: Span, dim: int, count: int) -> Itera
             return
     if isinstance(place, ast.Slice):
         if place.step is None:
-            lower, upper = (_further(program, bound, count) for bound in (place.lower, place.upper))
+            lower, upper = (further(program, bound, count) for bound in (place.lower, place.upper))
             gap = " " if " " in lower + upper else ""
             text = f"{lower}{gap}:{gap}{upper}" if place.upper is not None else f"{lower}:"
             yield Draft(f"write to {text}", (TextEdit(program.span(place), text),))
     elif isinstance(place, _LINEAR | ast.BinOp):
-        text = _further(program, place, count)
+        text = further(program, place, count)
         yield Draft(f"write to {text}", (TextEdit(program.span(place), text),))
-
-
-def _further(program: Program, bound: ast.expr | None, count: int) -> str:
-    """A bound, so many places further on: a number in it is another one then."""
-    terms = [(1, bound)] if bound is not None else []
-    while terms and isinstance(inner := terms[0][1], ast.BinOp) and isinstance(inner.op, ast.Add | ast.Sub):
-        terms[:1] = [(1, inner.left), (1 if isinstance(inner.op, ast.Add) else -1, inner.right)]
-    kept: list[tuple[int, str]] = []
-    for sign, term in terms:
-        if isinstance(term, ast.Constant) and type(term.value) is int:
-            count += sign * term.value
-        else:
-            kept.append((sign, program.source(term)))
-    if not kept or kept[0][0] < 0:
-        kept.insert(0, (1, str(count)))
-    elif count:
-        kept.append((-1 if count < 0 else 1, str(abs(count))))
-    return kept[0][1] + "".join(f" {'-' if sign < 0 else '+'} {text}" for sign, text in kept[1:])
 
 
 def _written(program: Program, value: ast.expr, start: str) -> Iterator[Draft]:

@@ -313,3 +313,36 @@ def first_operand(call: ast.expr | None) -> ast.expr | None:
         case ast.Subscript(value=value):
             return value
     return None
+
+
+def further(program: Program, bound: ast.expr | None, count: int) -> str:
+    """A bound, so many places further on: a number in it is another one then."""
+    terms = [(1, bound)] if bound is not None else []
+    while terms and isinstance(inner := terms[0][1], ast.BinOp) and isinstance(inner.op, ast.Add | ast.Sub):
+        terms[:1] = [(1, inner.left), (1 if isinstance(inner.op, ast.Add) else -1, inner.right)]
+    kept: list[tuple[int, str]] = []
+    place: int | None = None
+    for sign, term in terms:
+        number = _whole(term)
+        if number is not None:
+            count += sign * number
+            place = len(kept) if place is None else place
+        else:
+            kept.append((sign, program.source(term)))
+    if count or not kept or kept[0][0] < 0:
+        at = len(kept) if place is None else place
+        at = 0 if not kept or kept[0][0] < 0 else max(at, 1) if count < 0 else at
+        kept.insert(at, (1 if at == 0 or count > 0 else -1, str(count if at == 0 else abs(count))))
+    return kept[0][1] + "".join(f" {'-' if sign < 0 else '+'} {text}" for sign, text in kept[1:])
+
+
+def _whole(term: ast.expr) -> int | None:
+    """The whole number that a term is; None where it is none."""
+    match term:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
+            return -number
+    return None

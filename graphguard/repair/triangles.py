@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from graphguard.ir import Span
 from graphguard.repair.edits import MoveDiagonal
 from graphguard.repair.neighbours import Guess, Neighbours
-from graphguard.repair.program import Program
+from graphguard.repair.program import Program, further
 from graphguard.repair.slices import Site
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import rank_expressions
@@ -41,28 +41,47 @@ def _at_triangle(site: Site, around: Neighbours) -> Iterator[Guess]:
 def move_diagonal(program: Program, span: Span, edit: MoveDiagonal) -> Iterator[Draft]:
     """Let a triangle start where the rank's part starts: ``triu(1)`` becomes ``triu(1 + rank * 4)``."""
     value = program.expression(span)
+    sign = "+" if max(edit.offsets.values()) > 0 else "-"
+    title = f"start at this rank's offset along '{edit.axis}'"
+    for rank in rank_expressions(program, value, edit.axis) if value is not None else ():
+        yield from diagonal_further(program, value, f"{sign} {rank} * {edit.length}", title)
+
+
+def diagonal_further(program: Program, value: ast.expr | None, offset: str, title: str) -> Iterator[Draft]:
+    """Add an offset to the diagonal of the one triangle of an expression."""
+
+    def added(diagonal: ast.expr | None) -> str:
+        return f"{program.source(diagonal)} {offset}" if diagonal else offset.removeprefix("+ ").replace("- ", "-")
+
+    for call in _triangle(value):
+        yield Draft(title, (TextEdit(program.span(call), _moved(program, call, added)),))
+
+
+def diagonal_by(program: Program, value: ast.expr | None, count: int) -> Iterator[Draft]:
+    """Let the one triangle of an expression start so many diagonals further up, by the number that stands there."""
+    for call in _triangle(value):
+        text = _moved(program, call, lambda diagonal: further(program, diagonal, count))
+        yield Draft(f"write {text.rpartition('.')[2]}", (TextEdit(program.span(call), text),))
+
+
+def _triangle(value: ast.expr | None) -> list[ast.Call]:
+    """The one call of a triangle in an expression; none where there are more."""
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)] if value is not None else []
     found = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in TRIANGLES]
-    if value is None or len(found) != 1:
-        return
-    sign = "+" if max(edit.offsets.values()) > 0 else "-"
-    for rank in rank_expressions(program, value, edit.axis):
-        text = _moved(program, found[0], f"{sign} {rank} * {edit.length}")
-        yield Draft(f"start at this rank's offset along '{edit.axis}'", (TextEdit(program.span(found[0]), text),))
+    return found if len(found) == 1 else []
 
 
-def _moved(program: Program, call: ast.Call, offset: str) -> str:
-    """A call of a triangle with an offset added to its diagonal."""
-    function, method = program.source(call.func), _is_method(call)
+def _moved(program: Program, call: ast.Call, change: Callable[[ast.expr | None], str]) -> str:
+    """A call of a triangle with another diagonal."""
+    function, place = program.source(call.func), 0 if _is_method(call) else 1
     args = [program.source(each) for each in call.args]
-    words = {each.arg: program.source(each.value) for each in call.keywords if each.arg}
-    place = 0 if method else 1
+    words = {each.arg: each.value for each in call.keywords if each.arg}
+    texts = {name: program.source(each) for name, each in words.items()}
     if "diagonal" in words or len(args) <= place:
-        diagonal = words.pop("diagonal", "")
-        words["diagonal"] = f"{diagonal} {offset}" if diagonal else offset.removeprefix("+ ").replace("- ", "-")
+        texts["diagonal"] = change(words.get("diagonal"))
     else:
-        args[place] = f"{args[place]} {offset}"
-    return f"{function}({', '.join([*args, *(f'{name}={text}' for name, text in words.items())])})"
+        args[place] = change(call.args[place])
+    return f"{function}({', '.join([*args, *(f'{name}={text}' for name, text in texts.items())])})"
 
 
 def _is_method(call: ast.Call) -> bool:

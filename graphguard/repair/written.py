@@ -28,7 +28,7 @@ _ROWS = 1 << 10  # of a tensor in which rows are looked for
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class Write:
     """What a rank writes at a site, along a dim, and the places where it does."""
 
     site: Site
@@ -45,7 +45,9 @@ def written(around: Neighbours, point: Point) -> Iterator[Guess]:
     outputs = set(spec.outputs.values()) if spec is not None else set()
     for var in sorted(point.spec, key=lambda var: (var not in outputs, -var.id)) if writes else ():
         target = point.spec[var].array
-        needed = [(write, _found(write, part)) for write in writes for part in _parts(write, target, around.capture)]
+        needed = [
+            (write, places_of(write, part)) for write in writes for part in own_parts(write, target, around.capture)
+        ]
         known = [(write, places) for write, places in needed if places is not None]
         changed = [write for write, places in known if places != write.now]
         ranks = {write.rank for write, _ in known}
@@ -54,7 +56,7 @@ def written(around: Neighbours, point: Point) -> Iterator[Guess]:
             yield "wrong-shard", edit, changed[0].site, 0
 
 
-def _writes(site: Site, capture: Capture, point: Point) -> Iterator[_Write]:
+def _writes(site: Site, capture: Capture, point: Point) -> Iterator[Write]:
     """What the ranks write at a site; nothing where it is not known, or stands in several dims."""
     for rank, index in site.position.items():
         node, values = capture.ranks[rank].nodes[index], point.ranks[rank]
@@ -64,18 +66,18 @@ def _writes(site: Site, capture: Capture, point: Point) -> Iterator[_Write]:
                 rows = np.moveaxis(values[source].array, dim, 0)
                 step = node.args[5] if len(node.args) > 5 else 1
                 if step == 1 and rows.dtype.kind == "f":
-                    yield _Write(site, rank, dim, rows, tuple(range(start, start + len(rows))))
+                    yield Write(site, rank, dim, rows, tuple(range(start, start + len(rows))))
         elif node.op == _SELECTED:
             source, dim, place = node.args[1:4]
             if isinstance(source, Var) and source in values and isinstance(dim, int) and isinstance(place, int):
                 row = values[source].array[None]
                 if row.dtype.kind == "f" and min(place, dim) >= 0:
-                    yield _Write(site, rank, dim, row, (place,))
+                    yield Write(site, rank, dim, row, (place,))
         elif node.op in _INDEXED:
             yield from _indexed(site, rank, node, values)
 
 
-def _indexed(site: Site, rank: int, node: Node, values: Mapping[Var, object]) -> Iterator[_Write]:
+def _indexed(site: Site, rank: int, node: Node, values: Mapping[Var, object]) -> Iterator[Write]:
     first, second, third = _INDEXED[node.op]
     dim = node.args[first] if first else 0
     index, source = node.args[second], node.args[third]
@@ -97,10 +99,10 @@ def _indexed(site: Site, rank: int, node: Node, values: Mapping[Var, object]) ->
         and rows.dtype.kind == "f"
         and len(rows) == len(places)
     ):
-        yield _Write(site, rank, dim, rows, tuple(int(place) for place in places))
+        yield Write(site, rank, dim, rows, tuple(int(place) for place in places))
 
 
-def _parts(write: _Write, target: Array, capture: Capture) -> Iterator[Array]:
+def own_parts(write: Write, target: Array, capture: Capture) -> Iterator[Array]:
     """A tensor's part with rows of the shape that a rank writes, along the dim of the write: the rank's own where it has a part of the other dims."""
     if target.ndim != write.rows.ndim or target.dtype.kind != "f" or target.ndim <= write.dim:
         return
@@ -113,7 +115,7 @@ def _parts(write: _Write, target: Array, capture: Capture) -> Iterator[Array]:
         yield rows
 
 
-def _found(write: _Write, rows: Array) -> tuple[int, ...] | None:
+def places_of(write: Write, rows: Array) -> tuple[int, ...] | None:
     """The places among rows where those of a write are, each another one; None where they are not all there."""
     places: list[int] = []
     for row in write.rows:
@@ -125,7 +127,7 @@ def _found(write: _Write, rows: Array) -> tuple[int, ...] | None:
     return tuple(places)
 
 
-def _edit(capture: Capture, changes: Sequence[tuple[_Write, tuple[int, ...]]]) -> OtherCalls:
+def _edit(capture: Capture, changes: Sequence[tuple[Write, tuple[int, ...]]]) -> OtherCalls:
     calls: dict[int, dict[int, tuple[Node, ...]]] = {}
     types: dict[int, dict[Var, TensorType]] = {}
     for write, places in changes:
@@ -142,7 +144,7 @@ def _edit(capture: Capture, changes: Sequence[tuple[_Write, tuple[int, ...]]]) -
     return OtherCalls(calls, types, told, offset=_offset(capture, changes), moved=_moved(capture, changes))
 
 
-def _moved(capture: Capture, changes: Sequence[tuple[_Write, tuple[int, ...]]]) -> tuple[int, int] | None:
+def _moved(capture: Capture, changes: Sequence[tuple[Write, tuple[int, ...]]]) -> tuple[int, int] | None:
     """The dim and the number of places by which every rank writes too early, where these are the same for all that they write."""
     found = {
         (write.dim, needed - now) for write, places in changes for now, needed in zip(write.now, places, strict=True)
@@ -180,7 +182,7 @@ def _at_places(graph: Graph, node: Node, places: tuple[int, ...], types: dict[Va
     return (*pieces, replace(node, args=(*node.args[:place], given, *node.args[place + 1 :])))
 
 
-def _offset(capture: Capture, changes: Sequence[tuple[_Write, tuple[int, ...]]]) -> Offset | None:
+def _offset(capture: Capture, changes: Sequence[tuple[Write, tuple[int, ...]]]) -> Offset | None:
     """The start that places lack, where it is a rank's place along an axis times a length on every rank."""
     found = {
         (write.rank, needed - now) for write, places in changes for now, needed in zip(write.now, places, strict=True)

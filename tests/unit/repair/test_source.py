@@ -1,5 +1,6 @@
 """Repairs as text: the edit a developer would have typed, in the idiom of the file."""
 
+import ast
 import textwrap
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ from graphguard.repair import gradients, plans, source
 from graphguard.repair.candidates import edited
 from graphguard.repair.dead import use_result
 from graphguard.repair.edits import InsertReduction
-from graphguard.repair.program import Program, first_operand, parse
+from graphguard.repair.program import Program, first_operand, further, parse
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 
@@ -420,3 +421,24 @@ def test_the_operand_of_an_equation_is_a_tensor() -> None:
     operand = first_operand(file.expression(span_of(file, 'torch.einsum("ab,bc->ac", x, w)')))
     assert operand is not None
     assert file.source(operand) == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "expected"),
+    [
+        ("2", 1, "3"),
+        ("past - 1", 1, "past"),
+        ("past", -2, "past - 2"),
+        ("2 + rank * length", -1, "1 + rank * length"),
+        ("1 + rank * length", -1, "rank * length"),
+        ("1 + start", -3, "start - 2"),
+        ("past - 1 + k.shape[1]", 2, "past + 1 + k.shape[1]"),
+        ("-1", 1, "0"),
+        ("-start", 1, "-start + 1"),
+    ],
+)
+def test_a_bound_some_places_further_on(text: str, count: int, expected: str) -> None:
+    parsed = program(text)
+    statement = parsed.tree.body[0]
+    assert isinstance(statement, ast.Expr)
+    assert further(parsed, statement.value, count) == expected

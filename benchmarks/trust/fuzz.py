@@ -81,6 +81,7 @@ class Program:
         self.leaves: dict[str, np.ndarray] = {}
         self.denotation = Denotation(self.leaves, closed, {})
         self.pairs: list[tuple[Any, Any]] = []
+        self.noise: dict[int, float] = {}  # how far a number lies from what its normal form denotes, by identity
         self.trace: list[str] = []
         self.call: Callable[..., Any] = lambda *_: None
         self.operands: list[int] = []
@@ -166,6 +167,8 @@ class Program:
             if not self._rounding(form, found, wanted) and not self._unstable(found, wanted, place):
                 self.wrong(f"elements differ by {np.nanmax(np.abs(found - wanted)):.3g}")
             return False
+        apart = np.abs(found - wanted)
+        self.noise[id(number)] = float(apart[np.isfinite(apart)].max(initial=0.0))
         return True
 
     def _rounding(self, form: Any, found: np.ndarray, wanted: np.ndarray) -> bool:
@@ -188,7 +191,7 @@ class Program:
             return number
         array = number.array
         moved = array * (1 + self.arrays.uniform(-_NUDGED, _NUDGED, array.shape))
-        dust = np.abs(array[np.isfinite(array)]).max(initial=1.0) * _DUST
+        dust = max(np.abs(array[np.isfinite(array)]).max(initial=1.0) * _DUST, self.noise.get(id(number), 0.0))
         return self.numbers.literal(np.where(array == 0, 0.0, moved + self.arrays.uniform(-dust, dust, array.shape)))
 
     def _undefined(self, form: Any) -> bool:

@@ -80,10 +80,12 @@ def _fill_holes(
     if len(cells) > _CELLS:
         return
     holes: dict[Window, tuple[Ref, Number]] = {}
+    taken: set[Ref] = set()  # one term is what stands in one hole
     for cell in cells:
         if not any(all(a <= low and high <= b for (low, high), (a, b) in zip(cell, w, strict=True)) for w in windows):
             factor, plain = _whole_mask(universe, (*place, cell), 0, cell[0], extents)
-            if factor and plain in found and len(groups.get(plain[:3], ())) < 2:
+            if factor and plain in found and plain not in taken and len(groups.get(plain[:3], ())) < 2:
+                taken.add(plain)
                 holes[cell] = (plain, quotient(found[plain], factor))
     filled = {**windows, **{cell: coefficient for cell, (_, coefficient) in holes.items()}}
     if holes and len(_stepped(filled)) < len(_stepped(windows)) + len(holes):

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from benchmarks.trust.fuzz import fuzz, report
+from benchmarks.trust.fuzz import Program, Result, fuzz, report
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Exhausted, Universe
@@ -234,6 +234,14 @@ def test_time_is_limited() -> None:
     x = a.leaf("x", (4, 4), "float")
     with pytest.raises(Exhausted):
         squared_often(a, x)
+
+
+@pytest.mark.parametrize("seed", [88_538])
+def test_random_programs_on_which_the_engine_failed(seed: int) -> None:
+    result = Result()
+    Program(seed, result).run()
+    assert result.nodes
+    assert not result.wrong
 
 
 def test_random_programs_denote_their_numbers() -> None:

@@ -101,9 +101,9 @@ def _needed(site: Site, rank: int, masked: Sequence[Array], point: Point) -> _Bo
 
 
 def _tried(now: int, length: int, columns: int) -> list[int]:
-    """The number that stands there, then its neighbours and those that are a multiple of a length away from it or from the start."""
+    """The number that stands there, then its neighbours and those that are a multiple of a length away from it, from the start or from the end."""
     steps = range(-(columns // length), columns // length + 1)
-    far = [base + step * length for base in (0, 1, now) for step in steps]
+    far = [base + step * length for base in (0, 1, now, columns) for step in steps]
     return list(dict.fromkeys([now, now - 1, now + 1, *sorted(far, key=lambda number: abs(number - now))]))[:_TRIED]
 
 
@@ -126,8 +126,9 @@ def _along(path: Sequence[Node], rank: int, point: Point) -> Array | None:
     """What the last of some calls gives on a rank."""
     graph, values = point.capture.ranks[rank], dict[Var, Number](point.ranks[rank])
     try:
-        for node in path:
-            values.update(zip(node.outs, point.run.results(node, graph, values), strict=True))
+        with np.errstate(all="ignore"):
+            for node in path:
+                values.update(zip(node.outs, point.run.results(node, graph, values), strict=True))
     except (Unsupported, LookupError):
         return None
     return values[path[-1].outs[0]].array

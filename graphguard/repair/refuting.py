@@ -246,7 +246,9 @@ def _is_part(array: Array, target: Array) -> bool:
 def _alike(a: Array, b: Array) -> Array:
     if a.dtype.kind != "f":
         return np.asarray(a == b)
-    return np.isclose(a, b, rtol=_RELATIVE, atol=_NOISE, equal_nan=True)
+    with np.errstate(invalid="ignore"):
+        near = np.isfinite(b) & (abs(a - b) <= _NOISE + _RELATIVE * abs(b))
+    return np.asarray(near | (a == b) | (np.isnan(a) & np.isnan(b)))
 
 
 def _apart(found: Array, target: Array) -> bool:

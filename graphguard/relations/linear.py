@@ -129,10 +129,23 @@ def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[N
     key = ("closed", terms, extents)
     known: Any = universe.memo.get(key)
     if known is None:
-        plain = settled(universe, terms, extents)  # other values may have cut the piece
-        known = _closed_sum(universe, terms, extents) if plain == terms else close(universe, plain, extents)
+        rest = _at_rest(universe, terms, extents)
+        known = _closed_sum(universe, rest, extents) if len(rest) > 1 else close(universe, rest, extents)
         universe.memo[key] = known
     return known  # type: ignore[no-any-return]
+
+
+def _at_rest(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
+    """Terms, which other values may have cut, as they settle; of forms that settle to one another the least."""
+    seen: list[Terms] = []
+    while terms not in seen:
+        seen.append(terms)
+        terms = settled(universe, terms, extents)
+    return min(seen[seen.index(terms) :], key=_order)
+
+
+def _order(terms: Terms) -> list[tuple[Any, ...]]:
+    return [(ref[0].id, *ref[1:], coefficient) for coefficient, ref in terms]
 
 
 def _closed_sum(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term:

@@ -65,7 +65,7 @@ class Names:
 def names_in(tree: ast.Module, path: str, root: str) -> Names:
     """The names in a file's tree.
 
-    Imports of the project's own files are followed as far as these name GraphGuard themselves.
+    Imports of the project's own files are followed as far as these name GraphGuard themselves, or import all that others define.
     """
     return _Reading(root).names_in(tree, path)
 
@@ -123,7 +123,10 @@ def _file_of(node: ast.ImportFrom, path: str, root: str) -> str | None:
 
 
 def _tree_of(file: str) -> ast.Module | None:
-    """The tree of a file that names GraphGuard; None for any other, and for one that cannot be read: running the check says what is wrong with it."""
+    """The tree of a file that names GraphGuard or hands on all that others do.
+
+    None for any other, and for one that cannot be read: running the check says what is wrong with it.
+    """
     try:
         return _parsed(file, os.stat(file).st_mtime_ns)
     except (OSError, SyntaxError, ValueError):
@@ -133,7 +136,7 @@ def _tree_of(file: str) -> ast.Module | None:
 @lru_cache(256)
 def _parsed(file: str, _changed: int) -> ast.Module | None:
     data = Path(file).read_bytes()
-    return ast.parse(data, file) if b"graphguard" in data else None
+    return ast.parse(data, file) if b"graphguard" in data or b"import *" in data else None
 
 
 def _partly_applied(value: ast.expr) -> ast.expr:

@@ -40,6 +40,9 @@ _CHOOSING: Final = frozenset(
     ("topk", "argmax", "argmin", "sort", "sign", "round", "floor", "ceil", "lt", "le", "gt", "ge")
 )
 ENOUGH: Final = 2  # draws that must fail before a difference is described
+SURE: Final = (
+    4  # draws on which one factor must hold where inputs are counted: a few give every rank as many of them by chance
+)
 SECONDS_PER_CALL: Final = 3e-5
 ATTEMPTS: Final = 16  # draws of one kind that may be outside of what is assumed
 FEW_CALLS: Final = 500  # of all programs together: further draws are made of them
@@ -178,7 +181,11 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
         except UnrunnableError:
             if draw is not SPARSE:
                 raise  # the others are inputs like any; where almost nothing is there, an operator may have nothing to work on
-        if trial.draws >= ENOUGH and max(map(clarity, failures), default=0) == CLEAR:
+        if (
+            trial.draws >= ENOUGH
+            and max(map(clarity, failures), default=0) == CLEAR
+            and not _by_chance(trial, failures)
+        ):
             break
     if failures:
         return describe(trial, failures)
@@ -212,6 +219,11 @@ def _covered(trial: Trial, draw: Draw) -> list[Failure]:
         except UncoveredError:
             continue
     return []
+
+
+def _by_chance(trial: Trial, failures: Sequence[Failure]) -> bool:
+    """Whether further draws may show that what looks like a factor is none."""
+    return trial.draws < SURE and any(map(is_sparse, trial.capture.leaves)) and bool(ratios(failures))
 
 
 def _described(trial: Trial, failures: Sequence[Failure]) -> Confirmation:

@@ -75,7 +75,7 @@ class Gutter:
 def excerpt(marks: Sequence[Mark], sources: Sources, gutter: Gutter) -> list[str]:
     """Excerpts of every file that has a mark, the finding's own file first; no marks, no lines."""
     files: dict[str, list[Mark]] = {}
-    for mark in sorted(marks, key=lambda mark: not mark.primary):
+    for mark in dict.fromkeys(sorted(marks, key=lambda mark: not mark.primary)):  # two calls may stand at one place
         files.setdefault(mark.span.file, []).append(mark)
     rows: list[str] = []
     for number, (file, group) in enumerate(files.items()):

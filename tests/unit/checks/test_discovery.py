@@ -10,7 +10,7 @@ BASE = "import functools\nimport graphguard as gg\nfrom graphguard import check 
 FILES = {
     "base.py": BASE
     + 'tp2 = gg.check(mesh={"tp": 2})\ncheck = gg.check\nwith_mesh = functools.partial(check, mesh={"tp": 2})\n',
-    "again.py": "from base import *  # and with it graphguard\n",
+    "again.py": "from base import *\n",
     "lib/__init__.py": "",
     "lib/names.py": "import graphguard\n",
     "broken.py": "import graphguard\ndef (:\n",

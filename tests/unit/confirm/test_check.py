@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from graphguard.confirm import trial
+from graphguard.confirm import check, trial
 from graphguard.confirm.check import confirm
-from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, MIXED_DRAWS, SPARSE, Draw, leaf_value
-from graphguard.confirm.ranges import IndexRange
+from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, MIXED_DRAWS, SPARSE, Draw, leaf_value, leaf_values
+from graphguard.confirm.ranges import IndexRange, index_ranges
 from graphguard.confirm.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
@@ -21,8 +21,10 @@ F32 = "float32"
 
 
 def capture(spec: Graph, ranks: list[Graph], leaves: list[Leaf], wanted, mesh=None, promise="out") -> Capture:
-    check = CheckRef("checks.py::c", "c", Span("checks.py", 1))
-    return Capture(check, mesh or {"tp": len(ranks)}, tuple(leaves), spec, tuple(ranks), (Promise(promise, wanted),))
+    reference = CheckRef("checks.py::c", "c", Span("checks.py", 1))
+    return Capture(
+        reference, mesh or {"tp": len(ranks)}, tuple(leaves), spec, tuple(ranks), (Promise(promise, wanted),)
+    )
 
 
 def leaf(name: str, *shape: int, dtype: str = F32, low=None, high=None, kind="input") -> Leaf:
@@ -96,6 +98,29 @@ def test_partial_sums_satisfy_a_promise_of_partial_sums():
 def test_mean_instead_of_sum_names_the_constant_factor():
     said = confirm(capture(product(), [row_parallel(r, "avg") for r in TP2], LEAVES, REPLICATED))
     assert said.ratios == {"out": pytest.approx(0.5)}
+
+
+def times_counts(rank: int | None) -> Graph:
+    """A tensor times how many are counted: all, or three times those of one rank."""
+    b = Builder()
+    x, counts = b.input("x", (3,)), b.input("counts", (2,), "int64")
+    if rank is not None:
+        counts = b.call("aten.slice.Tensor", counts, 0, rank, rank + 1, out=((1,), "int64"))
+    total = b.call("aten.sum.default", counts, out=((), "int64"))
+    y = b.call("aten.mul.Tensor", x, total, out=((3,), F32))
+    b.outputs["out"] = y if rank is None else b.call("aten.mul.Tensor", y, 3.0, out=((3,), F32))
+    return b.graph()
+
+
+def test_a_factor_that_only_equal_counts_on_the_ranks_give_is_none(monkeypatch):
+    leaves = [leaf("x", 3), leaf("counts", 2, dtype="int64", low=1, high=9)]
+    wrong = capture(times_counts(None), [times_counts(rank) for rank in TP2], leaves, REPLICATED)
+    drawn = {seed: leaf_values(wrong, Draw(seed), index_ranges(wrong))["counts"].tolist() for seed in range(60)}
+    alike = [Draw(seed) for seed, (first, second) in drawn.items() if first == second][:2]
+    other = next(Draw(seed) for seed, (first, second) in drawn.items() if first != second)
+    monkeypatch.setattr(check, "DRAWS", (*alike, other))
+    said = confirm(wrong)
+    assert (said.status, said.ratios) == ("differs", None)
 
 
 def column_parallel(rank: int, position: int) -> Graph:

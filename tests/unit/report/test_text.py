@@ -108,6 +108,12 @@ def test_a_mark_in_another_file_gets_its_own_excerpt():
     assert "  ::: lib/layers.py:1:1\n   |\n 1 | linear(x)\n   | ------ called here\n" in shown
 
 
+def test_two_calls_at_one_place_are_marked_once():
+    twice = replace(MISSING, related=MISSING.related * 2)
+    shown = text.findings([replace(BROKEN, diagnostics=(twice,))], sources(), WIDE)
+    assert shown.count("the specification computes it here") == 1
+
+
 def test_carets_stand_below_wide_characters_and_tabs():
     source = TEXT.replace("        return self.down(h)", "\treturn '日本', self.down(h)")
     span = Span(FILE, 10, 15, 10, 27)

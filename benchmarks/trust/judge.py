@@ -76,7 +76,7 @@ def judge(captures: Iterable[tuple[str, Capture]], count: int, seed: int, tally:
         for mutant in mutants(capture, rng, count):
             said = compare(mutant.capture, seconds=5.0)
             proved = prove(mutant.capture).outcome.proved
-            outcome = _NAMES[proved, "equal" if proved and said.rounding else said.status]
+            outcome = _NAMES[proved, said.status]
             tally.counts[outcome] += 1
             if prove(mutant.capture, memo).outcome.proved != proved and _differ(mutant.capture, memo):
                 tally.wrong.append(f"{name}: {mutant.change}: proved {proved}, with a memo {not proved}")

@@ -122,6 +122,7 @@ class Node:
     module: str = ""
     phase: str = "forward"
     draw: tuple[str, int] | None = None
+    _reads: tuple[Var, ...] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self.op, self.args, self.kwargs, self.outs, self.stack, self.forward, self.module, self.phase)
@@ -129,11 +130,20 @@ class Node:
 
     def operands(self) -> Iterator[Var]:
         """Every tensor the call reads, in argument order, repeats included."""
-        found: list[Var] = []
-        _gather(self.args, found)
-        if self.kwargs:
-            _gather(tuple(self.kwargs.values()), found)
-        return iter(found)
+        return iter(self.reads)
+
+    @property
+    def reads(self) -> tuple[Var, ...]:
+        """The same, gathered when it is first asked for."""
+        known = self._reads
+        if known is None:
+            found: list[Var] = []
+            _gather(self.args, found)
+            if self.kwargs:
+                _gather(tuple(self.kwargs.values()), found)
+            known = tuple(found)
+            object.__setattr__(self, "_reads", known)
+        return known
 
 
 def _gather(args: tuple[Arg, ...], found: list[Var]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from graphguard.ir import Capture
 from graphguard.refine.evaluate import Evaluator, Values, leaf_values
 from graphguard.refine.layouts import Layouts
+from graphguard.refine.lookup import Lookup, Targets
 from graphguard.refine.spelling import Facts
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
@@ -27,6 +28,11 @@ class Ground:
     leaves: Mapping[str, NormalValue]
     specification: Values
     layouts: Layouts
+    targets: Targets = field(default_factory=Targets)
+
+    def lookup(self, capture: Capture, ranks: list[Values]) -> Lookup:
+        """Look-ups of ranks beside this specification: what was found of the same values is not looked for again."""
+        return Lookup(capture, self.specification, ranks, self.layouts, targets=self.targets)
 
 
 def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand: int, deadline: float) -> Ground:

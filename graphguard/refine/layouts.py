@@ -67,6 +67,15 @@ class Layouts:
             values.append(joint)
         return Rebuilt(values[0], tuple(values))
 
+    def along(self, axis: str, held: Mapping[int, NormalValue]) -> list[NormalValue]:
+        """The first tensor and those at the other places of an axis, alike in every other coordinate."""
+        here = self.places[min(held)]
+        return [
+            value
+            for rank, value in held.items()
+            if all(at == here[name] for name, at in self.places[rank].items() if name != axis)
+        ]
+
     def _join(
         self, placements: Mapping[str, Placement], axes: list[str], held: Mapping[int, NormalValue]
     ) -> NormalValue | None:

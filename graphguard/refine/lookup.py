@@ -7,7 +7,7 @@ ranks' tensors by theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from operator import le
 
@@ -41,6 +41,15 @@ class GroupRelation:
         return f"{scale}{self.target_name}: {text}"
 
 
+@dataclass(slots=True)
+class Targets:
+    """What is known of one specification's tensors: by kernel, their shapes, and which of them groups of the ranks' tensors rebuild."""
+
+    by_kernel: dict[int, list[Var]] | None = None
+    shapes: frozenset[tuple[int, ...]] = frozenset()
+    groups: dict[object, GroupRelation | None] = field(default_factory=dict)
+
+
 class Lookup:
     """Tables of one proof, filled when they are first asked."""
 
@@ -51,6 +60,7 @@ class Lookup:
         ranks: list[Values],
         layouts: Layouts,
         names: dict[int, dict[Var, str]] | None = None,
+        targets: Targets | None = None,
     ) -> None:
         assert capture.spec is not None
         self.capture = capture
@@ -59,7 +69,7 @@ class Lookup:
         self.ranks = ranks
         self.layouts = layouts
         self.universe = layouts.algebra.universe
-        self._targets: dict[int, list[Var]] | None = None
+        self._targets = targets or Targets()
         self._held: dict[int, list[dict[Var, int]]] | None = None
         self._described: dict[int, str | None] = {}
         self._made_of: dict[int, set[Var]] = {}
@@ -95,14 +105,16 @@ class Lookup:
 
     def targets(self) -> dict[int, list[Var]]:
         """The specification's variables by kernel, first computed first."""
-        if self._targets is None:
-            self._targets = {}
+        found = self._targets.by_kernel
+        if found is None:
+            found = self._targets.by_kernel = {}
             for var, value in self.specification.items():
                 for c, ref in self.closed(value) or ():
-                    row = self._targets.setdefault(ref[0].id, [])
+                    row = found.setdefault(ref[0].id, [])
                     if c != 0 and ref[0].kind != "one" and (not row or row[-1] != var):
                         row.append(var)
-        return self._targets
+            self._targets.shapes = frozenset(value.shape for value in self.specification.values())
+        return found
 
     def held(self) -> dict[int, list[dict[Var, int]]]:
         """The ranks' variables by kernel: one table a rank, in order of computation."""
@@ -282,6 +294,12 @@ class Lookup:
         held = {rank: self.ranks[rank][var] for rank, var in variables.items() if var in self.ranks[rank]}
         if not held or len(held) < len(variables):
             return None
+        key = tuple(held.items())
+        if key not in self._targets.groups:
+            self._targets.groups[key] = self._group(held)
+        return self._targets.groups[key]
+
+    def _group(self, held: Mapping[int, NormalValue]) -> GroupRelation | None:
         first = next(iter(held.values()))
         found = self._group_by(first, held)
         if found is not None:
@@ -291,11 +309,23 @@ class Lookup:
             if size == 1 or first.kind != "float":
                 continue
             for placement in (Placement("partial"), *(Placement("shard", dim) for dim in cut)):
+                if not self._may_rebuild(axis, placement, held):
+                    continue
                 rebuilt = self.layouts.rebuild({axis: placement}, held)
                 found = self._group_by(rebuilt.value, held) if rebuilt is not None else None
                 if found is not None:
                     return found
         return None
+
+    def _may_rebuild(self, axis: str, placement: Placement, held: Mapping[int, NormalValue]) -> bool:
+        """Whether a tensor of the specification has the shape that ranks' tensors have together, along the other axes a longer one."""
+        shapes = self.targets() and self._targets.shapes
+        joined = list(next(iter(held.values())).shape)
+        if placement.kind == "shard":
+            joined[placement.dim] = sum(value.shape[placement.dim] for value in self.layouts.along(axis, held))
+        if sum(size > 1 for size in self.capture.mesh.values()) == 1:
+            return tuple(joined) in shapes
+        return any(len(shape) == len(joined) and all(map(le, joined, shape)) for shape in shapes)
 
     def _group_by(self, sample: NormalValue, held: Mapping[int, NormalValue]) -> GroupRelation | None:
         kernel = self.kernel(sample)

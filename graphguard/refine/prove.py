@@ -407,7 +407,7 @@ class _Judgement:
             return Proof(capture, failed(capture, str(reason), self.started))
         except Unsupported as reason:
             return Proof(capture, failed(capture, f"an input cannot be represented: {reason}", self.started))
-        state = State(ground, ranks, Lookup(capture, ground.specification, ranks, ground.layouts), evaluator)
+        state = State(ground, ranks, ground.lookup(capture, ranks), evaluator)
         return Proof(capture, self._outcome(state, checker, promises, self.started), state)
 
     def _outcome(self, state: State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float) -> Outcome:
@@ -449,7 +449,7 @@ class _Judgement:
         promises = tuple(found[promise.name] for promise in capture.promises)
         universe = ground.algebra.universe
         outcome = proved(capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, self.started)
-        lookup = Lookup(capture, ground.specification, retrial.values, ground.layouts)
+        lookup = ground.lookup(capture, retrial.values)
         outcome = replace(outcome, proved=all(promise.holds for promise in promises))
         return Proof(capture, outcome, State(ground, retrial.values, lookup, evaluator))
 

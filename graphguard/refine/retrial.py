@@ -14,13 +14,12 @@ from graphguard.relations.values import NormalValue
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Evaluated ranks: values, those of outputs by name, calls by identity, by its first result what was not understood of a call, and what each call reads."""
+    """Evaluated ranks: values, those of outputs by name, calls by identity, and by its first result what was not understood of a call."""
 
     values: list[Values]
     outputs: tuple[Mapping[str, NormalValue | None], ...]
     calls: tuple[Mapping[int, Node], ...]
     gaps: Mapping[tuple[int, Var], Gap]
-    operands: dict[int, tuple[Var, ...]]
 
     @classmethod
     def of(cls, capture: Capture, values: list[Values], evaluator: Evaluator) -> Before:
@@ -34,10 +33,7 @@ class Before:
             {name: held.get(var) for name, var in graph.outputs.items()}
             for graph, held in zip(capture.ranks, values, strict=True)
         )
-        operands = {id(node): tuple(node.operands()) for graph in capture.ranks for node in graph.nodes}
-        return cls(
-            values, outputs, tuple({id(node): node for node in graph.nodes} for graph in capture.ranks), gaps, operands
-        )
+        return cls(values, outputs, tuple({id(node): node for node in graph.nodes} for graph in capture.ranks), gaps)
 
 
 class Retrial:
@@ -69,7 +65,7 @@ class Retrial:
             if any(not wanted[rank].isdisjoint(node.outs) for rank, node in nodes):
                 steps.append(number)
                 for rank, node in nodes:
-                    wanted[rank].update(self._operands(node))
+                    wanted[rank].update(node.reads)
         self._run(reversed(steps))
 
     def all(self) -> None:
@@ -115,15 +111,11 @@ class Retrial:
         node, values, known = self.capture.ranks[rank].nodes[index], self.values[rank], self.before.values[rank]
         if id(node) not in self.before.calls[rank]:
             return False
-        for var in self._operands(node):
+        for var in node.reads:
             value = values.get(var)
             if value is None or value is not known.get(var):
                 return False
         return True
-
-    def _operands(self, node: Node) -> tuple[Var, ...]:
-        known = self.before.operands.get(id(node))
-        return tuple(node.operands()) if known is None else known
 
     def _keep(self, rank: int, index: int) -> None:
         node, known = self.capture.ranks[rank].nodes[index], self.before.values[rank]

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from graphguard.ir import Capture, Graph, Var
 from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.ground import Ground
-from graphguard.refine.lookup import Lookup
+from graphguard.refine.lookup import Lookup, Targets
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.differences import Difference, differing_reads
@@ -82,12 +82,11 @@ class State:
         """The same ranks beside a specification that computes the same values in other steps; raises what evaluating those raises."""
         evaluator = self.ground.evaluator.again(capture)
         evaluator.gaps = {}
-        ground = replace(
-            self.ground, evaluator=evaluator, specification=evaluator.specification(spec, self.ground.leaves)
-        )
+        values = evaluator.specification(spec, self.ground.leaves)
+        ground = replace(self.ground, evaluator=evaluator, specification=values, targets=Targets())
         everything = evaluator.again(capture)
         everything.gaps |= {where: gap for where, gap in self.evaluator.gaps.items() if where.graph != SPECIFICATION}
-        lookup = Lookup(capture, ground.specification, self.ranks, ground.layouts)
+        lookup = ground.lookup(capture, self.ranks)
         return State(ground, self.ranks, lookup, everything)
 
 

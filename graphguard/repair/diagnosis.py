@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture
+from graphguard.ir.collection import without_collection
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.prove import Proof
@@ -37,6 +38,7 @@ class Diagnosis:
     repairs: tuple[Repair | None, ...]
 
 
+@without_collection()
 def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read: Read) -> Diagnosis:
     """Explain a failed proof; ``numbers`` is what running the capture said, ``read`` gives the present source texts."""
     sources = Sources.of(capture, read)

@@ -166,7 +166,7 @@ def _substitute(arg: Arg, names: dict[Var, Var]) -> Arg:
 
 def renamed(node: Node, names: dict[Var, Var]) -> Node:
     """A node that reads other variables; the very same one where it reads none of them."""
-    if not any(var in names for var in node.operands()):
+    if names.keys().isdisjoint(node.reads):
         return node
     return replace(
         node,
@@ -177,8 +177,10 @@ def renamed(node: Node, names: dict[Var, Var]) -> Node:
 
 def with_nodes(graph: Graph, changed: dict[int, tuple[Node, ...]], types: dict[Var, TensorType] | None = None) -> Graph:
     """The graph with others in place of some nodes, by index."""
-    nodes = tuple(new for index, node in enumerate(graph.nodes) for new in changed.get(index, (node,)))
-    return replace(graph, nodes=nodes, types=graph.types if types is None else {**graph.types, **types})
+    nodes = list(graph.nodes)
+    for index in sorted(changed, reverse=True):
+        nodes[index : index + 1] = changed[index]
+    return replace(graph, nodes=tuple(nodes), types=graph.types if types is None else {**graph.types, **types})
 
 
 def _insert(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: TensorType) -> Graph:
@@ -318,7 +320,7 @@ def _spliced(
     """
     made = graph.producers().get(var, -1)
     if at is None:
-        read = any(var in node.operands() for node in graph.nodes[made + 1 :])
+        read = any(var in node.reads for node in graph.nodes[made + 1 :])
         at = made if read else len(graph.nodes) - 1
     template = graph.nodes[made] if made >= 0 else None
     if template is not None:

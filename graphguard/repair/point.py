@@ -76,7 +76,6 @@ class Point:
     spec: Mapping[Var, Number]
     ranks: list[dict[Var, Number]]
     calls: tuple[frozenset[int], ...] = ()
-    operands: dict[int, tuple[Var, ...]] = field(default_factory=dict)
     small: bool = False
 
     @classmethod
@@ -98,8 +97,7 @@ class Point:
             except Unsupported:
                 return None
         calls = tuple(frozenset(map(id, graph.nodes)) for graph in capture.ranks)
-        operands = {id(node): tuple(node.operands()) for graph in capture.ranks for node in graph.nodes}
-        return cls(capture, run, leaves, spec, ranks, calls, operands, total <= _SMALL)
+        return cls(capture, run, leaves, spec, ranks, calls, total <= _SMALL)
 
     def elsewhere(self, leaves: Mapping[str, Number]) -> tuple[Mapping[Var, Number], list[dict[Var, Number]]]:
         """The values of the specification and of the ranks where some leaves have other ones; what does not rest on these is not run again."""
@@ -135,8 +133,7 @@ class Point:
             for held, moved in zip(changed.held, changed.moved, strict=True)
         ]
         calls = tuple(frozenset(map(id, graph.nodes)) for graph in edited.ranks)
-        operands = {id(node): tuple(node.operands()) for graph in edited.ranks for node in graph.nodes}
-        return Point(edited, self.run, self.leaves, self.spec, ranks, calls, operands, self.small)
+        return Point(edited, self.run, self.leaves, self.spec, ranks, calls, self.small)
 
     def changed(self, edited: Capture) -> Changed | None:
         """What an edit changes before any call; None where it hangs, or has a literal without numbers."""
@@ -168,11 +165,13 @@ class Point:
         wanted = [{var for holder, var in names if holder == rank} for rank in range(len(graphs))]
         steps: list[int] = []
         for number in reversed(changed.steps):
-            nodes = [(rank, graphs[rank].nodes[index]) for rank, index in _members(changed.joined.order[number])]
-            if any(not wanted[rank].isdisjoint(node.outs) for rank, node in nodes):
-                steps.append(number)
-                for rank, node in nodes:
-                    wanted[rank].update(self._operands(node))
+            members = _members(changed.joined.order[number])
+            for rank, index in members:
+                if not wanted[rank].isdisjoint(graphs[rank].nodes[index].outs):
+                    steps.append(number)
+                    for other, place in members:
+                        wanted[other].update(graphs[other].nodes[place].reads)
+                    break
         for number in steps:
             for rank, index in _members(changed.joined.order[number]):
                 for out in graphs[rank].nodes[index].outs:
@@ -199,18 +198,14 @@ class Point:
         """The numbers of the steps that make a call that is not among ``calls``, or read what is ``given``; what they give is added to it."""
         found: list[int] = []
         for number, step in enumerate(order):
-            nodes = [(rank, graphs[rank].nodes[index]) for rank, index in _members(step)]
-            if any(
-                id(node) not in calls[rank] or not given[rank].isdisjoint(self._operands(node)) for rank, node in nodes
-            ):
-                found.append(number)
-                for rank, node in nodes:
-                    given[rank].update(node.outs)
+            for rank, index in _members(step):
+                node = graphs[rank].nodes[index]
+                if id(node) not in calls[rank] or not given[rank].isdisjoint(node.reads):
+                    found.append(number)
+                    for other, place in _members(step):
+                        given[other].update(graphs[other].nodes[place].outs)
+                    break
         return found
-
-    def _operands(self, node: Node) -> tuple[Var, ...]:
-        known = self.operands.get(id(node))
-        return tuple(node.operands()) if known is None else known
 
     def _steps(self, changed: Changed, numbers: Iterable[int]) -> None:
         graphs, moved = changed.edited.ranks, changed.moved
@@ -222,7 +217,7 @@ class Point:
                 step = changed.joined.order[number]
                 for rank, index in _members(step):
                     node = graphs[rank].nodes[index]
-                    if id(node) not in self.calls[rank] or not moved[rank].isdisjoint(self._operands(node)):
+                    if id(node) not in self.calls[rank] or not moved[rank].isdisjoint(node.reads):
                         self._call(changed, step)
                         break
                 if not changed.fits:
@@ -233,7 +228,7 @@ class Point:
         graphs = changed.edited.ranks
         nodes = {rank: graphs[rank].nodes[index] for rank, index in _members(step)}
         known = all(
-            changed.value(rank, var) is not None for rank, node in nodes.items() for var in self._operands(node)
+            changed.value(rank, var) is not None for rank, node in nodes.items() for var in node.reads
         )
         results: Mapping[int, Sequence[Number]] = {}
         try:

@@ -16,7 +16,7 @@ from graphguard.report.diagnostics import Diagnostic, Fix, Report, TextEdit
 
 FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
-ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved: each is traced and proved anew
+ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved, less those that were in vain before it: each is traced and proved anew
 LARGE = 400  # calls of a program, such as a decoder layer, of which no alternatives are tried: that would take seconds
 
 
@@ -74,14 +74,14 @@ def proved_fixes(
     proved: list[Fix] = []
     headline = ""
     calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
-    left, alternatives = broken.spoiled, 0 if calls > LARGE else ALTERNATIVES_PER_FINDING
+    left, tries = broken.spoiled, 0 if calls > LARGE else 1 + ALTERNATIVES_PER_FINDING
     for row in answer[:CANDIDATES_PER_FINDING]:
         fix = from_plain(Fix, row["fix"])
         if any(known.title == fix.title for known in proved):
             continue  # another way to write what is proved already
-        alternatives -= bool(proved)
-        if alternatives < 0:
+        if proved and tries <= 0:
             break
+        tries -= 1
         captured = yield from capture(request, {**request.overlay, **row["texts"]})
         if captured.troubles:
             continue

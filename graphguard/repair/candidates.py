@@ -6,7 +6,7 @@ import ast
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -89,7 +89,7 @@ def candidates(
     capture = repair.before
     found = {each.fix.edits: each for each in _of_losses(capture, diagnosis.findings[index], sources, before)}
     for guess in (repair.hypothesis, *repair.alternatives):
-        for place, draft in _drafts(capture, guess, sources):
+        for place, draft in _named_first(_drafts(capture, guess, sources), diagnosis.findings[index]):
             draft = _renamed(draft, before)
             texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
             if texts is not None and draft.edits not in found:
@@ -98,6 +98,12 @@ def candidates(
                 fix = Fix(draft.title, draft.edits, proved=False, bytes_moved=moved, place=told)
                 found[draft.edits] = Candidate(fix, texts)
     return list(found.values())
+
+
+def _named_first(drafts: Iterable[tuple[Span, Draft]], finding: Finding) -> list[tuple[Span, Draft]]:
+    """Of drafts that reduce a gradient those first that reduce the one of the tensor that was found: the call around it gives another."""
+    named = f"reduce the gradient of {finding.tensor} over"
+    return sorted(drafts, key=lambda row: bool(finding.tensor) and not row[1].title.startswith(named))
 
 
 def _of_losses(

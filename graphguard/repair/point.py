@@ -227,9 +227,7 @@ class Point:
         """Make a call that is new, or of other operands than before."""
         graphs = changed.edited.ranks
         nodes = {rank: graphs[rank].nodes[index] for rank, index in _members(step)}
-        known = all(
-            changed.value(rank, var) is not None for rank, node in nodes.items() for var in node.reads
-        )
+        known = all(changed.value(rank, var) is not None for rank, node in nodes.items() for var in node.reads)
         results: Mapping[int, Sequence[Number]] = {}
         try:
             results = _results(self.run, step, graphs, changed.held) if known else {}

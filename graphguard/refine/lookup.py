@@ -319,7 +319,8 @@ class Lookup:
 
     def _may_rebuild(self, axis: str, placement: Placement, held: Mapping[int, NormalValue]) -> bool:
         """Whether a tensor of the specification has the shape that ranks' tensors have together, along the other axes a longer one."""
-        shapes = self.targets() and self._targets.shapes
+        self.targets()
+        shapes = self._targets.shapes
         joined = list(next(iter(held.values())).shape)
         if placement.kind == "shard":
             joined[placement.dim] = sum(value.shape[placement.dim] for value in self.layouts.along(axis, held))

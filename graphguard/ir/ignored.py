@@ -51,14 +51,14 @@ def marked(capture: Capture) -> Capture:
 def _ignored(spec: Graph) -> dict[str, int]:
     """The leaves that are targets, each with a number beside the classes that means none of them wherever the leaf is looked up."""
     numbers: dict[str, set[int]] = {}
-    producers = spec.producers()
-    for node in spec.nodes:
-        for index, extent in looked_up(spec, node):
-            leaf, shift = origin(spec, producers, index)
-            if leaf is not None:
-                told = set() if shift else {*_told(node), *_replaced(spec, producers, index, leaf)}
-                here = {number for number in told if not 0 <= number < extent}
-                numbers[leaf] = here & numbers.get(leaf, here)
+    found = [(node, index, extent) for node in spec.nodes for index, extent in looked_up(spec, node)]
+    producers = spec.producers() if found else {}
+    for node, index, extent in found:
+        leaf, shift = origin(spec, producers, index)
+        if leaf is not None:
+            told = set() if shift else {*_told(node), *_replaced(spec, producers, index, leaf)}
+            here = {number for number in told if not 0 <= number < extent}
+            numbers[leaf] = here & numbers.get(leaf, here)
     return {leaf: min(found) for leaf, found in numbers.items() if found}
 
 

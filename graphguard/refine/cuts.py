@@ -10,10 +10,12 @@ computes it for itself, so that they tie no regions together.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final
 
 from graphguard.ir import Capture, Graph, Leaf, Node, Promise, TensorType, Var
@@ -94,7 +96,7 @@ def divided(capture: Capture, joined: Joined) -> Division | None:
     chosen = _chosen(flows)
     if not chosen:
         return None
-    chosen = _stream(graphs[0], chosen)
+    chosen = _stream(flows, chosen, inputs & floats)
     return _division(capture, graphs, flows, chosen, joined)
 
 
@@ -158,6 +160,14 @@ class _Flow:
     def op(self, var: int) -> str:
         """The operator that makes a tensor."""
         return self.graph.nodes[self.made[var]].op
+
+    def run_of(self, var: Var) -> int | None:
+        """The run that makes a tensor; None for one that is static."""
+        return None if var.id in self.static else bisect_right(self.runs, self.made[var.id]) - 1
+
+    def end_of(self, run: int) -> int:
+        """The last node of a run, but for static ones."""
+        return self.moving[bisect_left(self.moving, self.runs[run + 1], key=itemgetter(0)) - 1][0]
 
     def cuts(self) -> list[dict[int, list[Place]]]:
         """For every run, where only one tensor of the run is still to be read: leaves used so far in the run -> such places, the last first."""
@@ -227,16 +237,57 @@ def _chosen(flows: list[_Flow]) -> list[tuple[Place, ...]]:
     return out
 
 
-def _stream(spec: Graph, chosen: list[tuple[Place, ...]]) -> list[tuple[Place, ...]]:
-    """Without the cuts of odd types among those of the type that most have: so the first layer of a stack is cut as the others are."""
-    types = [(spec.types[Var(places[0][1])].shape, spec.types[Var(places[0][1])].dtype) for places in chosen]
+def _stream(flows: list[_Flow], chosen: list[tuple[Place, ...]], inputs: int) -> list[tuple[Place, ...]]:
+    """The cuts by which the first and the last layer of a stack are cut as the others are.
+
+    That is without those of odd types among those of the type that most have, and without those past which a layer still reads an input (of the leaves ``inputs``, as bits) in
+    the place of another layer's tensor; and with what a run of one phase ends in.
+    """
+    spec = flows[0].graph
+    types = [spec.types[Var(places[0][1])] for places in chosen]
     usual = max(types, key=types.count)
     if types.count(usual) < _USUAL:
         return chosen
     last = len(types) - 1 - types[::-1].index(usual)
-    return [
+    kept = [
         places for index, (places, kind) in enumerate(zip(chosen, types, strict=True)) if kind == usual or index > last
     ]
+    passed = _passed(flows[0], [places[0][0] for places in kept], inputs)
+    kept = [places for index, places in enumerate(kept) if index not in passed]
+    return sorted([*kept, *_turns(flows, usual)])
+
+
+def _passed(spec: _Flow, cuts: list[int], inputs: int) -> set[int]:
+    """The cuts, by index, past which a few stages go on reading an input; one that more of them read is no layer's own."""
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    run = cut = 0
+    for index, _, _, leaves in spec.moving:
+        while cut < len(cuts) and cuts[cut] < index:
+            cut += 1
+        while run < len(spec.runs) and spec.runs[run] <= index:
+            run += 1
+        read = leaves & inputs
+        while read:
+            key = run, read & -read
+            spans[key] = spans.get(key, (cut, cut))[0], cut
+            read &= read - 1
+    return {cut for first, end in spans.values() if end - first < _USUAL for cut in range(first, end)}
+
+
+def _turns(flows: list[_Flow], usual: TensorType) -> Iterator[tuple[Place, ...]]:
+    """The ends of runs, but for the last one, each with the last output of the usual type that the run makes."""
+    spec = flows[0]
+    for run in range(len(spec.runs) - 1):
+        outputs = [(name, var) for name, var in spec.graph.outputs.items() if spec.graph.types[var] == usual]
+        made = {name: spec.made[var.id] for name, var in outputs if spec.run_of(var) == run}
+        held = [flow.graph.outputs.get(max(made, key=made.__getitem__)) for flow in flows] if made else [None]
+        ends = tuple(
+            (flow.end_of(run), var.id)
+            for flow, var in zip(flows, held, strict=False)
+            if var is not None and flow.run_of(var) == run and _is_float(flow, var.id)
+        )
+        if len(ends) == len(flows):
+            yield ends
 
 
 def _is_float(flow: _Flow, var: int) -> bool:

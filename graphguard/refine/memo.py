@@ -102,7 +102,8 @@ class Memo:
         self._shelf = shelf
         self._digests: dict[int, str] = {0: ""}
         self._asked: tuple[Key, str] = ((0, ()), "")  # the last key that a digest was made of
-        self._entries: OrderedDict[Key, Remembered] = OrderedDict()
+        self._entries: dict[Key, Remembered] = {}
+        self._used: OrderedDict[int, Key] = OrderedDict()  # keys by token, as hashing their rows is dear
         self._programs: OrderedDict[tuple[Row, ...], Program] = OrderedDict()
         self._program_rows = 0
         self._sizes: set[int] = set()  # of programs that are known
@@ -115,7 +116,7 @@ class Memo:
         """What is remembered of a stage."""
         found = self._entries.get(key)
         if found is not None:
-            self._entries.move_to_end(key)
+            self._used.move_to_end(found.token)
             return found
         if self._shelf is None:
             return None
@@ -188,10 +189,12 @@ class Memo:
         if self._shelf is not None:
             self._digests[self._tokens] = self._digest(key)
         entry = self._entries[key] = Remembered(self._tokens, result)
+        self._used[entry.token] = key
         self._rows += len(key[1])
-        while self._rows > _ROWS and len(self._entries) > 1:
-            (_, rows), _ = self._entries.popitem(last=False)
-            self._rows -= len(rows)
+        while self._rows > _ROWS and len(self._used) > 1:
+            _, forgotten = self._used.popitem(last=False)
+            del self._entries[forgotten]
+            self._rows -= len(forgotten[1])
         return entry
 
     def state(self, token: int) -> Universes | None:
@@ -216,6 +219,7 @@ class Memo:
         if self._shelf is not None:
             self._shelf.clear()
         self._entries.clear()
+        self._used.clear()
         self._programs.clear()
         self._sizes.clear()
         self._waiting.clear()

@@ -63,15 +63,29 @@ class Program:
         return a if self.ways == 1 else self.call("gg.all_reduce", shape, a, "sum", tuple(range(self.ways)))  # type: ignore[arg-type]
 
 
-def program(layers: int, rank: int, ways: int, spoil: dict[int, Spoil], backward: bool, table: bool = False) -> Graph:
-    """x + relu(x w) v, layer by layer; then the gradients of the weights for the cotangent ``seed``.  With a ``table`` an input that all layers read turns x first."""
+def program(
+    layers: int,
+    rank: int,
+    ways: int,
+    spoil: dict[int, Spoil],
+    backward: bool,
+    table: bool = False,
+    scaled: bool = False,
+) -> Graph:
+    """x + relu(x w) v, layer by layer; then the gradients of the weights for the cotangent ``seed``.
+
+    With a ``table`` an input that all layers read turns x first; in a ``scaled`` stack every layer multiplies x by a weight of its own first.
+    """
     p = Program(layers, rank, ways)
     angles = p.leaf("angles", WIDTH) if table else None
+    scales = [p.leaf(f"{k}.s", WIDTH) for k in range(layers if scaled else 0)]
     p.phase = "forward"
     turn = None if angles is None else p.call("aten.cos.default", (WIDTH,), angles)
     x, saved = p.x, []
     for k, (w, v) in enumerate(p.weights):
-        h = p.mm(x if turn is None else p.call("aten.mul.Tensor", (ROWS, WIDTH), x, turn), w)
+        factor = scales[k] if scaled else turn
+        read = x if factor is None else p.call("aten.mul.Tensor", (ROWS, WIDTH), x, factor)
+        h = p.mm(read, w)
         g = p.call("aten.relu.default", (ROWS, p.inner), h)
         y = p.mm(g, v)
         before = len(p.nodes)
@@ -80,17 +94,22 @@ def program(layers: int, rank: int, ways: int, spoil: dict[int, Spoil], backward
             del p.nodes[before:]
             spoil[k](p, k)
             p.nodes[-1] = Node(p.nodes[-1].op, _read(p.nodes[-1].args, y), {}, (total,), phase="forward")
-        saved.append((x, h, g))
+        saved.append((x, read, h, g))
         x = p.call("aten.add.Tensor", (ROWS, WIDTH), x, total)
     p.outputs["out"] = x
     p.phase = "backward"
     d = p.seed
     for k in reversed(range(layers if backward else 0)):
-        (x, h, g), (w, v) = saved[k], p.weights[k]
+        (x, read, h, g), (w, v) = saved[k], p.weights[k]
         p.outputs[f"grad({k}.v)"] = p.mm(p.t(g), d)
         dh = p.call("aten.threshold_backward.default", (ROWS, p.inner), p.mm(d, p.t(v)), h, 0)
-        p.outputs[f"grad({k}.w)"] = p.mm(p.t(x), dh)
-        d = p.call("aten.add.Tensor", (ROWS, WIDTH), d, p.summed(p.mm(dh, p.t(w))))
+        p.outputs[f"grad({k}.w)"] = p.mm(p.t(read), dh)
+        dx = p.summed(p.mm(dh, p.t(w)))
+        if scaled:
+            product = p.call("aten.mul.Tensor", (ROWS, WIDTH), x, dx)
+            p.outputs[f"grad({k}.s)"] = p.call("aten.sum.dim_IntList", (WIDTH,), product, (0,))
+            dx = p.call("aten.mul.Tensor", (ROWS, WIDTH), dx, scales[k])
+        d = p.call("aten.add.Tensor", (ROWS, WIDTH), d, dx)
     p.outputs["grad(x)"] = d
     return Graph(p.inputs, {}, tuple(p.nodes), p.types, p.outputs, p.labels)
 
@@ -100,13 +119,18 @@ def _read(args: tuple[object, ...], var: Var) -> tuple[object, ...]:
 
 
 def stack(
-    layers: int, ways: int = 2, spoil: dict[int, Spoil] | None = None, backward: bool = True, table: bool = False
+    layers: int,
+    ways: int = 2,
+    spoil: dict[int, Spoil] | None = None,
+    backward: bool = True,
+    table: bool = False,
+    scaled: bool = False,
 ) -> Capture:
     """A capture of a stack on ``ways`` ranks; one with a ``table`` has no gradients."""
     assert not (backward and table)
-    spec = program(layers, 0, 1, {}, backward, table)
-    ranks = tuple(program(layers, rank, ways, spoil or {}, backward, table) for rank in range(ways))
-    weights = [f"{k}.{name}" for k in range(layers) for name in "wv"]
+    spec = program(layers, 0, 1, {}, backward, table, scaled)
+    ranks = tuple(program(layers, rank, ways, spoil or {}, backward, table, scaled) for rank in range(ways))
+    weights = [f"{k}.{name}" for k in range(layers) for name in ("wvs" if scaled else "wv")]
     leaves = tuple(
         Leaf(name, "parameter" if name in weights else "input", spec.types[var]) for var, name in spec.inputs.items()
     )

@@ -39,6 +39,17 @@ def test_layers_that_are_alike_are_proved_once(ways: int, backward: bool) -> Non
     assert timeless(deep.outcome) == timeless(prove(stack(12, ways, backward=backward)).outcome)
 
 
+def test_what_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphguard.refine.memo._ROWS", 200)
+    memo, kept = Memo(), stack(4)
+    prove(kept, memo)
+    others = [replaced(stack(4), 1, "aten.relu.default", f"aten.{op}.default") for op in ("sigmoid", "tanh", "exp")]
+    for other in others:
+        assert prove(other, memo).evaluated > 0
+        assert prove(replace(kept, promises=kept.promises[:1]), memo).evaluated == 0
+    assert prove(replace(others[0], promises=kept.promises[:1]), memo).evaluated > 0
+
+
 def test_the_same_program_again_costs_nothing() -> None:
     memo = Memo()
     cold = prove(stack(4), memo)

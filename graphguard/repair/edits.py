@@ -239,13 +239,23 @@ class Turning:
 
 
 @dataclass(frozen=True, slots=True)
+class Sending:
+    """Tensors that are exchanged as others are, by the call that ends at a ``position``; ``later`` says that this is done behind it, else as soon as they are made."""
+
+    tensors: Tensors
+    position: Position
+    later: bool
+
+
+@dataclass(frozen=True, slots=True)
 class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
     What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.
     ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
     ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
-    ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it.
+    ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it;
+    ``sent`` are tensors that are exchanged as others are.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -258,6 +268,7 @@ class OtherCalls:
     regrouped: Regrouping | None = None
     turned: Turning | None = None
     moved: tuple[int, int] | None = None
+    sent: Sending | None = None
 
 
 Edit = (

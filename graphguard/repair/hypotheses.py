@@ -12,7 +12,17 @@ from fractions import Fraction
 from graphguard.ir import Capture
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.prove import Proof
-from graphguard.repair.edits import Bypass, ChangeCall, Edit, InsertCall, InsertReduction, Scale, SetArgument, Tensors
+from graphguard.repair.edits import (
+    Bypass,
+    ChangeCall,
+    Edit,
+    InsertCall,
+    InsertReduction,
+    OtherCalls,
+    Scale,
+    SetArgument,
+    Tensors,
+)
 from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
@@ -21,6 +31,7 @@ from graphguard.repair.offsets import offsets
 from graphguard.repair.parameters import parameters
 from graphguard.repair.passes import dropped_passes
 from graphguard.repair.places import places as own_places
+from graphguard.repair.siblings import siblings
 from graphguard.repair.slices import JOINING, LAYOUT, Site
 from graphguard.repair.triangles import triangles
 from graphguard.repair.unlike import unlike
@@ -76,11 +87,12 @@ def hypotheses(
     found.extend(parameters(around))
     found.extend(offsets(around))
     found.extend(unlike(around))
+    found.extend(siblings(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))
         for rule, edit, site, cost in found
-        if not _multiplies(edit, site, proof)
+        if not _multiplies(edit, site, proof) and not _stays_the_same(edit, proof)
     ]
     return sorted(_families(found, places, passes), key=lambda guess: (guess.cost, guess.site.number))
 
@@ -89,10 +101,20 @@ def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[
     """How much less likely a guess is by what it is about: a part of an expression, or the sum of a count that each rank has worked out."""
     if isinstance(edit, InsertReduction):
         return 1 if 1 <= cost <= 3 and site.node.phase != "backward" and not named(site) else 0
+    if isinstance(edit, OtherCalls) and edit.sent is not None:
+        return 0 if edit.sent.later or named(_maker(edit.sent.tensors, site, proof.capture)) else 1
     if site.node.op not in REDUCING or not isinstance(edit, Bypass | SetArgument):
         return 0
     nodes = ((rank, proof.capture.ranks[rank].nodes[index]) for rank, index in site.position.items())
     return COUNTED if _is_constant(proof, {rank: next(node.operands()) for rank, node in nodes}) else 0
+
+
+def _maker(tensors: Tensors, reader: Site, capture: Capture) -> Site:
+    """The site of a tensor, as far as its place goes, or of its reader where no call makes it."""
+    rank = min(tensors)
+    graph = capture.ranks[rank]
+    index = graph.producers().get(tensors[rank])
+    return reader if index is None else replace(reader, position={rank: index}, node=graph.nodes[index])
 
 
 def _within_autograd(edit: Edit, site: Site, around: Neighbours) -> int:
@@ -107,9 +129,19 @@ def _multiplies(edit: Edit, site: Site, proof: Proof) -> bool:
     """Whether a sum over ranks only multiplies, for all of them hold the same: a factor was forgotten, then, and no reduction."""
     if not isinstance(edit, InsertReduction) or edit.reduce != "sum" or site.state == "partial":
         return False
-    values = [proof.value(rank, var) for rank, var in edit.tensors.items()]
+    return _is_replicated(edit.tensors, proof) and not _is_constant(proof, edit.tensors)
+
+
+def _stays_the_same(edit: Edit, proof: Proof) -> bool:
+    """Whether an edit exchanges what all ranks hold alike."""
+    return isinstance(edit, OtherCalls) and edit.sent is not None and _is_replicated(edit.sent.tensors, proof)
+
+
+def _is_replicated(tensors: Tensors, proof: Proof) -> bool:
+    """Whether several ranks hold the same."""
+    values = [proof.value(rank, var) for rank, var in tensors.items()]
     keys = {None if value is None else value.key() for value in values}
-    return len(values) > 1 and len(keys) == 1 and None not in keys and not _is_constant(proof, edit.tensors)
+    return len(values) > 1 and len(keys) == 1 and None not in keys
 
 
 def _is_constant(proof: Proof, tensors: Tensors) -> bool:

@@ -12,8 +12,10 @@ from graphguard.repair.edits import (
     InsertCall,
     Mask,
     MoveSlice,
+    OtherCalls,
     OtherPart,
     Scale,
+    Sending,
     SetArgument,
     SwapTensors,
 )
@@ -71,6 +73,8 @@ def _differentiated(edit: Edit, before: Capture) -> Mapping[int, list[Var]]:
                 rank: (before.ranks[rank].nodes[place].args[index], values[rank]) for rank, place in position.items()
             }
             return {rank: [each for each in pair if isinstance(each, Var)] for rank, pair in read.items()}
+        case OtherCalls(sent=Sending(tensors=tensors)):
+            return {rank: [var] for rank, var in tensors.items()}
         case SwapTensors(tensors, others):
             return {rank: [var, others[rank]] for rank, var in tensors.items()}
         case InsertCall(tensors, call):

@@ -38,6 +38,7 @@ from graphguard.repair.messages import (
 )
 from graphguard.repair.neighbours import REDUCING, SCALING
 from graphguard.repair.program import definitions
+from graphguard.repair.siblings_source import sent_name, sibling_name, sibling_place
 from graphguard.repair.trials import Repair
 from graphguard.repair.vocabulary import factor_name, passes_name
 
@@ -61,6 +62,9 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     if isinstance(guess.edit, OtherCalls):
         span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
         name = sources.tensor_at(span) or name
+        if guess.edit.sent is not None:
+            span = sibling_place(capture, guess.edit.sent, sources) if guess.edit.sent.later else span
+            name = sent_name(capture, guess.edit.sent, span, sources) or name
         span = _filled(span, guess.edit, sources) or _own_number(capture, guess, span, sources) or span
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name
@@ -88,6 +92,9 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
     """What is wrong, of the gradient where the place is the forward call that it is of."""
     count = _count(guess, span, sources)
     text = headline(guess.rule, guess.edit, name, guess.site, capture, _named(capture, guess, sources), count)
+    if isinstance(guess.edit, OtherCalls) and guess.edit.sent is not None:
+        exchanged = sibling_name(capture, guess.edit.sent, sources)
+        text = text.replace("{sibling}", f"'{exchanged}'" if exchanged else "another tensor")
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else text
 

@@ -65,6 +65,7 @@ from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.report.diagnostics import Fix, TextEdit
 
 _NEW_NAME = re.compile(r"^\s*(partial|gradient)(?: = )", re.MULTILINE)
+_REDUCES = "reduce the gradient of "  # what the titles of such drafts begin with
 ELEMENT_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -102,9 +103,9 @@ def candidates(
 
 
 def _named_first(drafts: Iterable[tuple[Span, Draft]], finding: Finding) -> list[tuple[Span, Draft]]:
-    """Of drafts that reduce a gradient those first that reduce the one of the tensor that was found: the call around it gives another."""
-    named = f"reduce the gradient of {finding.tensor} over"
-    return sorted(drafts, key=lambda row: bool(finding.tensor) and not row[1].title.startswith(named))
+    """Drafts that reduce the gradient of another tensor than the one that was found come last: the call around it gives another."""
+    named, other = f"{_REDUCES}{finding.tensor} ", _REDUCES if finding.tensor else "\n"
+    return sorted(drafts, key=lambda row: row[1].title.startswith(other) and not row[1].title.startswith(named))
 
 
 def _of_losses(

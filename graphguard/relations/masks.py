@@ -47,19 +47,45 @@ def _split_mask(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple
     free = len(kernel.shape)
     mine = [factor for factor in kernel.factors if factor[0].truth and factor[1] == 1]
     rest = [factor for factor in kernel.factors if not (factor[0].truth and factor[1] == 1)]
+    if mine and not rest:
+        mine, rest = _counted_apart(universe, ref, mine, extents)
     if not mine or not rest:
         return None
     if _bound(mine, free) & _bound(rest, free):
         return None
-    sizes, dims, used = refine([ref], extents)
-    first = Product(universe, list(sizes), dims, set())
-    first.include(mine, free, 1, ref[3], list(ref[1]), list(used[0]), only=_bound(mine, free))
-    second = Product(universe, list(sizes), dims, set())
-    second.include(rest, free, 1, ref[3], list(ref[1]), list(used[0]), only=_bound(rest, free))
-    (a, mask), (b, other) = first.finish(), second.finish()
+    (a, mask), (b, other) = _part(universe, ref, mine, extents), _part(universe, ref, rest, extents)
     if a != 1 or not indicator(mask):
         return None
     return mask, b, other
+
+
+def _counted_apart(
+    universe: Universe, ref: Ref, truths: list[Factor], extents: tuple[int, ...]
+) -> tuple[list[Factor], list[Factor]]:
+    """Of truths alone, those that are one truth, and those that no sum ties to them and that count: a mask times a count."""
+    free = len(ref[0].shape)
+    tied: list[list[Factor]] = []
+    for truth in truths:
+        labels = _bound([truth], free)
+        mine = [group for group in tied if labels & _bound(group, free)]
+        tied = [group for group in tied if group not in mine] + [[truth, *(each for group in mine for each in group)]]
+    if len(tied) < 2:
+        return [], []
+    masks: list[Factor] = []
+    counts: list[Factor] = []
+    for group in tied:
+        coefficient, alone = _part(universe, ref, group, extents)
+        (masks if coefficient == 1 and indicator(alone) else counts).extend(group)
+    return masks, counts
+
+
+def _part(universe: Universe, ref: Ref, factors: list[Factor], extents: tuple[int, ...]) -> Term:
+    """The product of some factors of a reference to a product, over the labels that these have."""
+    sizes, dims, used = refine([ref], extents)
+    product = Product(universe, sizes, dims, set())
+    free = len(ref[0].shape)
+    product.include(factors, free, 1, ref[3], list(ref[1]), used[0], only=_bound(factors, free))
+    return product.finish()
 
 
 def _bound(factors: list[Factor], free: int) -> set[int]:
@@ -319,13 +345,7 @@ def _pairs(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Iterator[t
 
 def _of_factors(universe: Universe, ref: Ref, places: set[int], extents: tuple[int, ...]) -> Term:
     """The product of some of the factors of a reference to a product."""
-    sizes, dims, used = refine([ref], extents)
-    product = Product(universe, sizes, dims, set())
-    factors = [ref[0].factors[place] for place in sorted(places)]
-    product.include(
-        factors, len(ref[0].shape), 1, ref[3], list(ref[1]), used[0], only=_bound(factors, len(ref[0].shape))
-    )
-    return product.finish()
+    return _part(universe, ref, [ref[0].factors[place] for place in sorted(places)], extents)
 
 
 def between(universe: Universe, base: Ref, low: int, high: int, extents: tuple[int, ...]) -> Terms:

@@ -27,6 +27,7 @@ from graphguard.relations.permutations import at_most_once, distinct
 from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
 from graphguard.relations.places import place_over
 from graphguard.relations.precision import Precision
+from graphguard.relations.roots import as_root
 from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
 from graphguard.relations.windows import joined, whole
 
@@ -68,7 +69,10 @@ class NormalForm:
             return single(shape, kind, functions.minus_infinity(self.universe, shape))
         if isinstance(value, float) and (value != value or value == float("inf")):
             raise Unsupported("a constant that is infinite or not a number")
-        return single(shape, kind, constant(self.universe, exact(value), shape))
+        number = exact(value)
+        root = as_root(number) if self.universe.expand > 1 else None
+        known = single(shape, kind, constant(self.universe, 1 if root else number, shape))
+        return self.scale(known, number) if root else known
 
     def iota(self, extent: int) -> NormalValue:
         """0, 1, ..., extent - 1."""
@@ -170,7 +174,11 @@ class NormalForm:
         if number <= 0:
             self._finite(v)  # 0 * inf is no number, and only minus infinity is known
         kind: Kind = v.kind if number.denominator == 1 and not isinstance(factor, float) else "float"
-        return scaled_value(self.universe, v, number, kind)
+        root = as_root(number) if self.universe.expand > 1 and not self._may_be_infinite(v) else None
+        if root is None:
+            return scaled_value(self.universe, v, number, kind)
+        radical = self.power(self.full(v.shape, Fraction(root[1]), "float"), Fraction(1, 2))
+        return self.multiply(scaled_value(self.universe, v, exact(root[0]), kind), radical)
 
     def multiply(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """The elementwise product."""
@@ -389,11 +397,13 @@ class NormalForm:
 
     def _finite(self, *values: NormalValue) -> None:
         """Refuse values that may be infinite: a product with infinity is no number where the other factor is 0."""
-        if ("infinity",) not in self.universe.table:
-            return
-        for value in values:
-            if any(ref[0].infinite for _, terms in value.pieces for _, ref in terms):
-                raise Unsupported("a product with infinity")
+        if any(map(self._may_be_infinite, values)):
+            raise Unsupported("a product with infinity")
+
+    def _may_be_infinite(self, value: NormalValue) -> bool:
+        return ("infinity",) in self.universe.table and any(
+            ref[0].infinite for _, terms in value.pieces for _, ref in terms
+        )
 
     def _each(self, v: NormalValue, kind: Kind, act: Callable[[Terms, tuple[int, ...]], Terms]) -> NormalValue:
         return self._by_elements([v], kind, lambda rows, sizes: act(rows[0], sizes))

@@ -51,6 +51,20 @@ def sum_of_norms(x: torch.Tensor) -> torch.Tensor:
     return total(x.norm())
 
 
+def measured(w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    """An update that is clipped by its size, written with the root of a Python number."""
+    return w - 0.1 * g / (g.norm() / g.numel() ** 0.5).clamp(min=1.0)
+
+
+def measured_over_ranks(ranks: int) -> Step:
+    """The same with the root of a mean of squares."""
+
+    def run(w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return w - 0.1 * g / (total(g.square().sum()) / (ranks * g.numel())).sqrt().clamp(min=1.0)
+
+    return run
+
+
 CASES: dict[str, tuple[Step, Step, Step]] = {
     "factored": (
         factored,
@@ -58,6 +72,7 @@ CASES: dict[str, tuple[Step, Step, Step]] = {
         lambda w, g: factored(w, g, mean_of_ranks),
     ),
     "trusted": (trusted, lambda w, g: trusted(w, g, norm_of_all), lambda w, g: trusted(w, g, sum_of_norms)),
+    "measured": (measured, measured_over_ranks(2), measured_over_ranks(1)),
 }
 
 

@@ -89,7 +89,7 @@ def candidates(
     if repair is None:
         return _by_place(diagnosis.findings[index].span, sources, before)
     capture = repair.before
-    found = {each.fix.edits: each for each in _of_losses(capture, diagnosis.findings[index], sources, before)}
+    found = {each.fix.edits: each for each in _of_losses(capture, diagnosis, index, sources, before)}
     for guess in (repair.hypothesis, *repair.alternatives):
         for place, draft in _named_first(_drafts(capture, guess, sources), diagnosis.findings[index]):
             draft = _renamed(draft, before)
@@ -109,10 +109,12 @@ def _named_first(drafts: Iterable[tuple[Span, Draft]], finding: Finding) -> list
 
 
 def _of_losses(
-    capture: Capture, finding: Finding, sources: Sources, before: tuple[TextEdit, ...]
+    capture: Capture, diagnosis: Diagnosis, index: int, sources: Sources, before: tuple[TextEdit, ...]
 ) -> Iterator[Candidate]:
     """Scaled losses, where all that is wrong is wrong by the same factor and several findings say so."""
-    if before or not finding.alike.startswith(EVERYTHING):
+    finding = diagnosis.findings[index]
+    several = sum(other.alike == finding.alike for other in diagnosis.findings) > 1
+    if before or not several or not finding.alike.startswith(EVERYTHING):
         return
     factor = 1 / Fraction(finding.alike.removeprefix(EVERYTHING))
     for file in sources.project():

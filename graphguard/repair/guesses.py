@@ -80,12 +80,13 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
     for axis in site.partial_axes:
         early = [reader for reader in readers if is_nonlinear(reader) and around.summed_behind(reader, axis)]
         insert = InsertReduction(site.tensors, axis)
+        mean = InsertReduction(site.tensors, axis, "avg") if _factor(site) == around.capture.mesh[axis] else None
         for reader in early:
-            yield "nonlinear-on-partial", insert, reader, 0
+            yield "nonlinear-on-partial", mean or insert, reader, 0
         cost = (0 if born else 1 if last else 2) + (_REDUCED if around.reduced_after(site, axis) else 2 if early else 0)
         yield _reduction_rule(site), insert, site, cost
-        if _factor(site) == around.capture.mesh[axis]:  # every rank's own mean
-            yield _reduction_rule(site), InsertReduction(site.tensors, axis, "avg"), site, cost + 1
+        if mean is not None:  # every rank's own mean
+            yield _reduction_rule(site), mean, site, cost + 1
 
 
 def is_nonlinear(site: Site) -> bool:

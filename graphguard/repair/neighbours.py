@@ -96,12 +96,29 @@ class Neighbours:
     def reductions_behind(self, site: Site, hops: int = 6) -> list[Site]:
         """The sums over ranks that a tensor's value goes into within a few operators, the nearest first."""
         found: list[Site] = []
-        edge, seen = [site.number], {site.number}
+        edge, seen = {site.number: -1}, {site.number}  # with the place that the value has in a stack
         for _ in range(hops):
-            edge = [reader for number in edge for reader in self.readers.get(number, ()) if reader not in seen]
+            reading = [
+                (number, place, self.sites[reader])
+                for number, place in edge.items()
+                for reader in self.readers.get(number, ())
+                if reader not in seen
+            ]
+            edge = {
+                reader.number: self._stacked(number, reader)
+                for number, place, reader in reading
+                if place < 0 or not _takes_another(reader, place)
+            }
             seen.update(edge)
-            found.extend(self.sites[number] for number in dict.fromkeys(edge) if self.sites[number].node.op in SUMMING)
+            found.extend(self.sites[number] for number in edge if self.sites[number].node.op in SUMMING)
         return found
+
+    def _stacked(self, number: int, reader: Site) -> int:
+        """At which place a site's tensor lies in a stack along the first dim; -1 where there is no such place."""
+        parts = reader.node.args[0] if reader.node.op == "aten.stack.default" and not any(reader.node.args[1:]) else ()
+        rank = min(reader.position)
+        own = self.sites[number].tensors.get(rank)
+        return parts.index(own) if isinstance(parts, tuple) and own is not None and parts.count(own) == 1 else -1
 
     def summed_behind(self, site: Site, axis: str) -> bool:
         """Whether an all-reduce over an axis comes soon behind a site."""
@@ -110,12 +127,12 @@ class Neighbours:
         return any(later.node.args[2] == group for later in self.reductions_behind(site, NEAR))
 
     def reduced_after(self, site: Site, axis: str) -> bool:
-        """Whether all that becomes of a tensor, rearranged and scaled at most, is a reduction over an axis."""
+        """Whether all that becomes of a tensor, and of what is linear in it, is a reduction over an axis."""
         edge, reduced = {site.number}, False
         while edge:
             readers = [self.sites[number] for seen in edge for number in self.readers.get(seen, ())]
             if not readers or not all(
-                reader.node.op in LAYOUT | JOINING | SUMMING | FILLING or scaled(reader) for reader in readers
+                reader.node.op in LINEAR | SUMMING | FILLING or scaled(reader) for reader in readers
             ):
                 return False
             for reader in readers:
@@ -131,3 +148,9 @@ class Neighbours:
 def scaled(site: Site) -> bool:
     """Whether a site multiplies by a number."""
     return site.node.op in SCALING and not isinstance(site.node.args[-1], Var)
+
+
+def _takes_another(reader: Site, place: int) -> bool:
+    """Whether a site takes another row of a stack than that at a place."""
+    dim, index = reader.node.args[1:3] if reader.node.op == "aten.select.int" else (0, place)
+    return dim == 0 and isinstance(index, int) and index >= 0 and index != place

@@ -156,4 +156,13 @@ def _site(capture: Capture, proof: Proof, alignment: Alignment, number: int, ope
     state = state_of(relation)
     if relation is None and tensors and node.op not in JOINING | LAYOUT and proof.on_relation(tensors):
         state = "whole"  # a micro-batch, a block, what only some ranks compute
+    if state == "whole" and node.op in SPLITS and not _all_related(capture, proof, position):
+        state = "off"
     return Site(number, position, node, tensors, state, relation, operands)
+
+
+def _all_related(capture: Capture, proof: Proof, position: Position) -> bool:
+    """Whether every part that a tensor is split into is related: only the sum of some of them may have been reduced."""
+    parts = max(len(capture.ranks[rank].nodes[index].outs) for rank, index in position.items())
+    others = [outputs_of(capture, position, slot) for slot in range(1, parts)]
+    return all(state_of(proof.group(tensors)) == "whole" or proof.on_relation(tensors) for tensors in others)

@@ -212,13 +212,15 @@ class Offset:
     """Numbers that lack the start of a rank's part, which is its place along ``axis`` times ``length``.
 
     ``kind`` says which: a ``number`` that others are compared with or moved by, ``rows`` that are looked up (the ranks' ``tensors``), rows that are ``written``, positions in a ``pass`` through the parts of all ranks, or in a pass
-    through the ``block``s of the rank's own part, where each has those behind the ones before and there is no axis; or a ``bound`` of a mask that is so much too low on every rank.
+    through the ``block``s of the rank's own part, where each has those behind the ones before and there is no axis; a ``bound`` of a mask that is so much too low on every rank; or places that are ``found``
+    in the rank's part, of an operator's results the one at ``slot``.
     """
 
     axis: str
     length: int
-    kind: Literal["number", "rows", "pass", "written", "block", "bound"]
+    kind: Literal["number", "rows", "pass", "written", "block", "bound", "found"]
     tensors: Tensors | None = None
+    slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from graphguard.repair.edits import Offset
 from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import names_of
 from graphguard.repair.program import Function, Program, first_operand, further, is_number
-from graphguard.repair.source import Draft
+from graphguard.repair.source import Draft, line_after
 from graphguard.repair.triangles import diagonal_by, diagonal_further
 from graphguard.repair.vocabulary import assignments, rank_expressions
 from graphguard.report.diagnostics import TextEdit
@@ -47,6 +47,8 @@ def offset_drafts(
             yield from _less(program, value, names, start)
         elif offset.kind == "written":
             yield from _written(program, value, start)
+        elif offset.kind == "found":
+            yield from _places_further(program, value, start, offset.slot)
         else:
             yield from _started(program, value, start)
 
@@ -54,7 +56,8 @@ def offset_drafts(
 def starts(program: Program, at: ast.expr, offset: Offset) -> Iterator[str]:
     """What may denote the start of the rank's part at a place: a name for it, else a rank's name times a length's."""
     ranks = rank_expressions(program, at, offset.axis)[:_NAMES]
-    lengths = [*_lengths(program, at), str(offset.length)]
+    searched = _searched(program, at) if offset.kind == "found" else []
+    lengths = [*_lengths(program, at), *searched, str(offset.length)]
     products = [f"{rank} * {length}" for rank, length in itertools.product(ranks, lengths)]
     function = program.function(at)
     for name, made in assignments(ast.walk(function)) if function is not None else ():
@@ -75,6 +78,16 @@ def _lengths(program: Program, at: ast.expr) -> list[str]:
             if made.lineno <= at.lineno and _is_size(made):
                 found[name] = None
     return sorted(found, key=lambda name: name not in read)[:_NAMES]
+
+
+def _searched(program: Program, value: ast.expr) -> list[str]:
+    """The length of the dim along which a call looks for places."""
+    operand = first_operand(value)
+    if not isinstance(value, ast.Call) or not isinstance(operand, ast.Name):
+        return []
+    given = [*value.args, *(keyword.value for keyword in value.keywords if keyword.arg == "dim")]
+    dims = [program.source(each) for each in given if each is not operand and is_number(program, each)]
+    return [f"{operand.id}.size({dim})" for dim in reversed(dims)]
 
 
 def _is_size(value: ast.expr) -> bool:
@@ -151,6 +164,19 @@ def _written(program: Program, value: ast.expr, start: str) -> Iterator[Draft]:
     for place in places:
         if isinstance(place, ast.Name | ast.Call | ast.BinOp):
             yield Draft(f"start at {start}", (TextEdit(program.span(place), f"{program.source(place)} + {start}"),))
+
+
+def _places_further(program: Program, value: ast.expr, start: str, slot: int) -> Iterator[Draft]:
+    """The start added to places that a call gives: where they get their name among its results, or where they are taken from these."""
+    outer = program.parents.get(value)
+    match outer:
+        case ast.Assign(targets=[ast.Tuple(elts=names)]) if slot < len(names) and isinstance(names[slot], ast.Name):
+            name = program.source(names[slot])
+            yield Draft(f"add {start}", (line_after(program, outer, f"{name} = {name} + {start}"),))
+        case ast.Attribute(attr="indices") | ast.Subscript(slice=ast.Constant(value=1)):
+            yield Draft(f"add {start}", (TextEdit(program.span(outer), f"({program.source(outer)} + {start})"),))
+        case _ if not slot:
+            yield Draft(f"add {start}", (TextEdit(program.span(value), f"({program.source(value)} + {start})"),))
 
 
 def _of_passes(program: Program, value: ast.expr, offset: Offset) -> Iterator[str]:

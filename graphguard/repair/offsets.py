@@ -29,6 +29,14 @@ _LOOKING: Mapping[str, tuple[int, ...]] = {
     "aten.nll_loss_forward.default": (1,),
 }
 """Which arguments of an operator may be numbers of rows."""
+_FINDING: Mapping[str, tuple[int, int]] = {
+    "aten.argmax.default": (0, 1),
+    "aten.argmin.default": (0, 1),
+    "aten.max.dim": (1, 1),
+    "aten.min.dim": (1, 1),
+    "aten.topk.default": (1, 2),
+}
+"""Operators that give places along a dim: which of their results, and which argument is the dim."""
 _LENGTHS = 4  # different lengths of parts that are tried
 
 
@@ -41,6 +49,7 @@ def offsets(around: Neighbours) -> Iterator[Guess]:
             yield from _constants(around, axis, length)
             yield from _passes(around, axis, size, length)
             yield from _rows(around, axis, length)
+        yield from _found(around, axis)
     yield from _blocks(around)
 
 
@@ -213,7 +222,29 @@ def _moved(around: Neighbours, axis: str, length: int, changes: list[tuple[Site,
     yield RULE, _added(around, changes, told, Offset(axis, length, "pass")), site, 2
 
 
-def _added(around: Neighbours, changes: list[tuple[Site, dict[int, int]]], told: str, offset: Offset) -> OtherCalls:
+def _found(around: Neighbours, axis: str) -> Iterator[Guess]:
+    """Places that each rank finds in its own part of a dim, as the largest of its part of a vocabulary."""
+    for site in around.sites.values():
+        slot, argument = _FINDING.get(site.node.op, (0, 0))
+        if not argument:
+            continue
+        rank = min(site.position)
+        node, types = around.capture.ranks[rank].nodes[site.position[rank]], around.capture.ranks[rank].types
+        shape = types[next(node.operands())].shape
+        dim = node.args[argument] if len(node.args) > argument else -1
+        length = shape[dim] if shape and isinstance(dim, int) else None
+        if not isinstance(length, int) or slot >= len(node.outs):
+            continue
+        numbers = {rank: around.capture.coordinates(rank)[axis] * length for rank in site.position}
+        last = max(numbers, key=lambda rank: numbers[rank])
+        told = f"'{{name}}' gives places in the rank's own part along axis '{axis}': in the whole they are {numbers[last]} further on rank {last}"
+        edit = _added(around, [(site, numbers)], told, Offset(axis, length, "found", slot=slot), slot)
+        yield RULE, edit, site, 2
+
+
+def _added(
+    around: Neighbours, changes: list[tuple[Site, dict[int, int]]], told: str, offset: Offset, slot: int = 0
+) -> OtherCalls:
     """Numbers added to what sites give, by rank."""
     calls: dict[int, dict[int, tuple[Node, ...]]] = {}
     types: dict[int, dict[Var, TensorType]] = {}
@@ -222,9 +253,11 @@ def _added(around: Neighbours, changes: list[tuple[Site, dict[int, int]]], told:
             graph = around.capture.ranks[rank]
             node, own = graph.nodes[index], types.setdefault(rank, {})
             before = Var(fresh(graph) + len(own))
-            own[before] = graph.types[node.outs[0]]
-            added = replace(node, op="aten.add.Tensor", args=(before, numbers[rank]), kwargs={}, draw=None)
-            calls.setdefault(rank, {})[index] = (replace(node, outs=(before,)), added)
+            own[before] = graph.types[node.outs[slot]]
+            moved = (node.outs[slot],)
+            added = replace(node, op="aten.add.Tensor", args=(before, numbers[rank]), kwargs={}, outs=moved, draw=None)
+            outs = (*node.outs[:slot], before, *node.outs[slot + 1 :])
+            calls.setdefault(rank, {})[index] = (replace(node, outs=outs), added)
     return OtherCalls(calls, types, told, offset=offset)
 
 

@@ -322,6 +322,8 @@ class Lookup:
         self.targets()
         shapes = self._targets.shapes
         joined = list(next(iter(held.values())).shape)
+        if any(len(value.shape) != len(joined) for value in held.values()):
+            return False  # of different numbers of dims
         if placement.kind == "shard":
             joined[placement.dim] = sum(value.shape[placement.dim] for value in self.layouts.along(axis, held))
         if sum(size > 1 for size in self.capture.mesh.values()) == 1:

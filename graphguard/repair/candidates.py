@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Node, Span, Var
+from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Location
 from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position
@@ -111,16 +112,14 @@ def _of_losses(
     capture: Capture, diagnosis: Diagnosis, index: int, sources: Sources, before: tuple[TextEdit, ...]
 ) -> Iterator[Candidate]:
     """Scaled losses, where all that is wrong is wrong by the same factor and several findings say so."""
-    finding = diagnosis.findings[index]
-    several = sum(other.alike == finding.alike for other in diagnosis.findings) > 1
-    if before or not several or not finding.alike.startswith(EVERYTHING):
+    alike = diagnosis.findings[index].alike
+    if before or not alike.startswith(EVERYTHING) or sum(other.alike == alike for other in diagnosis.findings) < 2:
         return
-    factor = 1 / Fraction(finding.alike.removeprefix(EVERYTHING))
+    factor = 1 / Fraction(alike.removeprefix(EVERYTHING))
     for file in sources.project():
         program = sources.program(file)
         for draft in scaled_losses(program, factor, capture) if program is not None else ():
-            texts = _applied(draft.edits, sources)
-            if texts is not None:
+            if (texts := _applied(draft.edits, sources)) is not None:
                 name = sources.tensor_at(draft.place)
                 told = f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes, and so is all that is computed of it"
                 yield Candidate(Fix(draft.title, draft.edits, proved=False, place=draft.place), texts, told)

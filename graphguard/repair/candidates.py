@@ -57,7 +57,7 @@ from graphguard.repair.messages import factor_text
 from graphguard.repair.offset_source import offset_drafts, starts, written_further
 from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number, lines_of
-from graphguard.repair.siblings_source import exchanged_alike
+from graphguard.repair.siblings_source import called_alike
 from graphguard.repair.source import Draft
 from graphguard.repair.stopped import attached
 from graphguard.repair.turned import in_order
@@ -345,8 +345,7 @@ def _other_calls(
         yield from other_groups(program, span, edit.regrouped, capture)
     if edit.turned is not None:
         yield from in_order(program, span, edit.turned, capture)
-    if edit.sent is not None:
-        yield from exchanged_alike(capture, edit.sent, program, span, sources)
+    yield from called_alike(capture, edit, program, span, sources)
     if edit.moved is not None:
         yield from written_further(program, span, *edit.moved)
     if edit.offset is not None:

@@ -250,6 +250,14 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """The call of a function that is left out, or made of other ``tensors`` as well."""
+
+    span: Span
+    tensors: Tensors | None
+
+
+@dataclass(frozen=True, slots=True)
 class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
@@ -257,7 +265,7 @@ class OtherCalls:
     ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
     ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
     ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it;
-    ``sent`` are tensors that are exchanged as others are.
+    ``sent`` are tensors that are exchanged as others are, and ``called`` says that a function is.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -271,6 +279,7 @@ class OtherCalls:
     turned: Turning | None = None
     moved: tuple[int, int] | None = None
     sent: Sending | None = None
+    called: Called | None = None
 
 
 Edit = (

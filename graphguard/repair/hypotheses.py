@@ -12,6 +12,7 @@ from fractions import Fraction
 from graphguard.ir import Capture
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.prove import Proof
+from graphguard.repair.called import called
 from graphguard.repair.edits import (
     Bypass,
     ChangeCall,
@@ -88,6 +89,7 @@ def hypotheses(
     found.extend(offsets(around))
     found.extend(unlike(around))
     found.extend(siblings(around))
+    found.extend(called(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))

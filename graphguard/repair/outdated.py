@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from graphguard.ir import Capture, Graph, Var
 from graphguard.repair.edits import (
     Bypass,
+    Called,
     ChangeCall,
     Edit,
     InsertCall,
@@ -75,6 +76,10 @@ def _differentiated(edit: Edit, before: Capture) -> Mapping[int, list[Var]]:
             return {rank: [each for each in pair if isinstance(each, Var)] for rank, pair in read.items()}
         case OtherCalls(sent=Sending(tensors=tensors)):
             return {rank: [var] for rank, var in tensors.items()}
+        case OtherCalls(called=Called(tensors=tensors), calls=calls):
+            made = tensors or {}
+            found = {r: [v for index in own for v in before.ranks[r].nodes[index].reads] for r, own in calls.items()}
+            return {rank: [made[rank]] if rank in made else reads for rank, reads in found.items()}
         case SwapTensors(tensors, others):
             return {rank: [var, others[rank]] for rank, var in tensors.items()}
         case InsertCall(tensors, call):

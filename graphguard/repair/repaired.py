@@ -38,7 +38,7 @@ from graphguard.repair.messages import (
 )
 from graphguard.repair.neighbours import REDUCING, SCALING
 from graphguard.repair.program import definitions
-from graphguard.repair.siblings_source import sent_name, sibling_name, sibling_place
+from graphguard.repair.siblings_source import called_names, called_place, sent_name, sibling_name, sibling_place
 from graphguard.repair.trials import Repair
 from graphguard.repair.vocabulary import factor_name, passes_name
 
@@ -65,6 +65,9 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         if guess.edit.sent is not None:
             span = sibling_place(capture, guess.edit.sent, sources) if guess.edit.sent.later else span
             name = sent_name(capture, guess.edit.sent, span, sources) or name
+        if guess.edit.called is not None:
+            span = called_place(graph, site.node, guess.edit.called, sources)
+            name = called_names(capture, guess.edit.called, span, sources)[0] or name
         span = _filled(span, guess.edit, sources) or _own_number(capture, guess, span, sources) or span
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name
@@ -95,6 +98,8 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
     if isinstance(guess.edit, OtherCalls) and guess.edit.sent is not None:
         exchanged = sibling_name(capture, guess.edit.sent, sources)
         text = text.replace("{sibling}", f"'{exchanged}'" if exchanged else "another tensor")
+    if isinstance(guess.edit, OtherCalls) and guess.edit.called is not None:
+        text = text.replace("{sibling}", called_names(capture, guess.edit.called, span, sources)[1])
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphguard.ir import Capture, Span
-from graphguard.repair.edits import Sending
+from graphguard.ir import Capture, Graph, Node, Span
+from graphguard.repair.edits import Called, OtherCalls, Sending, Tensors
 from graphguard.repair.frames import COPYING, Sources
 from graphguard.repair.guided_source import names_of
 from graphguard.repair.program import Program, first_operand
@@ -25,6 +25,27 @@ def sibling_place(capture: Capture, sending: Sending, sources: Sources) -> Span 
     return next((place for place in places if _function(place, sources) in known), sources.place(graph, node))
 
 
+def called_place(graph: Graph, node: Node, called: Called, sources: Sources) -> Span | None:
+    """The call that is left out, or, in the function that makes it, where another tensor is read of which it is not made."""
+    if called.tensors is None:
+        return called.span
+    within = _function(called.span, sources)
+    places = (frame.span for frame in sources.frames(graph, node))
+    return next((place for place in places if _function(place, sources) == within), sources.place(graph, node))
+
+
+def called_names(capture: Capture, called: Called, place: Span | None, sources: Sources) -> tuple[str, str]:
+    """What the author calls the tensor that is wrong at a place, and the call of another one, with its quotes."""
+    program = sources.program(place.file) if place is not None else None
+    if program is None or place is None or called.tensors is None:
+        return sources.name_at(place), ""
+    operand = _read(capture, called.tensors, program, program.expression(place), sources)
+    other = sources.program(called.span.file)
+    call = other.expression(called.span) if other is not None else None
+    text = other.source(call) if other is not None and call is not None else ""
+    return "" if operand is None else program.source(operand), f"'{text}'"
+
+
 def _function(span: Span, sources: Sources) -> tuple[str, ast.AST | None]:
     program = sources.program(span.file)
     return span.file, None if program is None else program.enclosing_function(span)
@@ -38,7 +59,7 @@ def sent_name(capture: Capture, sending: Sending, place: Span | None, sources: S
     rank = min(sending.tensors)
     if sending.later:
         return next(iter(names_of(capture, rank, sending.tensors[rank], program, sources)), "")
-    operand = _read(capture, sending, program, program.expression(place), sources)
+    operand = _read(capture, sending.tensors, program, program.expression(place), sources)
     return "" if operand is None else program.source(operand)
 
 
@@ -52,11 +73,11 @@ def sibling_name(capture: Capture, sending: Sending, sources: Sources) -> str:
 
 
 def _read(
-    capture: Capture, sending: Sending, program: Program, value: ast.expr | None, sources: Sources
+    capture: Capture, tensors: Tensors, program: Program, value: ast.expr | None, sources: Sources
 ) -> ast.expr | None:
     """The tensor that stays, in an expression that reads it: by its name, or as what makes it there."""
-    rank = min(sending.tensors)
-    graph, var = capture.ranks[rank], sending.tensors[rank]
+    rank = min(tensors)
+    graph, var = capture.ranks[rank], tensors[rank]
     names = names_of(capture, rank, var, program, sources)
     made = graph.producers().get(var)
     places = [] if made is None else [frame.span for frame in sources.frames(graph, graph.nodes[made])]
@@ -67,7 +88,23 @@ def _read(
     return first_operand(value)
 
 
-def exchanged_alike(
+def called_alike(capture: Capture, edit: OtherCalls, program: Program, span: Span, sources: Sources) -> Iterator[Draft]:
+    """A call of one tensor, of another one as well: what exchanges it, or what computes something of it first; or that call left out."""
+    if edit.sent is not None:
+        yield from _exchanged_alike(capture, edit.sent, program, span, sources)
+    if edit.called is None or edit.called.span.file != program.file:
+        return
+    call, tensors = program.expression(edit.called.span), edit.called.tensors
+    operand = first_operand(call)
+    if tensors is not None:
+        value = program.expression(span)
+        yield from _around(program, call, value, _read(capture, tensors, program, value, sources))
+    elif call is not None and operand is not None:
+        text = program.source(operand)
+        yield Draft(f"{text} instead of {program.source(call)}", (TextEdit(edit.called.span, text),))
+
+
+def _exchanged_alike(
     capture: Capture, sending: Sending, program: Program, span: Span, sources: Sources
 ) -> Iterator[Draft]:
     """The call that exchanges the other tensor, of this one: behind that call, or around what is read at a place."""
@@ -82,7 +119,7 @@ def exchanged_alike(
         yield from (draft for name in names for draft in _behind(program, call, statement, name))
     else:
         value = program.expression(span)
-        yield from _around(program, call, value, _read(capture, sending, program, value, sources))
+        yield from _around(program, call, value, _read(capture, sending.tensors, program, value, sources))
 
 
 def _behind(program: Program, call: ast.expr | None, statement: ast.stmt, name: str) -> Iterator[Draft]:

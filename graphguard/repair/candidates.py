@@ -91,7 +91,7 @@ def candidates(
     capture = repair.before
     found = {each.fix.edits: each for each in _of_losses(capture, diagnosis, index, sources, before)}
     for guess in (repair.hypothesis, *repair.alternatives):
-        for place, draft in _named_first(_drafts(capture, guess, sources), diagnosis.findings[index]):
+        for place, draft in named_first(_drafts(capture, guess, sources), diagnosis.findings[index]):
             draft = _renamed(draft, before)
             texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
             if texts is not None and draft.edits not in found:
@@ -102,7 +102,7 @@ def candidates(
     return list(found.values())
 
 
-def _named_first(drafts: Iterable[tuple[Span, Draft]], finding: Finding) -> list[tuple[Span, Draft]]:
+def named_first(drafts: Iterable[tuple[Span, Draft]], finding: Finding) -> list[tuple[Span, Draft]]:
     """Drafts that reduce the gradient of another tensor than the one that was found come last: the call around it gives another."""
     named, other = f"{_REDUCES}{finding.tensor} ", _REDUCES if finding.tensor else "\n"
     return sorted(drafts, key=lambda row: row[1].title.startswith(other) and not row[1].title.startswith(named))

@@ -56,6 +56,27 @@ def test_a_fix_keeps_the_specification_and_its_promises(same, promises, counts):
     assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))
 
 
+@pytest.mark.parametrize(("vain", "traced"), [(0, 3), (1, 3), (2, 3), (3, 4)])
+def test_tries_in_vain_count_against_alternatives(vain, traced):
+    candidates = [{"fix": to_plain(Fix(name, (), False)), "texts": {}, "headline": ""} for name in "abcdef"]
+    traces: list[str] = []
+
+    def answer(step: Any) -> Any:
+        traces.extend(step.method for _ in range(step.method == "capture"))
+        failing = ("w",) if len(traces) <= vain else ()
+        given = {
+            "candidates": candidates,
+            "capture": {"capture": b"", "summary": SUMMARY},
+            "prove": {"proof": "fixed", "outcome": outcome(*failing)},
+        }
+        return given.get(step.method, True)
+
+    finding = Finding("wrong-scale", "twice", None, promises=("w",))
+    broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}))
+    fixes, *_ = ended(proved_fixes(broken, 0, finding, ()), answer)
+    assert (len(traces), len(fixes)) == (traced, traced - vain)
+
+
 @pytest.mark.parametrize(("calls", "traced"), [(LARGE // 2, 3), (LARGE + 1, 1)])
 def test_of_a_large_program_no_alternatives_are_tried(calls, traced):
     candidates = [{"fix": to_plain(Fix(name, (), False)), "texts": {}, "headline": ""} for name in "abcd"]

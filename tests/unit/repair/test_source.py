@@ -7,8 +7,9 @@ from fractions import Fraction
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Span, Var
+from graphguard.refine.finding import Finding
 from graphguard.repair import gradients, plans, source
-from graphguard.repair.candidates import edited
+from graphguard.repair.candidates import edited, named_first
 from graphguard.repair.dead import use_result
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.program import Program, first_operand, further, parse
@@ -442,3 +443,11 @@ def test_a_bound_some_places_further_on(text: str, count: int, expected: str) ->
     statement = parsed.tree.body[0]
     assert isinstance(statement, ast.Expr)
     assert further(parsed, statement.value, count) == expected
+
+
+def test_fixes_of_another_gradient_come_last() -> None:
+    titles = ["reduce the gradient of f(x) over 'tp'", "write f(x)", "reduce the gradient of x over 'tp'", "remove f"]
+    rows = [(Span(FILE, 1), Draft(title, ())) for title in titles]
+    found = named_first(rows, Finding("gradient-not-reduced", "", None, tensor="x"))
+    assert [draft.title for _, draft in found] == [titles[1], titles[2], titles[3], titles[0]]
+    assert named_first(rows, Finding("gradient-not-reduced", "", None)) == rows

@@ -46,16 +46,17 @@ class Result:
 
 def judged(capture: Capture) -> tuple[str, Proof, Confirmation]:
     """The verdict on a program in a few words, the proof, and what numbers said."""
-    proof, said = prove(capture), confirm(capture)
+    proof = prove(capture)
+    said = confirm(proof.capture)
     if proof.outcome.proved:
         return ("refines" if said.status != "differs" else "PROOF AND NUMBERS DISAGREE"), proof, said
     return (f"broken: {said.counterexample}" if said.status == "differs" else "unknown"), proof, said
 
 
-def result(record: dict[str, Any], capture: Capture, proof: Proof, said: Confirmation, right: bool) -> Result:
+def result(record: dict[str, Any], proof: Proof, said: Confirmation, right: bool) -> Result:
     """The diagnosis of a program with a bug against what is known of it."""
     text = record["sketch"]
-    diagnosis = diagnose(capture, proof, said, lambda file: text if file == f"{record['id']}.py" else None)
+    diagnosis = diagnose(proof.capture, proof, said, lambda file: text if file == f"{record['id']}.py" else None)
     first = diagnosis.findings[0]
     marked = [number for number, line in enumerate(text.splitlines(), 1) if "FIX" in line.replace(SIGNATURE, "")]
     lines = min((abs(first.span.line - line) for line in marked), default=None) if first.span is not None else None
@@ -113,7 +114,7 @@ def main() -> int:
         verdicts += right
         told = " | | | "
         if not control:
-            found = result(record, programs[f"{case}.buggy"], proof, said, right)
+            found = result(record, proof, said, right)
             if case in RULES:
                 groups.setdefault(found.group, []).append(found)
             told = cells(case, found)

@@ -65,7 +65,7 @@ def _judged(converted: Converted) -> tuple[str, str, float]:
         return "unknown", f"conflicting-relations: {proof.outcome.conflicts[0]}", engine
     said = None
     if not proof.outcome.proved:
-        said = _on_numbers(capture)
+        said = _on_numbers(proof.capture)
         if said[0] != "broken":
             began = time.perf_counter()
             proof = proof.finished()

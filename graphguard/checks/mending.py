@@ -6,7 +6,16 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphguard.checks.requests import CROSS_CHECK_SECONDS, Captured, CheckRequest, Step, Steps, capture, confirming
+from graphguard.checks.requests import (
+    CROSS_CHECK_SECONDS,
+    Captured,
+    CheckRequest,
+    Step,
+    Steps,
+    as_proved,
+    capture,
+    confirming,
+)
 from graphguard.checks.together import together
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain, to_plain
@@ -111,7 +120,7 @@ def _judged(
     doubtful = set(outcome.failing) - (broken.spoiled - broken.undecided - set(finding.promises))
     if not doubtful or not broken.undecided or finding.written_out:
         return result["proof"], outcome, frozenset()
-    numbers = from_plain(Confirmation, (yield confirming(captured, CROSS_CHECK_SECONDS)))
+    numbers = from_plain(Confirmation, (yield confirming(as_proved(captured, result), CROSS_CHECK_SECONDS)))
     if doubtful.isdisjoint(numbers.differing):
         more = yield Step("prover", "finish", {"proof": result["proof"]})
         outcome = from_plain(Outcome, more["outcome"])

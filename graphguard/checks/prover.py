@@ -22,7 +22,7 @@ from graphguard.checks.explorer import picture
 from graphguard.checks.places import places
 from graphguard.checks.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
-from graphguard.ir import Capture, Var, capture_from_json
+from graphguard.ir import Capture, Var, capture_from_json, capture_to_json
 from graphguard.ir.collection import without_collection
 from graphguard.ir.ignored import without_ignored
 from graphguard.ir.likeness import same_question
@@ -48,6 +48,7 @@ _CANCELLED: dict[str, Any] = {"error": {"code": "cancelled", "message": "the req
 class _Entry:
     capture: Capture
     proof: Proof
+    exposed: bool = False
     diagnosis: Diagnosis | None = None
     finished: bool = False
 
@@ -80,9 +81,10 @@ class Prover:
         return self._methods[method](**params)
 
     def prove(self, capture: bytes, ignored: bool = True, effort: Effort = "usual") -> dict[str, Any]:
-        """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated", "ignored"}``.
+        """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated", "exposed", "ignored"}``.
 
-        ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.  ``ignored`` says whether some targets may be
+        ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.  ``exposed`` is the capture that the
+        proof is of, where that is another one than was given: arithmetic in a narrower type than the specification's is written as such in it.  ``ignored`` says whether some targets may be
         ignored ones; without it the claim is proved for the others alone.  An ``effort`` of ``patient`` gives a proof that was hurried more time, ``hasty``
         leaves out what seldom proves more; ``finish`` makes up for it.
         """
@@ -97,7 +99,7 @@ class Prover:
             decoded = decoded if ignored else without_ignored(decoded)
             proof = prove(decoded, self._memo, effort=effort)
             INTERRUPTION.check()
-            entry = self._entries[key] = _Entry(decoded, proof)
+            entry = self._entries[key] = _Entry(proof.capture, proof, proof.capture is not decoded)
             while len(self._entries) > KEPT_PROOFS:
                 self._entries.popitem(last=False)
         self._entries.move_to_end(key)
@@ -109,6 +111,7 @@ class Prover:
             "cached": cached,
             "calls": entry.proof.calls,
             "evaluated": 0 if cached else entry.proof.evaluated,
+            "exposed": capture_to_json(entry.capture) if entry.exposed else None,
             "ignored": any(leaf.ignored is not None for leaf in entry.capture.leaves),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from graphguard.ir import CheckRef, Trouble
@@ -88,6 +88,11 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
         summary=summary,
         cached=bool(answer.get("cached", False)),
     )
+
+
+def as_proved(captured: Captured, answer: dict[str, Any]) -> Captured:
+    """The capture that the prover's answer is about: arithmetic in a narrower type than the specification's is written as such there."""
+    return captured if answer["exposed"] is None else replace(captured, data=answer["exposed"])
 
 
 def confirming(captured: Captured, seconds: float) -> Step:

@@ -14,7 +14,16 @@ from typing import Any
 
 from graphguard.checks.mending import Broken, repaired
 from graphguard.checks.meshes import smaller_meshes
-from graphguard.checks.requests import CROSS_CHECK_SECONDS, Captured, CheckRequest, Step, Steps, capture, confirming
+from graphguard.checks.requests import (
+    CROSS_CHECK_SECONDS,
+    Captured,
+    CheckRequest,
+    Step,
+    Steps,
+    as_proved,
+    capture,
+    confirming,
+)
 from graphguard.checks.together import together
 from graphguard.checks.wording import unknown_diagnostic
 from graphguard.confirm.confirmation import Confirmation, Counterexample
@@ -48,6 +57,7 @@ def check_steps(request: CheckRequest) -> Steps:
 
 def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     answer, outcome, numbers = yield from _proved(request, captured)
+    captured = as_proved(captured, answer)
     proof = answer["proof"]
     relations = {}
     if request.relations:
@@ -112,8 +122,9 @@ def _proved(
     proving = Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
     answer, row = yield proving, confirming(captured, CROSS_CHECK_SECONDS)
     outcome, numbers = from_plain(Outcome, answer["outcome"]), from_plain(Confirmation, row)
-    if not (outcome.proved or _at_leisure(numbers)):
-        numbers = from_plain(Confirmation, (yield confirming(captured, CONFIRM_SECONDS)))
+    proved = as_proved(captured, answer)
+    if proved is not captured or not (outcome.proved or _at_leisure(numbers)):
+        numbers = from_plain(Confirmation, (yield confirming(proved, CONFIRM_SECONDS)))
     if not outcome.proved and not refuted(outcome, numbers):
         more = yield Step("prover", "finish", {"proof": answer["proof"]})
         outcome = from_plain(Outcome, more["outcome"])
@@ -171,7 +182,7 @@ def _smallest(request: CheckRequest, report: Report, first: Finding) -> Generato
         proved = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
         if proved["outcome"]["proved"]:
             continue
-        row = yield confirming(captured, CROSS_CHECK_SECONDS)
+        row = yield confirming(as_proved(captured, proved), CROSS_CHECK_SECONDS)
         numbers = from_plain(Confirmation, row)
         if numbers.status != "differs" or numbers.counterexample is None:
             continue

@@ -98,7 +98,12 @@ def assume(what: torch.Tensor | int, truth: bool) -> torch.Tensor:
     return torch.ones((), dtype=torch.bool)
 
 
-OURS: Final[dict[str, Kernel]] = {"gg.assume": assume, "gg.sdpa": sdpa, "gg.sdpa_backward": sdpa_backward}
+OURS: Final[dict[str, Kernel]] = {
+    "gg.assume": assume,
+    "gg.rounded": lambda x, _: x,
+    "gg.sdpa": sdpa,
+    "gg.sdpa_backward": sdpa_backward,
+}
 
 
 def _per_query_head(query: torch.Tensor, *shared: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -101,7 +101,7 @@ _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten._assert_async.msg": lambda *_: None,
 }
 _STRANGE: Final = 113
-_CASTS: Final = frozenset({"_to_copy", "to", "convert_element_type", "type_as"})
+_CASTS: Final = frozenset({"_to_copy", "to", "convert_element_type", "type_as", "rounded"})
 
 
 @functools.cache

@@ -25,7 +25,8 @@ The collectives, one form each (``group`` is the tuple of global ranks in group 
 ``gg.send`` and ``gg.recv`` stand where they are issued; the keyword ``blocking=True`` says that the program waits for them at once.
 
 Further operators of our own: ``gg.sdpa`` and ``gg.sdpa_backward`` (scaled dot product attention, whichever kernel
-torch would pick), with the arguments of ``torch.nn.functional.scaled_dot_product_attention``; ``gg.assume(x, truth)``, where the
+torch would pick), with the arguments of ``torch.nn.functional.scaled_dot_product_attention``; ``gg.rounded(x, meant)``, a rounding to the narrower type of its
+result that no cast of the program is, but arithmetic in that type (``meant``: the specification has the rounded numbers as well); ``gg.assume(x, truth)``, where the
 program branches on whether a 0-dim tensor or a size is above zero and was recorded as where that is ``truth``: its result is True.
 """
 

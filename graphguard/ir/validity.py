@@ -9,7 +9,7 @@ from graphguard.ir.graph import COLLECTIVES, Graph, Node, Sym, Var
 
 _PHASES = ("prelude", "forward", "backward", "step")
 _REDUCTIONS = ("sum", "avg", "max", "min", "product")
-_NO_GROUPS = frozenset(("gg.assume", "gg.sdpa", "gg.sdpa_backward"))
+_NO_GROUPS = frozenset(("gg.assume", "gg.rounded", "gg.sdpa", "gg.sdpa_backward"))
 
 
 def faults(graph: Graph, world_size: int | None = None) -> list[str]:

@@ -16,6 +16,7 @@ from graphguard.refine.covers import cover
 from graphguard.refine.evaluate import Values
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.naming import names_of
+from graphguard.refine.narrowing import ROUNDED
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Number, Ref
 from graphguard.relations.linear import close
@@ -138,7 +139,7 @@ class Lookup:
         name = self.names(-1).get(var, "")
         partial: Relation | None = None
         for group in self._groups(tables, name, value) if tables is not None else self._alike(var, value):
-            if any(mine in self._sources(rank) for rank, mine in group.items()):
+            if any(mine in self._unheld(rank) for rank, mine in group.items()):
                 continue
             held = {rank: self.ranks[rank][mine] for rank, mine in group.items()}
             found = self.layouts.find(value, held)
@@ -186,14 +187,14 @@ class Lookup:
             if label == name and var in self.ranks[rank]
         }
 
-    def _sources(self, rank: int) -> set[Var]:
-        """The specification's parameters that a rank makes its own ones of: they bear the same names, and no rank keeps them."""
+    def _unheld(self, rank: int) -> set[Var]:
+        """What no rank keeps: the specification's parameters that it makes its own ones of, which bear the same names, and numbers before they are rounded."""
         if rank not in self._made_of:
             graph = self.capture.ranks[rank]
             own = set(graph.labels.values())
             self._made_of[rank] = {
                 var for var, name in graph.inputs.items() if name in own and graph.labels.get(var) != name
-            }
+            }.union(*(node.operands() for node in graph.nodes if node.op == ROUNDED))
         return self._made_of[rank]
 
     def _groups(self, tables: list[dict[Var, int]], name: str, value: NormalValue) -> list[dict[int, Var]]:

@@ -20,6 +20,7 @@ from graphguard.refine.ground import Ground, grounded
 from graphguard.refine.lookup import GroupRelation, Lookup
 from graphguard.refine.memo import Memo
 from graphguard.refine.naming import names_of
+from graphguard.refine.narrowing import Rounding, exposed
 from graphguard.refine.outcome import Location, Outcome, PromiseOutcome
 from graphguard.refine.programs import is_like_one_known, recalled, remember
 from graphguard.refine.promises import Checker, told
@@ -42,6 +43,8 @@ Effort: TypeAlias = Literal["hasty", "usual", "patient"]
 SECONDS: Final = 60.0
 _EXPANDED: Final = 16  # products of sums of at most this many terms are written out where the first attempt fails
 _PATIENCE: Final[dict[Effort, float]] = {"hasty": 0.0, "usual": 5.0, "patient": 30.0}  # seconds of a second attempt
+
+_COARSE: Final = "ranks compute in a narrower type than the specification"
 
 __all__ = ["Effort", "GroupRelation", "Memo", "Proof", "prove"]
 
@@ -98,6 +101,11 @@ class Proof:
         if self._answers is not None:
             return dict(self._answers.segments.facts)
         return {} if self._known is None else dict(self._known.algebra.universe.facts)
+
+    @property
+    def roundings(self) -> Mapping[Location, tuple[Rounding, ...]]:
+        """Calls of ranks that compute in a narrower type than the specification does."""
+        return {} if self._known is None else self._known.evaluator.roundings
 
     def relation(self, var: Var) -> Relation | None:
         """How a tensor of the specification is rebuilt from the ranks' tensors; None where no clean relation is known."""
@@ -269,6 +277,8 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, 
         if outcome is not None:
             return Proof(capture, outcome, again=lambda: search.run(time.thread_time()))
     proof = search.run(started)
+    if proof.roundings and not proof.outcome.proved:
+        return prove(exposed(capture, proof.roundings), memo, max(0.0, seconds - proof.outcome.seconds), effort)
     if memo is not None and proof.outcome.proved:
         remember(capture, memo, proof.outcome, spelling, cut=search.division is not None)
     return proof
@@ -412,6 +422,8 @@ class _Judgement:
 
     def _outcome(self, state: State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float) -> Outcome:
         promises = tuple(told(outcome, p) for outcome, p in zip(promises, self.capture.promises, strict=True))
+        if state.evaluator.coarse:
+            promises = tuple(replace(promise, holds=False, reason=_COARSE) for promise in promises)
         universe = state.algebra.universe
         outcome = proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
         return self.explained(state, outcome) if outcome.failing else outcome
@@ -446,6 +458,8 @@ class _Judgement:
             found[promise.name] = told(kept, promise)
             if not kept.holds and promise.name in known and known[promise.name].holds:
                 return None
+        if evaluator.coarse:
+            return None
         promises = tuple(found[promise.name] for promise in capture.promises)
         universe = ground.algebra.universe
         outcome = proved(capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, self.started)

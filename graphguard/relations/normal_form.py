@@ -108,6 +108,14 @@ class NormalForm:
         """Whether these numbers were there in this type."""
         return self.precision.has(v, dtype)
 
+    def only_wider(self, v: NormalValue, wider: Sequence[str], others: Sequence[str]) -> str | None:
+        """The first of the ``wider`` types in which alone the specification has these numbers."""
+        return self.precision.only_wider(v, wider, others)
+
+    def specifies(self, v: NormalValue, dtype: str) -> bool:
+        """Whether the specification has these numbers in a type."""
+        return self.precision.specifies(v, dtype)
+
     def once(self, key: tuple[object, ...], make: Callable[[], NormalValue]) -> NormalValue:
         """What was made for a key before, or is made now."""
         found = self._made.get(key)

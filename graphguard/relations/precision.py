@@ -3,16 +3,20 @@
 Float types stand for the reals, and a cast to a narrower one is an unknown function of its operand.  Of a number that is one of that type it is the number itself: an
 input in bfloat16, sent as float32 and cast back.  So it is for what is computed in bfloat16, which is rounded there: ranks that reduce in float32 and cast the
 total to bfloat16 round it once, as a specification in bfloat16 does.  What is kept in float32 is rounded by such a cast, and stays another number.
+
+So is what a rank computes in bfloat16 where the specification has these numbers, or sums that they are parts of, in float32 alone (``only_wider``).
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, TypeAlias
 
-from graphguard.relations.kernels import Number, Ref, Terms, Universe
+from graphguard.relations.kernels import Number, Ref, Terms, Universe, Window
 from graphguard.relations.linear import close
 from graphguard.relations.values import NormalValue, extents_of
 
@@ -37,6 +41,7 @@ class Precision:
         self._universe = universe
         self._new: dict[str, dict[NormalValue, bool]] = defaultdict(dict)
         self._known: dict[str, dict[_Key, list[_Row]]] = defaultdict(dict)
+        self._specified: dict[str, set[_Key]] = defaultdict(set)
 
     def add(self, value: NormalValue, dtype: str) -> None:
         """Numbers that are of a type."""
@@ -49,10 +54,39 @@ class Precision:
         known = self._known[dtype]
         return bool(known) and all(self._held(known, terms, extents_of(box)) for box, terms in value.pieces if terms)
 
+    def only_wider(self, value: NormalValue, wider: Sequence[str], others: Sequence[str]) -> str | None:
+        """The first of the ``wider`` types in which the specification has all these numbers, or sums that they are parts of; None where it has a multiple or a part of one in
+        any of the ``others``, or some in no type at all.
+        """
+        keys = {_multiple(terms) for _, terms in value.pieces if terms}
+        for dtype in others if keys else ():
+            self._take_in(dtype)
+            if not self._specified[dtype].isdisjoint(keys):
+                return None
+        return next((dtype for dtype in wider if keys and self.specifies(value, dtype, summed=True)), None)
+
+    def specifies(self, value: NormalValue, dtype: str, summed: bool = False) -> bool:
+        """Whether the specification is seen to have all elements in a type; where ``summed``, or sums of which they have some of the summands."""
+        self._take_in(dtype)
+        return all(self._specifies(dtype, terms, extents_of(box), summed) for box, terms in value.pieces if terms)
+
+    def _specifies(self, dtype: str, terms: Terms, extents: tuple[int, ...], summed: bool) -> bool:
+        rows = [row for row in self._known[dtype].get(_key(terms), ()) if row.specified]
+        if not rows:
+            return False
+        universe, specifying = self._universe, self._universe.specifying
+        number, ref = close(universe, terms, extents)
+        universe.specifying = True
+        wholes = [close(universe, row.terms, row.extents) for row in rows]
+        universe.specifying = specifying
+        return any(number == other and _within(ref, whole, summed) for other, whole in wholes)
+
     def _take_in(self, dtype: str) -> None:
         for value, specified in self._new.pop(dtype, {}).items():
             for box, terms in value.pieces:
                 rows = self._known[dtype].setdefault(_key(terms), [])
+                if terms and specified:
+                    self._specified[dtype].add(_multiple(terms))
                 if terms and len(rows) < _ALIKE:
                     rows.append(_Row(terms, extents_of(box), specified))
 
@@ -74,14 +108,35 @@ def _key(terms: Terms) -> _Key:
     return frozenset((ref[0].id, coefficient) for coefficient, ref in terms)
 
 
-def _within(ref: Ref, whole: Ref) -> bool:
-    """Whether one reference reads nothing of a kernel that the other does not read."""
-    if ref[0] is not whole[0] or ref[3] != whole[3]:
+def same_digits(a: NormalValue, b: NormalValue) -> bool:
+    """Whether two values have the same kernels everywhere, but for signs and powers of two."""
+    return {_multiple(terms) for _, terms in a.pieces if terms} == {_multiple(terms) for _, terms in b.pieces if terms}
+
+
+def _multiple(terms: Terms) -> _Key:
+    """The kernels and their coefficients but for a sign and a power of two, by which binary floats are multiplied exactly."""
+    first = min(terms, key=lambda term: (term[1][0].id, term[0]))[0]
+    scale = Fraction(_power_of_two(first.numerator), _power_of_two(first.denominator)) * (1 if first > 0 else -1)
+    return frozenset((ref[0].id, coefficient / scale) for coefficient, ref in terms)
+
+
+def _power_of_two(number: int) -> int:
+    """The largest power of two that divides a number other than 0."""
+    return number & -number
+
+
+def _within(ref: Ref, whole: Ref, summed: bool = False) -> bool:
+    """Whether one reference reads nothing of a kernel that the other does not read; where ``summed`` it may also be a part of the other's sums."""
+    if ref[0] is not whole[0] or (ref[3] != whole[3] and not (summed and _covers(whole[3], ref[3]))):
         return False
     ranges = _read(whole)
     if any(high - low + 1 != count for (low, high), count in zip(ranges, _counts(whole), strict=True)):
         return False
     return all(a <= b and c <= d for (a, d), (b, c) in zip(ranges, _read(ref), strict=True))
+
+
+def _covers(whole: Window, part: Window) -> bool:
+    return all(low <= start and stop <= high for (low, high), (start, stop) in zip(whole, part, strict=True))
 
 
 def _read(ref: Ref) -> Ranges:

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Node, Span, Var
 from graphguard.refine.finding import Finding
+from graphguard.refine.narrowing import ROUNDED
 from graphguard.refine.outcome import Location
 from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position
@@ -62,6 +63,7 @@ from graphguard.repair.source import Draft
 from graphguard.repair.stopped import attached
 from graphguard.repair.turned import in_order
 from graphguard.repair.vocabulary import group_expressions, size_expressions
+from graphguard.repair.widening import widened
 from graphguard.report.diagnostics import Fix, TextEdit
 
 _NEW_NAME = re.compile(r"^\s*(partial|gradient)(?: = )", re.MULTILINE)
@@ -227,6 +229,9 @@ def _at(
         operand = _born(capture, edit.tensors, rank, sources) if guess.rule == "nonlinear-on-partial" else span
         if operand is not None and operand.file == span.file:
             yield from _reduced(capture, guess, program, operand, edit, sources)
+    elif isinstance(edit, Bypass) and guess.site.node.op == ROUNDED:
+        nodes = [edit.position[rank] for edit in guess.edits if isinstance(edit, Bypass) and rank in edit.position]
+        yield from widened(program, capture.ranks[rank], nodes, sources)
     elif isinstance(edit, Bypass):
         yield from (
             source.remove_call(program, span)

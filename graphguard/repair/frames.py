@@ -88,6 +88,11 @@ class Sources:
                 return frames
         return ()
 
+    def forward_frames(self, graph: Graph, node: Node) -> tuple[Frame, ...]:
+        """The frames of the project in which a call was made, or that which autograd ran it for."""
+        forward = graph.stack_of(node.forward) if node.phase == "backward" else ()
+        return tuple(frame for frame in forward if self.in_project(frame.span.file)) or self.frames(graph, node)
+
     def numbers(self, graph: Graph, node: Node) -> list[Span]:
         """Where the numbers get their values that the innermost call of a node reads by name."""
         for frame in self.frames(graph, node)[:1]:

@@ -42,6 +42,7 @@ from graphguard.repair.places import differing_number
 from graphguard.repair.slices import Site
 from graphguard.repair.triangles import unmoved
 from graphguard.repair.unlike import misread_text, misreading
+from graphguard.repair.widening import rounding_text
 
 Named = Callable[[int, Var], str]
 """What the author calls a tensor of a rank; empty where the source does not say."""
@@ -340,8 +341,7 @@ def _superfluous(rule: str, name: str, site: Site, capture: Capture, count: str)
     """A node that should not be there: a rounding, a factor, a reduction."""
     node, rank = site.node, min(site.position)
     if rule == "lower-precision":
-        types = capture.ranks[rank].types
-        return f"'{name}' is rounded to {types[node.outs[0]].dtype}; the specification keeps {types[next(node.operands())].dtype} here"
+        return rounding_text(name, node, capture.ranks[rank].types)
     number = node.args[1] if len(node.args) > 1 else None
     if isinstance(number, int | float) and number == 0 and node.op in SCALING:
         return f"'{name}' is multiplied by 0: it leaves out what the specification counts"

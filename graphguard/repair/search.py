@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture
+from graphguard.refine.narrowing import is_unmeant
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment
@@ -208,7 +209,10 @@ def _questions(
         graph = capture.ranks[min(site.position)]
         inner = sources.frames(graph, site.node)[:1]
         numbers = sources.numbers(graph, site.node) if site.node.op in SCALING | SLICES else []
-        return list(dict.fromkeys([*(frame.span for frame in inner), sources.place(graph, site.node), *numbers]))
+        found: list[Hashable] = [*(frame.span for frame in inner), sources.place(graph, site.node), *numbers]
+        if is_unmeant(site.node):  # what is computed in a narrow type is seldom one operator
+            found += [(frame.span.file, frame.function) for frame in sources.forward_frames(graph, site.node)[:1]]
+        return list(dict.fromkeys(found))
 
     def named(site: Site) -> bool:
         return sources.is_named(sources.place(capture.ranks[min(site.position)], site.node))

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.refine.narrowing import ROUNDED, is_unmeant
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.prove import GroupRelation
 from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
-from graphguard.repair.guesses import is_nonlinear, narrows
+from graphguard.repair.guesses import CASTS, is_nonlinear, narrows
 from graphguard.repair.guided import holds_operand
 from graphguard.repair.lost_gradients import unread_gradient, without_gradients
 from graphguard.repair.neighbours import REDUCING, Neighbours
@@ -83,8 +84,9 @@ def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around:
     known = set(found.proof.outcome.implementation_frontier)
     frontier = [site for site in frontier if _location(site) in known] or frontier
     for site in frontier:
-        if narrows(site, capture):
-            return Suspect("lower-precision", _location(site))
+        rounding = site if narrows(site, capture) else _rounded_by_arithmetic(site, around)
+        if rounding is not None:
+            return Suspect("lower-precision", _location(rounding))
     for site in frontier:
         operands = [sites[number] for number in site.operands if number in sites]
         if is_nonlinear(site) and any(operand.state == "partial" for operand in operands):
@@ -108,6 +110,16 @@ def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around:
     return Suspect("wrong-relation", None if last is None else _location(sites[last]))
 
 
+def _rounded_by_arithmetic(site: Site, around: Neighbours) -> Site | None:
+    """What a site reads in a narrow type, cast or rearranged since, of which the specification has the numbers in a wide one as well."""
+    for operand in around.operands(site):
+        while operand.node.op in LAYOUT | CASTS and operand.node.op != ROUNDED and (made := around.operands(operand)):
+            operand = made[0]
+        if operand.node.op == ROUNDED:
+            return operand
+    return None
+
+
 def _unread(found: Search, promise: str, around: Neighbours) -> Suspect | None:
     """Where a rank computes with other rows of an input than those that the output should depend on, and with these nowhere."""
     refuter = found.trials.refuter
@@ -127,10 +139,12 @@ def leaf_text(capture: Capture, leaf: str) -> str:
 
 
 def _foreign_rounding(around: Neighbours) -> Site | None:
-    """The first rounding to a type of fewer bits in which the specification computes nothing: what rests on it cannot be what is meant."""
+    """The first rounding to a type of fewer bits in which the specification computes nothing, or not this: what rests on it cannot be what is meant."""
     capture, spec = around.capture, around.capture.spec
     known = {kind.dtype for kind in spec.types.values()} if spec is not None else set()
     for site in around.sites.values():
+        if is_unmeant(site.node):
+            return site
         if narrows(site, capture) and capture.ranks[min(site.position)].types[site.node.outs[0]].dtype not in known:
             return site
     return None

@@ -26,6 +26,7 @@ from graphguard.repair.stopped import detached_by
 from graphguard.repair.suspects import NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
 from graphguard.repair.undecided import causes, graph_at, why_closed
 from graphguard.repair.unread_calls import called_in_vain
+from graphguard.repair.widening import rounding_text
 
 _LOST = frozenset({STOPPED, UNREAD, NOT_PASSED_ON, SWITCHED})
 
@@ -179,8 +180,7 @@ def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -
     if rule == "dead-collective":
         return f"the result of this {does} is never used"
     if rule == "lower-precision":
-        before, after = graph.types[next(node.operands())].dtype, graph.types[node.outs[0]].dtype
-        return f"'{what}' is rounded to {after}; the specification keeps {before} here"
+        return rounding_text(what, node, graph.types)
     if rule == "nonlinear-on-partial":
         return f"'{what}' is {does} of a partial sum, and {does} is not linear"
     if rule == "wrong-shard":

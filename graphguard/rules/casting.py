@@ -52,7 +52,7 @@ def rounded(a: Algebra[V], v: V, target: str) -> V:
     """The nearest number of a float type: of whole numbers itself or what it is rounded to, where that is known; of all else an unknown function."""
     most = a.most_counted(v, _digits(target))
     if most is None or most == math.inf:
-        return v if a.holds(v, target) else _unknown(a, v, target)
+        return v if a.holds(v, target) else unknown_cast(a, v, target)
     return _of_type(a, v, target, most)
 
 
@@ -68,7 +68,7 @@ def _of_type(a: Algebra[V], v: V, target: str, most: float) -> V:
         return v
     known = distinct(a, v) if target in _IEEE else None
     near = nearest(known, *FLOAT_BITS[target]) if known is not None else None
-    return _unknown(a, v, target) if near is None else a.expand(a.literal(near), v.shape)
+    return unknown_cast(a, v, target) if near is None else a.expand(a.literal(near), v.shape)
 
 
 def distinct(a: Algebra[V], v: V) -> np.ndarray | None:
@@ -85,7 +85,8 @@ def _digits(dtype: str) -> int:
     return (1 << exponent_bits - 1) - 3 + bits
 
 
-def _unknown(a: Algebra[V], v: V, target: str) -> V:
+def unknown_cast(a: Algebra[V], v: V, target: str) -> V:
+    """What numbers of which nothing is known are rounded to."""
     return a.apply("cast", (target,), [v], "float")
 
 

@@ -84,6 +84,7 @@ def copy(a: Algebra[V], self: V, src: V, non_blocking: bool = False, *, call: Ca
 @rule(
     "aten._to_copy.default",
     "prims.convert_element_type.default",
+    "gg.rounded",
     "aten.to.dtype",
     "aten.type_as.default",
     "aten._autocast_to_reduced_precision.default",

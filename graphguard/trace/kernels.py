@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from graphguard.trace.element_types import refuse_types
 from graphguard.trace.kinds import Kind, kind_of
 
 _NAMESPACES = frozenset(("aten", "prims", "gg"))
@@ -92,6 +93,7 @@ class Kernels:
     def _remembered(self, kind: Kind, args: Any, kwargs: Any) -> Any:
         func = kind.operator
         if not _is_plain_operator(kind):
+            refuse_types(kind, args)
             return func(*args, **kwargs)
         operands: list[FakeTensor] = []
         parts: list[Any] = [kind, torch.get_default_dtype(), _default_device(), torch.is_inference_mode_enabled()]
@@ -103,9 +105,11 @@ class Kernels:
             key = tuple(parts)
             answer = self.answers.get(key)
         except (_Unplain, TypeError):  # TypeError: an argument that has no hash
+            refuse_types(kind, args)
             return func(*args, **kwargs)
         if answer is not None:
             return func(*args, **kwargs) if answer is _NOT_PLAIN else self._results(answer, operands)
+        refuse_types(kind, args)
         out = func(*args, **kwargs)
         if len({_memory(operand) for operand in operands}) == len(
             operands

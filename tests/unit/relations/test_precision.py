@@ -8,6 +8,7 @@ import pytest
 
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.precision import same_digits
 from graphguard.rules.casting import cast
 
 TYPE = "bfloat16"
@@ -84,3 +85,52 @@ def test_a_cast_of_a_sum_is_no_sum_of_casts() -> None:
     x, y = a.leaf("x", (4,), "float"), a.leaf("y", (4,), "float")
     assert narrowed(a, a.add([x, y])).key() != a.add([narrowed(a, x), narrowed(a, y)]).key()
     assert narrowed(a, a.scale(x, 0)).key() == a.scale(x, 0).key()
+
+
+WIDER, OTHERS = ("float32", "float64"), (TYPE, "float16")
+
+
+def test_what_the_specification_has_in_a_wider_type_alone(a: NormalForm) -> None:
+    x, w = a.leaf("x", (4, 6), "float"), a.leaf("w", (6, 5), "float")
+    product = a.contract([(x, "ik"), (w, "kj")], "ij")
+    for value in (x, w):
+        a.hold(value, TYPE)
+    a.hold(product, "float32")
+    a.universe.specifying = False
+    half = a.contract([(a.slice(x, 1, 0, 3), "ik"), (a.slice(w, 0, 0, 3), "kj")], "ij")
+    assert a.only_wider(product, WIDER, OTHERS) == "float32"
+    assert a.only_wider(a.slice(product, 0, 1, 3), WIDER, OTHERS) == "float32"
+    assert a.only_wider(half, WIDER, OTHERS) == "float32"
+    assert a.only_wider(a.scale(half, Fraction(1, 3)), WIDER, OTHERS) is None
+    assert a.only_wider(x, WIDER, OTHERS) is None
+    assert a.only_wider(a.add([x, x]), WIDER, OTHERS) is None
+
+
+def test_a_part_or_a_power_of_two_of_it_in_the_narrow_type_is_enough(a: NormalForm) -> None:
+    x = a.leaf("x", (4, 6), "float")
+    total, root = a.sum(x, (1,)), a.apply("exp", (), [x], "float")
+    a.hold(total, "float32")
+    a.hold(a.sum(a.slice(x, 1, 0, 2), (1,)), TYPE)
+    a.hold(a.scale(root, 3), "float32")
+    a.hold(a.scale(root, Fraction(-3, 8)), TYPE)
+    a.universe.specifying = False
+    assert a.only_wider(total, WIDER, OTHERS) is None
+    assert a.only_wider(a.scale(root, 3), WIDER, OTHERS) is None
+
+
+def test_what_a_rank_has_in_the_narrow_type_says_nothing_of_the_specification(a: NormalForm) -> None:
+    x = a.apply("exp", (), [a.leaf("x", (4, 6), "float")], "float")
+    a.hold(x, "float32")
+    a.universe.specifying = False
+    a.hold(x, TYPE)
+    assert a.holds(x, TYPE)
+    assert not a.specifies(x, TYPE)
+    assert a.only_wider(x, WIDER, OTHERS) == "float32"
+
+
+def test_digits_are_the_same_but_for_signs_and_powers_of_two(a: NormalForm) -> None:
+    x, y = a.leaf("x", (4,), "float"), a.leaf("y", (4,), "float")
+    assert same_digits(x, a.scale(x, Fraction(-1, 4)))
+    assert same_digits(a.add([x, a.scale(y, 3)]), a.add([a.scale(x, 2), a.scale(y, 6)]))
+    assert not same_digits(x, a.scale(x, 3))
+    assert not same_digits(a.add([x, y]), a.add([x, a.scale(y, 2)]))

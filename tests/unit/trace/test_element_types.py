@@ -1,0 +1,69 @@
+"""Operands of element types that no kernel takes together are an error, as in eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from programs import record
+
+WIDE, NARROW = torch.ones(4, 4), torch.ones(4, 4, dtype=torch.bfloat16)
+IMAGE, FILTER = torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3, dtype=torch.bfloat16)
+PLACES = torch.tensor([0, 1, 2, 3])
+
+
+def _filled(wide: torch.Tensor, narrow: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+    result = narrow.clone()
+    result[narrow > 0] = wide[:1, 0]
+    return result
+
+
+REFUSED: dict[str, Callable[..., object]] = {
+    "mm": lambda wide, narrow, places, image, filters: wide @ narrow,
+    "linear with a bias": lambda wide, narrow, places, image, filters: F.linear(wide, wide, narrow[0]),
+    "addmm": lambda wide, narrow, places, image, filters: torch.addmm(narrow, wide, wide),
+    "addmv": lambda wide, narrow, places, image, filters: torch.addmv(narrow[0], wide, wide[0]),
+    "mv": lambda wide, narrow, places, image, filters: wide @ narrow[0],
+    "addbmm": lambda wide, narrow, places, image, filters: torch.addbmm(narrow, wide[None], wide[None]),
+    "convolution": lambda wide, narrow, places, image, filters: F.conv2d(image, filters),
+    "group_norm": lambda wide, narrow, places, image, filters: F.group_norm(image, 2, narrow[0, :2], narrow[0, :2]),
+    "index_put": lambda wide, narrow, places, image, filters: wide.clone().index_put_((places,), narrow),
+    "index_add": lambda wide, narrow, places, image, filters: wide.index_add(0, places, narrow),
+    "index_copy": lambda wide, narrow, places, image, filters: wide.index_copy(0, places, narrow),
+    "nll_loss's weights": lambda wide, narrow, places, image, filters: F.cross_entropy(wide, places, narrow[0]),
+    "nll_loss's classes": lambda wide, narrow, places, image, filters: F.cross_entropy(wide, places.int()),
+    "binary_cross_entropy": lambda wide, narrow, places, image, filters: F.binary_cross_entropy(wide, narrow),
+    "softmax of integers": lambda wide, narrow, places, image, filters: torch.softmax(places, 0),
+    "product of truths": lambda wide, narrow, places, image, filters: (wide > 0) @ (wide > 0),
+    "bits of floats": lambda wide, narrow, places, image, filters: wide & wide,
+}
+TAKEN: dict[str, Callable[..., object]] = {
+    "promotion": lambda wide, narrow, places, image, filters: wide + narrow * places,
+    "one element fills a mask": _filled,
+    "copy": lambda wide, narrow, places, image, filters: wide.clone().copy_(narrow),
+    "softmax of integers in a type": lambda wide, narrow, places, image, filters: torch.softmax(
+        places, 0, dtype=torch.float32
+    ),
+    "norm with wide parameters": lambda wide, narrow, places, image, filters: F.layer_norm(
+        narrow, (4,), wide[0], wide[0]
+    ),
+}
+
+
+OPERANDS = (WIDE, NARROW, PLACES, IMAGE, FILTER)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_mode_refuses_is_refused(name: str) -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        REFUSED[name](*OPERANDS)
+    with pytest.raises(RuntimeError, match=r"dtype|not implemented"):
+        record(REFUSED[name], OPERANDS)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_eager_mode_takes_is_taken(name: str) -> None:
+    TAKEN[name](*OPERANDS)
+    assert record(TAKEN[name], OPERANDS).graph is not None

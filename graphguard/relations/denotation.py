@@ -6,13 +6,13 @@ This is the definition against which the engine is tested (every rule, on random
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import UNBOUNDED, Factor, Kernel, Ref, Window
+from graphguard.relations.kernels import UNBOUNDED, Factor, Kernel, Number, Ref, Window
 from graphguard.relations.values import NormalValue
 
 Array = np.ndarray[Any, Any]
@@ -22,6 +22,7 @@ _FULL: Final = 1 << 20
 _LARGEST: Final = (
     1 << 25
 )  # elements of a factor or of a product before it is summed: more than these would take gigabytes
+_WHOLE: Final = 1 << 30
 _AXES: Final = 32  # dims of an array that NumPy broadcasts
 _WRITTEN: Final = 1 << 12  # elements of a product that are written down before they are summed
 _FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
@@ -70,9 +71,10 @@ class Denotation:
         for box, terms in value.pieces:
             sizes = tuple(high - low for low, high in box)
             total = np.zeros(sizes)
+            unit = _unit(coefficient for coefficient, _ in terms)
             for coefficient, ref in terms:
-                total = total + act(float(coefficient) * self.ref(ref, sizes))
-            out[tuple(slice(low, high) for low, high in box)] = total
+                total = total + act(float(coefficient * unit) * self.ref(ref, sizes))
+            out[tuple(slice(low, high) for low, high in box)] = total / unit
         return out.reshape(value.shape)
 
     def ref(self, ref: Ref, sizes: tuple[int, ...]) -> Array:
@@ -196,7 +198,8 @@ class Denotation:
         if kernel.kind == "product":
             return self._product(kernel, parts, full, axes)
         if kernel.kind == "sum":
-            return sum((float(payload) * part for payload, part in parts if payload), start=np.zeros(()))
+            unit = _unit(payload for payload, _ in parts)
+            return sum((float(payload * unit) * part for payload, part in parts if payload), start=np.zeros(())) / unit
         if kernel.kind == "max":
             return np.asarray(np.broadcast_to(float(parts[0][0]) * parts[0][1], full).max(axis=axes))
         if kernel.kind == "place":
@@ -274,6 +277,12 @@ def _power(part: Array, power: Any) -> Array:
     if power == 1:
         return part
     return np.asarray(np.power(part, float(power)) if power > 0 else 1 / np.power(part, -float(power)))
+
+
+def _unit(numbers: Iterable[Number]) -> int:
+    """What makes numbers whole, so that a sum of so many truths is exact; 1 where it is large."""
+    unit = math.lcm(*(number.denominator for number in numbers))
+    return unit if unit <= _WHOLE else 1
 
 
 def _contracted(parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]) -> Array:

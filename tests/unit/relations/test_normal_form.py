@@ -236,7 +236,7 @@ def test_time_is_limited() -> None:
         squared_often(a, x)
 
 
-@pytest.mark.parametrize("seed", [88_538, 5_020_714])
+@pytest.mark.parametrize("seed", [88_538, 5_020_714, 31_104_846])
 def test_random_programs_on_which_the_engine_failed(seed: int) -> None:
     result = Result()
     Program(seed, result).run()

@@ -136,7 +136,7 @@ _VALUES = (
         severity="error",
         summary="A value is rounded to a narrower type than in the specification.",
         what=(
-            "The implementation casts to a narrower type, or reduces in one, at a value that the specification keeps in a wider type. "
+            "The implementation casts to a narrower type, or computes or reduces in one, at a value that the specification keeps in a wider type. "
             "Re-association alone is never reported: it is equal over the reals."
         ),
         why="Sums over many ranks in bfloat16 lose the small summands; gradient norms and losses drift with the size of the cluster.",

@@ -87,7 +87,7 @@ def as_mesh(mesh: Any) -> dict[str, int]:
 
 
 def tensor(*shape: Any, dtype: Any = None, low: int | None = None, high: int | None = None) -> TensorSpec:
-    """An input by shape and dtype; ``low`` and ``high`` (excluded) bound the values of an integer tensor, as for indices."""
+    """An input by shape and dtype; ``low`` and ``high`` (excluded) bound the values of an integer tensor, as for indices; ``high`` alone counts from 0, as ``range`` does."""
     if len(shape) == 1 and isinstance(shape[0], Sequence):
         shape = tuple(shape[0])
     for size in shape:
@@ -102,7 +102,7 @@ def tensor(*shape: Any, dtype: Any = None, low: int | None = None, high: int | N
         )
     if low is not None and high is not None and low >= high:
         raise ValueError(f"gg.tensor(low={low}, high={high}) holds no value: high is excluded")
-    return TensorSpec(shape, dtype, low, high)
+    return TensorSpec(shape, dtype, 0 if low is None and high is not None and high > 0 else low, high)
 
 
 def _given(low: int | None, high: int | None) -> str:

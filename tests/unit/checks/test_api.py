@@ -26,3 +26,9 @@ def test_a_tensor_that_cannot_be_is_refused(shape, bounds, said):
 def test_bounds_are_kept():
     spec = gg.tensor(2, 3, dtype=torch.int64, low=0, high=7)
     assert (spec.low, spec.high) == (0, 7)
+
+
+def test_a_range_without_a_start_counts_from_zero():
+    assert (gg.tensor(3, dtype=torch.int64, high=8).low, gg.tensor(3, dtype=torch.int64, high=-2).low) == (0, None)
+    assert gg.tensor(3, dtype=torch.int64, low=-100, high=8).low == -100
+    assert gg.tensor(3, dtype=torch.int64).low is None

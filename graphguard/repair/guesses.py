@@ -194,8 +194,10 @@ def _at_frontier(site: Site, around: Neighbours) -> Iterator[Guess]:
                 yield "missing-reduction", InsertGather(operand.tensors, axis, place.dim), operand, 4
     if site.node.op in CASTS:
         yield "lower-precision", Bypass(site.position), site, 1
+    summed = any(around.sites[number].node.op in CONTRACTING for number in around.readers.get(site.number, ()))
     for axis in capture.mesh:
-        cost = 0 if site.node.op in CONTRACTING and not around.reduced_after(site, axis) else 4
+        born = site.node.op in CONTRACTING and not around.reduced_after(site, axis)
+        cost = 0 if born else 5 if summed else 4  # a sum behind it is where a partial sum is born
         yield _reduction_rule(site), InsertReduction(site.tensors, axis), site, cost
     for factor in axis_factors(capture):
         yield "wrong-scale", Scale(site.tensors, factor), site, 5

@@ -14,13 +14,13 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from operator import itemgetter
+from itertools import accumulate, pairwise
+from operator import itemgetter, or_
 from typing import Final
 
 from graphguard.ir import Capture, Graph, Leaf, Node, Promise, TensorType, Var
 from graphguard.ir.capture import Like
-from graphguard.ir.graph import COLLECTIVES, Arg
+from graphguard.ir.graph import COLLECTIVES, Arg, Size
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.ragged import has_symbols
 
@@ -121,7 +121,7 @@ class _Flow:
         self.runs: list[int] = []
         phases: list[str] = []
         sizes: dict[int, int] = {}
-        static, made, phase = self.static, self.made, ""
+        static, made, moving, phase = self.static, self.made, self.moving, ""
         for index, node in enumerate(graph.nodes):
             reads, mask, size = [], 0, 1
             for var in operands(node):
@@ -150,7 +150,7 @@ class _Flow:
                     static[out.id] = mask
                     sizes[out.id] = size
                 continue
-            self.moving.append((index, node.outs, reads, mask))
+            moving.append((index, node.outs, reads, mask))
             if node.phase != phase:
                 phase = node.phase
                 phases.append(phase)
@@ -167,18 +167,19 @@ class _Flow:
 
     def end_of(self, run: int) -> int:
         """The last node of a run, but for static ones."""
-        return self.moving[bisect_left(self.moving, self.runs[run + 1], key=itemgetter(0)) - 1][0]
+        return self.moving[self._row(self.runs[run + 1]) - 1][0]
+
+    def _row(self, index: int) -> int:
+        """How many calls before a node are moving."""
+        return bisect_left(self.moving, index, key=itemgetter(0))
 
     def cuts(self) -> list[dict[int, list[Place]]]:
         """For every run, where only one tensor of the run is still to be read: leaves used so far in the run -> such places, the last first."""
         return [self._cuts(start, end) for start, end in pairwise([*self.runs, len(self.graph.nodes)])]
 
     def _cuts(self, start: int, end: int) -> dict[int, list[Place]]:
-        moving = [row for row in self.moving if start <= row[0] < end]
-        used, mask = [], 0
-        for _, _, _, leaves in moving:
-            mask |= leaves
-            used.append(mask)
+        moving = self.moving[self._row(start) : self._row(end)]
+        used = list(accumulate([row[3] for row in moving], or_))
         found: dict[int, list[Place]] = {}
         live: set[int] = set()
         made = self.made
@@ -202,9 +203,9 @@ def operands(node: Node) -> list[int]:
     """The numbers of the tensors that a call reads, repeats included."""
     out: list[int] = []
     for arg in node.args:
-        if type(arg) is Var:
+        if arg.__class__ is Var:
             out.append(arg.id)
-        elif type(arg) is tuple:
+        elif arg.__class__ is tuple:
             _inside(arg, out)
     if node.kwargs:
         for arg in node.kwargs.values():
@@ -214,9 +215,9 @@ def operands(node: Node) -> list[int]:
 
 def _inside(args: tuple[Arg, ...], out: list[int]) -> None:
     for arg in args:
-        if type(arg) is Var:
+        if arg.__class__ is Var:
             out.append(arg.id)
-        elif type(arg) is tuple:
+        elif arg.__class__ is tuple:
             _inside(arg, out)
 
 
@@ -244,9 +245,10 @@ def _stream(flows: list[_Flow], chosen: list[tuple[Place, ...]], inputs: int) ->
     the place of another layer's tensor; and with what a run of one phase ends in.
     """
     spec = flows[0].graph
-    types = [spec.types[Var(places[0][1])] for places in chosen]
-    usual = max(types, key=types.count)
-    if types.count(usual) < _USUAL:
+    kinds = [spec.types[Var(places[0][1])] for places in chosen]
+    types = [(kind.shape, kind.dtype) for kind in kinds]
+    (usual, count), *_ = Counter(types).most_common(1)
+    if count < _USUAL:
         return chosen
     last = len(types) - 1 - types[::-1].index(usual)
     kept = [
@@ -274,11 +276,12 @@ def _passed(spec: _Flow, cuts: list[int], inputs: int) -> set[int]:
     return {cut for first, end in spans.values() if end - first < _USUAL for cut in range(first, end)}
 
 
-def _turns(flows: list[_Flow], usual: TensorType) -> Iterator[tuple[Place, ...]]:
-    """The ends of runs, but for the last one, each with the last output of the usual type that the run makes."""
+def _turns(flows: list[_Flow], usual: tuple[tuple[Size, ...], str]) -> Iterator[tuple[Place, ...]]:
+    """The ends of runs, but for the last one, each with the last output of the usual shape and element type that the run makes."""
     spec = flows[0]
+    kinds = [(name, var, spec.graph.types[var]) for name, var in spec.graph.outputs.items()]
+    outputs = [(name, var) for name, var, kind in kinds if (kind.shape, kind.dtype) == usual]
     for run in range(len(spec.runs) - 1):
-        outputs = [(name, var) for name, var in spec.graph.outputs.items() if spec.graph.types[var] == usual]
         made = {name: spec.made[var.id] for name, var in outputs if spec.run_of(var) == run}
         held = [flow.graph.outputs.get(max(made, key=made.__getitem__)) for flow in flows] if made else [None]
         ends = tuple(
@@ -393,6 +396,7 @@ class Regions:
 def _homes(flow: _Flow, ranges: list[range], cut: set[int], regions: Regions) -> dict[int, int]:
     """The stage of every tensor that is not static; stages that read such a tensor, other than a cut, are one region with it."""
     home: dict[int, int] = {}
+    shared: set[tuple[int, int]] = set()
     stage, stop = 0, ranges[0].stop
     for index, outs, reads, _ in flow.moving:
         while index >= stop:
@@ -400,9 +404,11 @@ def _homes(flow: _Flow, ranges: list[range], cut: set[int], regions: Regions) ->
             stop = ranges[stage].stop
         for var in reads:
             if home[var] != stage and var not in cut:
-                regions.join(home[var], stage)
+                shared.add((home[var], stage))
         for out in outs:
             home[out.id] = stage
+    for pair in sorted(shared):
+        regions.join(*pair)
     return home
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
@@ -43,6 +43,11 @@ class Values(dict[Var, NormalValue]):
 
 
 _COMPLEX = ("complex64", "complex128", "complex32")
+
+
+def all_real(kinds: Iterable[TensorType]) -> bool:
+    """Whether no tensor of these types is complex."""
+    return {kind.dtype for kind in kinds}.isdisjoint(_COMPLEX)
 
 
 def shape_of(kind: TensorType) -> tuple[int, ...]:
@@ -105,7 +110,7 @@ class Evaluator:
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
         values = Values({var: self.own(leaves[name]) for var, name in graph.inputs.items()})
-        values.real = {kind.dtype for kind in graph.types.values()}.isdisjoint(_COMPLEX)
+        values.real = all_real(graph.types.values())
         if has_symbols(graph):
             values.ragged = Ragged(self.algebra, graph, self.traits)
         for var, constant in graph.constants.items():

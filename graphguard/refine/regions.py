@@ -10,7 +10,7 @@ from graphguard.ir.graph import COLLECTIVES, Node
 from graphguard.ir.joining import Joined, JoinedCall, Step
 from graphguard.refine.constants import elements
 from graphguard.refine.cuts import Division
-from graphguard.refine.evaluate import Evaluator, Values, shape_of
+from graphguard.refine.evaluate import Evaluator, Values, all_real, shape_of
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.memo import Result
 from graphguard.refine.outcome import Location
@@ -71,6 +71,8 @@ class StageRun:
         self.evaluator = state.evaluator
         self.evaluator.capture = capture
         self.tables = state.tables(speller)
+        for table, numbers, kinds in zip(self.tables, speller.numbers, division.kinds, strict=True):
+            table.real = all_real(kinds[var] for var in numbers)  # all that the calls of a stage read and make is spelt
 
     def run(self, number: int, spelt: Spelt, steps: list[Step]) -> Abstraction | None:
         """Evaluate the calls of a stage (a negative number: of none); gives the specification's tensor of the cut after it."""

@@ -12,7 +12,7 @@ from graphguard.ir import Capture, DType, Graph, Node, Placement, Promise, Tenso
 from graphguard.refine.memo import Memo
 from graphguard.refine.outcome import Outcome
 from graphguard.refine.prove import prove
-from tests.unit.refine.stacks import Spoil, instead, stack
+from tests.unit.refine.stacks import INNER, ROWS, Spoil, instead, stack
 
 SPOILED: dict[str, Spoil] = {
     "no all_reduce": instead("aten.clone.default", None),
@@ -249,3 +249,43 @@ def typed(capture: Capture, dtype: str) -> Capture:
     last = max(node.outs[0].id for node in rank.nodes if node.op == "aten.mm.default" and node.phase == "forward")
     types = {var: TensorType(kind.shape, dtype) if var.id == last else kind for var, kind in rank.types.items()}
     return replace(capture, ranks=(capture.ranks[0], replace(rank, types=types)))
+
+
+def test_complex_numbers_are_no_pairs_of_reals_in_a_stage() -> None:
+    right = replace(
+        stack(4, backward=False),
+        spec=squared(stack(4, backward=False).spec, ways=1),
+        ranks=tuple(squared(graph, ways=2) for graph in stack(4, backward=False).ranks),
+    )
+    proof = prove(right, Memo())
+    assert proof.outcome.proved
+    assert proof.evaluated < proof.calls
+    by_parts = tuple(squared(graph, ways=2, by_parts=True) for graph in stack(4, backward=False).ranks)
+    assert not prove(replace(right, ranks=by_parts), Memo(), effort="hasty").outcome.proved
+
+
+def squared(graph: Graph | None, ways: int, by_parts: bool = False) -> Graph:
+    """With the square of pairs as complex numbers, or of each part, in the place of every relu."""
+    assert graph is not None
+    nodes, types = [], dict(graph.types)
+    pairs, flat = (ROWS, INNER // ways // 2, 2), (ROWS, INNER // ways)
+
+    def call(op: str, shape: tuple[int, ...], dtype: str, *args: object) -> Var:
+        out = Var(len(types))
+        types[out] = TensorType(shape, dtype)
+        nodes.append(Node(op, args, {}, (out,)))  # type: ignore[arg-type]
+        return out
+
+    for node in graph.nodes:
+        if node.op != "aten.relu.default":
+            nodes.append(node)
+            continue
+        both = call("aten.view.default", pairs, "float32", node.args[0], pairs)
+        if by_parts:
+            product = call("aten.mul.Tensor", pairs, "float32", both, both)
+        else:
+            number = call("aten.view_as_complex.default", pairs[:-1], "complex64", both)
+            square = call("aten.mul.Tensor", pairs[:-1], "complex64", number, number)
+            product = call("aten.view_as_real.default", pairs, "float32", square)
+        nodes.append(replace(node, op="aten.view.default", args=(product, flat)))
+    return replace(graph, nodes=tuple(nodes), types=types)

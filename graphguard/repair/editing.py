@@ -35,6 +35,7 @@ from graphguard.repair.edits import (
     group_of,
 )
 from graphguard.repair.places import graph_of_place
+from graphguard.repair.retyping import CASTS, computed_in_type_of
 from graphguard.repair.slices import LAYOUT
 
 
@@ -87,7 +88,13 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case Scale(tensors, factor):
             return _scaled(graph, tensors[rank], factor)
         case Bypass(position, kept):
-            return _bypass(graph, position[rank], kept, rank)
+            node = graph.nodes[position[rank]]
+            bypassed = _bypass(graph, position[rank], kept, rank)
+            return (
+                computed_in_type_of(bypassed, node.reads[0], graph.types[node.outs[0]].dtype)
+                if node.op in CASTS
+                else bypassed
+            )
         case InsertCall() | ChangeCall() | SwapTensors() | Accumulate() | Mask() | Reread():
             return _apply_guided(edit, graph, rank)
         case ReduceToAll(position):

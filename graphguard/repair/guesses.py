@@ -10,7 +10,6 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.refine.narrowing import ROUNDED
 from graphguard.repair.edits import (
     AddAfterReduction,
     BiasAfterReduction,
@@ -38,12 +37,12 @@ from graphguard.repair.neighbours import (
     Neighbours,
     scaled,
 )
+from graphguard.repair.retyping import CASTS
 from graphguard.repair.slices import LAYOUT, Site
 
 LATE = (
     3  # how much less likely a factor is at fault where what it multiplies is wrong already, and by more than a factor
 )
-CASTS = frozenset({"aten._to_copy.default", ROUNDED})
 _REDUCED = 4  # how much less likely a reduction is missing where all that becomes of a tensor is reduced anyway
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
 

@@ -11,6 +11,7 @@ import numpy as np
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall, join
+from graphguard.refine.narrowing import ROUNDED
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import DTYPES, Number, Numbers
 from graphguard.rules import RULES, find_rule, kind_of
@@ -25,6 +26,22 @@ Shape = tuple[int, ...]
 _ELEMENTS = 1 << 16
 _VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"})
 _RESHAPING = RULES["aten.view.default"]
+#: Casts, and arithmetic that rounds as one does.
+CASTS = frozenset({"aten._to_copy.default", ROUNDED})
+_STORING = frozenset(
+    f"aten.{name}"
+    for name in (
+        "copy.default",
+        "index_put.default",
+        "_index_put_impl.default",
+        "index_copy.default",
+        "index_add.default",
+        "scatter.src",
+        "scatter_add.default",
+        "slice_scatter.default",
+        "select_scatter.default",
+    )
+)
 _ALIKE = frozenset({"gg.all_reduce", "gg.reduce", "gg.broadcast"})
 
 
@@ -51,6 +68,19 @@ def refitted(capture: Capture, calls: Mapping[int, Mapping[int, tuple[Node, ...]
                 made.setdefault(rank, {})[index] = (fitted,)
             _keep(graph, node, shapes, types[rank])
     return made, {rank: own for rank, own in types.items() if rank in made or own}
+
+
+def computed_in_type_of(graph: Graph, source: Var, narrow: str) -> Graph:
+    """The graph in which what is computed of a tensor in a narrow type is computed in the tensor's own, up to the next cast or what it is stored in."""
+    types, changed = dict(graph.types), {source}
+    for node in graph.nodes:
+        if node.op in CASTS or changed.isdisjoint(node.reads[:1] if node.op in _STORING else node.reads):
+            continue
+        for out in node.outs:
+            if types[out].dtype == narrow:
+                types[out] = replace(types[out], dtype=types[source].dtype)
+                changed.add(out)
+    return replace(graph, types=types)
 
 
 def shapes_of(node: Node, graph: Graph, types: Mapping[Var, TensorType], own: bool = False) -> list[Shape] | None:

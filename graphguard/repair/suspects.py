@@ -13,11 +13,12 @@ from graphguard.refine.prove import GroupRelation
 from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
-from graphguard.repair.guesses import CASTS, is_nonlinear, narrows
+from graphguard.repair.guesses import is_nonlinear, narrows
 from graphguard.repair.guided import holds_operand
 from graphguard.repair.lost_gradients import unread_gradient, without_gradients
 from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.parts import split_dim
+from graphguard.repair.retyping import CASTS
 from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
 from graphguard.repair.stopped import is_gradient, stopped_gradient

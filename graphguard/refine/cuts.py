@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import itemgetter, or_
 from typing import Final
@@ -22,6 +22,7 @@ from graphguard.ir import Capture, Graph, Leaf, Node, Promise, TensorType, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.graph import COLLECTIVES, Arg, Size
 from graphguard.ir.joining import Joined, JoinedCall
+from graphguard.refine.narrowing import coarse_types
 from graphguard.refine.ragged import has_symbols
 
 _SMALL: Final = 16  # calls on float inputs, or on parameters, that are rather made again than cut off
@@ -54,7 +55,8 @@ class Division:
     """A capture in stages, in an order in which it can run.
 
     By graph (the specification first) and number of a tensor, ``home`` is the stage that makes it, where it is not static, and ``made`` the node.
-    ``early`` are the nodes that make static tensors of float inputs that one region alone reads: in a deeper layer what they do is not static.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number.
+    ``early`` are the nodes that make static tensors of float inputs that one region alone reads: in a deeper layer what they do is not static.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number,
+    ``coarse`` those element types in which arithmetic is coarse.
     """
 
     stages: tuple[Stage, ...]
@@ -65,6 +67,10 @@ class Division:
     early: tuple[set[int], ...]
     labelled: tuple[dict[str, Var], ...]
     kinds: tuple[dict[int, TensorType], ...]
+    coarse: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coarse", coarse_types(kind for table in self.kinds for kind in table.values()))
 
     def steps(self, joined: Joined) -> list[list[tuple[int, int] | JoinedCall]]:
         """The ranks' calls in lockstep, by stage."""

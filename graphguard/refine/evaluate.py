@@ -11,7 +11,7 @@ from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType,
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.constants import elements
-from graphguard.refine.narrowing import Rounding, adds_coarsely, chooses, coarse_types, computes_coarsely, narrowed
+from graphguard.refine.narrowing import Rounding, adds_coarsely, chooses, computes_coarsely, narrowed
 from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
 from graphguard.refine.ragged import Ragged, Rows, has_symbols
 from graphguard.refine.shards import Shards
@@ -99,13 +99,17 @@ class Evaluator:
         self.gaps: dict[Location, Gap] = {}
         self._calls: dict[object, tuple[NormalValue, ...]] = {}
         self._reasons: dict[object, str] = {}
-        self._coarse = coarse_types(capture)
+        self._coarse: tuple[str, ...] = ()
         self.roundings: dict[Location, tuple[Rounding, ...]] = {}
         self._roundings: dict[object, tuple[Rounding, ...]] = {}
         self._owned: dict[tuple[object, ...], NormalValue] = {}
         self._unknown = 0
         declared = [op for op, trait in traits.items() if trait.form == "elementwise"]
         self._shards = Shards(algebra, self.own, declared)
+
+    def begin(self, capture: Capture, coarse: tuple[str, ...]) -> None:
+        """Evaluate calls of a capture from here on, among whose types there are ``coarse`` ones beside others."""
+        self.capture, self._coarse, self.roundings = capture, coarse, {}
 
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
@@ -186,7 +190,7 @@ class Evaluator:
                 self._shards.learn(node, graph.types, values, results)
             if self._coarse and chooses(node):
                 self._pass_on(node, graph, values, results)
-            elif self._coarse and not specifying and computes_coarsely(self.algebra, node, graph.types, values):
+            elif not specifying and computes_coarsely(self.algebra, node, graph.types, values):
                 operands = [(values[var], graph.types[var].dtype) for var in node.operands()]
                 dtypes = [graph.types[out].dtype for out in node.outs]
                 results = self._calls[key] = self._rounded(key, results, dtypes, operands)

@@ -11,6 +11,7 @@ from graphguard.ir import Capture
 from graphguard.refine.evaluate import Evaluator, Values, leaf_values
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.lookup import Lookup, Targets
+from graphguard.refine.narrowing import coarse_types
 from graphguard.refine.spelling import Facts
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm
@@ -43,12 +44,14 @@ def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand
     """
     assert capture.spec is not None
     known, unstated = dict(facts), frozenset[str]()
+    coarse = coarse_types(kind for graph in (capture.spec, *capture.ranks) for kind in graph.types.values())
     while True:
         universe = Universe(expand, max(0.05, deadline - time.thread_time()), relative=True)
         universe.facts = dict(known)
         universe.unstated = unstated
         algebra = NormalForm(universe)
         evaluator = Evaluator(algebra, capture, traits)
+        evaluator.begin(capture, coarse)
         leaves = leaf_values(algebra, capture.leaves)
         stale = partial(_stated_late, universe, known)
         specification = evaluator.specification(capture.spec, leaves, stale)

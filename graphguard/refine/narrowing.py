@@ -8,11 +8,13 @@ what they are, arithmetic in the wide type and a rounding, so that what proves, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from graphguard.ir import Capture, Graph, Node, TensorType, Var
+from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
+from graphguard.ir.graph import Arg
 from graphguard.refine.outcome import Location
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
@@ -21,6 +23,7 @@ from graphguard.rules.casting import unknown_cast
 from graphguard.rules.registry import FLOAT_BITS, holds
 
 ROUNDED: Final = "gg.rounded"
+_WIDENED: Final = "aten._to_copy.default"
 #: Types in which arithmetic is coarse, each with those that hold all of its numbers, narrow before wide, and with all others.
 _TYPES: Final = {
     dtype: (
@@ -69,10 +72,9 @@ def narrowed(algebra: NormalForm, value: NormalValue, dtype: str) -> tuple[Norma
     return (coarse if known else value), wide, known
 
 
-def coarse_types(capture: Capture) -> tuple[str, ...]:
-    """The element types of a capture in which arithmetic is coarse, where there are others as well."""
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
-    dtypes = {kind.dtype for graph in graphs for kind in graph.types.values()}
+def coarse_types(kinds: Iterable[TensorType]) -> tuple[str, ...]:
+    """Of the types of a program's tensors those in which arithmetic is coarse, where there are others as well."""
+    dtypes = {kind.dtype for kind in kinds}
     return tuple(sorted(dtypes & _TYPES.keys())) if dtypes & (FLOAT_BITS.keys() - _TYPES.keys()) else ()
 
 
@@ -126,15 +128,31 @@ def exposed(capture: Capture, roundings: Mapping[Location, Sequence[Rounding]]) 
 
 def _exposed(graph: Graph, roundings: Mapping[int, Sequence[Rounding]]) -> Graph:
     types = dict(graph.types)
-    number = max(var.id for var in types) + 1
+    number = itertools.count(max(var.id for var in types) + 1)
     nodes: list[Node] = []
+
+    def another(var: Var, dtype: str) -> Var:
+        new = Var(next(number))
+        types[new] = replace(types[var], dtype=dtype)
+        return new
+
+    def widened(arg: Arg, node: Node, dtype: str) -> Arg:
+        """What a collective is given, in the type of its result."""
+        if isinstance(arg, tuple):
+            return tuple(widened(item, node, dtype) for item in arg)
+        assert isinstance(arg, Var)
+        wide = another(arg, dtype)
+        nodes.append(replace(node, op=_WIDENED, args=(arg,), kwargs={"dtype": DType(dtype)}, outs=(wide,)))
+        return wide
+
     for index, node in enumerate(graph.nodes):
+        found = roundings.get(index, ())
         outs, casts = list(node.outs), []
-        for rounding in roundings.get(index, ()):
+        for rounding in found:
             out = outs[rounding.index]
-            wide = outs[rounding.index] = Var(number)
-            number += 1
-            types[wide] = replace(types[out], dtype=rounding.wide)
+            wide = outs[rounding.index] = another(out, rounding.wide)
             casts.append(replace(node, op=ROUNDED, args=(wide, rounding.known), kwargs={}, outs=(out,), draw=None))
+        if found and node.op in _REDUCTIONS:
+            node = replace(node, args=(widened(node.args[0], node, found[0].wide), *node.args[1:]))
         nodes += [replace(node, outs=tuple(outs)) if casts else node, *casts]
     return replace(graph, nodes=tuple(nodes), types=types)

@@ -92,7 +92,8 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
 
 def as_proved(captured: Captured, answer: dict[str, Any]) -> Captured:
     """The capture that the prover's answer is about: arithmetic in a narrower type than the specification's is written as such there."""
-    return captured if answer["exposed"] is None else replace(captured, data=answer["exposed"])
+    data = answer.get("exposed")
+    return captured if data is None else replace(captured, data=data)
 
 
 def confirming(captured: Captured, seconds: float) -> Step:

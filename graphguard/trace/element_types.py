@@ -29,7 +29,7 @@ def refuse_types(kind: Kind, args: Any) -> None:
     """Raise the ``RuntimeError`` that a kernel would, where operands of these element types have none."""
     name = kind.short_name.removesuffix("_")
     places = _ALIKE.get(name) or _NORMS.get(name)
-    if places is not None and not (name in _FILLING and args[2].numel() == 1):
+    if places is not None and not (name in _FILLING and _is_one_element(args[2])):
         types = [args[place].dtype for place in places if place < len(args) and isinstance(args[place], torch.Tensor)]
         if name in _NORMS and args[0].dtype not in (torch.bfloat16, torch.float16):
             types.append(args[0].dtype)
@@ -48,6 +48,11 @@ def refuse_types(kind: Kind, args: Any) -> None:
     place = _CLASSES.get(name)
     if place is not None and args[place].dtype not in (torch.int64, torch.uint8):
         raise RuntimeError(f"expected target dtype to be Long or Byte, but got {_name(args[place].dtype)}")
+
+
+def _is_one_element(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has one element, as far as its sizes are known."""
+    return all(type(size) is int and size == 1 for size in tensor.shape)
 
 
 def _name(dtype: torch.dtype) -> str:

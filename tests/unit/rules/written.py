@@ -259,4 +259,4 @@ written("aten.native_dropout_backward.default", lambda: ((g := r(2, 3), K, 1 / 0
 for _truth in (True, False):
     written("gg.assume", lambda truth=_truth: ((torch.tensor(truth), truth), {}, [torch.tensor(True)]))
 for _target in (torch.bfloat16, torch.float32):
-    written("gg.rounded", lambda x=torch.randn(3), target=_target: ((x, False), {}, [x.to(target)]))
+    written("gg.rounded", lambda target=_target: ((x := torch.randn(3), False), {}, [x.to(target)]))

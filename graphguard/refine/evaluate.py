@@ -222,10 +222,8 @@ class Evaluator:
         rounded = list(results)
         found: list[Rounding] = []
         for index, (value, dtype) in enumerate(zip(results, dtypes, strict=True)):
-            if any(dtype == other and same_digits(value, operand) for operand, other in operands):
-                continue
             coarse, wide, known = narrowed(self.algebra, value, dtype)
-            if wide:
+            if wide and not any(dtype == other and same_digits(value, operand) for operand, other in operands):
                 rounded[index] = self.own(coarse)
                 found.append(Rounding(index, wide, known))
         if found:

@@ -42,6 +42,7 @@ class Precision:
         self._new: dict[str, dict[NormalValue, bool]] = defaultdict(dict)
         self._known: dict[str, dict[_Key, list[_Row]]] = defaultdict(dict)
         self._specified: dict[str, set[_Key]] = defaultdict(set)
+        self._unread: dict[str, list[Terms]] = defaultdict(list)
 
     def add(self, value: NormalValue, dtype: str) -> None:
         """Numbers that are of a type."""
@@ -58,12 +59,27 @@ class Precision:
         """The first of the ``wider`` types in which the specification has all these numbers, or sums that they are parts of; None where it has a multiple or a part of one in
         any of the ``others``, or some in no type at all.
         """
-        keys = {_multiple(terms) for _, terms in value.pieces if terms}
-        for dtype in others if keys else ():
-            self._take_in(dtype)
-            if not self._specified[dtype].isdisjoint(keys):
-                return None
-        return next((dtype for dtype in wider if keys and self.specifies(value, dtype, summed=True)), None)
+        keys = [_key(terms) for _, terms in value.pieces if terms]
+        wide = [
+            dtype for dtype in wider if keys and self._knows(dtype, keys)
+        ]  # of most values none, which costs little
+        if not wide:
+            return None
+        multiples = {_multiple(terms) for _, terms in value.pieces if terms}
+        if any(not self._multiples(dtype).isdisjoint(multiples) for dtype in others):
+            return None
+        return next((dtype for dtype in wide if self.specifies(value, dtype, summed=True)), None)
+
+    def _knows(self, dtype: str, keys: Sequence[_Key]) -> bool:
+        self._take_in(dtype)
+        known = self._known[dtype]
+        return bool(known) and all(key in known for key in keys)
+
+    def _multiples(self, dtype: str) -> set[_Key]:
+        """What the specification has in a type, but for signs and powers of two."""
+        self._take_in(dtype)
+        self._specified[dtype].update(map(_multiple, self._unread.pop(dtype, ())))
+        return self._specified[dtype]
 
     def specifies(self, value: NormalValue, dtype: str, summed: bool = False) -> bool:
         """Whether the specification is seen to have all elements in a type; where ``summed``, or sums of which they have some of the summands."""
@@ -86,7 +102,7 @@ class Precision:
             for box, terms in value.pieces:
                 rows = self._known[dtype].setdefault(_key(terms), [])
                 if terms and specified:
-                    self._specified[dtype].add(_multiple(terms))
+                    self._unread[dtype].append(terms)
                 if terms and len(rows) < _ALIKE:
                     rows.append(_Row(terms, extents_of(box), specified))
 

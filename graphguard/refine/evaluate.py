@@ -5,20 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.constants import elements
-from graphguard.refine.narrowing import Rounding, adds_coarsely, chooses, computes_coarsely, narrowed
+from graphguard.refine.narrowing import Narrowing, adds_coarsely
 from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
 from graphguard.refine.ragged import Ragged, Rows, has_symbols
 from graphguard.refine.shards import Shards
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Exhausted
 from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.precision import same_digits
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, combine, evaluate_node, kind_of
 from graphguard.rules.arithmetic import chosen, compared, plus
@@ -99,17 +97,16 @@ class Evaluator:
         self.gaps: dict[Location, Gap] = {}
         self._calls: dict[object, tuple[NormalValue, ...]] = {}
         self._reasons: dict[object, str] = {}
-        self._coarse: tuple[str, ...] = ()
-        self.roundings: dict[Location, tuple[Rounding, ...]] = {}
-        self._roundings: dict[object, tuple[Rounding, ...]] = {}
         self._owned: dict[tuple[object, ...], NormalValue] = {}
+        self.narrowing = Narrowing(algebra, self.own)
         self._unknown = 0
         declared = [op for op, trait in traits.items() if trait.form == "elementwise"]
         self._shards = Shards(algebra, self.own, declared)
 
     def begin(self, capture: Capture, coarse: tuple[str, ...]) -> None:
         """Evaluate calls of a capture from here on, among whose types there are ``coarse`` ones beside others."""
-        self.capture, self._coarse, self.roundings = capture, coarse, {}
+        self.capture = capture
+        self.narrowing.begin(coarse)
 
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
@@ -188,47 +185,12 @@ class Evaluator:
                 reason = self._reasons[key] = notes[0]
             elif specifying:
                 self._shards.learn(node, graph.types, values, results)
-            if self._coarse and chooses(node):
-                self._pass_on(node, graph, values, results)
-            elif not specifying and computes_coarsely(self.algebra, node, graph.types, values):
-                operands = [(values[var], graph.types[var].dtype) for var in node.operands()]
-                dtypes = [graph.types[out].dtype for out in node.outs]
-                results = self._calls[key] = self._rounded(key, results, dtypes, operands)
-        if self._roundings and key in self._roundings:
-            self.roundings[where] = self._roundings[key]
+            results = self._calls[key] = self.narrowing.results(key, node, graph.types, values, results)
+        self.narrowing.note(where, key)
         if reason is not None:
             self.gaps[where] = Gap(where, node.op, reason)
         for out, value in zip(node.outs, results, strict=True):
             values[out] = value
-
-    def _pass_on(self, node: Node, graph: Graph, values: Values, results: Sequence[NormalValue]) -> None:
-        """What is chosen among numbers of a coarse type is of that type, whatever it is stored in."""
-        floats = [values[var] for var in node.operands() if values[var].kind == "float"]
-        for dtype in self._coarse:
-            if any(graph.types[out].dtype != dtype for out in node.outs) and all(
-                map(partial(self.algebra.holds, dtype=dtype), floats)
-            ):
-                for value in results:
-                    self.algebra.hold(value, dtype)
-
-    def _rounded(
-        self,
-        key: object,
-        results: Sequence[NormalValue],
-        dtypes: Sequence[str],
-        operands: Sequence[tuple[NormalValue, str]] = (),
-    ) -> tuple[NormalValue, ...]:
-        """What a rank computed in some types, rounded where the specification has it so; what it computes in a narrower type than the specification is noted."""
-        rounded = list(results)
-        found: list[Rounding] = []
-        for index, (value, dtype) in enumerate(zip(results, dtypes, strict=True)):
-            coarse, wide, known = narrowed(self.algebra, value, dtype)
-            if wide and not any(dtype == other and same_digits(value, operand) for operand, other in operands):
-                rounded[index] = self.own(coarse)
-                found.append(Rounding(index, wide, known))
-        if found:
-            self._roundings[key] = tuple(found)
-        return tuple(rounded)
 
     def _give_up(self, where: Location, node: Node, graph: Graph, values: Values, reason: str) -> None:
         """Results of which nothing is known: unknowns that equal nothing else."""
@@ -241,17 +203,12 @@ class Evaluator:
             self._unknown += 1
             values[out] = self.own(self.algebra.random(("unknown", self._unknown), node.op, (), shape, kind))
 
-    @property
-    def coarse(self) -> bool:
-        """Whether a rank computes something in a narrower type than the specification, and nothing that it has as well."""
-        return any(not rounding.known for found in self.roundings.values() for rounding in found)
-
     def again(self, capture: Capture) -> Evaluator:
         """An evaluator of a capture that shares leaves and specification with this one's: what was evaluated stays evaluated."""
         other = copy.copy(self)
         other.capture = capture
         other.gaps = {where: gap for where, gap in self.gaps.items() if where.graph == SPECIFICATION}
-        other.roundings = {}
+        other.narrowing = self.narrowing.again()
         return other
 
     def _combined(self, how: str, dtype: str, given: list[NormalValue | Rows]) -> NormalValue:
@@ -309,23 +266,22 @@ class Evaluator:
             return
         for rank, index in call.nodes.items():
             where = Location(rank, index)
-            received = self._totals(where, results[rank])
+            received = self._totals(where, results[rank], len(call.group))
             for out, value in zip(graphs[rank].nodes[index].outs, received, strict=True):
                 self._receive(where, out, value, values[rank])
 
-    def _totals(self, where: Location, results: list[NormalValue | Rows]) -> Sequence[NormalValue | Rows]:
+    def _totals(self, where: Location, results: list[NormalValue | Rows], members: int) -> Sequence[NormalValue | Rows]:
         """What a member receives, rounded as what a rank computes is."""
         node = self.capture.ranks[where.graph].nodes[where.node]
         dtype = self._dtype(where.graph, node)
         if not adds_coarsely(node, dtype) or any(isinstance(value, Rows) for value in results):
             return results
         values = [value for value in results if not isinstance(value, Rows)]
-        key = ("total", dtype, *values)
+        key = ("total", dtype, members, *values)
         found = self._calls.get(key)
         if found is None:
-            found = self._calls[key] = self._rounded(key, values, [dtype] * len(values))
-        if key in self._roundings:
-            self.roundings[where] = self._roundings[key]
+            found = self._calls[key] = self.narrowing.total(key, values, dtype, members)
+        self.narrowing.note(where, key)
         return found
 
     def _receive(self, where: Location, out: Var, value: NormalValue | Rows, values: Values) -> None:

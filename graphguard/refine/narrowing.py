@@ -2,26 +2,30 @@
 
 Float types stand for the reals, so arithmetic in bfloat16 is that in float32 until it is rounded.  What a rank computes in bfloat16 and the specification in float32 alone
 is a rounding that the specification lacks, although no cast says so.  Where the specification has the rounded numbers as well (a fused operator computes in
-float32 and rounds once) they are what the rank has.  All other such calls are remembered: a program that has any is not proved, and :func:`exposed` writes them as
-what they are, arithmetic in the wide type and a rounding, so that what proves, runs and explains casts does so with them.
+float32 and rounds once) they are what the rank has, if its operands are the specification's too: else it may have rounded before.  All other such calls are
+remembered: a program that has any is not proved, and :func:`exposed` writes them as what they are, arithmetic in the wide type and a rounding, so that what
+proves, runs and explains casts does so with them.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.refine.outcome import Location
 from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.precision import same_digits
 from graphguard.relations.values import NormalValue
 from graphguard.rules import find_rule
-from graphguard.rules.casting import unknown_cast
+from graphguard.rules.casting import WITHOUT_ZERO, unknown_cast
 from graphguard.rules.registry import FLOAT_BITS, holds
 
+_Operands: TypeAlias = Sequence[tuple[NormalValue, str]]  # with their element types
 ROUNDED: Final = "gg.rounded"
 _WIDENED: Final = "aten._to_copy.default"
 #: Types in which arithmetic is coarse, each with those that hold all of its numbers, narrow before wide, and with all others.
@@ -49,27 +53,152 @@ _EXACT: Final = _CHOOSING | frozenset(
 )  # fmt: skip
 _REDUCTIONS: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.reduce_scatter"))
 _PRODUCTS: Final = frozenset(("mul", "multiply"))
+#: So many members add once, and round once.
+_ONE_ADDITION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """A result of a call that is computed in a narrower type than ``wide``, in which the specification has it; ``known`` where it has the rounded numbers too."""
+    """A result of a call that is computed in a narrower type than ``wide``, in which the specification has it.
+
+    ``known``: the specification has the rounded numbers too.  ``doubted``: these, but the rank may have rounded more than once.
+    """
 
     index: int
     wide: str
     known: bool
+    doubted: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the rank is seen to have what the specification has."""
+        return self.known and not self.doubted
 
 
-def narrowed(algebra: NormalForm, value: NormalValue, dtype: str) -> tuple[NormalValue, str, bool]:
-    """What a rank computed in a type, rounded where the specification has it so; the wider type in which the specification has it otherwise, or an empty text, and whether it has both."""
-    if dtype not in _TYPES or value.kind != "float":
-        return value, "", False
-    wide = algebra.only_wider(value, *_TYPES[dtype])
-    if wide is None:
-        return value, "", False
-    coarse = unknown_cast(algebra, value, dtype)
-    known = algebra.specifies(coarse, dtype)
-    return (coarse if known else value), wide, known
+class Narrowing:
+    """What the calls of a program round by arithmetic, found while they are evaluated.
+
+    ``own`` gives the one object for equal values.
+    """
+
+    def __init__(self, algebra: NormalForm, own: Callable[[NormalValue], NormalValue]) -> None:
+        self.roundings: dict[Location, tuple[Rounding, ...]] = {}
+        self._algebra = algebra
+        self._own = own
+        self._types: tuple[str, ...] = ()
+        self._found: dict[object, tuple[Rounding, ...]] = {}
+        self._made: dict[NormalValue, tuple[bool, _Operands]] = {}  # of what, and whether exactly
+
+    def begin(self, types: tuple[str, ...]) -> None:
+        """Look at another program, among whose types there are these coarse ones beside others."""
+        self._types, self.roundings = types, {}
+
+    def again(self) -> Narrowing:
+        """The same for other ranks of the program: what is known of calls stays known."""
+        other = copy.copy(self)
+        other.roundings = {}
+        return other
+
+    @property
+    def coarse(self) -> bool:
+        """Whether a rank computes something in a narrower type than the specification, and is not seen to have what that rounds."""
+        return any(not rounding.accepted for found in self.roundings.values() for rounding in found)
+
+    def note(self, where: Location, key: object) -> None:
+        """A call that is known by ``key`` is made here."""
+        if self._found and key in self._found:
+            self.roundings[where] = self._found[key]
+
+    def results(
+        self,
+        key: object,
+        node: Node,
+        types: Mapping[Var, TensorType],
+        values: Mapping[Var, NormalValue],
+        results: tuple[NormalValue, ...],
+    ) -> tuple[NormalValue, ...]:
+        """The results of a call, those of a rank rounded where the specification has them so."""
+        if not self._types:
+            return results
+        if _name(node) in _CHOOSING:
+            self._pass_on(node, types, values, results)
+        if self._algebra.universe.specifying or all(types[out].dtype not in _TYPES for out in node.outs):
+            return results
+        operands = [(values[var], types[var].dtype) for var in node.operands()]
+        computes = computes_coarsely(self._algebra, node, values)
+        for value in results:
+            self._made.setdefault(value, (not computes, operands))
+        if not computes:
+            return results
+        return self._rounded(key, results, [types[out].dtype for out in node.outs], operands)
+
+    def total(self, key: object, values: Sequence[NormalValue], dtype: str, members: int) -> tuple[NormalValue, ...]:
+        """What a collective adds up of its members' tensors, or each of its members' a part of."""
+        return self._rounded(key, values, [dtype] * len(values), once=members <= _ONE_ADDITION)
+
+    def _pass_on(
+        self,
+        node: Node,
+        types: Mapping[Var, TensorType],
+        values: Mapping[Var, NormalValue],
+        results: Sequence[NormalValue],
+    ) -> None:
+        """What is chosen among numbers of a coarse type is of that type, whatever it is stored in."""
+        floats = [values[var] for var in node.operands() if values[var].kind == "float"]
+        for dtype in self._types:
+            if dtype == WITHOUT_ZERO or not floats or all(types[out].dtype == dtype for out in node.outs):
+                continue
+            if all(self._algebra.holds(value, dtype) for value in floats):
+                for value in results:
+                    self._algebra.hold(value, dtype)
+
+    def _rounded(
+        self,
+        key: object,
+        results: Sequence[NormalValue],
+        dtypes: Sequence[str],
+        operands: _Operands = (),
+        once: bool = True,
+    ) -> tuple[NormalValue, ...]:
+        rounded = list(results)
+        found: list[Rounding] = []
+        for index, (value, dtype) in enumerate(zip(results, dtypes, strict=True)):
+            if dtype not in _TYPES or value.kind != "float":
+                continue
+            wide = self._algebra.only_wider(value, *_TYPES[dtype])
+            if wide is None or _is_multiple(value, dtype, operands):
+                continue
+            coarse = unknown_cast(self._algebra, value, dtype)
+            known = self._algebra.specifies(coarse, dtype)
+            if known:
+                rounded[index] = self._own(coarse)
+            found.append(Rounding(index, wide, known, doubted=known and not (once and self._specified(operands))))
+        if found:
+            self._found[key] = tuple(found)
+        return tuple(rounded)
+
+    def _specified(self, operands: _Operands, above: tuple[NormalValue, ...] = ()) -> bool:
+        """Whether operands of coarse types are seen to be numbers that the specification has in them, or to be made of such without a rounding."""
+        return all(
+            self._algebra.specifies(value, dtype)
+            or (
+                value not in above
+                and self._exact(value, dtype)
+                and self._specified(self._made[value][1], (*above, value))
+            )
+            for value, dtype in operands
+            if dtype in _TYPES and value.kind == "float"
+        )
+
+    def _exact(self, value: NormalValue, dtype: str) -> bool:
+        """Whether a rank has made a value of others without a rounding."""
+        exact, operands = self._made.get(value, (False, ()))
+        return exact or _is_multiple(value, dtype, operands)
+
+
+def _is_multiple(value: NormalValue, dtype: str, operands: _Operands) -> bool:
+    """Whether a value has the numbers of an operand of the same type, multiplied exactly."""
+    return any(dtype == other and same_digits(value, operand) for operand, other in operands)
 
 
 def coarse_types(kinds: Iterable[TensorType]) -> tuple[str, ...]:
@@ -78,21 +207,12 @@ def coarse_types(kinds: Iterable[TensorType]) -> tuple[str, ...]:
     return tuple(sorted(dtypes & _TYPES.keys())) if dtypes & (FLOAT_BITS.keys() - _TYPES.keys()) else ()
 
 
-def chooses(node: Node) -> bool:
-    """Whether the numbers that a call gives are its operands', such with another sign, or zeros."""
-    return _name(node) in _CHOOSING
-
-
 def _name(node: Node) -> str:
     return node.op.split(".")[1].rstrip("_")
 
 
-def computes_coarsely(
-    algebra: NormalForm, node: Node, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]
-) -> bool:
-    """Whether a call makes numbers of a coarse type that its operands need not have."""
-    if all(types[out].dtype not in _TYPES for out in node.outs):
-        return False
+def computes_coarsely(algebra: NormalForm, node: Node, values: Mapping[Var, NormalValue]) -> bool:
+    """Whether a call with results of a coarse type makes numbers that its operands need not have."""
     name = _name(node)
     rule = find_rule(node.op)
     if name in _EXACT or (rule is not None and not rule.computes):

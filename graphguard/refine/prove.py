@@ -105,7 +105,7 @@ class Proof:
     @property
     def roundings(self) -> Mapping[Location, tuple[Rounding, ...]]:
         """Calls of ranks that compute in a narrower type than the specification does."""
-        return {} if self._known is None else self._known.evaluator.roundings
+        return {} if self._known is None else self._known.evaluator.narrowing.roundings
 
     def relation(self, var: Var) -> Relation | None:
         """How a tensor of the specification is rebuilt from the ranks' tensors; None where no clean relation is known."""
@@ -278,7 +278,9 @@ def prove(capture: Capture, memo: Memo | None = None, seconds: float = SECONDS, 
             return Proof(capture, outcome, again=lambda: search.run(time.thread_time()))
     proof = search.run(started)
     if proof.roundings and not proof.outcome.proved:
-        return prove(exposed(capture, proof.roundings), memo, max(0.0, seconds - proof.outcome.seconds), effort)
+        written = prove(exposed(capture, proof.roundings), memo, max(0.0, seconds - proof.outcome.seconds), effort)
+        doubted = any(rounding.doubted for found in proof.roundings.values() for rounding in found)
+        return proof if doubted and written.outcome.proved else written
     if memo is not None and proof.outcome.proved:
         remember(capture, memo, proof.outcome, spelling, cut=search.division is not None)
     return proof
@@ -422,7 +424,7 @@ class _Judgement:
 
     def _outcome(self, state: State, checker: Checker, promises: tuple[PromiseOutcome, ...], started: float) -> Outcome:
         promises = tuple(told(outcome, p) for outcome, p in zip(promises, self.capture.promises, strict=True))
-        if state.evaluator.coarse:
+        if state.evaluator.narrowing.coarse:
             promises = tuple(replace(promise, holds=False, reason=_COARSE) for promise in promises)
         universe = state.algebra.universe
         outcome = proved(self.capture, promises, universe.facts, {*checker.assumed, *universe.assumed}, started)
@@ -458,7 +460,7 @@ class _Judgement:
             found[promise.name] = told(kept, promise)
             if not kept.holds and promise.name in known and known[promise.name].holds:
                 return None
-        if evaluator.coarse:
+        if evaluator.narrowing.coarse:
             return None
         promises = tuple(found[promise.name] for promise in capture.promises)
         universe = ground.algebra.universe

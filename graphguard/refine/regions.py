@@ -175,7 +175,7 @@ class StageRun:
         """That promises hold; raises ``Failed``."""
         if self.universe.needs:
             raise Failed("a part of an index is looked up")
-        if self.evaluator.coarse:
+        if self.evaluator.narrowing.coarse:
             raise Failed("arithmetic in a narrower type than the specification's")
         layouts = Layouts(self.algebra, self.capture)
         specification, *ranks = self.tables

@@ -22,6 +22,7 @@ from graphguard.relations.values import NormalValue, extents_of
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 _Key: TypeAlias = frozenset[tuple[int, Number]]
+_Multiple: TypeAlias = tuple[tuple[int, Number], ...]
 _ALIKE: Final = 64  # tensors of the same kernels that are looked at
 
 
@@ -41,7 +42,7 @@ class Precision:
         self._universe = universe
         self._new: dict[str, dict[NormalValue, bool]] = defaultdict(dict)
         self._known: dict[str, dict[_Key, list[_Row]]] = defaultdict(dict)
-        self._specified: dict[str, set[_Key]] = defaultdict(set)
+        self._specified: dict[str, set[_Multiple]] = defaultdict(set)
         self._unread: dict[str, list[Terms]] = defaultdict(list)
 
     def add(self, value: NormalValue, dtype: str) -> None:
@@ -75,7 +76,7 @@ class Precision:
         known = self._known[dtype]
         return bool(known) and all(key in known for key in keys)
 
-    def _multiples(self, dtype: str) -> set[_Key]:
+    def _multiples(self, dtype: str) -> set[_Multiple]:
         """What the specification has in a type, but for signs and powers of two."""
         self._take_in(dtype)
         self._specified[dtype].update(map(_multiple, self._unread.pop(dtype, ())))
@@ -125,15 +126,19 @@ def _key(terms: Terms) -> _Key:
 
 
 def same_digits(a: NormalValue, b: NormalValue) -> bool:
-    """Whether two values have the same kernels everywhere, but for signs and powers of two."""
-    return {_multiple(terms) for _, terms in a.pieces if terms} == {_multiple(terms) for _, terms in b.pieces if terms}
+    """Whether two values have the same kernels everywhere, summed over the same indices, but for signs and powers of two."""
+    return _shapes(a) == _shapes(b)
 
 
-def _multiple(terms: Terms) -> _Key:
-    """The kernels and their coefficients but for a sign and a power of two, by which binary floats are multiplied exactly."""
+def _shapes(value: NormalValue) -> set[tuple[_Multiple, tuple[Window, ...]]]:
+    return {(_multiple(terms), tuple(sorted(ref[3] for _, ref in terms))) for _, terms in value.pieces if terms}
+
+
+def _multiple(terms: Terms) -> _Multiple:
+    """The kernels and their coefficients, as often as they occur, but for a sign and a power of two, by which binary floats are multiplied exactly."""
     first = min(terms, key=lambda term: (term[1][0].id, term[0]))[0]
     scale = Fraction(_power_of_two(first.numerator), _power_of_two(first.denominator)) * (1 if first > 0 else -1)
-    return frozenset((ref[0].id, coefficient / scale) for coefficient, ref in terms)
+    return tuple(sorted((ref[0].id, coefficient / scale) for coefficient, ref in terms))
 
 
 def _power_of_two(number: int) -> int:

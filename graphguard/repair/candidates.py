@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -17,6 +15,7 @@ from graphguard.refine.outcome import Location
 from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position
 from graphguard.repair.alike import EVERYTHING
+from graphguard.repair.applied import apart, applied, renamed
 from graphguard.repair.asked import forward_place
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
@@ -57,7 +56,7 @@ from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
 from graphguard.repair.offset_source import offset_drafts, starts, written_further
 from graphguard.repair.parameters import other_module
-from graphguard.repair.program import Program, is_number, lines_of
+from graphguard.repair.program import Program, is_number
 from graphguard.repair.siblings_source import called_alike
 from graphguard.repair.source import Draft
 from graphguard.repair.stopped import attached
@@ -66,7 +65,6 @@ from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.repair.widening import widened
 from graphguard.report.diagnostics import Fix, TextEdit
 
-_NEW_NAME = re.compile(r"^\s*(partial|gradient)(?: = )", re.MULTILINE)
 _REDUCES = "reduce the gradient of "  # what the titles of such drafts begin with
 ELEMENT_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}
 
@@ -94,8 +92,8 @@ def candidates(
     found = {each.fix.edits: each for each in _of_losses(capture, diagnosis, index, sources, before)}
     for guess in (repair.hypothesis, *repair.alternatives):
         for place, draft in named_first(_drafts(capture, guess, sources), diagnosis.findings[index]):
-            draft = _renamed(draft, before)
-            texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
+            draft = renamed(draft, before)
+            texts = applied((*before, *draft.edits), sources) if apart(before, draft.edits) else None
             if texts is not None and draft.edits not in found:
                 moved = _bytes(capture, guess)
                 told = (draft.place or place) if guess is repair.hypothesis else None
@@ -121,7 +119,7 @@ def _of_losses(
     for file in sources.project():
         program = sources.program(file)
         for draft in scaled_losses(program, factor, capture) if program is not None else ():
-            if (texts := _applied(draft.edits, sources)) is not None:
+            if (texts := applied(draft.edits, sources)) is not None:
                 name = sources.tensor_at(draft.place)
                 told = f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes, and so is all that is computed of it"
                 yield Candidate(Fix(draft.title, draft.edits, proved=False, place=draft.place), texts, told)
@@ -137,7 +135,7 @@ def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...])
         else ()
     )
     for draft in drafts:
-        texts = _applied((*before, *draft.edits), sources) if _apart(before, draft.edits) else None
+        texts = applied((*before, *draft.edits), sources) if apart(before, draft.edits) else None
         if texts is not None:
             found.append(Candidate(Fix(draft.title, draft.edits, proved=False, place=span), texts))
     return found
@@ -427,70 +425,6 @@ def _within(capture: Capture, guess: Hypothesis, program: Program, span: Span, s
     """Whether the forward call of a gradient lies further in than a place: what the call there gives may be what to reduce."""
     frames = sources.frames(capture.ranks[min(guess.site.position)], guess.site.node)
     return bool(frames) and frames[0].span != span and isinstance(program.expression(span), ast.Call)
-
-
-def _apart(before: tuple[TextEdit, ...], edits: tuple[TextEdit, ...]) -> bool:
-    """Whether edits touch no text that others change."""
-
-    def overlap(first: Span, second: Span) -> bool:
-        start = max((first.line, first.column), (second.line, second.column))
-        return first.file == second.file and start < min(_end(first), _end(second))
-
-    return not any(overlap(one.span, other.span) for one in before for other in edits)
-
-
-def _renamed(draft: Draft, before: tuple[TextEdit, ...]) -> Draft:
-    """A draft whose new name is another one than those that earlier edits make: each is new in the file as it is."""
-    taken = {name for edit in before for name in _NEW_NAME.findall(edit.text)}
-    own = {name for edit in draft.edits for name in _NEW_NAME.findall(edit.text)}
-    for name in sorted(own & taken):
-        other = next(new for count in itertools.count(2) if (new := f"{name}_{count}") not in taken)
-        edits = tuple(replace(edit, text=re.sub(rf"\b{name}\b", other, edit.text)) for edit in draft.edits)
-        draft = replace(draft, edits=edits, title=re.sub(rf"\b{name}\b", other, draft.title))
-    return draft
-
-
-def _end(span: Span) -> tuple[int, int]:
-    return (span.end_line, span.end_column) if span.end_line else (span.line, span.column)
-
-
-def _applied(changes: tuple[TextEdit, ...], sources: Sources) -> dict[str, str] | None:
-    """The texts after edits, or None where they would not parse."""
-    by_file: dict[str, list[TextEdit]] = {}
-    for edit in dict.fromkeys(changes):
-        by_file.setdefault(edit.span.file, []).append(edit)
-    texts: dict[str, str] = {}
-    for file, edits in by_file.items():
-        text = sources.read(file)
-        if text is None:
-            return None
-        texts[file] = edited(text, edits)
-        try:
-            ast.parse(texts[file])
-        except (SyntaxError, ValueError):
-            return None
-    return texts
-
-
-def edited(text: str, edits: list[TextEdit]) -> str:
-    """A text after edits that do not overlap; line ends stay as they are."""
-    lines = lines_of(text)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-
-    def offset(line: int, column: int) -> int:
-        return min(starts[min(line - 1, len(lines))] + column - 1, len(text))
-
-    newline = "\r\n" if "\r\n" in text else "\n"
-    places: Mapping[TextEdit, tuple[int, int]] = {
-        edit: (offset(edit.span.line, edit.span.column), offset(edit.span.end_line, edit.span.end_column))
-        for edit in edits
-    }
-    for edit in sorted(edits, key=lambda item: places[item], reverse=True):
-        start, stop = places[edit]
-        text = text[:start] + edit.text.replace("\n", newline) + text[stop:]
-    return text
 
 
 def _bytes(capture: Capture, guess: Hypothesis) -> int:

@@ -22,7 +22,7 @@ _IEEE: Final = frozenset(("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 #: Float types in which not all whole numbers that programs count to are.
 _NARROW: Final = frozenset(dtype for dtype, bits in FLOAT_BITS.items() if bits[0] < FLOAT_BITS["float32"][0])
 #: A type of scales: powers of two alone.
-_WITHOUT_ZERO: Final = "float8_e8m0fnu"
+WITHOUT_ZERO: Final = "float8_e8m0fnu"
 #: The element type that a graph gives to a result that the call does not have.
 ABSENT: Final = "none"
 
@@ -64,7 +64,7 @@ def held(a: Algebra[V], v: V, dtype: str) -> V:
 
 def _of_type(a: Algebra[V], v: V, target: str, most: float) -> V:
     """Numbers that rest on no float, as those of a type; ``most`` is how large whole ones can be."""
-    if most <= 1 << FLOAT_BITS[target][0] and target != _WITHOUT_ZERO:
+    if most <= 1 << FLOAT_BITS[target][0] and target != WITHOUT_ZERO:
         return v
     known = distinct(a, v) if target in _IEEE else None
     near = nearest(known, *FLOAT_BITS[target]) if known is not None else None

@@ -9,7 +9,8 @@ import pytest
 from graphguard.ir import Capture, CheckRef, Span, Var
 from graphguard.refine.finding import Finding
 from graphguard.repair import gradients, plans, source
-from graphguard.repair.candidates import edited, named_first
+from graphguard.repair.applied import edited
+from graphguard.repair.candidates import named_first
 from graphguard.repair.dead import use_result
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.program import Program, first_operand, further, parse

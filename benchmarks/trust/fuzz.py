@@ -164,18 +164,36 @@ class Program:
         self.result.nodes += 1
         wanted = number.array.astype(float)
         if not _near(found, wanted, 1e-6, 1e-7):
-            if not self._rounding(form, found, wanted) and not self._unstable(found, wanted, place):
+            apart = np.abs(found - wanted)
+            if not (
+                self._rounding(form, apart) or self._unstable(wanted, apart, place) or self._noisy(form, found, apart)
+            ):
                 self.wrong(f"elements differ by {np.nanmax(np.abs(found - wanted)):.3g}")
             return False
         apart = np.abs(found - wanted)
         self.noise[id(number)] = float(apart[np.isfinite(apart)].max(initial=0.0))
         return True
 
-    def _rounding(self, form: Any, found: np.ndarray, wanted: np.ndarray) -> bool:
+    def _rounding(self, form: Any, apart: np.ndarray) -> bool:
         """Whether the normal form's terms are so much larger than their sum that its digits are lost."""
-        return bool((np.abs(found - wanted) <= _LOST * self.denotation.magnitude(form)).all())
+        return bool((apart <= _LOST * self.denotation.magnitude(form)).all())
 
-    def _unstable(self, found: np.ndarray, wanted: np.ndarray, place: int | None) -> bool:
+    def _noisy(self, form: Any, found: np.ndarray, apart: np.ndarray) -> bool:
+        """Whether what the normal form denotes moves as far when the leaves move a little: inside a factor of a term a zero may be left of large numbers, and be multiplied by such."""
+        reach = np.zeros(found.shape)
+        for _ in range(_NUDGES):
+            leaves = {
+                name: data * (1 + self.arrays.uniform(-_NUDGED, _NUDGED, data.shape))
+                if data.dtype.kind == "f"
+                else data
+                for name, data in self.leaves.items()
+            }
+            with np.errstate(all="ignore"):
+                again = Denotation(leaves, closed, self.denotation.tables).value(form)
+            reach = np.fmax(reach, np.abs(again - found))
+        return bool((apart <= 10 * reach).all())
+
+    def _unstable(self, wanted: np.ndarray, apart: np.ndarray, place: int | None) -> bool:
         """Whether the numbers themselves move as far when what they are computed from moves a little: where large ones cancel, normal forms know the zero, and of equal ones either is larger."""
         reach = np.zeros(wanted.shape)
         for _ in range(_NUDGES):
@@ -184,7 +202,7 @@ class Program:
                 last = self.call(noted, *[self._nudged(self.pairs[i][0]) for i in self.operands])
             again = (last if place is None else noted.results[place][1]).array.astype(float)
             reach = np.maximum(reach, np.abs(again - wanted))
-        return bool((np.abs(found - wanted) <= 10 * reach).all())
+        return bool((apart <= 10 * reach).all())
 
     def _nudged(self, number: Any) -> Any:
         if number.kind != "float":

@@ -22,7 +22,7 @@ from graphguard.ir import Capture, Graph, Leaf, Node, Promise, TensorType, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.graph import COLLECTIVES, Arg, Size
 from graphguard.ir.joining import Joined, JoinedCall
-from graphguard.refine.narrowing import coarse_types
+from graphguard.refine.coarse import coarse_types
 from graphguard.refine.ragged import has_symbols
 
 _SMALL: Final = 16  # calls on float inputs, or on parameters, that are rather made again than cut off

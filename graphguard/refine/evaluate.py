@@ -9,8 +9,9 @@ from fractions import Fraction
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
+from graphguard.refine.coarse import adds_coarsely
 from graphguard.refine.constants import elements
-from graphguard.refine.narrowing import Narrowing, adds_coarsely
+from graphguard.refine.narrowing import Narrowing
 from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
 from graphguard.refine.ragged import Ragged, Rows, has_symbols
 from graphguard.refine.shards import Shards
@@ -145,7 +146,9 @@ class Evaluator:
             self._call(where, node, graph, values)
             return
         try:
-            if not ragged.call(node, values):
+            if ragged.call(node, values):
+                self.narrowing.note(where, node, None, graph, values)
+            else:
                 self._call(where, node, graph, values)
                 ragged.shadows(node, values)
         except Unsupported as error:
@@ -186,11 +189,11 @@ class Evaluator:
             elif specifying:
                 self._shards.learn(node, graph.types, values, results)
             results = self._calls[key] = self.narrowing.results(key, node, graph.types, values, results)
-        self.narrowing.note(where, key)
         if reason is not None:
             self.gaps[where] = Gap(where, node.op, reason)
         for out, value in zip(node.outs, results, strict=True):
             values[out] = value
+        self.narrowing.note(where, node, key, graph, values)
 
     def _give_up(self, where: Location, node: Node, graph: Graph, values: Values, reason: str) -> None:
         """Results of which nothing is known: unknowns that equal nothing else."""
@@ -264,25 +267,28 @@ class Evaluator:
                 reason = str(error) if isinstance(error, Unsupported) else SENDER_UNKNOWN
                 self._give_up(Location(rank, index), graphs[rank].nodes[index], graphs[rank], values[rank], reason)
             return
+        keys: dict[int, object] = {}
         for rank, index in call.nodes.items():
             where = Location(rank, index)
-            received = self._totals(where, results[rank], len(call.group))
+            received, keys[rank] = self._totals(where, results[rank], len(call.group))
             for out, value in zip(graphs[rank].nodes[index].outs, received, strict=True):
                 self._receive(where, out, value, values[rank])
+        self.narrowing.exchanged(call, graphs, values, keys)
 
-    def _totals(self, where: Location, results: list[NormalValue | Rows], members: int) -> Sequence[NormalValue | Rows]:
-        """What a member receives, rounded as what a rank computes is."""
+    def _totals(
+        self, where: Location, results: list[NormalValue | Rows], members: int
+    ) -> tuple[Sequence[NormalValue | Rows], object]:
+        """What a member receives, rounded as what a rank computes is, and the key by which that is known."""
         node = self.capture.ranks[where.graph].nodes[where.node]
         dtype = self._dtype(where.graph, node)
         if not adds_coarsely(node, dtype) or any(isinstance(value, Rows) for value in results):
-            return results
+            return results, None
         values = [value for value in results if not isinstance(value, Rows)]
         key = ("total", dtype, members, *values)
         found = self._calls.get(key)
         if found is None:
             found = self._calls[key] = self.narrowing.total(key, values, dtype, members)
-        self.narrowing.note(where, key)
-        return found
+        return found, key
 
     def _receive(self, where: Location, out: Var, value: NormalValue | Rows, values: Values) -> None:
         if values.ragged is None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from graphguard.ir import Capture
+from graphguard.refine.coarse import coarse_types
 from graphguard.refine.evaluate import Evaluator, Values, leaf_values
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.lookup import Lookup, Targets
-from graphguard.refine.narrowing import coarse_types
 from graphguard.refine.spelling import Facts
 from graphguard.relations.kernels import Universe
 from graphguard.relations.normal_form import NormalForm

@@ -14,9 +14,9 @@ from operator import le
 from graphguard.ir import Capture, Graph, Placement, Var
 from graphguard.refine.covers import cover
 from graphguard.refine.evaluate import Values
+from graphguard.refine.exposed import ROUNDED
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.naming import names_of
-from graphguard.refine.narrowing import ROUNDED
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Number, Ref
 from graphguard.relations.linear import close

@@ -15,12 +15,12 @@ from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.collection import without_collection
 from graphguard.ir.joining import Joined, join
 from graphguard.refine.cuts import Division, divided
+from graphguard.refine.exposed import exposed
 from graphguard.refine.frontiers import implementation_frontier, relevant_gaps, specification_frontier
 from graphguard.refine.ground import Ground, grounded
 from graphguard.refine.lookup import GroupRelation, Lookup
 from graphguard.refine.memo import Memo
 from graphguard.refine.naming import names_of
-from graphguard.refine.narrowing import Rounding, exposed
 from graphguard.refine.outcome import Location, Outcome, PromiseOutcome
 from graphguard.refine.programs import is_like_one_known, recalled, remember
 from graphguard.refine.promises import Checker, told
@@ -29,6 +29,7 @@ from graphguard.refine.retrial import Before, Retrial
 from graphguard.refine.segments import Answers, Segments, Work
 from graphguard.refine.spelling import Facts, Unspelt
 from graphguard.refine.state import QUESTION_SECONDS, State, T, answer
+from graphguard.refine.traces import Rounding
 from graphguard.refine.verdicts import failed, proved, trouble_of
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.differences import Difference

@@ -5,7 +5,7 @@ See docs/engine.md for what each construct denotes and why equality of normal fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -111,6 +111,10 @@ class NormalForm:
     def only_wider(self, v: NormalValue, wider: Sequence[str], others: Sequence[str]) -> str | None:
         """The first of the ``wider`` types in which alone the specification has these numbers."""
         return self.precision.only_wider(v, wider, others)
+
+    def has_digits(self, v: NormalValue, dtypes: Iterable[str]) -> bool:
+        """Whether the specification has multiples of these numbers in some of the types."""
+        return self.precision.has_digits(v, dtypes)
 
     def specifies(self, v: NormalValue, dtype: str) -> bool:
         """Whether the specification has these numbers in a type."""

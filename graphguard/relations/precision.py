@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -70,6 +70,11 @@ class Precision:
         if any(not self._multiples(dtype).isdisjoint(multiples) for dtype in others):
             return None
         return next((dtype for dtype in wide if self.specifies(value, dtype, summed=True)), None)
+
+    def has_digits(self, value: NormalValue, dtypes: Iterable[str]) -> bool:
+        """Whether the specification has multiples of all these numbers, or sums that they are parts of, each in one of some types."""
+        wanted = {_multiple(terms) for _, terms in value.pieces if terms}
+        return not wanted.difference(*map(self._multiples, dtypes))
 
     def _knows(self, dtype: str, keys: Sequence[_Key]) -> bool:
         self._take_in(dtype)

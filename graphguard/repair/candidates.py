@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Node, Span, Var
+from graphguard.refine.exposed import ROUNDED
 from graphguard.refine.finding import Finding
-from graphguard.refine.narrowing import ROUNDED
 from graphguard.refine.outcome import Location
 from graphguard.repair import gradients, idioms, plans, source, triangles
 from graphguard.repair.alignment import Position

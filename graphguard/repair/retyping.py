@@ -11,7 +11,7 @@ import numpy as np
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall, join
-from graphguard.refine.narrowing import ROUNDED
+from graphguard.refine.exposed import ROUNDED
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import DTYPES, Number, Numbers
 from graphguard.rules import RULES, find_rule, kind_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture
-from graphguard.refine.narrowing import is_unmeant
+from graphguard.refine.exposed import is_unmeant
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
 from graphguard.repair.alignment import Alignment

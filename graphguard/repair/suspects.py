@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.refine.narrowing import ROUNDED, is_unmeant
+from graphguard.refine.exposed import ROUNDED, is_unmeant
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.prove import GroupRelation
 from graphguard.repair.alignment import FAMILIES

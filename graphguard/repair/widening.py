@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from graphguard.ir import Graph, Node, Span, TensorType, Var
-from graphguard.refine.narrowing import ROUNDED, is_unmeant
+from graphguard.refine.exposed import ROUNDED, is_unmeant
 from graphguard.repair.frames import Sources
 from graphguard.repair.program import MODULES, Program
 from graphguard.repair.source import Draft
@@ -19,7 +19,7 @@ def rounding_text(name: str, node: Node, types: Mapping[Var, TensorType]) -> str
     """What a rounding that the specification does not have does, a cast or arithmetic in a narrow type."""
     narrow, wide = types[node.outs[0]].dtype, types[next(node.operands())].dtype
     if node.op == ROUNDED:
-        return f"'{name}' is computed in {narrow}; the specification computes it in {wide}"
+        return f"'{name}' is computed in {narrow}; the specification computes in {wide}"
     return f"'{name}' is rounded to {narrow}; the specification keeps {wide} here"
 
 

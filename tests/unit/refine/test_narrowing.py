@@ -8,8 +8,8 @@ import pytest
 
 from graphguard.ir import Capture, Graph
 from graphguard.ir.validity import faults
+from graphguard.refine.exposed import ROUNDED, is_unmeant
 from graphguard.refine.memo import Memo
-from graphguard.refine.narrowing import ROUNDED, is_unmeant
 from graphguard.refine.prove import prove
 from tests.unit.refine.stacks import stack
 

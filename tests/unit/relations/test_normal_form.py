@@ -250,6 +250,20 @@ def test_random_programs_denote_their_numbers() -> None:
     assert result.nodes > 500
 
 
+def test_what_is_left_of_a_zero_by_rounding_is_no_difference() -> None:
+    result = Result()
+    Program(140_030_515, result).run()
+    assert not result.wrong
+
+
+def test_random_programs_find_a_wrong_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = NormalForm.sum
+    monkeypatch.setattr(
+        NormalForm, "sum", lambda self, v, dims: self.scale(right(self, v, dims), 1 + Fraction(1, 10**5))
+    )
+    assert len(fuzz(1000, seed=700_000, seconds=20).wrong) > 5
+
+
 def test_infinity_is_only_ever_masked(a: NormalForm) -> None:
     x = a.leaf("x", (3,), "float")
     infinity = a.full((3,), float("-inf"), "float")

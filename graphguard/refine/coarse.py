@@ -1,0 +1,73 @@
+"""Which calls make new numbers of types in which arithmetic is coarse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from graphguard.ir import Node, TensorType, Var
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.values import NormalValue
+from graphguard.rules import find_rule
+from graphguard.rules.registry import FLOAT_BITS, holds
+
+#: Types in which arithmetic is coarse, each with those that hold all of its numbers, narrow before wide, and with all others.
+WIDER_AND_OTHERS: Final = {
+    dtype: (
+        sorted((wide for wide in FLOAT_BITS if wide != dtype and holds(wide, dtype)), key=FLOAT_BITS.__getitem__),
+        [other for other in FLOAT_BITS if other == dtype or not holds(other, dtype)],
+    )
+    for dtype in FLOAT_BITS
+    if FLOAT_BITS[dtype] < FLOAT_BITS["float32"]
+}
+#: Operators of computing families that give numbers of their operands, such with another sign, or zeros.
+CHOOSING: Final = frozenset(
+    (
+        *("abs", "aminmax", "amax", "amin", "cummax", "cummin", "fmax", "fmin", "max", "maximum", "min", "minimum", "neg", "negative", "relu"),
+        *("_unsafe_index", "embedding", "gather", "index", "index_copy", "index_select", "take", "take_along_dim", "value_selecting_reduction_backward"),
+    )
+)  # fmt: skip
+#: Such with numbers that are written in the call, or whole ones, besides.
+_EXACT: Final = CHOOSING | frozenset(
+    (
+        *("ceil", "clamp", "clamp_max", "clamp_min", "clip", "fix", "floor", "hardtanh", "index_fill", "nll_loss", "nll_loss_nd"),
+        *("relu6", "round", "scatter", "sgn", "sign", "threshold", "threshold_backward", "trunc"),
+    )
+)  # fmt: skip
+REDUCTIONS: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.reduce_scatter"))
+_PRODUCTS: Final = frozenset(("mul", "multiply"))
+
+
+def coarse_types(kinds: Iterable[TensorType]) -> tuple[str, ...]:
+    """Of the types of a program's tensors those in which arithmetic is coarse, where there are others as well."""
+    dtypes = {kind.dtype for kind in kinds}
+    return (
+        tuple(sorted(dtypes & WIDER_AND_OTHERS.keys()))
+        if dtypes & (FLOAT_BITS.keys() - WIDER_AND_OTHERS.keys())
+        else ()
+    )
+
+
+def name_of(node: Node) -> str:
+    """The name of an operator without namespace, overload and what says that it writes."""
+    return node.op.split(".")[1].rstrip("_")
+
+
+def computes_coarsely(algebra: NormalForm, node: Node, values: Mapping[Var, NormalValue]) -> bool:
+    """Whether a call with results of a coarse type makes numbers that its operands need not have."""
+    name = name_of(node)
+    rule = find_rule(node.op)
+    if name in _EXACT or (rule is not None and not rule.computes):
+        return False
+    return name not in _PRODUCTS or all(
+        algebra.most_counted(values[each], 0) not in (0.0, 1.0) for each in node.operands()
+    )
+
+
+def adds_coarsely(node: Node, dtype: str) -> bool:
+    """Whether a collective makes new numbers of a coarse type."""
+    return (
+        dtype in WIDER_AND_OTHERS
+        and node.op in REDUCTIONS
+        and not {"max", "min"}.intersection(arg for arg in node.args if isinstance(arg, str))
+    )

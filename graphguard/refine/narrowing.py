@@ -165,11 +165,10 @@ class Narrowing:
             if dtype not in WIDER_AND_OTHERS or value.kind != "float":
                 continue
             wide = self._algebra.only_wider(value, *WIDER_AND_OTHERS[dtype])
-            if _is_multiple(value, dtype, operands):
+            if (wide is None and not self._is_free(value)) or _is_multiple(value, dtype, operands):
                 continue
             if wide is None:
-                if self._is_free(value):
-                    free.append((index, dtype))
+                free.append((index, dtype))
                 continue
             coarse = unknown_cast(self._algebra, value, dtype)
             known = self._algebra.specifies(coarse, dtype)
@@ -184,7 +183,7 @@ class Narrowing:
 
     def _is_free(self, value: NormalValue) -> bool:
         """Whether the specification has some of these numbers in no narrow type, and they rest on floats."""
-        return self._algebra.most_counted(value, 0) is None and not self._algebra.has_digits(value, WIDER_AND_OTHERS)
+        return not self._algebra.has_digits(value, WIDER_AND_OTHERS) and self._algebra.most_counted(value, 0) is None
 
     def _specified(self, operands: _Operands, above: tuple[NormalValue, ...] = ()) -> bool:
         """Whether operands of coarse types are seen to be numbers that the specification has in them, or to be made of such without a rounding."""

@@ -43,6 +43,7 @@ class Precision:
         self._new: dict[str, dict[NormalValue, bool]] = defaultdict(dict)
         self._known: dict[str, dict[_Key, list[_Row]]] = defaultdict(dict)
         self._specified: dict[str, set[_Multiple]] = defaultdict(set)
+        self._kept: dict[str, set[_Key]] = defaultdict(set)  # those of the specification
         self._unread: dict[str, list[Terms]] = defaultdict(list)
 
     def add(self, value: NormalValue, dtype: str) -> None:
@@ -73,8 +74,14 @@ class Precision:
 
     def has_digits(self, value: NormalValue, dtypes: Iterable[str]) -> bool:
         """Whether the specification has multiples of all these numbers, or sums that they are parts of, each in one of some types."""
-        wanted = {_multiple(terms) for _, terms in value.pieces if terms}
-        return not wanted.difference(*map(self._multiples, dtypes))
+        types = [dtype for dtype in dtypes if dtype in self._new or dtype in self._known]
+        for dtype in types:
+            self._take_in(dtype)
+        others = {_multiple(terms) for _, terms in value.pieces if terms and not self._is_kept(types, _key(terms))}
+        return not others or not others.difference(*map(self._multiples, types))
+
+    def _is_kept(self, types: Sequence[str], key: _Key) -> bool:
+        return any(key in self._kept[dtype] for dtype in types)
 
     def _knows(self, dtype: str, keys: Sequence[_Key]) -> bool:
         self._take_in(dtype)
@@ -106,8 +113,10 @@ class Precision:
     def _take_in(self, dtype: str) -> None:
         for value, specified in self._new.pop(dtype, {}).items():
             for box, terms in value.pieces:
-                rows = self._known[dtype].setdefault(_key(terms), [])
+                key = _key(terms)
+                rows = self._known[dtype].setdefault(key, [])
                 if terms and specified:
+                    self._kept[dtype].add(key)
                     self._unread[dtype].append(terms)
                 if terms and len(rows) < _ALIKE:
                     rows.append(_Row(terms, extents_of(box), specified))

@@ -86,6 +86,18 @@ class Narrowing:
             where = Location(rank, call.nodes[rank])
             self._note(where, node, keys.get(rank), graphs[rank], values[rank], origins)
 
+    def promised(self, outs: Mapping[int, Var], dtype: str) -> None:
+        """The specification has what these tensors of ranks are together, in a type."""
+        if self.traces:
+            for origin in self.traces.of(outs.items()):
+                if dtype in WIDER_AND_OTHERS[origin.dtype][0]:
+                    self._expose(origin, dtype)
+
+    def _expose(self, origin: Origin, wide: str) -> None:
+        found = self.roundings.get(origin.where, ())
+        if all(rounding.index != origin.index for rounding in found):
+            self.roundings[origin.where] = (*found, Rounding(origin.index, wide, known=False))
+
     def _note(
         self,
         where: Location,
@@ -100,9 +112,7 @@ class Narrowing:
         if origins:
             made = {out: values.get(out) for out in node.outs}
             for origin, wide in self.traces.follow(where.graph, made, graph.types, origins).items():
-                found = self.roundings.get(origin.where, ())
-                if all(rounding.index != origin.index for rounding in found):
-                    self.roundings[origin.where] = (*found, Rounding(origin.index, wide, known=False))
+                self._expose(origin, wide)
         if self._free and key in self._free:
             for index, dtype in self._free[key]:
                 self.traces.begin(where.graph, node.outs[index], Origin(where, index, dtype))
@@ -165,7 +175,7 @@ class Narrowing:
             if dtype not in WIDER_AND_OTHERS or value.kind != "float":
                 continue
             wide = self._algebra.only_wider(value, *WIDER_AND_OTHERS[dtype])
-            if (wide is None and not self._is_free(value)) or _is_multiple(value, dtype, operands):
+            if (wide is None and not self._is_free(value, dtype)) or _is_multiple(value, dtype, operands):
                 continue
             if wide is None:
                 free.append((index, dtype))
@@ -181,9 +191,10 @@ class Narrowing:
             self._free[key] = tuple(free)
         return tuple(rounded)
 
-    def _is_free(self, value: NormalValue) -> bool:
-        """Whether the specification has some of these numbers in no narrow type, and they rest on floats."""
-        return not self._algebra.has_digits(value, WIDER_AND_OTHERS) and self._algebra.most_counted(value, 0) is None
+    def _is_free(self, value: NormalValue, dtype: str) -> bool:
+        """Whether the specification has some of these numbers in no type so narrow, and they rest on floats."""
+        _, others = WIDER_AND_OTHERS[dtype]
+        return not self._algebra.has_digits(value, others) and self._algebra.most_counted(value, 0) is None
 
     def _specified(self, operands: _Operands, above: tuple[NormalValue, ...] = ()) -> bool:
         """Whether operands of coarse types are seen to be numbers that the specification has in them, or to be made of such without a rounding."""

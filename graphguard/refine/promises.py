@@ -53,6 +53,7 @@ class Checker:
             for rank, graph in enumerate(self.capture.ranks)
             if promise.name in graph.outputs and graph.outputs[promise.name] in self.ranks[rank]
         }
+        self._round(promise.name)
         needed = needed_by(promise, self.capture)
         if not held:
             return PromiseOutcome(
@@ -74,6 +75,13 @@ class Checker:
         if isinstance(promise.wanted, dict):
             return self._placed(promise.name, promise.wanted, target, held, needed)
         return self._inferred(promise.name, target, held, needed)
+
+    def _round(self, name: str) -> None:
+        """Have it noted what ranks' outputs are rounded by on the way, where the specification's output is of a wider type."""
+        var = None if self.capture.spec is None else self.capture.spec.outputs.get(name)
+        if var is not None and self.capture.spec is not None:
+            outs = {rank: graph.outputs[name] for rank, graph in enumerate(self.capture.ranks) if name in graph.outputs}
+            self.evaluator.narrowing.promised(outs, self.capture.spec.types[var].dtype)
 
     def _text(self, name: str, target: NormalValue, held: Mapping[int, NormalValue]) -> tuple[str, object]:
         name = self.spoken or name

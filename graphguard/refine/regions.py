@@ -175,8 +175,6 @@ class StageRun:
         """That promises hold; raises ``Failed``."""
         if self.universe.needs:
             raise Failed("a part of an index is looked up")
-        if self.evaluator.narrowing.coarse:
-            raise Failed("arithmetic in a narrower type than the specification's")
         layouts = Layouts(self.algebra, self.capture)
         specification, *ranks = self.tables
         checker = _RegionChecker(self, specification, ranks, layouts)
@@ -187,6 +185,8 @@ class StageRun:
             if not outcome.holds:
                 raise Failed(f"{promise.name}: {outcome.reason or outcome.found}")
             found.append(outcome.found)
+        if self.evaluator.narrowing.coarse:
+            raise Failed("arithmetic in a narrower type than the specification's")
         return Result((), tuple(found), self._facts(), tuple(sorted(self.universe.assumed)), self.universe.late)
 
     def _windows(

@@ -1,7 +1,7 @@
 """Roundings of numbers that the specification has nowhere, followed to those that are made of them.
 
-Where the specification has these in the narrow type as well the rounding is meant, as is any other way to compute in it.  Where it has them in a wider type alone,
-the ranks' are rounded and the specification's are not.
+Where the specification has these in a type that is no wider the rounding is meant, as is any other way to compute in it.  Where it has them in wider types alone,
+or promises them in such, the ranks' are rounded and the specification's are not.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class Traces:
     ) -> dict[Origin, str]:
         """What a rank makes of roundings; gives those that are not meant, each with the wider type in which alone the specification has what is made of it."""
         unmeant: dict[Origin, str] = {}
+        kinds = {origin.dtype for origin in origins}
         for out, value in outs.items():
             left = origins
             if value is not None and value.kind == "float":
-                if self._algebra.has_digits(value, WIDER_AND_OTHERS):
-                    continue
-                if types[out].dtype not in WIDER_AND_OTHERS:
-                    wide = {dtype: self._only_wider(value, dtype) for dtype in {origin.dtype for origin in origins}}
-                    here = {origin: found for origin in origins if (found := wide[origin.dtype]) is not None}
-                    unmeant |= here
-                    left = origins - here.keys()
+                meant = {dtype for dtype in kinds if self._algebra.has_digits(value, WIDER_AND_OTHERS[dtype][1])}
+                left = frozenset(origin for origin in left if origin.dtype not in meant)
+                if left and types[out].dtype not in WIDER_AND_OTHERS:
+                    wide = {dtype: self._algebra.only_wider(value, *WIDER_AND_OTHERS[dtype]) for dtype in kinds - meant}
+                    unmeant |= {origin: found for origin in left if (found := wide[origin.dtype]) is not None}
+                    left -= unmeant.keys()
             if left:
                 self._origins[rank, out] = left
         return unmeant
@@ -83,6 +83,3 @@ class Traces:
     def begin(self, rank: int, out: Var, origin: Origin) -> None:
         """A rank rounds a tensor of numbers that the specification has nowhere."""
         self._origins[rank, out] = self._origins.get((rank, out), frozenset()) | {origin}
-
-    def _only_wider(self, value: NormalValue, dtype: str) -> str | None:
-        return self._algebra.only_wider(value, *WIDER_AND_OTHERS[dtype])

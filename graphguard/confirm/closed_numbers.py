@@ -8,10 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from graphguard.confirm.elements import NARROW
 from graphguard.confirm.point_run import WithheldError
 from graphguard.relations.algebra import Kind
 from graphguard.relations.numbers import DTYPES, Array, Number, Numbers
 
+_CLOSE: Final = 1e-11  # of the largest number: equal but for the order of additions
 _PHASES: Final = 1e3
 _OPERATOR_DOTS: Final = 2  # ``aten.topk.default`` is an operator, ``topk.indices`` a function of its rule
 
@@ -20,7 +22,33 @@ class ClosedNumbers(Numbers):
     """An :class:`~graphguard.relations.algebra.Algebra` of numbers for whole programs.
 
     A proof in which an operator stays closed holds whatever function it is, so also for the one that stands for it here; it is smooth, so that what is nearly equal stays so.
+    A cast to a type in which the numbers are already changes nothing, as in a proof (``relations/precision``).
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[str, list[Array]] = {}
+        self._sorted: dict[str, tuple[int, Array]] = {}  # with how many tensors these are of
+
+    def hold(self, v: Number, dtype: str) -> None:
+        """Take in numbers of a type."""
+        if dtype in NARROW and v.kind == "float":
+            self._held.setdefault(dtype, []).append(v.array)
+
+    def holds(self, v: Number, dtype: str) -> bool:
+        """Whether every element is, but for noise, one of the type's numbers."""
+        held = self._held.get(dtype, [])
+        count, numbers = self._sorted.get(dtype, (0, np.zeros(0)))
+        if count < len(held):
+            numbers = np.unique(np.concatenate([numbers, *(array.reshape(-1) for array in held[count:])]))
+            numbers = numbers[np.isfinite(numbers)]
+            self._sorted[dtype] = len(held), numbers
+        wanted = v.array[np.isfinite(v.array) & (v.array != 0)]
+        if not numbers.size or not wanted.size:
+            return not wanted.size
+        above = np.searchsorted(numbers, wanted).clip(max=numbers.size - 1)
+        near = np.minimum(abs(numbers[above] - wanted), abs(numbers[(above - 1).clip(0)] - wanted))
+        return bool((near <= _CLOSE * abs(wanted).max()).all())
 
     def random(
         self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind

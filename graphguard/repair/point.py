@@ -87,6 +87,8 @@ class Point:
         run = PointRun(ClosedNumbers(), parse_traits(capture.traits), _is_real(capture))
         try:
             leaves = _drawn(capture)
+            for leaf in capture.leaves:
+                run.algebra.hold(leaves[leaf.name], leaf.type.dtype)
             spec = _started(capture.spec, leaves)
         except Unsupported:
             return None

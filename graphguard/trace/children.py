@@ -72,7 +72,7 @@ class Link:
 
 @dataclass(slots=True)
 class Child:
-    """A running child, seen from its parent."""
+    """A child that has not ended, seen from its parent; one that ``answered`` is on its way out."""
 
     pid: int
     connection: socket.socket
@@ -85,7 +85,6 @@ class Child:
     deadline: float
     leader: bool
     decoder: wire.Decoder = field(default_factory=wire.Decoder)
-    answer: Any = None
     answered: bool = False
     printed: int = 0
     open: int = 2
@@ -106,6 +105,11 @@ class Family:
     def __len__(self) -> int:
         return len(self._children)
 
+    @property
+    def at_work(self) -> int:
+        """How many children have not answered yet."""
+        return sum(not child.answered for child in self._children.values())
+
     def start(
         self,
         run: Callable[[Link], Any],
@@ -116,7 +120,10 @@ class Family:
         on_end: Callable[[Ending], None],
         leader: bool = False,
     ) -> Child:
-        """Fork a child that runs ``run`` and answers with what it returns; ``leader`` gives it a process group of its own."""
+        """Fork a child that runs ``run`` and answers with what it returns; ``leader`` gives it a process group of its own.
+
+        ``on_end`` is called as soon as the answer is there: until the kernel has taken a process of this size apart, milliseconds go by.
+        """
         ours, theirs = socket.socketpair()
         output, write_end = os.pipe()
         stack_file = os.memfd_create("graphguard-stack") if hasattr(os, "memfd_create") else _unnamed_file()
@@ -146,10 +153,10 @@ class Family:
             self.stop(child, "timeout")
 
     def stop(self, child: Child, kind: Literal["timeout", "output", "cancelled"]) -> None:
-        """End a child that has not answered, after noting where it was."""
+        """End a child; where one that has not answered was is noted."""
         if child.pid not in self._children:
             return
-        stack = () if kind == "cancelled" else _ask_stack(child)
+        stack = () if kind == "cancelled" or child.answered else _ask_stack(child)
         self._end(child, Ending(kind, stack=stack))
 
     def stop_all(self) -> None:
@@ -173,9 +180,11 @@ class Family:
             return
         for message in child.decoder.feed(data):
             if "result" in message:
-                child.answer, child.answered = message["result"], True
-            else:
-                child.on_message(child, message)
+                child.answered = True
+                _drain(child)
+                child.on_end(Ending("answered", message["result"]))
+                return
+            child.on_message(child, message)
 
     def _print(self, child: Child) -> None:
         data = os.read(child.output, _CHUNK)
@@ -212,7 +221,8 @@ class Family:
         child.connection.close()
         os.close(child.output)
         os.close(child.stack_file)
-        child.on_end(ending)
+        if not child.answered:
+            child.on_end(ending)
 
 
 def _live(
@@ -267,8 +277,6 @@ def _unnamed_file() -> int:
 
 
 def _ending(child: Child, status: int) -> Ending:
-    if child.answered:
-        return Ending("answered", child.answer)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _INTERNAL:
         return Ending("failed")
     stack = _read_stack(child.stack_file)

@@ -87,8 +87,8 @@ class _Programs:
             self._outputs = None
         for program in queue:
             self._done.pop(program, None)
-        while queue or len(self._family):
-            while queue and len(self._family) < _AT_ONCE:
+        while queue or self._family.at_work:
+            while queue and self._family.at_work < _AT_ONCE:
                 self._start(queue.popleft(), answers)
             self._family.step()
         return [self._done[rank] for rank in ranks]

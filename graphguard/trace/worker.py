@@ -25,6 +25,7 @@ from graphguard.trace.cache import load, request_key, store
 from graphguard.trace.children import Child, Ending, Family, Link
 from graphguard.trace.health import describe
 from graphguard.trace.limits import Limits, adopt_orphans, default_memory
+from graphguard.trace.pages import join_pages, large_ranges
 from graphguard.trace.parentage import die_with_starter
 from graphguard.trace.session import (
     RankDependentImportError,
@@ -87,6 +88,8 @@ class Worker:
         self._warm = False
         self._wanted: deque[str] = deque()
         self._unseen: deque[str] = deque()
+        self._scattered: deque[int] = deque()
+        self._wrote = False
         self._open = True
         self._direct: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hello": self._hello,
@@ -104,7 +107,7 @@ class Worker:
         """Answer requests until the input ends, then end every child."""
         while self._open:
             # Whatever has arrived already is looked at before the seconds that loading torch takes.
-            prepares = not self._running and bool(self._wanted or self._unseen)
+            prepares = not len(self._family) and bool(self._wanted or self._unseen or self._wrote or self._scattered)
             self._family.step(None if self._warm and not prepares and not self._arrived else 0.0)
             if self._arrived:
                 self._handle(self._arrived.popleft())
@@ -172,7 +175,7 @@ class Worker:
             self._family.stop(self._running[request], "cancelled")
 
     def _warm_up(self) -> None:
-        self._warm = True
+        self._warm = self._wrote = True
         if installed_version("torch") is not None:
             from graphguard.trace.rehearsal import rehearse
             from graphguard.trace.world import warm
@@ -182,12 +185,21 @@ class Worker:
 
     def _prepare(self) -> None:
         """One step of what makes later children quicker, and of which none may take long: requests may arrive."""
+        until = time.monotonic() + _PREPARED_SECONDS
         if self._wanted:
             self._preload(self._wanted.popleft())
-            return
+        elif self._unseen:
+            self._rehearse_calls(until)
+        elif self._wrote:
+            self._wrote = False
+            self._scattered = deque(large_ranges())
+        while self._scattered and time.monotonic() < until:
+            if not join_pages(self._scattered.popleft()):
+                self._scattered.clear()
+
+    def _rehearse_calls(self, until: float) -> None:
         from graphguard.trace import operators, rehearsal
 
-        until = time.monotonic() + _PREPARED_SECONDS
         while self._unseen and time.monotonic() < until:
             operators.rehearse_call(self._unseen.popleft())
         if not self._unseen:
@@ -232,6 +244,7 @@ class Worker:
         def printed(text: str) -> None:
             self._send({"method": "log", "params": {"id": request, "text": text}})
 
+        self._wrote = True
         self._running[request] = self._family.start(
             task.run, task.limits, on_message=heard, on_output=printed, on_end=ended, leader=True
         )

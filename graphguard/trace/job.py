@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ class Job:
 
     ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
     ``learn`` is told which operator calls were new (see :mod:`graphguard.trace.operators`).
+    ``meanwhile`` is worked through while the programs are recorded elsewhere.
     ``closed`` are the operators of which a comment says what they are, anywhere in the check.
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
@@ -37,6 +38,7 @@ class Job:
     device: str = "cpu"
     learn: Callable[[tuple[str, ...]], None] | None = None
     closed: frozenset[str] = frozenset()
+    meanwhile: Iterator[object] = field(default_factory=lambda: iter(()))
 
 
 @dataclass(frozen=True, slots=True)

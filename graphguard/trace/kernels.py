@@ -29,6 +29,13 @@ _REFUSED = frozenset(
         "as_strided", "as_strided_", "as_strided_scatter", "as_strided_copy", "_to_sparse", "to_sparse", "_coalesced_", "detach_", "_nested_tensor_from_mask", "_resize_output_",
     )
 )  # fmt: skip
+# Operators of which a number's value, unlike its type, says nothing of the result's kind, nor whether there is one: programs are edited by changing numbers.
+_ARITHMETIC = frozenset(
+    getattr(getattr(torch.ops.aten, name + place), overload)
+    for name in ("add", "sub", "mul", "div")
+    for place in ("", "_")
+    for overload in ("Tensor", "Scalar")
+) | {torch.ops.aten.rsub.Scalar}
 _MOST = 100_000
 _PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format))
 _UNPLAIN = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator)
@@ -98,7 +105,8 @@ class Kernels:
         operands: list[FakeTensor] = []
         parts: list[Any] = [kind, torch.get_default_dtype(), _default_device(), torch.is_inference_mode_enabled()]
         try:
-            self._describe(args, parts, operands)
+            told = [float if type(each) is float else each for each in args] if func in _ARITHMETIC else args
+            self._describe(told, parts, operands)
             if kwargs:
                 parts.extend(kwargs)
                 self._describe(kwargs.values(), parts, operands)

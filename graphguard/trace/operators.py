@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from graphguard.ir.codec import dumps, loads
@@ -23,6 +25,7 @@ from graphguard.trace.kinds import kind_of
 # Beyond this many entries, of a few kilobytes each, nothing more is learnt.
 MOST_ENTRIES = 30_000
 _LONGEST = 64
+_NAMESPACES = ("aten", "gg")
 _CONSTANTS = {
     str(value): value
     for value in vars(torch).values()
@@ -32,7 +35,19 @@ _CONSTANTS = {
 
 def new_fake_mode() -> FakeTensorMode:
     """A fake mode in which sizes are concrete unless the data decides them."""
-    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=Sizes(), static_shapes=True)
+    with _no_stacks():
+        return FakeTensorMode(allow_non_fake_inputs=True, shape_env=Sizes(), static_shapes=True)
+
+
+@contextlib.contextmanager
+def _no_stacks() -> Iterator[None]:
+    """A fake mode keeps where it was made, every line quoted from its file, for a message that nobody is shown."""
+    usual = fake_tensor.traceback
+    fake_tensor.traceback = SimpleNamespace(extract_stack=list, format_list=usual.format_list)
+    try:
+        yield
+    finally:
+        fake_tensor.traceback = usual
 
 
 class Notes:
@@ -55,7 +70,9 @@ class Notes:
             out = self._usual(func, types, args, kwargs)
         finally:
             self._inside = False
-        if FakeTensorMode.cache_misses != before:
+        if (
+            FakeTensorMode.cache_misses != before or func.namespace == "gg"
+        ):  # PyTorch keeps its own operators' results only
             with contextlib.suppress(_IndescribableError):
                 self.calls[_call(func, args, kwargs, out)] = None
         return out
@@ -79,7 +96,8 @@ def rehearse_call(text: str) -> bool:
 
 def _worked_out(text: str) -> bool:
     name, overload, dtype, arguments, keywords, _ = loads(text.encode())
-    func = getattr(getattr(torch.ops.aten, name), overload)
+    namespace, _, plain_name = name.rpartition(".")
+    func = getattr(getattr(torch.ops.gg if namespace == "gg" else torch.ops.aten, plain_name), overload)
     mode = new_fake_mode()
     usual = torch.get_default_dtype()
     torch.set_default_dtype(_CONSTANTS[dtype])
@@ -101,9 +119,10 @@ class _IndescribableError(Exception):
 
 def _call(func: Any, args: Iterable[object], kwargs: Mapping[str, object], out: object) -> str:
     """A call with its result as JSON text; raises ``_IndescribableError``."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten" or torch.is_inference_mode_enabled():  # noqa: SLF001
+    own = isinstance(func, torch._ops.OpOverload) and func.namespace in _NAMESPACES  # noqa: SLF001
+    if not own or torch.is_inference_mode_enabled():
         raise _IndescribableError
-    name, _, overload = str(func).removeprefix("aten.").partition(".")
+    name, _, overload = str(func).removeprefix("aten.").rpartition(".")
     writer = _Writer()
     row = [
         name,

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -90,7 +90,7 @@ class _Programs:
         while queue or self._family.at_work:
             while queue and self._family.at_work < _AT_ONCE:
                 self._start(queue.popleft(), answers)
-            self._family.step()
+            self._family.step(None if next(self._job.meanwhile, None) is None else 0.0)
         return [self._done[rank] for rank in ranks]
 
     def _specified(self) -> bool:
@@ -145,13 +145,26 @@ class _NoSpecificationError(Exception):
 
 @without_collection()
 def _record_in_child(job: Job, program: int, answers: Answers, link: Link) -> bytes:
-    recorded = _record(job, program, answers, link)
+    recorded = record_alone(job, program, answers, link)
     if job.watch is not None:
         recorded = replace(recorded, footprint=job.watch.found())
     return pickle.dumps(recorded, pickle.HIGHEST_PROTOCOL)
 
 
-def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
+class Asked(Protocol):
+    """Whom a program tells the specification's outputs, and asks for them: the process that forked its own."""
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send one message."""
+        ...
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send one message and wait for the answer."""
+        ...
+
+
+def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recorded:
+    """Record one program of a check in this process; what goes wrong is among its troubles."""
     claims: Claims | None = None
     troubles: list[Trouble] = []
     recording: Recording | None = None
@@ -183,7 +196,7 @@ def _record(job: Job, program: int, answers: Answers, link: Link) -> Recorded:
 
 
 def _claims(
-    recording: Recording, refinement: Refinement, program: int, mesh: Mesh, device_mesh: Any, link: Link
+    recording: Recording, refinement: Refinement, program: int, mesh: Mesh, device_mesh: Any, link: Asked
 ) -> Claims:
     if program == SPECIFICATION:
         return record_specification(

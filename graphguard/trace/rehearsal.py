@@ -1,58 +1,112 @@
-"""Records a small program of our own in the worker before any child is forked, so that no child pays for what torch loads on first use."""
+"""Records a small check of our own in the worker before any child is forked, so that no child pays for what torch and Python do on first use."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import pickle
+import time
+from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812 - the name everybody uses
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from graphguard.trace.capture import Recording
-from graphguard.trace.world import World
+from graphguard.checks.api import Refinement, tensor
+from graphguard.ir import Capture, CheckRef, Span, capture_to_json
+from graphguard.ir.codec import capture_summary
+from graphguard.trace.assembly import assembled
+from graphguard.trace.job import SPECIFICATION, Job
+from graphguard.trace.limits import Limits
+from graphguard.trace.ranks import record_alone
 
 # What children use and the rehearsal itself does not reach.
-_LOADED = ("graphguard.trace.ranks", "graphguard.confirm.check")
+_LOADED = ("graphguard.confirm.check",)
+_RANKS = 2
+# Python rewrites what it runs often, and writes to it whenever it runs what it has not rewritten yet: in each child to a copy of its own.
+_TIMES = 4
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over the ranks, as programs that place their collectives by hand write it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group = group
+        y = x.clone()
+        dist.all_reduce(y, group=group)
+        return y
+
+    @staticmethod
+    def backward(_: Any, *grads: torch.Tensor) -> Any:
+        return grads[0], None
 
 
 class _Sample(nn.Module):
     """A little of everything that models are made of."""
 
-    def __init__(self) -> None:
+    def __init__(self, mesh: Any = None) -> None:
         super().__init__()
+        self.mesh = mesh
         self.embedding = nn.Embedding(8, 4)
         self.norm = nn.LayerNorm(4)
         self.linear = nn.Linear(4, 4)
         self.register_buffer("mask", torch.tril(torch.ones(2, 2)))
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         x = self.linear(self.norm(self.embedding(tokens)))
-        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) + rows
         scores = (x @ x.transpose(-1, -2)).masked_fill(self.mask == 0, float("-inf")).softmax(-1)
         y = torch.cat([F.silu(scores @ x), F.gelu(x)], -1).chunk(2, -1)[0]
         heads = y.unflatten(-1, (2, 2)).transpose(1, 2)
         y = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True).transpose(1, 2).flatten(2)
+        if self.mesh is not None:
+            y = _Sum.apply(y, self.mesh.get_group()) / self.mesh.size()
+            y = y + DTensor.from_local(y, self.mesh, [Shard(0)]).redistribute(self.mesh, [Replicate()]).to_local()[:1]
         return F.cross_entropy(y.reshape(-1, 4), tokens.reshape(-1) % 4)
 
 
+def _check(mesh: Any) -> Refinement:
+    inputs = (tensor(1, 2, dtype=torch.int64), tensor(1, 2, 4))
+    return Refinement(spec=_Sample(), impl=_Sample(mesh), inputs=inputs)
+
+
+class _Told:
+    """A link to nobody: what the specification tells is what the ranks are answered."""
+
+    outputs = b""
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.outputs = message["outputs"]
+
+    def ask(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"outputs": self.outputs}
+
+
 def rehearse() -> None:
-    """Record the sample on its own and with a distributed tensor; forget everything but what was loaded."""
+    """Record the sample; forget everything but what was loaded."""
     for name in _LOADED:
         importlib.import_module(name)
-    with World(0, {"a": 2}) as world, Recording(world) as recording:
-        sample = _Sample()
-        tokens = recording.leaf("tokens", (1, 2), torch.int64)
-        recording.phase = "forward"
-        loss = sample(tokens)
-        placed = DTensor.from_local(torch.ones(2, 2), world.mesh, [Shard(0)])
-        whole = placed.redistribute(world.mesh, [Replicate()]).to_local()
-        recording.phase = "backward"
-        (loss + whole.sum()).backward()
-        recording.output("out", loss)
-    recording.finish()
+    for _ in range(_TIMES):
+        record_sample()
     settle()
+
+
+def record_sample() -> Capture:
+    """The sample as a check: its specification and its ranks, recorded in this process."""
+    place = CheckRef("rehearsal", _check.__name__, Span(__file__, _check.__code__.co_firstlineno))
+    job = Job(_check, {"a": _RANKS}, place, "", Limits(), time.monotonic(), learn=lambda _: None)
+    link = _Told()
+    specification, *ranks = [
+        pickle.loads(pickle.dumps(record_alone(job, program, {}, link), pickle.HIGHEST_PROTOCOL))  # noqa: S301 - our own
+        for program in (SPECIFICATION, *range(_RANKS))
+    ]
+    capture = assembled(job, specification, ranks)
+    capture_to_json(capture)
+    capture_summary(capture)
+    return capture
 
 
 def settle() -> None:

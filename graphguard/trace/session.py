@@ -109,6 +109,7 @@ def capture_check(
         began,
         watch,
         learn=lambda calls: link.tell({"unseen": list(calls)}),
+        meanwhile=files.meanings(),
     )
     capture, footprint = record(job, _print)
     capture = assuming(capture, footprint.sources)

@@ -11,7 +11,8 @@ import os
 import sys
 import sysconfig
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
@@ -54,6 +55,7 @@ def in_project(path: str, root: str) -> bool:
     return is_own_code(path) and path.startswith(os.path.join(root, ""))
 
 
+@lru_cache(maxsize=256)
 def meaning_digest(text: bytes) -> str:
     """A digest that comments, formatting and moved lines leave alone, but not what comments assume; text that does not parse is digested as it is."""
     try:
@@ -118,11 +120,13 @@ class ProjectFiles:
         text = self.read[path] = self.text(path)
         if path in self._overlay:
             self._show(path, text)
-        return compile(text, path, "exec", dont_inherit=True)
+        code = compile(text, path, "exec", dont_inherit=True)
+        self._show(path, text)  # every rank quotes it, and none is to read the file again
+        return code
 
-    def digests(self) -> dict[str, str]:
-        """The meaning of every file read so far, by path."""
-        return {path: meaning_digest(text) for path, text in sorted(self.read.items())}
+    def meanings(self) -> Iterator[str]:
+        """The meaning of every file read so far, one at a time."""
+        return map(meaning_digest, list(self.read.values()))
 
     def _show(self, path: str, text: bytes) -> None:
         """Tracebacks quote the unsaved text, not the file's."""

@@ -176,7 +176,7 @@ class Worker:
 
     def _warm_up(self) -> None:
         self._warm = self._wrote = True
-        if installed_version("torch") is not None:
+        if _has_torch():
             from graphguard.trace.rehearsal import rehearse
             from graphguard.trace.world import warm
 
@@ -258,8 +258,12 @@ def installed_version(package: str) -> str | None:
         return None
 
 
+def _has_torch() -> bool:
+    return "torch" in sys.modules or installed_version("torch") is not None
+
+
 def _target(params: dict[str, Any]) -> Target:
-    if installed_version("torch") is None:
+    if not _has_torch():
         raise RequestError(
             "no-torch",
             f"torch is not installed for {sys.executable}\n"

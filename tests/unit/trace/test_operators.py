@@ -63,6 +63,46 @@ def test_a_result_that_the_worker_does_not_come_to_is_not_kept():
     assert len(FakeTensorMode.cache) == len(Kernels.answers) == 0
 
 
+def attended(scale):
+    """The calls that attention on scaled operands, and its gradient, had to work out."""
+    with World(0, {}) as world, Recording(world) as recording:
+        x = recording.leaf("x", (1, 2, 3, 4), torch.float32, requires_grad=True)
+        recording.phase = "forward"
+        y = torch.nn.functional.scaled_dot_product_attention(x * scale, x / scale, x + scale).sum()
+        recording.phase = "backward"
+        y.backward()
+        recording.output("out", y)
+    recording.finish()
+    return recording.unseen
+
+
+def test_attention_is_rehearsed_like_pytorchs_own_operators():
+    calls = attended(2.5)
+    assert {"gg.sdpa", "gg.sdpa_backward"} <= {json.loads(call)[0] for call in calls}
+    forget()
+    assert all(rehearse_call(call) for call in calls)
+    assert attended(2.5) == ()
+
+
+def test_another_number_to_calculate_with_is_nothing_new():
+    assert attended(2.5)
+    assert attended(3.5) == ()
+    assert attended(2), "a whole number gives other types"
+
+
+def test_another_number_elsewhere_is_new():
+    def recorded_with(number):
+        with World(0, {}) as world, Recording(world) as recording:
+            x = recording.leaf("x", (3,), torch.float32)
+            recording.phase = "forward"
+            recording.output("out", torch.nn.functional.celu(x, number))
+        recording.finish()
+        return recording.unseen
+
+    assert recorded_with(2.0)
+    assert recorded_with(3.0)
+
+
 @pytest.mark.parametrize(
     "text",
     [

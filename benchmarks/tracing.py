@@ -159,7 +159,9 @@ def edit_to_graphs() -> tuple[tuple[float, float], tuple[float, float]]:
                 (root / "llama_tp.py").write_text(model.replace("1e-5", f"{edit + 1}e-5"))
                 start, used = time.perf_counter(), cpu_seconds(worker)
                 answer = client.call("capture", request)
-                edited.append((time.perf_counter() - start, cpu_seconds(worker) - used))
+                wall = time.perf_counter() - start
+                wait_for_children(worker)
+                edited.append((wall, cpu_seconds(worker) - used))
                 assert not answer["summary"]["troubles"], answer["summary"]["troubles"]
                 time.sleep(SETTLES)  # the worker works out in advance what was new
         finally:
@@ -172,6 +174,12 @@ def best(seconds: list[tuple[float, float]]) -> tuple[float, float]:
     """The least of each."""
     wall, cpu = zip(*seconds, strict=True)
     return min(wall), min(cpu)
+
+
+def wait_for_children(process: int) -> None:
+    """Wait until a process has no children: until then their time is not counted."""
+    while Path(f"/proc/{process}/task/{process}/children").read_text():
+        time.sleep(0.001)
 
 
 def cpu_seconds(process: int) -> float:

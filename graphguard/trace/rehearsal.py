@@ -25,8 +25,6 @@ from graphguard.trace.ranks import record_alone
 # What children use and the rehearsal itself does not reach.
 _LOADED = ("graphguard.confirm.check",)
 _RANKS = 2
-# Python rewrites what it runs often, and writes to it whenever it runs what it has not rewritten yet: in each child to a copy of its own.
-_TIMES = 4
 
 
 class _Sum(torch.autograd.Function):
@@ -89,8 +87,7 @@ def rehearse() -> None:
     """Record the sample; forget everything but what was loaded."""
     for name in _LOADED:
         importlib.import_module(name)
-    for _ in range(_TIMES):
-        record_sample()
+    record_sample()
     settle()
 
 

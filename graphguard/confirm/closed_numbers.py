@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from graphguard.confirm.elements import NARROW
 from graphguard.confirm.point_run import WithheldError
 from graphguard.relations.algebra import Kind
 from graphguard.relations.numbers import DTYPES, Array, Number, Numbers
+from graphguard.rules.casting import NARROW
 
 _CLOSE: Final = 1e-11  # of the largest number: equal but for the order of additions
 _PHASES: Final = 1e3

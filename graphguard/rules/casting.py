@@ -20,7 +20,7 @@ from graphguard.rules.registry import COMPLEX_PART, FLOAT_BITS, INTEGER_BOUNDS, 
 #: Types whose numbers below the largest power of two are as IEEE 754 has them.
 _IEEE: Final = frozenset(("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"))
 #: Float types in which not all whole numbers that programs count to are.
-_NARROW: Final = frozenset(dtype for dtype, bits in FLOAT_BITS.items() if bits[0] < FLOAT_BITS["float32"][0])
+NARROW: Final = frozenset(dtype for dtype, bits in FLOAT_BITS.items() if bits[0] < FLOAT_BITS["float32"][0])
 #: A type of scales: powers of two alone.
 WITHOUT_ZERO: Final = "float8_e8m0fnu"
 #: The element type that a graph gives to a result that the call does not have.
@@ -45,7 +45,7 @@ def cast(a: Algebra[V], v: V, source: str, target: str) -> V:
         return result
     if source in FLOAT_BITS:
         return result if holds(target, source) else rounded(a, result, target)
-    return rounded(a, result, target) if target in _NARROW else result
+    return rounded(a, result, target) if target in NARROW else result
 
 
 def rounded(a: Algebra[V], v: V, target: str) -> V:
@@ -58,7 +58,7 @@ def rounded(a: Algebra[V], v: V, target: str) -> V:
 
 def held(a: Algebra[V], v: V, dtype: str) -> V:
     """New numbers in a type: what rests on counts and positions alone is rounded in a narrow one, as nothing that it is made of was rounded before."""
-    most = a.most_counted(v, _digits(dtype)) if dtype in _NARROW else None
+    most = a.most_counted(v, _digits(dtype)) if dtype in NARROW else None
     return v if most is None else _of_type(a, v, dtype, most)
 
 
@@ -151,7 +151,7 @@ def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds:
         promoted = _promoted(call)
         if promoted is not None and not holds(wanted.dtype, promoted):
             return rounded(a, result, wanted.dtype)
-    if wanted.dtype in _NARROW and a.most_counted(result, _digits(wanted.dtype)) is not None:
+    if wanted.dtype in NARROW and a.most_counted(result, _digits(wanted.dtype)) is not None:
         return rounded(
             a, result, wanted.dtype
         )  # no operand that was rounded before tells that the specification has them so

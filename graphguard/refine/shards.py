@@ -6,8 +6,10 @@ of an operand of the specification's call (the same normal form, after slicing),
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Node, TensorType, Var
@@ -21,7 +23,7 @@ from graphguard.relations.values import NormalValue
 Start: TypeAlias = "int | None"  # where a range begins; None where all ranges look the same
 Ranges: TypeAlias = dict[str, tuple[Start, int]]
 
-_LIKE: Final = 4  # calls of the specification on operands that look alike which are tried
+_LIKE: Final = 8  # calls of the specification on operands that look alike which are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Shards:
         self.own = own
         self.elementwise = frozenset(elementwise)
         self._known: set[str] = set()
-        self._calls: dict[object, list[_Call]] = {}
+        self._calls: dict[object, deque[_Call]] = {}  # in turns: what a rank made last comes last
         self._starts: dict[tuple[NormalValue, NormalValue], tuple[Start, ...] | None] = {}
 
     def learn(
@@ -63,7 +65,7 @@ class Shards:
         indices = batching(node, [v.shape for v in operands], [v.shape for v in results], self.elementwise)
         if indices is not None and operands and len(indices.results) == len(results):
             self._known.add(node.op)
-            self._calls.setdefault(_likeness(node, types, values), []).append(_Call(indices, operands, results))
+            self._calls.setdefault(_likeness(node, types, values), deque()).append(_Call(indices, operands, results))
 
     def results(
         self, node: Node, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]
@@ -73,7 +75,7 @@ class Shards:
         if found is None:
             return None
         operands = [values[var] for var in node.operands()]
-        for call in found[:_LIKE]:
+        for turns, call in enumerate(tuple(islice(found, _LIKE)), 1):
             try:
                 ranges = self._ranges(call, operands)
                 if ranges is None:
@@ -83,6 +85,7 @@ class Shards:
             except Unsupported:
                 continue  # a part that cannot be cut out is computed
             if all(part.shape == types[out].shape for part, out in zip(parts, node.outs, strict=True)):
+                found.rotate(-turns)
                 return parts
         return None
 

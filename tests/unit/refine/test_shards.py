@@ -152,3 +152,15 @@ def test_heads_of_queries_go_with_the_heads_they_share(work: Work) -> None:
     assert work.known("gg.sdpa", (work.rows(q, 2, 4), *mine, *rest), (2, 3, 2)) is not None
     assert work.known("gg.sdpa", (work.rows(q, 0, 2), *mine, *rest), (2, 3, 2)) is None
     assert work.known("gg.sdpa", (work.rows(q, 2, 3), *mine, *rest), (1, 3, 2)) is None
+
+
+def test_calls_that_look_alike_are_tried_in_turns(work: Work) -> None:
+    """Every rank makes parts of many calls on one tensor in the order in which the specification made these."""
+    x = work.leaf("x", 40, 4)
+    for start in range(0, 40, 2):
+        rows = work.rows(x, start, start + 2)
+        work.learn(ADD, (rows, rows), (2, 4))
+    for rank in (0, 1):
+        for start in range(rank, 40, 2):
+            row = work.rows(x, start, start + 1)
+            assert work.known(ADD, (row, row), (1, 4)) is not None

@@ -10,27 +10,23 @@ computes it for itself, so that they tie no regions together.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
-from operator import itemgetter, or_
 from typing import Final
 
-from graphguard.ir import Capture, Graph, Leaf, Node, Promise, TensorType, Var
+from graphguard.ir import Capture, Graph, Leaf, Promise, TensorType, Var
 from graphguard.ir.capture import Like
-from graphguard.ir.graph import COLLECTIVES, Arg, Size
+from graphguard.ir.graph import COLLECTIVES, Size
 from graphguard.ir.joining import Joined, JoinedCall
+from graphguard.refine.calls import Calls, Unspelt
 from graphguard.refine.coarse import coarse_types
+from graphguard.refine.flow import Flow, Place
 from graphguard.refine.ragged import has_symbols
 
-_SMALL: Final = 16  # calls on float inputs, or on parameters, that are rather made again than cut off
-_LARGE: Final = 200  # the same for calls on indices and literals
 _USUAL: Final = 3  # cuts of one type that are the stream of a stack of layers
 _FLOATS: Final = frozenset(("float64", "float32", "bfloat16", "float16"))
-
-Place = tuple[int, int]  # a node, after which only the tensor of this number is still to be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,8 @@ class Division:
     """A capture in stages, in an order in which it can run.
 
     By graph (the specification first) and number of a tensor, ``home`` is the stage that makes it, where it is not static, and ``made`` the node.
-    ``early`` are the nodes that make static tensors of float inputs that one region alone reads: in a deeper layer what they do is not static.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number,
+    ``own`` are the nodes that a stage has of its own: those whose results are not static, and the ``early`` ones, which make static tensors of float inputs that one region alone reads: in a deeper layer what they do is not static.
+    ``calls`` are all nodes as data.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number,
     ``coarse`` those element types in which arithmetic is coarse.
     """
 
@@ -65,12 +62,19 @@ class Division:
     home: tuple[dict[int, int], ...]
     made: tuple[dict[int, int], ...]
     early: tuple[set[int], ...]
+    own: tuple[Sequence[int], ...]
+    calls: tuple[Calls, ...]
     labelled: tuple[dict[str, Var], ...]
     kinds: tuple[dict[int, TensorType], ...]
     coarse: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "coarse", coarse_types(kind for table in self.kinds for kind in table.values()))
+
+    def own_of(self, graph: int, stage: Stage) -> Sequence[int]:
+        """The nodes of a graph that a stage has of its own."""
+        own, nodes = self.own[graph], stage.nodes[graph]
+        return own[bisect_left(own, nodes.start) : bisect_left(own, nodes.stop)]
 
     def steps(self, joined: Joined) -> list[list[tuple[int, int] | JoinedCall]]:
         """The ranks' calls in lockstep, by stage."""
@@ -96,138 +100,21 @@ def divided(capture: Capture, joined: Joined) -> Division | None:
     bits = {leaf.name: 1 << index for index, leaf in enumerate(capture.leaves)}
     inputs = sum(bits[leaf.name] for leaf in capture.leaves if leaf.kind != "parameter")
     floats = sum(bits[leaf.name] for leaf in capture.leaves if leaf.type.dtype in _FLOATS)
-    flows = [_Flow(graph, bits, inputs, floats) for graph in graphs]
+    try:
+        calls = list(map(Calls.of, graphs))
+    except Unspelt:
+        return None
+    flows = [Flow(graph, said, bits, inputs, floats) for graph, said in zip(graphs, calls, strict=True)]
     if not all(flow.whole for flow in flows) or len({flow.phases for flow in flows}) != 1:
         return None
     chosen = _chosen(flows)
     if not chosen:
         return None
     chosen = _stream(flows, chosen, inputs & floats)
-    return _division(capture, graphs, flows, chosen, joined)
+    return _division(capture, flows, chosen, joined, calls)
 
 
-class _Flow:
-    """What depends on what in one graph.
-
-    ``static`` has the leaves behind every static tensor, as bits.  ``moving`` are the other calls: node, results, the tensors it reads that are not static, and the leaves
-    behind those that are; ``early`` the nodes of static tensors of float inputs, with these as bits; ``runs`` are the first nodes of runs of one phase.
-    """
-
-    __slots__ = ("early", "graph", "labelled", "made", "moving", "phases", "runs", "static", "whole")
-
-    def __init__(self, graph: Graph, bits: Mapping[str, int], inputs: int, floats: int) -> None:
-        self.graph = graph
-        self.labelled = labelled(graph)
-        self.whole = True
-        self.static: dict[int, int] = {var.id: bits[name] for var, name in graph.inputs.items()}
-        self.static.update({var.id: 0 for var in graph.constants})
-        self.made: dict[int, int] = {}
-        self.moving: list[tuple[int, tuple[Var, ...], list[int], int]] = []
-        self.early: dict[int, int] = {}
-        self.runs: list[int] = []
-        phases: list[str] = []
-        sizes: dict[int, int] = {}
-        static, made, moving, phase = self.static, self.made, self.moving, ""
-        for index, node in enumerate(graph.nodes):
-            reads, mask, size = [], 0, 1
-            for var in operands(node):
-                known = static.get(var)
-                if known is not None:
-                    mask |= known
-                    size += sizes.get(var, 0)
-                elif var in made:
-                    reads.append(var)
-                else:
-                    reads.append(var)
-                    self.whole = False
-            still = not reads and node.op not in COLLECTIVES and node.draw is None and "empty" not in node.op
-            if node.phase == "prelude":
-                self.whole = self.whole and still
-                size = 0
-            elif still and mask:
-                mixed = mask & inputs and mask & ~inputs
-                still = not mixed and size <= (_SMALL if mask & floats else _LARGE)
-                if still and mask & inputs & floats:
-                    self.early[index] = mask & inputs & floats
-            for out in node.outs:
-                made[out.id] = index
-            if still:
-                for out in node.outs:
-                    static[out.id] = mask
-                    sizes[out.id] = size
-                continue
-            moving.append((index, node.outs, reads, mask))
-            if node.phase != phase:
-                phase = node.phase
-                phases.append(phase)
-                self.runs.append(index)
-        self.phases = tuple(phases)
-
-    def op(self, var: int) -> str:
-        """The operator that makes a tensor."""
-        return self.graph.nodes[self.made[var]].op
-
-    def run_of(self, var: Var) -> int | None:
-        """The run that makes a tensor; None for one that is static."""
-        return None if var.id in self.static else bisect_right(self.runs, self.made[var.id]) - 1
-
-    def end_of(self, run: int) -> int:
-        """The last node of a run, but for static ones."""
-        return self.moving[self._row(self.runs[run + 1]) - 1][0]
-
-    def _row(self, index: int) -> int:
-        """How many calls before a node are moving."""
-        return bisect_left(self.moving, index, key=itemgetter(0))
-
-    def cuts(self) -> list[dict[int, list[Place]]]:
-        """For every run, where only one tensor of the run is still to be read: leaves used so far in the run -> such places, the last first."""
-        return [self._cuts(start, end) for start, end in pairwise([*self.runs, len(self.graph.nodes)])]
-
-    def _cuts(self, start: int, end: int) -> dict[int, list[Place]]:
-        moving = self.moving[self._row(start) : self._row(end)]
-        used = list(accumulate([row[3] for row in moving], or_))
-        found: dict[int, list[Place]] = {}
-        live: set[int] = set()
-        made = self.made
-        for (index, outs, reads, _), leaves in zip(reversed(moving), reversed(used), strict=True):
-            if len(live) == 1:
-                places, (var,) = found.setdefault(leaves, []), live
-                if (
-                    places and places[-1][1] == var
-                ):  # what stands between, such as gradients of weights, is of the next stage
-                    places.pop()
-                places.append((index, var))
-            for out in outs:
-                live.discard(out.id)
-            for var in reads:
-                if made[var] >= start:
-                    live.add(var)
-        return found
-
-
-def operands(node: Node) -> list[int]:
-    """The numbers of the tensors that a call reads, repeats included."""
-    out: list[int] = []
-    for arg in node.args:
-        if arg.__class__ is Var:
-            out.append(arg.id)
-        elif arg.__class__ is tuple:
-            _inside(arg, out)
-    if node.kwargs:
-        for arg in node.kwargs.values():
-            _inside((arg,), out)
-    return out
-
-
-def _inside(args: tuple[Arg, ...], out: list[int]) -> None:
-    for arg in args:
-        if arg.__class__ is Var:
-            out.append(arg.id)
-        elif arg.__class__ is tuple:
-            _inside(arg, out)
-
-
-def _chosen(flows: list[_Flow]) -> list[tuple[Place, ...]]:
+def _chosen(flows: list[Flow]) -> list[tuple[Place, ...]]:
     """Cuts that all graphs have, at the same leaves, in order: a place in every graph."""
     spec, *ranks = [flow.cuts() for flow in flows]
     out: list[tuple[Place, ...]] = []
@@ -244,7 +131,7 @@ def _chosen(flows: list[_Flow]) -> list[tuple[Place, ...]]:
     return out
 
 
-def _stream(flows: list[_Flow], chosen: list[tuple[Place, ...]], inputs: int) -> list[tuple[Place, ...]]:
+def _stream(flows: list[Flow], chosen: list[tuple[Place, ...]], inputs: int) -> list[tuple[Place, ...]]:
     """The cuts by which the first and the last layer of a stack are cut as the others are.
 
     That is without those of odd types among those of the type that most have, and without those past which a layer still reads an input (of the leaves ``inputs``, as bits) in
@@ -265,7 +152,7 @@ def _stream(flows: list[_Flow], chosen: list[tuple[Place, ...]], inputs: int) ->
     return sorted([*kept, *_turns(flows, usual)])
 
 
-def _passed(spec: _Flow, cuts: list[int], inputs: int) -> set[int]:
+def _passed(spec: Flow, cuts: list[int], inputs: int) -> set[int]:
     """The cuts, by index, past which a few stages go on reading an input; one that more of them read is no layer's own."""
     spans: dict[tuple[int, int], tuple[int, int]] = {}
     run = cut = 0
@@ -282,7 +169,7 @@ def _passed(spec: _Flow, cuts: list[int], inputs: int) -> set[int]:
     return {cut for first, end in spans.values() if end - first < _USUAL for cut in range(first, end)}
 
 
-def _turns(flows: list[_Flow], usual: tuple[tuple[Size, ...], str]) -> Iterator[tuple[Place, ...]]:
+def _turns(flows: list[Flow], usual: tuple[tuple[Size, ...], str]) -> Iterator[tuple[Place, ...]]:
     """The ends of runs, but for the last one, each with the last output of the usual shape and element type that the run makes."""
     spec = flows[0]
     kinds = [(name, var, spec.graph.types[var]) for name, var in spec.graph.outputs.items()]
@@ -299,12 +186,12 @@ def _turns(flows: list[_Flow], usual: tuple[tuple[Size, ...], str]) -> Iterator[
             yield ends
 
 
-def _is_float(flow: _Flow, var: int) -> bool:
+def _is_float(flow: Flow, var: int) -> bool:
     return flow.graph.types[Var(var)].dtype in _FLOATS
 
 
 def _alike(
-    flows: list[_Flow], places: list[Place], others: list[list[Place]], common: Counter[str]
+    flows: list[Flow], places: list[Place], others: list[list[Place]], common: Counter[str]
 ) -> tuple[Place, ...] | None:
     """The last places of the specification and the ranks where one operator made the tensor, the most common one at cuts.
 
@@ -322,10 +209,10 @@ def _alike(
 
 def _division(
     capture: Capture,
-    graphs: tuple[Graph, ...],
-    flows: list[_Flow],
+    flows: list[Flow],
     chosen: list[tuple[Place, ...]],
     joined: Joined,
+    calls: list[Calls],
 ) -> Division | None:
     cuts = tuple(Cut(stage, tuple(Var(tensor) for _, tensor in places)) for stage, places in enumerate(chosen))
     regions = Regions(len(cuts) + 1)
@@ -344,14 +231,24 @@ def _division(
         Stage(regions.root(index), tuple(mine[index] for mine in ranges), tuple(promises.get(index, ())))
         for index in range(len(cuts) + 1)
     )
-    made = tuple(flow.made for flow in flows)
     everywhere = _shared(flows[0], ranges[0], regions)  # a table of frequencies, say
-    early = tuple({index for index, leaves in flow.early.items() if leaves & ~everywhere} for flow in flows)
-    kinds = tuple({var.id: kind for var, kind in graph.types.items()} for graph in graphs)
-    return Division(stages_, cuts, graphs, tuple(home), made, early, tuple(flow.labelled for flow in flows[1:]), kinds)
+    early = [{index for index, leaves in flow.early.items() if leaves & ~everywhere} for flow in flows]
+    own = [sorted([*flow.own, *mine]) if mine else flow.own for flow, mine in zip(flows, early, strict=True)]
+    return Division(
+        stages=stages_,
+        cuts=cuts,
+        graphs=tuple(flow.graph for flow in flows),
+        home=tuple(home),
+        made=tuple(flow.made for flow in flows),
+        early=tuple(early),
+        own=tuple(own),
+        calls=tuple(calls),
+        labelled=tuple(flow.labelled for flow in flows[1:]),
+        kinds=tuple({var.id: kind for var, kind in flow.graph.types.items()} for flow in flows),
+    )
 
 
-def _shared(flow: _Flow, ranges: list[range], regions: Regions) -> int:
+def _shared(flow: Flow, ranges: list[range], regions: Regions) -> int:
     """The leaves, as bits, behind static tensors that several regions read."""
     behind: dict[int, int] = {}
     stage = 0
@@ -399,7 +296,7 @@ class Regions:
         self.parents[b] = a
 
 
-def _homes(flow: _Flow, ranges: list[range], cut: set[int], regions: Regions) -> dict[int, int]:
+def _homes(flow: Flow, ranges: list[range], cut: set[int], regions: Regions) -> dict[int, int]:
     """The stage of every tensor that is not static; stages that read such a tensor, other than a cut, are one region with it."""
     home: dict[int, int] = {}
     shared: set[tuple[int, int]] = set()
@@ -419,7 +316,7 @@ def _homes(flow: _Flow, ranges: list[range], cut: set[int], regions: Regions) ->
 
 
 def _settled(
-    capture: Capture, flows: list[_Flow], home: list[dict[int, int]], regions: Regions
+    capture: Capture, flows: list[Flow], home: list[dict[int, int]], regions: Regions
 ) -> dict[int, list[Promise]]:
     """The promises by the stage after which all that they speak of is there, which is all in one region."""
     names = capture.leaves
@@ -433,7 +330,7 @@ def _settled(
     return out
 
 
-def _concerned(promise: Promise, flows: list[_Flow], leaves: tuple[Leaf, ...]) -> Iterator[tuple[int, int]]:
+def _concerned(promise: Promise, flows: list[Flow], leaves: tuple[Leaf, ...]) -> Iterator[tuple[int, int]]:
     """The tensors that a promise speaks of, by graph and number."""
     for number, flow in enumerate(flows):
         var = flow.graph.outputs.get(promise.name)
@@ -452,11 +349,3 @@ def _concerned(promise: Promise, flows: list[_Flow], leaves: tuple[Leaf, ...]) -
             var = outputs.get(before + leaves[lowest.bit_length() - 1].name + after)
             if var is not None:
                 yield 0, var.id
-
-
-def labelled(graph: Graph) -> dict[str, Var]:
-    """A rank's own parameters and buffers by name; its inputs where it has no such name."""
-    out: dict[str, Var] = {}
-    for var, name in (*graph.labels.items(), *graph.inputs.items()):
-        out.setdefault(name, var)
-    return out

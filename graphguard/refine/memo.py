@@ -11,7 +11,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from graphguard.refine.spelling import Number, Row
+from graphguard.refine.calls import Row
+from graphguard.refine.spelling import Number
 from graphguard.refine.windows import Windowed
 
 if TYPE_CHECKING:

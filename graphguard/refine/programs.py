@@ -14,13 +14,15 @@ from operator import attrgetter
 from typing import Final
 
 from graphguard.ir import Capture, Graph
-from graphguard.refine.cuts import Division, Stage, labelled
+from graphguard.refine.calls import Calls, Row, Unspelt
+from graphguard.refine.cuts import Division, Stage
+from graphguard.refine.flow import labelled
 from graphguard.refine.frontiers import cautions_of
 from graphguard.refine.memo import Memo, Program, Waiting
 from graphguard.refine.outcome import Outcome, PromiseOutcome
 from graphguard.refine.promises import needed_by
 from graphguard.refine.ragged import has_symbols
-from graphguard.refine.spelling import Row, Speller, Unspelt
+from graphguard.refine.spelling import Speller
 
 _LARGEST: Final = 50_000  # calls; a larger program is only known stage by stage
 _SMALL: Final = (
@@ -101,9 +103,9 @@ def spelt(capture: Capture, memo: Memo) -> Spelling | None:
     graphs = (capture.spec, *capture.ranks)
     if any(map(has_symbols, graphs)) or _size(capture) > _LARGEST:
         return None
-    speller = Speller(_undivided(capture, graphs), {leaf.name: leaf for leaf in capture.leaves}, {})
-    whole = speller.division.stages[0]
     try:
+        speller = Speller(_undivided(capture, graphs), {leaf.name: leaf for leaf in capture.leaves}, {})
+        whole = speller.division.stages[0]
         rows = [*speller.stage(whole, {}).rows, *speller.promised(whole)[0].rows]
     except Unspelt:
         return None
@@ -112,12 +114,22 @@ def spelt(capture: Capture, memo: Memo) -> Spelling | None:
 
 
 def _undivided(capture: Capture, graphs: tuple[Graph, ...]) -> Division:
-    """The capture as one stage that makes every tensor."""
+    """The capture as one stage that makes every tensor; raises ``Unspelt``."""
     kinds = tuple({var.id: kind for var, kind in graph.types.items()} for graph in graphs)
-    whole = Stage(0, tuple(range(len(graph.nodes)) for graph in graphs), capture.promises)
+    every = tuple(range(len(graph.nodes)) for graph in graphs)
     home = tuple(dict.fromkeys(table, 0) for table in kinds)
-    early: tuple[set[int], ...] = tuple(set() for _ in graphs)
-    return Division((whole,), (), graphs, home, home, early, tuple(map(labelled, graphs[1:])), kinds)
+    return Division(
+        stages=(Stage(0, every, capture.promises),),
+        cuts=(),
+        graphs=graphs,
+        home=home,
+        made=home,
+        early=tuple(set() for _ in graphs),
+        own=every,
+        calls=tuple(map(Calls.of, graphs)),
+        labelled=tuple(map(labelled, graphs[1:])),
+        kinds=kinds,
+    )
 
 
 def _words(capture: Capture) -> Iterator[Row]:

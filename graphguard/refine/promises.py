@@ -10,8 +10,8 @@ from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.joining import Joined
 from graphguard.refine.covers import cover
-from graphguard.refine.cuts import labelled
 from graphguard.refine.evaluate import Evaluator, Values, leaf_values, shape_of
+from graphguard.refine.flow import labelled
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.outcome import PromiseOutcome
 from graphguard.relations.relation import Relation, describe_placements

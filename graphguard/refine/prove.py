@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.collection import without_collection
 from graphguard.ir.joining import Joined, join
+from graphguard.refine.calls import Unspelt
 from graphguard.refine.cuts import Division, divided
 from graphguard.refine.exposed import exposed
 from graphguard.refine.frontiers import implementation_frontier, relevant_gaps, specification_frontier
@@ -27,7 +28,7 @@ from graphguard.refine.promises import Checker, told
 from graphguard.refine.regions import Failed
 from graphguard.refine.retrial import Before, Retrial
 from graphguard.refine.segments import Answers, Segments, Work
-from graphguard.refine.spelling import Facts, Unspelt
+from graphguard.refine.spelling import Facts
 from graphguard.refine.state import QUESTION_SECONDS, State, T, answer
 from graphguard.refine.traces import Rounding
 from graphguard.refine.verdicts import failed, proved, trouble_of

@@ -14,6 +14,7 @@ from typing import Final
 
 from graphguard.ir import Capture, Promise, Var
 from graphguard.ir.joining import Joined, Step
+from graphguard.refine.calls import Row
 from graphguard.refine.cuts import Division, Regions
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.lookup import Lookup
@@ -21,7 +22,7 @@ from graphguard.refine.memo import Memo, Result
 from graphguard.refine.outcome import PromiseOutcome
 from graphguard.refine.promises import needed_by, told
 from graphguard.refine.regions import Failed, StageRun, Universes
-from graphguard.refine.spelling import Facts, Number, Row, Speller, Spelt
+from graphguard.refine.spelling import Facts, Number, Speller, Spelt
 from graphguard.refine.windows import Windowed
 from graphguard.relations.algebra import Unsupported
 from graphguard.rules import Trait

@@ -1,4 +1,4 @@
-"""A stage of a job as data that is equal for stages that are alike: every tensor, leaf and random draw by number in order of first use.
+"""A stage of a job as data that is equal for stages that are alike: every tensor, leaf and random draw by number, a graph's calls in columns.
 
 What a stage's result depends on is in its rows: the calls with their literals and result types, the leaves they read (type, declared range, known
 range, value), literal tensors by digest, and how each cut tensor that comes in is a window of the specification's.  Names, places in the source and
@@ -7,25 +7,23 @@ positions in the program are not.  Two stages with equal rows differ by a renami
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from graphguard.ir import Leaf, Node, Promise, Var
 from graphguard.ir.capture import Like
-from graphguard.ir.graph import Arg, DType
+from graphguard.refine.calls import Row, Unspelt
 from graphguard.refine.cuts import Division, Stage
 from graphguard.refine.windows import Windowed
 
-Row: TypeAlias = tuple[object, ...]  # of strings, integers, None and rows
 Number: TypeAlias = tuple[int]  # so that rows tell tensors from literals
 Facts: TypeAlias = dict[str, tuple[int, int]]
 Windows: TypeAlias = Mapping[tuple[int, int], tuple[Var, Windowed | None]]
+_KIND: Final = attrgetter("shape", "dtype")
 _UNBOUNDED: Final = (None, None, "", None)
-
-
-class Unspelt(Exception):  # noqa: N818 - a program that cannot be taken apart, to be proved as a whole
-    """A tensor of another region is read that is no cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +79,9 @@ class Speller:
         """
         spelt = self._spelt = Spelt()
         self._windows = windows
-        for graph, mine in enumerate(stage.nodes):
-            nodes, home, early = (
-                self.division.graphs[graph].nodes,
-                self.division.home[graph],
-                self.division.early[graph],
-            )
+        for graph in range(len(stage.nodes)):
             spelt.rows.append(("graph", graph))
-            for index in mine:
-                node = nodes[index]
-                if not node.outs or node.outs[0].id in home:
-                    self._call(graph, node)
-                elif index in early:  # other static ones come in where they are read
-                    self._static(graph, index)
+            self._calls(graph, self.division.own_of(graph, stage))
         return spelt
 
     def promised(self, stage: Stage) -> tuple[Spelt, bool]:
@@ -112,56 +100,56 @@ class Speller:
                 self.known(graph, var)
         return spelt
 
-    def _call(self, graph: int, node: Node) -> None:
-        mine = self.numbers[graph]
-        outs = node.outs
-        if outs and outs[0].id in mine:
-            return  # a static call that was made earlier
-        row: list[object] = [node.op, len(node.args)]
-        add = row.append
-        for arg in node.args:
-            if arg.__class__ is Var:
-                add(mine.get(arg.id) or self._enter(graph, arg))
-            elif arg.__class__ is int or arg.__class__ is str:
-                add(arg)
-            else:
-                add(self._code(arg, graph, mine))
-        if node.kwargs:
-            add("kwargs")
-            add(len(node.kwargs))
-            for name, value in node.kwargs.items():
-                add(name)
-                add(self._code(value, graph, mine))
-        if node.draw is not None:
-            add(("draw", self.draws.setdefault(node.draw, len(self.draws))))
-        kinds = self._kinds[graph]
-        count = self.count
-        for out in outs:
-            number = out.id
-            of = kinds[number]
-            add(of.shape)
-            add(of.dtype)
-            mine[number] = (count,)
-            count += 1
-        self.count = count
-        spelt = self._spelt
-        spelt.calls += 1
-        spelt.rows.append(tuple(row))
+    def _calls(self, graph: int, own: Sequence[int], wanted: Sequence[int] = ()) -> None:
+        """Spell calls, with the static ones that they or the tensors ``wanted`` follow from: what each says, then what all of them read and make."""
+        division, mine, spelt = self.division, self.numbers[graph], self._spelt
+        nodes, calls, kinds = division.graphs[graph].nodes, division.calls[graph], self._kinds[graph]
+        early: list[int] = []
+        if division.early[graph]:
+            own = [index for index in own if not nodes[index].outs or nodes[index].outs[0].id not in mine]
+            early = [index for index in own if index in division.early[graph]]
+        makes = [out.id for index in own for out in nodes[index].outs]
+        end = self.count + len(makes)
+        mine.update(zip(makes, zip(range(self.count, end)), strict=True))
+        self.count = end
+        static: list[int] = []
+        for var in [*wanted, *chain.from_iterable(map(calls.reads.__getitem__, own))]:
+            if var not in mine:
+                self._follow(graph, var, static)
+        made = [*own, *static]
+        makes += [out.id for index in static for out in nodes[index].outs]
+        spelt.rows.append(("calls", len(made), len(makes)))  # what enters follows, and has the numbers after theirs
+        reads = list(chain.from_iterable(map(calls.reads.__getitem__, made)))
+        for var in reads:
+            if var not in mine:
+                self._enter(graph, Var(var))
+        spelt.entered += [(graph, index) for index in sorted([*static, *early])]
+        spelt.calls += len(made)
+        spelt.rows.append(("heads",))
+        spelt.rows += map(calls.heads.__getitem__, made)
+        spelt.rows.append(("reads", *map(mine.__getitem__, reads)))
+        spelt.rows.append(("makes", *map(_KIND, map(kinds.__getitem__, makes))))
+        drawn = [(place, draw) for place, index in enumerate(own) if (draw := nodes[index].draw) is not None]
+        if drawn:
+            spelt.rows.append(("draws", *[(place, self._drawn(draw)) for place, draw in drawn]))
 
-    def _code(self, arg: Arg, graph: int, mine: dict[int, Number]) -> object:
-        if isinstance(arg, tuple):
-            return ("(", *[item if item.__class__ is int else self._code(item, graph, mine) for item in arg])
-        if isinstance(arg, Var):
-            return mine.get(arg.id) or self._enter(graph, arg)
-        if isinstance(arg, bool):
-            return ("bool", int(arg))
-        if arg is None or isinstance(arg, int | str):
-            return arg
-        if isinstance(arg, DType):
-            return ("dtype", arg.name)
-        if isinstance(arg, float):
-            return ("float", arg.hex())
-        raise Unspelt(repr(arg))
+    def _follow(self, graph: int, var: int, static: list[int]) -> None:
+        """Add the calls to ``static`` from which a static tensor follows, and number what they make; what no call makes is left out."""
+        division, mine = self.division, self.numbers[graph]
+        index = division.made[graph].get(var)
+        if index is None or var in division.home[graph]:
+            return
+        for read in division.calls[graph].reads[index]:
+            if read not in mine:
+                self._follow(graph, read, static)
+        for out in division.graphs[graph].nodes[index].outs:
+            mine[out.id] = (self.count,)
+            self.count += 1
+        static.append(index)
+
+    def _drawn(self, draw: tuple[str, int]) -> int:
+        """The number of a random draw."""
+        return self.draws.setdefault(draw, len(self.draws))
 
     def _enter(self, graph: int, var: Var) -> Number:
         """The number of a tensor that the region has not seen yet."""
@@ -178,16 +166,10 @@ class Speller:
         elif var.id in self.division.home[graph]:
             raise Unspelt("a tensor of another region")
         else:
-            self._static(graph, self.division.made[graph][var.id])
+            self._calls(graph, (), (var.id,))
             return self.numbers[graph][var.id]
         self.numbers[graph][var.id] = number
         return number
-
-    def _static(self, graph: int, index: int) -> None:
-        node = self.division.graphs[graph].nodes[index]
-        if node.outs[0].id not in self.numbers[graph]:
-            self._call(graph, node)
-            self._spelt.entered.append((graph, index))
 
     def _leaf(self, name: str, graph: int, var: Var) -> Number:
         number = self.named.get(name)

@@ -48,12 +48,17 @@ class Checker:
 
     def check(self, promise: Promise) -> PromiseOutcome:
         """Whether one promise holds, and what was found."""
+        outcome = self._checked(promise)
+        if outcome.holds:
+            self._round(promise.name)
+        return outcome
+
+    def _checked(self, promise: Promise) -> PromiseOutcome:
         held = {
             rank: self.ranks[rank][graph.outputs[promise.name]]
             for rank, graph in enumerate(self.capture.ranks)
             if promise.name in graph.outputs and graph.outputs[promise.name] in self.ranks[rank]
         }
-        self._round(promise.name)
         needed = needed_by(promise, self.capture)
         if not held:
             return PromiseOutcome(

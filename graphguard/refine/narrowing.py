@@ -2,7 +2,7 @@
 
 Float types stand for the reals, so arithmetic in bfloat16 is that in float32 until it is rounded.  What a rank computes in bfloat16 and the specification in float32 alone
 is a rounding that the specification lacks, although no cast says so.  Where the specification has the rounded numbers as well (a fused operator computes in
-float32 and rounds once) they are what the rank has, if its operands are the specification's too: else it may have rounded before.  All other such calls are
+float32 and rounds once) they are what the rank has, unless it has rounded before what it computes with.  All other such calls are
 remembered: a program that has any is not proved, and is written with roundings of their own (``refine/exposed``).
 
 A rounding of numbers that the specification has nowhere, an exponential in bfloat16 where it has a softmax, is followed to what is made of it (``refine/traces``).
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from graphguard.ir import Graph, Node, TensorType, Var
@@ -43,10 +44,8 @@ class Narrowing:
         self._own = own
         self._types: tuple[str, ...] = ()
         self._found: dict[object, tuple[Rounding, ...]] = {}
-        self._free: dict[
-            object, tuple[tuple[int, str], ...]
-        ] = {}  # results that the specification has nowhere, and types
-        self._made: dict[NormalValue, tuple[bool, _Operands]] = {}  # of what, and whether exactly
+        #: Results that the specification has nowhere, with their types.
+        self._free: dict[object, tuple[tuple[int, str], ...]] = {}
 
     def begin(self, types: tuple[str, ...]) -> None:
         """Look at another program, among whose types there are these coarse ones beside others."""
@@ -108,7 +107,8 @@ class Narrowing:
         origins: frozenset[Origin],
     ) -> None:
         if self._found and key in self._found:
-            self.roundings[where] = self._found[key]
+            found = self._found[key]  # what was rounded before is rounded twice
+            self.roundings[where] = tuple([replace(each, doubted=each.known) for each in found]) if origins else found
         if origins:
             made = {out: values.get(out) for out in node.outs}
             for origin, wide in self.traces.follow(where.graph, made, graph.types, origins).items():
@@ -132,12 +132,9 @@ class Narrowing:
             self._pass_on(node, types, values, results)
         if self._algebra.universe.specifying or all(types[out].dtype not in WIDER_AND_OTHERS for out in node.outs):
             return results
-        operands = [(values[var], types[var].dtype) for var in node.operands()]
-        computes = computes_coarsely(self._algebra, node, values)
-        for value in results:
-            self._made.setdefault(value, (not computes, operands))
-        if not computes:
+        if not computes_coarsely(self._algebra, node, values):
             return results
+        operands = [(values[var], types[var].dtype) for var in node.operands()]
         return self._rounded(key, results, [types[out].dtype for out in node.outs], operands)
 
     def total(self, key: object, values: Sequence[NormalValue], dtype: str, members: int) -> tuple[NormalValue, ...]:
@@ -184,7 +181,7 @@ class Narrowing:
             known = self._algebra.specifies(coarse, dtype)
             if known:
                 rounded[index] = self._own(coarse)
-            found.append(Rounding(index, wide, known, doubted=known and not (once and self._specified(operands))))
+            found.append(Rounding(index, wide, known, doubted=known and not once))
         if found:
             self._found[key] = tuple(found)
         if free:
@@ -195,24 +192,6 @@ class Narrowing:
         """Whether the specification has some of these numbers in no type so narrow, and they rest on floats."""
         _, others = WIDER_AND_OTHERS[dtype]
         return not self._algebra.has_digits(value, others) and self._algebra.most_counted(value, 0) is None
-
-    def _specified(self, operands: _Operands, above: tuple[NormalValue, ...] = ()) -> bool:
-        """Whether operands of coarse types are seen to be numbers that the specification has in them, or to be made of such without a rounding."""
-        return all(
-            self._algebra.specifies(value, dtype)
-            or (
-                value not in above
-                and self._exact(value, dtype)
-                and self._specified(self._made[value][1], (*above, value))
-            )
-            for value, dtype in operands
-            if dtype in WIDER_AND_OTHERS and value.kind == "float"
-        )
-
-    def _exact(self, value: NormalValue, dtype: str) -> bool:
-        """Whether a rank has made a value of others without a rounding."""
-        exact, operands = self._made.get(value, (False, ()))
-        return exact or _is_multiple(value, dtype, operands)
 
 
 def _is_multiple(value: NormalValue, dtype: str, operands: _Operands) -> bool:

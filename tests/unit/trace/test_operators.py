@@ -24,20 +24,29 @@ def forget() -> None:
     Kernels.answers.clear()
 
 
+def worked_out(program, mesh=None):
+    """The calls that a program, which is given its recording and returns its output, had to work out."""
+    with World(0, mesh or {}) as world, Recording(world) as recording:
+        recording.phase = "forward"
+        recording.output("out", program(recording))
+    recording.finish()
+    return recording.unseen
+
+
 def recorded(rows):
     """The calls that a small forward and backward pass over ``rows`` rows had to work out."""
-    with World(0, {"a": 2}) as world, Recording(world) as recording:
+
+    def program(recording):
         layer = torch.nn.Linear(6, 10)
         x = recording.leaf("x", (rows, 6), torch.float32, requires_grad=True)
-        recording.phase = "forward"
         y = torch.nn.functional.silu(layer(x)).clamp(min=0.1).masked_fill(x[:, :1] > 0, float("-inf"))
         a, b = y.chunk(2, -1)
         loss = (a * b).to(torch.float64).softmax(-1).sum()
         recording.phase = "backward"
         loss.backward()
-        recording.output("out", loss)
-    recording.finish()
-    return recording.unseen
+        return loss
+
+    return worked_out(program, {"a": 2})
 
 
 def test_what_was_rehearsed_is_not_worked_out_again():
@@ -65,15 +74,15 @@ def test_a_result_that_the_worker_does_not_come_to_is_not_kept():
 
 def attended(scale):
     """The calls that attention on scaled operands, and its gradient, had to work out."""
-    with World(0, {}) as world, Recording(world) as recording:
+
+    def program(recording):
         x = recording.leaf("x", (1, 2, 3, 4), torch.float32, requires_grad=True)
-        recording.phase = "forward"
         y = torch.nn.functional.scaled_dot_product_attention(x * scale, x / scale, x + scale).sum()
         recording.phase = "backward"
         y.backward()
-        recording.output("out", y)
-    recording.finish()
-    return recording.unseen
+        return y
+
+    return worked_out(program)
 
 
 def test_attention_is_rehearsed_like_pytorchs_own_operators():
@@ -92,12 +101,7 @@ def test_another_number_to_calculate_with_is_nothing_new():
 
 def test_another_number_elsewhere_is_new():
     def recorded_with(number):
-        with World(0, {}) as world, Recording(world) as recording:
-            x = recording.leaf("x", (3,), torch.float32)
-            recording.phase = "forward"
-            recording.output("out", torch.nn.functional.celu(x, number))
-        recording.finish()
-        return recording.unseen
+        return worked_out(lambda r: torch.nn.functional.celu(r.leaf("x", (3,), torch.float32), number))
 
     assert recorded_with(2.0)
     assert recorded_with(3.0)

@@ -7,6 +7,7 @@ because programs bind names early (``from torch.distributed import new_group``).
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -91,7 +92,7 @@ def _splits() -> None:
                 return original(parent_pg, split_ranks, *args, **kwargs)
             members = dist.get_process_group_ranks(parent_pg or dist.group.WORLD)
             parts = [[members[place] for place in sorted(part)] for part in split_ranks]
-            groups = [dist.new_group(part, group_desc=kwargs.get("group_desc")) for part in parts]
+            groups = [dist.new_group(part, group_desc=kwargs.get("group_desc"), sort_ranks=False) for part in parts]
             return next((group for part, group in zip(parts, groups, strict=True) if world.rank in part), None)
 
         return split_group
@@ -111,10 +112,14 @@ def _process_groups() -> None:
         return init_process_group
 
     def new(original: Any) -> Any:
-        def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        parameters = inspect.signature(original)
+        kept = ("ranks", "use_local_synchronization", "group_desc", "sort_ranks")
+
+        def new_group(*args: Any, **kwargs: Any) -> Any:
             if state.current_world() is None:
-                return original(ranks, timeout, backend, *args, **kwargs)
-            return original(ranks, backend="fake", group_desc=kwargs.get("group_desc"))
+                return original(*args, **kwargs)
+            given = parameters.bind(*args, **kwargs).arguments
+            return original(backend="fake", **{name: given[name] for name in kept if name in given})
 
         return new_group
 

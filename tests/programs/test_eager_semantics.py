@@ -243,6 +243,29 @@ def subgroups(right: bool) -> Program:
     return impl
 
 
+@program(torch.clone, COPY)
+def members_in_the_order_in_which_they_were_named(right: bool) -> Program:
+    def impl(x: torch.Tensor) -> torch.Tensor:
+        whole = torch.empty(4, 6)
+        dist.all_gather_into_tensor(whole, x, group=dist.new_group([1, 0], sort_ranks=right))
+        return whole
+
+    return impl
+
+
+@program(lambda x: x.sum(0), COPY, ranks=4)
+def groups_that_only_their_members_make(right: bool) -> Program:
+    def impl(x: torch.Tensor) -> torch.Tensor:
+        total, rank = x.sum(0), dist.get_rank()
+        for ranks in ([0, 1], [2, 3], [0, 2], [1, 3]):
+            group = dist.new_group(ranks, use_local_synchronization=True)
+            if rank in ranks or not right:
+                dist.all_reduce(total, group=group)
+        return total
+
+    return impl
+
+
 @program(lambda x: x.sum(0), COPY)
 def ranks_on_different_paths(right: bool) -> Program:
     def impl(x: torch.Tensor) -> torch.Tensor:

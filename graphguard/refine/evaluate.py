@@ -166,7 +166,6 @@ class Evaluator:
             self._give_up(where, node, graph, values, OPERAND_UNKNOWN)
             return
         results = self._calls.get(key)
-        reason = self._reasons.get(key) if self._reasons else None
         if results is None:
             notes: list[str] = []
             specifying = self.algebra.universe.specifying
@@ -183,16 +182,18 @@ class Evaluator:
             except Exception as error:  # noqa: BLE001  a defect of a rule costs this operator, not the verdict
                 self._give_up(where, node, graph, values, _FAILED.format(type(error).__name__, error))
                 return
-            results = self._calls[key] = tuple([self.own(self.algebra.written_down(value)) for value in results])
+            results = tuple([self.own(self.algebra.written_down(value)) for value in results])
             if notes:
-                reason = self._reasons[key] = notes[0]
+                self._reasons[key] = notes[0]
             elif specifying:
                 self._shards.learn(node, graph.types, values, results)
             results = self._calls[key] = self.narrowing.results(key, node, graph.types, values, results)
-        if reason is not None:
-            self.gaps[where] = Gap(where, node.op, reason)
-        for out, value in zip(node.outs, results, strict=True):
-            values[out] = value
+        if self._reasons and key in self._reasons:
+            self.gaps[where] = Gap(where, node.op, self._reasons[key])
+        if len(results) == 1 == len(node.outs):
+            values[node.outs[0]] = results[0]
+        else:
+            values.update(zip(node.outs, results, strict=True))
         self.narrowing.note(where, node, key, graph, values)
 
     def _give_up(self, where: Location, node: Node, graph: Graph, values: Values, reason: str) -> None:
@@ -352,14 +353,19 @@ class Evaluator:
 def _key_of(node: Node, types: Mapping[Var, TensorType], values: Values) -> object:
     """A call as what decides its results, the same for equal calls; raises ``KeyError`` for an operand without a value."""
     row: list[object] = [node.op, node.draw, len(node.args)]
-    row += [
-        (values[arg], types[arg].dtype) if arg.__class__ is Var else _argument(arg, types, values) for arg in node.args
-    ]
+    for arg in node.args:
+        kind = arg.__class__
+        if kind is Var:
+            row += (values[arg], types[arg].dtype)  # type: ignore[index]
+        elif kind is tuple:
+            row.append(_argument(arg, types, values))
+        else:
+            row += (kind, arg)
     for name, arg in node.kwargs.items():
-        row += [name, _argument(arg, types, values)]
+        row += (name, _argument(arg, types, values))
     for out in node.outs:
-        kind = types[out]
-        row += [kind.shape, kind.dtype]
+        made = types[out]
+        row += (made.shape, made.dtype)
     if "empty" in node.op:  # every uninitialised tensor is an unknown of its own
         row.append(object())
     return tuple(row)
@@ -369,7 +375,10 @@ def _argument(arg: Arg, types: Mapping[Var, TensorType], values: Values) -> obje
     if arg.__class__ is Var:
         return (values[arg], types[arg].dtype)  # the value by identity, and kept alive by the key
     if isinstance(arg, tuple):
-        return tuple([_argument(item, types, values) for item in arg])
+        for item in arg:
+            if item.__class__ is not int:
+                return tuple([_argument(item, types, values) for item in arg])
+        return arg
     return (arg.__class__, arg)
 
 

@@ -64,7 +64,7 @@ class Narrowing:
 
     def note(self, where: Location, node: Node, key: object, graph: Graph, values: Mapping[Var, NormalValue]) -> None:
         """A call that is known by ``key`` was made here."""
-        if where.graph == SPECIFICATION:
+        if where.graph == SPECIFICATION or not self._types:
             return
         origins = self.traces.of((where.graph, var) for var in node.reads) if self.traces else _NONE
         self._note(where, node, key, graph, values, origins)
@@ -139,6 +139,8 @@ class Narrowing:
 
     def total(self, key: object, values: Sequence[NormalValue], dtype: str, members: int) -> tuple[NormalValue, ...]:
         """What a collective adds up of its members' tensors, or each of its members' a part of."""
+        if not self._types:
+            return tuple(values)
         return self._rounded(key, values, [dtype] * len(values), once=members <= _ONE_ADDITION)
 
     def _pass_on(

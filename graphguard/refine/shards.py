@@ -7,7 +7,7 @@ of an operand of the specification's call (the same normal form, after slicing),
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -23,16 +23,26 @@ from graphguard.relations.values import NormalValue
 Start: TypeAlias = "int | None"  # where a range begins; None where all ranges look the same
 Ranges: TypeAlias = dict[str, tuple[Start, int]]
 
+_NOTHING: Final = Batching((), ())
 _LIKE: Final = 8  # calls of the specification on operands that look alike which are tried
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Call:
-    """A call of the specification."""
+    """A call of the specification; ``indices`` are worked out when a rank makes one like it."""
 
-    indices: Batching
+    node: Node
     operands: tuple[NormalValue, ...]
     results: tuple[NormalValue, ...]
+    indices: Batching | None = None
+
+    def batching(self, elementwise: Collection[str]) -> Batching | None:
+        """The indices over which it acts one by one."""
+        if self.indices is None:
+            shapes = [value.shape for value in self.operands]
+            found = batching(self.node, shapes, [value.shape for value in self.results], elementwise)
+            self.indices = _NOTHING if found is None or len(found.results) != len(self.results) else found
+        return None if self.indices is _NOTHING else self.indices
 
 
 class Shards:
@@ -62,10 +72,9 @@ class Shards:
         if node.op not in self.elementwise and not is_batched(node.op):
             return
         operands = tuple([values[var] for var in node.operands()])
-        indices = batching(node, [v.shape for v in operands], [v.shape for v in results], self.elementwise)
-        if indices is not None and operands and len(indices.results) == len(results):
+        if operands:
             self._known.add(node.op)
-            self._calls.setdefault(_likeness(node, types, values), deque()).append(_Call(indices, operands, results))
+            self._calls.setdefault(_likeness(node, types, values), deque()).append(_Call(node, operands, results))
 
     def results(
         self, node: Node, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]
@@ -77,10 +86,11 @@ class Shards:
         operands = [values[var] for var in node.operands()]
         for turns, call in enumerate(tuple(islice(found, _LIKE)), 1):
             try:
-                ranges = self._ranges(call, operands)
-                if ranges is None:
+                indices = call.batching(self.elementwise)
+                ranges = None if indices is None else self._ranges(call.operands, indices, operands)
+                if indices is None or ranges is None:
                     continue
-                pairs = zip(call.results, call.indices.results, strict=True)
+                pairs = zip(call.results, indices.results, strict=True)
                 parts = tuple([self._part(v, dims, ranges) for v, dims in pairs])
             except Unsupported:
                 continue  # a part that cannot be cut out is computed
@@ -89,10 +99,12 @@ class Shards:
                 return parts
         return None
 
-    def _ranges(self, call: _Call, operands: list[NormalValue]) -> Ranges | None:
+    def _ranges(
+        self, wholes: Sequence[NormalValue], indices: Batching, operands: Sequence[NormalValue]
+    ) -> Ranges | None:
         """The ranges of the indices of which all operands are parts of the specification's."""
         ranges: Ranges = {}
-        for whole, part, dims in zip(call.operands, operands, call.indices.operands, strict=True):
+        for whole, part, dims in zip(wholes, operands, indices.operands, strict=True):
             starts = self._starts_of(whole, part)
             if starts is None:
                 return None
@@ -231,5 +243,8 @@ def _argument(arg: Arg, types: Mapping[Var, TensorType], values: Mapping[Var, No
         terms = [(c, ref[0].id, ref[3]) for _, terms in values[arg].pieces for c, ref in terms]
         return (types[arg].dtype, tuple(terms))
     if isinstance(arg, tuple):
-        return tuple([_argument(item, types, values) for item in arg])
+        for item in arg:
+            if item.__class__ is not int:
+                return tuple([_argument(item, types, values) for item in arg])
+        return arg
     return (arg.__class__, arg)

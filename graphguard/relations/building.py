@@ -10,21 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import permutations, product
 from typing import Any, Final
 
 from graphguard.relations.domains import Domain, Part
 from graphguard.relations.kernels import (
     UNBOUNDED,
+    Alike,
     Digit,
     Digits,
     Factor,
     Kernel,
     Ref,
     Universe,
+    ratio,
 )
 from graphguard.relations.symmetry import orders
-from graphguard.relations.unify import candidates, matched, offer, skeleton
+from graphguard.relations.unify import matched, offer, skeleton
 from graphguard.relations.windows import joined
 
 _NONE: Final = frozenset[int]()
@@ -48,6 +51,9 @@ def build(
     """
     universe.step()
     core = core or {}
+    for part in parts:
+        if part.payload.__class__ is Fraction:
+            part.payload = ratio(part.payload)
     before = [(part.offsets.copy(), part.expressions) for part in parts]
     domain = Domain(parts, sizes, core)
     rows = tuple([(part.kernel, part.payload, part.window, *part.offsets, *part.expressions) for part in parts])
@@ -55,15 +61,16 @@ def build(
         frozenset([digit for digit in reduced if domain.below[digit] or domain.above[digit]]) if reduced else _NONE
     )
     name = (kind, attributes, rows, tuple(domain.full.items()), frozenset(reduced), partial, tuple(core.items()))
-    plan = universe.plans.get(name)
-    if plan is None:
-        plan = universe.plans[name] = _planned(kind, attributes, parts, domain.full, reduced, partial, core)
+    known = universe.plans.setdefault(name, [])
+    if not known:
+        known.append(_planned(universe, kind, attributes, parts, domain.full, reduced, partial, core))
+    plan = known[0]
     kernel = plan.kernel
     if kernel is None:
         kernel = plan.kernel = universe.table.get(plan.key)
     if kernel is None or not kernel.specified:
-        alike = candidates(universe, plan.skeleton)
-        if alike is not None:
+        alike = plan.alike
+        if alike.whole or alike.solved:
             own = [Part(p.kernel, p.payload, p.window, *was) for p, was in zip(parts, before, strict=True)]
             found = matched(alike, own, sizes, dims, reduced, core)
             if found is not None:
@@ -72,7 +79,7 @@ def build(
         kernel = plan.kernel = _intern(universe, plan, parts)
     elif universe.specifying and not kernel.specified:  # an implementation's, met by a later stage of the specification
         kernel.specified = True
-        offer(universe, kernel, plan.skeleton)
+        offer(universe, kernel, plan.alike)
     return _reference(kernel, domain, plan, dims, reduced, sizes)
 
 
@@ -81,8 +88,8 @@ class Plan:
     """What construction makes of factors whose digits are extended: the kernel's key, and its labels as digits, each with the digits merged into it.
 
     Shards of one tensor, on all ranks, differ in how far their digits had to be extended and in nothing after that: they share one plan.  ``members`` are
-    ``(original digit, stride within)``, by the digit that stayed; ``kernel`` is the one of that key, once there is one; ``skeleton`` is what kernels share of which
-    one may be a window onto the other.
+    ``(original digit, stride within)``, by the digit that stayed; ``kernel`` is the one of that key, once there is one; ``alike`` are those of the specification
+    onto which it may be a window.
     """
 
     key: tuple[Any, ...]
@@ -90,7 +97,7 @@ class Plan:
     bound: tuple[int, ...]
     members: dict[int, list[tuple[int, int]]]
     core: dict[int, Hashable]
-    skeleton: Hashable
+    alike: Alike
     kernel: Kernel | None = None
 
     @property
@@ -105,6 +112,7 @@ class Plan:
 
 
 def _planned(
+    universe: Universe,
     kind: str,
     attributes: tuple[Hashable, ...],
     parts: list[Part],
@@ -125,7 +133,7 @@ def _planned(
     cores = (
         tuple([(index, core[digit]) for index, digit in enumerate((*free, *bound)) if digit in core]) if core else ()
     )
-    alike = skeleton(kind, attributes, [(part.kernel, part.payload) for part in parts])
+    alike = universe.alike(skeleton(kind, attributes, [(part.kernel, part.payload) for part in parts]))
     return Plan((kind, attributes, key_parts, shape, extents, cores), free, bound, members, dict(cores), alike)
 
 
@@ -139,10 +147,10 @@ def _intern(universe: Universe, plan: Plan, parts: list[Part]) -> Kernel:
         )
         factors.append((part.kernel, part.payload, part.window, tuple(part.offsets), expressions))
     factors.sort(key=_factor_key)
-    kernel = universe.intern(plan.key, kind, "", plan.shape, plan.extents, tuple(factors), attributes)
+    kernel = universe.add(plan.key, kind, "", plan.shape, plan.extents, tuple(factors), attributes)
     kernel.core = plan.core
     if universe.specifying:
-        offer(universe, kernel, plan.skeleton)
+        offer(universe, kernel, plan.alike)
     return kernel
 
 

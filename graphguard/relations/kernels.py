@@ -7,7 +7,9 @@ window.  Two kernels are equal as functions whenever they are the same object; t
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -50,12 +52,47 @@ def times_number(a: Number, b: Number) -> Number:
     return result.numerator if result.denominator == 1 else result
 
 
+class Ratio(Fraction):
+    """A fraction that knows its hash, which fractions work out anew each time they are looked up; :func:`ratio` makes them, each once."""
+
+    __slots__ = ("_known",)
+    _known: int
+
+    def __new__(cls, numerator: int, denominator: int) -> Ratio:
+        """The fraction in lowest terms."""
+        made = super().__new__(cls, numerator, denominator)
+        made._known = Fraction.__hash__(made)
+        return made
+
+    def __hash__(self) -> int:  # type: ignore[override]  # of which typeshed says that complex numbers have none
+        return self._known
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fraction, (self.numerator, self.denominator)
+
+
+_ratio = lru_cache(maxsize=4096)(Ratio)
+
+
+def ratio(number: Any) -> Any:
+    """The same number, a fraction as one that is fast to look up; anything else as it is."""
+    return _ratio(number.numerator, number.denominator) if number.__class__ is Fraction else number
+
+
 class Budget(Unsupported):
     """One value outgrew a limit; the operator is given up with a reason."""
 
 
 class Exhausted(Exception):  # noqa: N818 - a state of the universe, raised through the rules
     """The budget of a whole proof is used up."""
+
+
+@dataclass(slots=True)
+class Alike:
+    """Kernels of the specification that some factors may be windows onto: with all of their factors, and without equations that an implementation could solve."""
+
+    whole: list[Kernel] = field(default_factory=list)
+    solved: list[Kernel] = field(default_factory=list)
 
 
 class Kernel:
@@ -71,6 +108,7 @@ class Kernel:
         "attributes",
         "axes",
         "core",
+        "divisors",
         "factors",
         "id",
         "infinite",
@@ -107,6 +145,7 @@ class Kernel:
         self.core: dict[int, Hashable] = {}
         self.axes: list[list[list[tuple[int, int]]]] | None = None
         self.masks: list[tuple[int, tuple[int, int]]] | None = None
+        self.divisors: list[Factor] | None = None
         self.infinite = kind == "infinity" or _may_be_infinite(kind, factors)
         self.placed = _is_placed(kind, name, factors)
         self.selects = kind == "onehot" or (kind == "function" and name == "eq0" and factors[0][0].kind == "iota")
@@ -147,9 +186,8 @@ class Universe:
         self.deadline = thread_time() + seconds
         self.expand = expand
         self.specifying = True
-        self.skeletons: dict[Hashable, list[Kernel]] = {}
-        self.solved: dict[Hashable, list[Kernel]] = {}  # the same without equations that an implementation could solve
-        self.plans: dict[Hashable, Plan] = {}  # constructions by what they are built of
+        self.skeletons: dict[Hashable, Alike] = {}
+        self.plans: dict[Hashable, list[Plan]] = {}  # constructions by what they are built of: one, once it is there
         self.memo: dict[Hashable, Terms | tuple[Number, Ref] | None] = {}
         self.cases: dict[Hashable, Any] = {}  # terms taken apart by their masks; forgotten where a range is stated
         self.steps = 0
@@ -179,14 +217,30 @@ class Universe:
     ) -> Kernel:
         """The kernel of that key; made when it is new."""
         kernel = self.table.get(key)
-        if kernel is None:
-            kernel = Kernel(self.count, kind, name, shape, reduced, factors, attributes)
-            kernel.specified = self.specifying
-            self.count += 1
-            if self.count > 400_000:
-                raise Exhausted("more than 400,000 distinct expressions")
-            self.table[key] = kernel
+        return kernel or self.add(key, kind, name, shape, reduced, factors, attributes)
+
+    def add(
+        self,
+        key: Hashable,
+        kind: str,
+        name: str,
+        shape: tuple[int, ...],
+        reduced: tuple[int, ...],
+        factors: tuple[Factor, ...] = (),
+        attributes: tuple[Hashable, ...] = (),
+    ) -> Kernel:
+        """A kernel whose key is known to be new."""
+        kernel = Kernel(self.count, kind, name, shape, reduced, factors, attributes)
+        kernel.specified = self.specifying
+        self.count += 1
+        if self.count > 400_000:
+            raise Exhausted("more than 400,000 distinct expressions")
+        self.table[key] = kernel
         return kernel
+
+    def alike(self, skeleton: Hashable) -> Alike:
+        """The kernels with a skeleton, to which later ones are added."""
+        return self.skeletons.setdefault(skeleton, Alike())
 
     def step(self) -> None:
         """Count one construction; raises ``Exhausted`` when time is up or nobody waits any more."""
@@ -215,7 +269,7 @@ class Universe:
             return kernel
         expressions = tuple((axis, axis, 1) for axis in range(len(base.shape)))
         parts: tuple[Factor, ...] = ((base, factor, window, (0,) * len(base.shape), expressions),)
-        return self.intern(key, "function", name, base.shape, (), parts, attributes)
+        return self.add(key, "function", name, base.shape, (), parts, attributes)
 
     def one_hot(self, base: Kernel, window: Window) -> Kernel:
         """1 where the base equals the last coordinate, else 0."""
@@ -225,6 +279,6 @@ class Universe:
             return kernel
         expressions = tuple((axis, axis, 1) for axis in range(len(base.shape)))
         parts: tuple[Factor, ...] = ((base, 1, window, (0,) * len(base.shape), expressions),)
-        kernel = self.intern(key, "onehot", "", (*base.shape, UNBOUNDED), (), parts)
+        kernel = self.add(key, "onehot", "", (*base.shape, UNBOUNDED), (), parts)
         kernel.truth = True
         return kernel

@@ -251,29 +251,29 @@ class Product:
 
     def _gather(self) -> None:
         """Join equal factors; a truth value is its own square, a number's whole power is a coefficient."""
-        for part in self.parts:
+        parts = self.parts
+        for part in parts:
             shape = part.kernel.shape
             if 1 in shape:
                 part.expressions = sorted([step for step in part.expressions if shape[step[0]] != 1])
             elif len(part.expressions) > 1:
                 part.expressions = sorted(part.expressions)
-        parts = self.parts
-        if len({part.kernel for part in parts}) < len(parts):
+        if len(parts) > 1 and len({part.kernel for part in parts}) < len(parts):
             parts = _equal_joined(parts)
         self.parts = []
         for part in parts:
-            kernel = part.kernel
+            kernel, kind = part.kernel, part.kernel.kind
             if kernel.truth and part.payload > 1:
                 part.payload = 1
-            if kernel.kind == "number":
+            if kind == "number":
                 whole = part.payload.numerator // part.payload.denominator
                 if whole:
                     self.coefficient *= Fraction(int(kernel.name)) ** whole
                     part.payload -= whole
-            elif kernel.kind == "iota" and not part.expressions and part.payload > 0 and part.payload.denominator == 1:
+            elif kind == "iota" and not part.expressions and part.payload > 0 and part.payload.denominator == 1:
                 self.coefficient *= part.offsets[0] ** int(part.payload)  # an index at one place is a number
                 continue
-            if part.payload:
+            if part.payload != 0:
                 self.parts.append(part)
 
     def _count_unused(self) -> None:

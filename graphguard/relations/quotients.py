@@ -98,8 +98,13 @@ def may_divide_apart(kernel: Kernel) -> bool:
 
 def divisors(kernel: Kernel) -> list[Factor]:
     """Sums by which a product is divided, outside its own sums."""
-    if kernel.kind != "product":
-        return []
+    known = kernel.divisors
+    if known is None:
+        known = kernel.divisors = _divisors(kernel) if kernel.kind == "product" else []
+    return known
+
+
+def _divisors(kernel: Kernel) -> list[Factor]:
     free = len(kernel.shape)
     return [
         factor

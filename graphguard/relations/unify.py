@@ -9,13 +9,13 @@ either: the specification's kernel may have it as one more factor if it is 1 whe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
 from graphguard.relations.equations import equations, unsolved
-from graphguard.relations.kernels import UNBOUNDED, Digits, Factor, Kernel, Ref, Universe
+from graphguard.relations.kernels import UNBOUNDED, Alike, Digits, Factor, Kernel, Ref, Universe
 from graphguard.relations.orientation import is_delta, is_step
 from graphguard.relations.windows import joined
 
@@ -32,45 +32,33 @@ def skeleton(kind: str, attributes: tuple[Hashable, ...], factors: Iterable[tupl
     return (kind, attributes, tuple(sorted([(kernel.id, payload) for kernel, payload in factors])))
 
 
-def offer(universe: Universe, kernel: Kernel, name: Hashable) -> None:
-    """Let kernels of implementations be matched against this one of the specification, whose skeleton is ``name``, with all of its masks on positions or without some."""
-    pairs = [(factor[0], factor[1]) for factor in kernel.factors]
+def offer(universe: Universe, kernel: Kernel, alike: Alike) -> None:
+    """Let kernels of implementations be matched against this one of the specification, with all of its masks on positions or without some; ``alike`` are those with its skeleton."""
+    alike.whole.append(kernel)
     masks = [place for place, factor in enumerate(kernel.factors) if _is_mask(factor)]
-    names = [name]
+    if not masks and not kernel.reduced:
+        return
+    pairs = [(factor[0], factor[1]) for factor in kernel.factors]
+    names = set()
     for count in range(1, min(len(masks), _ABSENT) + 1):
         for absent in combinations(masks, count):
             left = [pair for place, pair in enumerate(pairs) if place not in absent]
-            names.append(skeleton(kernel.kind, kernel.attributes, left))
-    for each in set(names) if masks else names:
-        universe.skeletons.setdefault(each, []).append(kernel)
+            names.add(skeleton(kernel.kind, kernel.attributes, left))
+    for name in names:
+        universe.alike(name).whole.append(kernel)
     if kernel.reduced:
         ties = equations(kernel)[:_ABSENT]
         for count in range(1, len(ties) + 1):
             left = [pair for place, pair in enumerate(pairs) if place not in ties[:count]]
-            universe.solved.setdefault(skeleton(kernel.kind, kernel.attributes, left), []).append(kernel)
+            universe.alike(skeleton(kernel.kind, kernel.attributes, left)).solved.append(kernel)
 
 
 def _is_mask(factor: Factor) -> bool:
     return is_step(factor[0]) and factor[1] == 1
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Kernels of the specification that some parts may be windows onto: with all of their factors, and without equations that the parts could solve."""
-
-    whole: Sequence[Kernel]
-    solved: Sequence[Kernel]
-
-
-def candidates(universe: Universe, name: Hashable) -> Candidates | None:
-    """What the specification has of factors with this skeleton; None where it has nothing."""
-    whole = universe.skeletons.get(name, ())
-    solved = universe.solved.get(name, ()) if universe.solved else ()
-    return Candidates(whole, solved) if whole or solved else None
-
-
 def matched(
-    candidates: Candidates,
+    alike: Alike,
     parts: list[Part],
     sizes: list[int],
     dims: list[list[int]],
@@ -78,7 +66,7 @@ def matched(
     core: dict[int, Hashable],
 ) -> Ref | None:
     """A window onto one of the specification's kernels that equals the kernel of these parts, or None."""
-    for kernel in candidates.whole:
+    for kernel in alike.whole:
         search = _Search(kernel, parts, sizes, reduced)
         solution = search.run()
         if solution is None:
@@ -86,7 +74,7 @@ def matched(
         found = _reference(kernel, _with_new_dims(kernel, solution, sizes, core), sizes, dims, reduced, core)
         if found is not None:
             return found
-    for kernel in candidates.solved:
+    for kernel in alike.solved:
         for tied, extents, summed in unsolved(kernel, parts, sizes, reduced):
             solution = _Search(kernel, tied, extents, summed).run()
             found = None if solution is None else _reference(kernel, solution, extents, dims, summed, core)

@@ -203,41 +203,51 @@ def refine(refs: list[Ref], extents: tuple[int, ...]) -> tuple[list[int], list[l
     sizes: list[int] = []
     dims: list[list[int]] = []
     used: list[list[Expression]] = [[] for _ in refs]
-    for dim, size in enumerate(extents):
+    for dim, rows in enumerate(zip(*[ref[2] for ref in refs], strict=True)):
+        size = extents[dim]
         if size == 1:
             dims.append([])
             continue
-        rows = [ref[2][dim] for ref in refs]
-        if max(map(len, rows)) == 1:
+        for row in rows:
+            if len(row) != 1:
+                dims.append(_divided(dim, size, rows, sizes, used))
+                break
+        else:
             digit = len(sizes)
             sizes.append(size)
             dims.append([digit])
-            for steps, ((axis, stride, _),) in zip(used, rows, strict=True):
+            for steps, row in zip(used, rows, strict=True):
+                axis, stride, _ = row[0]
                 if axis >= 0:
                     steps.append((axis, digit, stride))
-            continue
-        mine: list[int] = []
-        stacks = [list(row) for row in rows]
-        left = size
-        while left > 1:
-            step = 0
-            for stack in stacks:
-                step = gcd(step, stack[-1][2])
-            if step == 1:
-                raise Misaligned(dim)
-            left //= step
-            digit = len(sizes)
-            sizes.append(step)
-            mine.append(digit)
-            for index, stack in enumerate(stacks):
-                axis, stride, count = stack.pop()
-                if count != step:
-                    stack.append((axis, stride * step, count // step))
-                if axis >= 0:
-                    used[index].append((axis, digit, stride))
-        mine.reverse()
-        dims.append(mine)
     return sizes, dims, used
+
+
+def _divided(
+    dim: int, size: int, rows: tuple[Digits, ...], sizes: list[int], used: list[list[Expression]]
+) -> list[int]:
+    """The digits of one dim, outermost first, that divide all the rows; added to ``sizes``, and to what each reference uses."""
+    mine: list[int] = []
+    stacks = [list(row) for row in rows]
+    left = size
+    while left > 1:
+        step = 0
+        for stack in stacks:
+            step = gcd(step, stack[-1][2])
+        if step == 1:
+            raise Misaligned(dim)
+        left //= step
+        digit = len(sizes)
+        sizes.append(step)
+        mine.append(digit)
+        for index, stack in enumerate(stacks):
+            axis, stride, count = stack.pop()
+            if count != step:
+                stack.append((axis, stride * step, count // step))
+            if axis >= 0:
+                used[index].append((axis, digit, stride))
+    mine.reverse()
+    return mine
 
 
 def _as_it_is(ref: Ref) -> tuple[list[int], list[list[int]], list[list[Expression]]]:

@@ -61,9 +61,18 @@ def common_kind(*xs: Any) -> Kind:
 
 def aligned(a: Algebra[V], *xs: Any, kind: Kind | None = None) -> list[V]:
     """Values and numbers as values of one shape and one kind; at least one is a value."""
+    if kind is None and _are_aligned(xs):
+        return list(xs)
     shape = broadcast_shape(*[x.shape for x in xs if not is_number(x)])
     kind = kind or common_kind(*xs)
     return [full(a, shape, x, kind) if is_number(x) else expanded(a, convert(a, x, kind), shape) for x in xs]
+
+
+def _are_aligned(xs: Sequence[Any]) -> bool:
+    first = xs[0]
+    if is_number(first):
+        return False
+    return all(not is_number(x) and x.kind == first.kind and x.shape == first.shape for x in xs[1:])
 
 
 def full(a: Algebra[V], shape: tuple[int, ...], number: Number, kind: Kind | None = None) -> V:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,10 @@ from graphguard.rules.registry import COMPLEX_PART, FLOAT_BITS, INTEGER_BOUNDS, 
 _IEEE: Final = frozenset(("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"))
 #: Float types in which not all whole numbers that programs count to are.
 NARROW: Final = frozenset(dtype for dtype, bits in FLOAT_BITS.items() if bits[0] < FLOAT_BITS["float32"][0])
+#: Types whose elements have one part.
+_KINDS: Final[dict[str, Kind]] = {
+    name: kind_of(name) for name in (*FLOAT_BITS, *INTEGER_BOUNDS, "int32", "int64", "bool")
+}
 #: A type of scales: powers of two alone.
 WITHOUT_ZERO: Final = "float8_e8m0fnu"
 #: The element type that a graph gives to a result that the call does not have.
@@ -79,6 +84,7 @@ def distinct(a: Algebra[V], v: V) -> np.ndarray | None:
     return a.known(v)
 
 
+@cache
 def _digits(dtype: str) -> int:
     """How many binary digits behind the point a float type's least number above zero has (IEEE 754, section 3.3)."""
     bits, exponent_bits = FLOAT_BITS[dtype]
@@ -116,6 +122,26 @@ def _fits(source: str, target: str) -> bool:
         return False
     (low, high), (least, most) = INTEGER_BOUNDS[source], INTEGER_BOUNDS[target]
     return least <= low and high <= most
+
+
+def are_settled(a: Algebra[V], call: Call, results: Sequence[V]) -> bool:
+    """Whether elements that were only moved are what the graph states, since the operands are of one type with the results; they are held in it."""
+    types, outs = call.graph.types, call.node.outs
+    dtype = types[outs[0]].dtype if outs else ABSENT
+    kind = _KINDS.get(dtype)
+    if kind is None or dtype == WITHOUT_ZERO or len(results) != len(outs):
+        return False
+    for var in call.node.reads:
+        if types[var].dtype != dtype:
+            return False
+    for out, result in zip(outs, results, strict=True):
+        wanted = types[out]
+        if wanted.dtype != dtype or result.shape != wanted.shape or result.kind != kind:
+            return False
+    if kind == "float":
+        for result in results:
+            a.hold(result, dtype)
+    return True
 
 
 def settle(
@@ -162,10 +188,14 @@ def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds:
 
 def _promoted(call: Call) -> str | None:
     """The float type that PyTorch's promotion gives: tensors with dims decide before 0-dim ones; None where no operand is a float."""
-    types = [call.graph.types[var] for var in call.node.operands()]
-    floats = [(bool(kind.shape), kind.dtype) for kind in types if kind.dtype in FLOAT_BITS]
-    if not floats:
-        return None
+    types = call.graph.types
+    return _widest(tuple([(bool(kind.shape), kind.dtype) for kind in map(types.__getitem__, call.node.operands())]))
+
+
+@cache
+def _widest(types: tuple[tuple[bool, str], ...]) -> str | None:
+    """The same by which operands have dims, and their element types."""
+    floats = [(shaped, dtype) for shaped, dtype in types if dtype in FLOAT_BITS]
     ranked = any(shaped for shaped, _ in floats)
     widest = None
     for shaped, dtype in floats:

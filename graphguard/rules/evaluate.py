@@ -11,7 +11,7 @@ from typing import Any
 from graphguard.ir import DType, Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.casting import ABSENT, settle
+from graphguard.rules.casting import ABSENT, are_settled, settle
 from graphguard.rules.complex_numbers import evaluate_complex, has_complex
 from graphguard.rules.registry import Call, Rule, concrete_shape, find_rule, is_complex, kind_of
 from graphguard.rules.traits import Trait, evaluate_trait
@@ -39,23 +39,21 @@ def evaluate_node(
     try:
         if trait is not None:
             return _declared(algebra, trait, node, graph, values)
-        complex_too = not real and has_complex(node, graph)
-        return _by_rule(algebra, node, graph, values, note, complex_too)
+        found = find_rule(node.op)
+        if not real and has_complex(node, graph):
+            return evaluate_complex(
+                algebra,
+                found,
+                node,
+                graph,
+                values,
+                lambda rule, other: apply_rule(algebra, rule, node, graph, other, note),
+            )
+        if found is None:
+            return _closed(algebra, node, graph, values, f"no rule for {node.op}", note)
+        return apply_rule(algebra, found, node, graph, values, note)
     except Unsupported as reason:
         return _closed(algebra, node, graph, values, str(reason), note)
-
-
-def _by_rule(
-    algebra: Algebra[V], node: Node, graph: Graph, values: Mapping[Var, V], note: Note | None, complex_too: bool
-) -> tuple[V, ...]:
-    found = find_rule(node.op)
-    if complex_too:
-        return evaluate_complex(
-            algebra, found, node, graph, values, lambda rule, other: apply_rule(algebra, rule, node, graph, other, note)
-        )
-    if found is None:
-        raise Unsupported(f"no rule for {node.op}")
-    return apply_rule(algebra, found, node, graph, values, note)
 
 
 def apply_rule(
@@ -68,7 +66,9 @@ def apply_rule(
 ) -> tuple[V, ...]:
     """The results by the given rule; raises ``Unsupported``."""
     call = Call(node, graph, rule.parameters)
-    args = [values[arg] if arg.__class__ is Var else bind(arg, values) for arg in node.args]
+    args = [
+        values[arg] if arg.__class__ is Var else arg if arg.__class__ is int else bind(arg, values) for arg in node.args
+    ]
     kwargs = {name: bind(arg, values) for name, arg in node.kwargs.items()} if node.kwargs else {}
     if rule.wants_call:
         kwargs["call"] = call
@@ -81,6 +81,8 @@ def apply_rule(
     if note is not None:
         for remark in call.remarks:
             note(remark)
+    if rule.moves and are_settled(algebra, call, results):
+        return results
     return settle(algebra, call, results, rounds=rule.casts, computes=rule.computes)
 
 

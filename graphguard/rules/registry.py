@@ -52,6 +52,7 @@ def is_complex(dtype: str) -> bool:
     return dtype in COMPLEX_PART
 
 
+@cache
 def holds(wide: str, narrow: str) -> bool:
     """Whether every number of float type ``narrow`` is one of float type ``wide``."""
     return all(w >= n for w, n in zip(FLOAT_BITS[wide], FLOAT_BITS[narrow], strict=True))
@@ -104,11 +105,10 @@ class Call:
 
 def concrete_shape(kind: TensorType) -> tuple[int, ...]:
     """The extents, all known; raises ``Unsupported`` otherwise."""
-    extents = tuple([extent for extent in kind.shape if isinstance(extent, int)])
-    if len(extents) != len(kind.shape):
-        size = next(size for size in kind.shape if isinstance(size, Sym))
-        raise Unsupported(f"a size known only when the program runs: {size.expr}")
-    return extents
+    for extent in kind.shape:
+        if isinstance(extent, Sym):
+            raise Unsupported(f"a size known only when the program runs: {extent.expr}")
+    return kind.shape  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Rule:
 
     ``function`` takes an algebra and the arguments of the operator's schema, and ``call`` where it asks for it.  ``casts`` marks elementwise arithmetic: its result is
     rounded where the call stores it in a narrower type than PyTorch's promotion gives (``p.add_(update)`` on a bfloat16 ``p``).  ``computes`` says that results
-    may be numbers that no operand has.
+    may be numbers that no operand has, ``moves`` that they are elements of operands, and zeros, alone.
     """
 
     name: str
@@ -126,12 +126,14 @@ class Rule:
     parameters: tuple[str, ...] = field(init=False)
     wants_call: bool = field(init=False)
     computes: bool = field(init=False)
+    moves: bool = field(init=False)
 
     def __post_init__(self) -> None:
         names = tuple(inspect.signature(self.function).parameters)[1:]
         object.__setattr__(self, "wants_call", "call" in names)
         object.__setattr__(self, "parameters", tuple(name for name in names if name != "call"))
         object.__setattr__(self, "computes", self.family not in _MOVING)
+        object.__setattr__(self, "moves", self.family == "layout" and "value" not in names)
 
     @property
     def family(self) -> str:

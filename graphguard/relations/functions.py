@@ -13,7 +13,7 @@ from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Term
 from graphguard.relations.linear import close, constant, exact, indicator, normalise, order, reopened, times
 from graphguard.relations.masks import given, truth_cases
 from graphguard.relations.products import Product, factorised, multiply
-from graphguard.relations.quotients import logarithms, logistic, shared_exponentials
+from graphguard.relations.quotients import logarithms, logistic, never_negative, shared_exponentials
 from graphguard.relations.windows import refine, repeat, through
 
 INFINITY: Final = "-inf"
@@ -293,8 +293,14 @@ def applied(
                 return ()
         if coefficient < 0 and name in _EVEN | _ODD:
             coefficient, sign = -coefficient, 1 if name in _EVEN else -1
-        if coefficient == 0 and name in _ODD:
+        if coefficient == 0 and (name in _ODD or name == "abs"):
             return ()
+        if name == "abs":
+            coefficient, sign = 1, coefficient
+            if never_negative(ref[0]):
+                return ((sign, ref),)
+        if name == "sign":
+            coefficient = 1
         if (
             name in _ROUNDING
             and coefficient == 1

@@ -55,7 +55,9 @@ class Product:
         """Multiply by a power of a kernel; products are opened where that is exact."""
         if kernel.kind == "one":
             return
-        if kernel.kind != "product" or len(kernel.factors) > _INLINED:
+        if kernel.kind == "function" and kernel.name == "abs" and power % 2 == 0:
+            self._push_size(kernel, power, window, offsets, expressions)
+        elif kernel.kind != "product" or len(kernel.factors) > _INLINED:
             self.parts.append(Part(kernel, power, window, offsets, expressions))
         elif kernel.reduced and power == 1:
             self.deferred.append((kernel, window, offsets, expressions))
@@ -68,6 +70,14 @@ class Product:
             self._push_reduced(kernel, power, window, offsets, expressions)
         else:
             self.parts.append(Part(kernel, power, window, offsets, expressions))
+
+    def _push_size(
+        self, kernel: Kernel, power: Number, window: Window, offsets: list[int], expressions: list[Expression]
+    ) -> None:
+        """abs(c x)^n is c^n x^n where n is even."""
+        inner, coefficient, own, base, steps = kernel.factors[0]
+        self.coefficient *= Fraction(coefficient) ** int(power)
+        self.include([(inner, 1, own, base, steps)], len(kernel.shape), power, window, offsets, expressions)
 
     def include(
         self,

@@ -15,7 +15,7 @@ from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Term
 from graphguard.relations.products import Product
 from graphguard.relations.windows import refine, through
 
-_POSITIVE: Final = frozenset(("exp", "sigmoid"))
+_POSITIVE: Final = frozenset(("exp", "sigmoid", "abs"))
 _DIVISORS: Final = 4  # of a product that is taken apart
 _PAIRS: Final = 16  # of terms that are looked at
 
@@ -288,6 +288,8 @@ def never_negative(kernel: Kernel) -> bool:
         return all(never_negative(factor[0]) or _even(factor[1]) for factor in kernel.factors)
     if kernel.kind == "sum":
         return all(factor[1] > 0 and never_negative(factor[0]) for factor in kernel.factors)
+    if kernel.kind == "max":
+        return kernel.factors[0][1] > 0 and never_negative(kernel.factors[0][0])
     return False
 
 

@@ -1,6 +1,7 @@
 """Whole training steps: optimizers, clipping by the norm of all gradients, sharded states, accumulation, loss scaling, pipelines of micro-batches."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -116,6 +117,40 @@ def test_a_model_that_is_moved_keeps_its_parameters(move: Callable[[nn.Module], 
 )
 def test_wrong_steps(make: Make, how: dict[str, Any]) -> None:
     assert trained(make, 2, **how) is gg.Verdict.BROKEN
+
+
+def clipped_to_norm(order: float, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """As PyTorch clips: the norm of the norms of all gradients."""
+    total = nn.utils.get_total_norm(gradients, order)
+    return tuple(gradient * (0.3 / (total + 1e-6)).clamp(max=1.0) for gradient in gradients)
+
+
+def clipped_on_ranks(order: float, wrong: bool, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The rows of the first gradient are sharded, the second is whole on every rank."""
+    split, whole = gradients
+    if order == torch.inf:
+        total = torch.maximum(split.max() if wrong else split.abs().max(), whole.abs().max())
+        dist.all_reduce(total, op=dist.ReduceOp.MAX)
+    else:
+        total, rest = split.abs().pow(order).sum(), whole.abs().pow(order).sum()
+        total += rest if wrong else 0
+        dist.all_reduce(total)
+        total = (total if wrong else total + rest) ** (1 / order)
+    return tuple(gradient * (0.3 / (total + 1e-6)).clamp(max=1.0) for gradient in gradients)
+
+
+@pytest.mark.parametrize("order", [1.0, 2.0, 3.0, torch.inf])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_norms_of_all_gradients(order: float, wrong: bool) -> None:
+    report = gg.verify(
+        partial(clipped_to_norm, order),
+        lambda _: partial(clipped_on_ranks, order, wrong),
+        (gg.tensor(6, 4), gg.tensor(5)),
+        mesh={"dp": 2},
+        in_relations=(ROWS, COPY),
+        out_relations=(ROWS, COPY),
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES)
 
 
 SIZES = (INPUTS * HIDDEN, HIDDEN * OUTPUTS)

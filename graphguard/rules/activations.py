@@ -152,14 +152,21 @@ def log_sigmoid_backward(a: Algebra[V], grad_output: V, self: V, buffer: V) -> V
 
 @rule("aten.softplus.default")
 def softplus(a: Algebra[V], self: V, beta: Number = 1, threshold: Number = 20) -> V:
-    """out = log(1 + exp(beta self)) / beta = -log(sigmoid(-beta self)) / beta; the threshold only saves work"""
-    return over(a, negative(a, a.log(sigmoid_of(a, times(a, negative(a, self), beta)))), beta)
+    """out = log(1 + exp(beta self)) / beta = -log(sigmoid(-beta self)) / beta; a threshold below PyTorch's own: self where beta self is larger"""
+    smooth = over(a, negative(a, a.log(sigmoid_of(a, times(a, negative(a, self), beta)))), beta)
+    return _beyond(a, threshold, times(a, self, beta), self, smooth)
 
 
 @rule("aten.softplus_backward.default")
 def softplus_backward(a: Algebra[V], grad_output: V, self: V, beta: Number, threshold: Number) -> V:
-    """out = grad_output sigmoid(beta self)"""
-    return times(a, grad_output, sigmoid_of(a, times(a, self, beta)))
+    """out = grad_output sigmoid(beta self); a threshold below PyTorch's own: grad_output where beta self is larger"""
+    smooth = times(a, grad_output, sigmoid_of(a, times(a, self, beta)))
+    return _beyond(a, threshold, times(a, self, beta), grad_output, smooth)
+
+
+def _beyond(a: Algebra[V], threshold: Number, v: V, line: V, smooth: V) -> V:
+    """The straight line where v is beyond the threshold: from 20 on, PyTorch's own, nobody can tell the two apart."""
+    return smooth if threshold >= 20 else chosen(a, compared(a, "gt", v, threshold), line, smooth)
 
 
 def normal_distribution(a: Algebra[V], v: V) -> V:

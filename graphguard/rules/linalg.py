@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphguard.relations.algebra import Algebra, Kind, V
+from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, as_float
 from graphguard.rules.contraction import matmul
 from graphguard.rules.layout import transpose
@@ -56,6 +56,8 @@ def linalg_solve_ex(a: Algebra[V], A: V, B: V, *, left: bool = True, check_error
 @rule("aten.linalg_lu_factor_ex.default")
 def linalg_lu_factor_ex(a: Algebra[V], A: V, *, pivot: bool = True, check_errors: bool = False) -> tuple[V, ...]:
     """The factors of every matrix and their pivots: closed, batched over the dims before"""
+    if not pivot:
+        raise Unsupported("factors without pivots")
     return *_factors(a, A), _fine(a, A)
 
 

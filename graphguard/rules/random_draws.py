@@ -14,7 +14,17 @@ from graphguard.rules.scalars import exact, inverse
 
 def uniform_draw(a: Algebra[V], call: Call) -> V:
     """Numbers in [0, 1), in the shape of the result."""
-    return a.random(call.draw, "uniform", (), call.shape(), "float")
+    return a.random(call.draw, "uniform", _width(call), call.shape(), "float")
+
+
+def normal_draw(a: Algebra[V], call: Call) -> V:
+    """Normal numbers of mean 0 and deviation 1, in the shape of the result."""
+    return a.random(call.draw, "normal", _width(call), call.shape(), "float")
+
+
+def _width(call: Call) -> tuple[str, ...]:
+    """Numbers in float64 are others than those in narrower types, which are one another's roundings."""
+    return ("float64",) if call.type().dtype == "float64" else ()
 
 
 @rule("aten.rand.default", "aten.rand_like.default", "aten.rand.generator")
@@ -33,7 +43,7 @@ def uniform(a: Algebra[V], self: V, from_: Number = 0.0, to: Number = 1.0, *, ca
 @rule("aten.randn.default", "aten.randn_like.default", "aten.randn.generator")
 def randn(a: Algebra[V], size: object, *, call: Call, **options: object) -> V:
     """Normal draws of mean 0 and deviation 1"""
-    return a.random(call.draw, "normal", (), call.shape(), "float")
+    return normal_draw(a, call)
 
 
 @rule("aten.normal_functional.default")
@@ -49,8 +59,7 @@ def normal(
     a: Algebra[V], mean: Number = 0.0, std: Number = 1.0, size: object = (), *, call: Call, **options: object
 ) -> V:
     """out = mean + std n, n normal of mean 0 and deviation 1"""
-    draw = a.random(call.draw, "normal", (), call.shape(), "float")
-    return plus(a, scaled(a, draw, exact(std)), mean)
+    return plus(a, scaled(a, normal_draw(a, call), exact(std)), mean)
 
 
 @rule("aten.randint.low", "aten.randint.low_generator", "aten.randint_like.low_dtype")

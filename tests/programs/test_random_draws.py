@@ -74,6 +74,18 @@ def test_draws_that_the_specification_has_no_like_of(
     assert "random numbers of a shape or a generator" in found.diagnostics[0].message
 
 
+@pytest.mark.parametrize("draw", [torch.rand, torch.randn])
+@pytest.mark.parametrize(("dtype", "proved"), [(torch.float32, True), (torch.float64, False)])
+def test_wider_draws_are_other_numbers(draw: Callable[..., torch.Tensor], dtype: torch.dtype, proved: bool) -> None:
+    def spec(x: torch.Tensor) -> torch.Tensor:
+        return x * draw(ROWS, COLUMNS)
+
+    def impl(x: torch.Tensor) -> torch.Tensor:
+        return x * draw(ROWS, COLUMNS, dtype=dtype).float()
+
+    assert (report(spec, lambda mesh: impl, "replicate").verdict is gg.Verdict.REFINES) is proved
+
+
 @pytest.mark.parametrize(
     ("spec", "impl", "placed"),
     [

@@ -48,6 +48,7 @@ for _name in OVER_DIM.split():
     program(f"{_name} over a dim", lambda name=_name: getattr(p(3, 4), name)(-1))
 for _name in ACTIVATIONS.split():
     program(f"F.{_name}", lambda name=_name: getattr(F, name)(r(3, 5)))
+program("softplus early", lambda: F.softplus(4 * r(5, 4), 2.0, 1.5))
 for _loss in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
     for _reduction in ("mean", "sum", "none"):
         program(

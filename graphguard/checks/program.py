@@ -6,7 +6,7 @@ modules, the gradients of everything that has one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,14 @@ from graphguard.checks.outputs import (
     named_outputs,
     promised_layouts,
 )
-from graphguard.checks.parameters import State, plain_name
+from graphguard.checks.parameters import State, named_alike, plain_name
 from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
 from graphguard.checks.units import Unit, unit_of
 from graphguard.ir import Leaf, Placement
 from graphguard.ir.capture import Like, Wanted
 from graphguard.trace.capture import Recording, sizes
 from graphguard.trace.errors import TracingError
+from graphguard.trace.kept import kept_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,12 @@ def record_specification(
     leaves = Leaves(recording, unit.device)
     inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
     states = bind_specification(recording, leaves, unit)
+    buffers = _buffers(unit.states)
     differentiates = _differentiates(refinement)
     arguments = inputs.given(lambda one: one.whole(leaves.of_input(one)), differentiates)
+    versions = [tensor._version for _, tensor in arguments.tensors]  # noqa: SLF001 - nothing else tells of writes
     results, absent = _forward(recording, unit, arguments)
+    _tell_written_inputs(recording, arguments, versions, results.values())
     _record_outputs(recording, results)
     outputs = tuple(
         OutputType(name, sizes(value), _dtype(value), _has_gradient(value), name in absent)
@@ -101,6 +105,7 @@ def record_specification(
         for name, tensor in _differentiated(states, arguments):
             if tensor.grad is not None:
                 recording.output(f"grad({name})", tensor.grad)
+    _record_buffers(recording, buffers, unit_of(refinement.spec).states)
     return Claims(leaves.found(), outputs, wanted, tuple(results))
 
 
@@ -115,6 +120,7 @@ def record_rank(
     leaves = Leaves(recording, unit_of(refinement.impl).device)
     inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
     states = bind_rank(recording, leaves, refinement, mesh, device_mesh)
+    buffers = _buffers(_named_states(refinement))
     differentiates = _differentiates(refinement)
     if refinement.shard_inputs is None:
         arguments = inputs.given(lambda one: one.local(leaves.of_input(one), mesh), differentiates)
@@ -138,6 +144,7 @@ def record_rank(
         sharded = None if refinement.shard_inputs is not None else inputs.sharded_axes()
         _backward(recording, _cotangents(leaves, results, outputs, promised, mesh, sharded))
         wanted.update(_record_gradients(recording, states, arguments))
+    wanted.update(_record_buffers(recording, buffers, _named_states(refinement)))
     loaded = () if refinement.load is None else tuple(state.name for state in states)
     return Claims(leaves.found(), (), wanted, tuple(results), loaded)
 
@@ -162,6 +169,18 @@ def _record_outputs(recording: Recording, results: Mapping[str, Any]) -> None:
     """Record what the program returned as it is now: the backward pass may write over it."""
     for name, value in results.items():
         recording.output(name, _storage(value))
+
+
+def _tell_written_inputs(
+    recording: Recording, arguments: Arguments, versions: Iterable[int], results: Collection[Any]
+) -> None:
+    """Have it listed what the specification writes into its inputs and does not return."""
+    for (one, tensor), version in zip(arguments.tensors, versions, strict=True):
+        written = tensor._version != version  # noqa: SLF001
+        if written and not any(recording.same_memory(_storage(value), tensor) for value in results):
+            recording.assume(
+                f"what the specification writes into its input '{one.name}' is not compared: it does not return it"
+            )
 
 
 def _storage(value: Any) -> Any:
@@ -236,6 +255,26 @@ def _placed_as(gradient: Any, tensor: Any) -> Any:
     if not hasattr(gradient, "placements") or gradient.placements == tensor.placements:
         return gradient
     return gradient.redistribute(placements=tensor.placements)
+
+
+def _named_states(refinement: Refinement) -> Sequence[State]:
+    """The parameters and buffers of the rank's program, under the names that they have in comparisons."""
+    states = unit_of(refinement.impl).states
+    return states if refinement.load is not None else tuple(named_alike(unit_of(refinement.spec).states, states))
+
+
+def _buffers(states: Iterable[State]) -> frozenset[str]:
+    return frozenset(state.name for state in states if state.kind == "buffer" and state.tensor.device.type != "meta")
+
+
+def _record_buffers(recording: Recording, names: Collection[str], states: Iterable[State]) -> dict[str, Wanted]:
+    """Record what the program leaves in the buffers of these names, and the relation in which it must stand."""
+    wanted: dict[str, Wanted] = {}
+    for state in states:
+        if state.kind == "buffer" and state.name in names:
+            recording.output(kept_in(state.name), _storage(state.tensor))
+            wanted[kept_in(state.name)] = Like(state.name)
+    return wanted
 
 
 def _whole_over_partial(layout: Layout) -> Layout:

@@ -13,6 +13,7 @@ from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace.job import Job, Recorded, title
+from graphguard.trace.kept import compared_buffers, is_kept
 from graphguard.trace.unwritten import unwritten
 
 
@@ -30,10 +31,13 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
     recorded = tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None)
+    whole, recorded, uncompared = compared_buffers(specification.trace.graph, recorded)
+    held = {name for graph in recorded for name in graph.outputs}
+    promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
-    spec = prune_alone(specification.trace.graph)
+    spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
-    whole = replace(
+    capture = replace(
         bare,
         leaves=_leaves([specification.claims, *(program.claims for program in ranks)]),
         spec=spec,
@@ -45,9 +49,9 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
             *join(graphs).mismatches,
         ),
-        assumed=tuple(dict.fromkeys(assumed)),
+        assumed=tuple(dict.fromkeys((*assumed, *uncompared))),
     )
-    return marked(whole)
+    return marked(capture)
 
 
 def _collectives_in(spec: Graph) -> tuple[Trouble, ...]:

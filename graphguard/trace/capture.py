@@ -171,6 +171,10 @@ class Recording:
         """The value of ``tensor`` as it is now is the graph's output ``name``."""
         self._recorder.note("output", name, _whole(tensor))
 
+    def assume(self, text: str) -> None:
+        """Something that every verdict on this program rests on."""
+        self._recorder.assumed.add(text)
+
     def label(self, tensor: torch.Tensor, name: str) -> None:
         """A name for what ``tensor`` holds now."""
         self._recorder.note("label", name, _whole(tensor))

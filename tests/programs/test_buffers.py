@@ -1,0 +1,123 @@
+"""What programs leave behind: running statistics and biases in buffers are compared, what is written into an input is told."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor import Shard
+
+import graphguard as gg
+
+ROWS: dict[str, Any] = {"dp": Shard(0)}
+TOKENS, DIM, EXPERTS, CHOSEN = 8, 6, 4, 2
+
+
+def verdict(spec: Any, impl: Any, *shapes: tuple[int, ...], grads: bool = False) -> Any:
+    return gg.verify(
+        spec,
+        impl,
+        tuple(gg.tensor(*shape) for shape in shapes),
+        mesh={"dp": 2},
+        in_relations=ROWS,
+        out_relations=ROWS,
+        grads=grads,
+    )
+
+
+class Norm(nn.Module):
+    """Batch norm over all ranks; ``wrong`` says which running statistic is wrong."""
+
+    def __init__(self, group: Any = None, wrong: str = "") -> None:
+        super().__init__()
+        self.group, self.wrong = group, wrong
+        self.register_buffer("mean", torch.zeros(DIM))
+        self.register_buffer("variance", torch.ones(DIM))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count, mean, squares = len(x), x.mean(0), (x * x).mean(0)
+        own = mean.clone()
+        if self.group is not None:
+            count *= dist.get_world_size(self.group)
+            for moment in (mean, squares):
+                dist.all_reduce(moment, op=dist.ReduceOp.AVG, group=self.group)
+        variance = squares - mean * mean
+        self.mean.mul_(0.9).add_(0.1 * (own if self.wrong == "mean" else mean))
+        unbiased = 1 if self.wrong == "variance" else count / (count - 1)
+        self.variance = 0.9 * self.variance + 0.1 * variance * unbiased
+        return (x - mean) / (variance + 1e-5).sqrt()
+
+
+@pytest.mark.parametrize("wrong", ["", "mean", "variance"])
+def test_running_statistics(wrong: str) -> None:
+    found = verdict(Norm(), lambda mesh: Norm(mesh.get_group("dp"), wrong), (TOKENS, DIM))
+    assert found.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES)
+    if wrong:
+        assert found.counterexample.promise == f"after({wrong})"
+
+
+class Router(nn.Module):
+    """Experts by biased scores; the bias follows the load of all ranks' tokens, and the table stays as it is."""
+
+    def __init__(self, group: Any = None, right: bool = True) -> None:
+        super().__init__()
+        self.gate, self.group, self.right = nn.Linear(DIM, EXPERTS), group, right
+        self.register_buffer("bias", torch.zeros(EXPERTS))
+        self.register_buffer("table", torch.arange(float(CHOSEN)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = self.gate(x).sigmoid()
+        chosen = (scores + self.bias).topk(CHOSEN, -1).indices
+        load = F.one_hot(chosen, EXPERTS).sum((0, 1)).float()
+        if self.group is not None and self.right:
+            dist.all_reduce(load, group=self.group)
+        self.bias += 0.01 * torch.sign(load.mean() - load)
+        return scores.gather(-1, chosen) + self.table
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_bias_of_experts(right: bool) -> None:
+    found = verdict(Router(), lambda mesh: Router(mesh.get_group("dp"), right), (TOKENS, DIM))
+    assert found.verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
+
+
+class Renamed(nn.Module):
+    """The same statistics without a buffer for them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean, squares = x.mean(0), (x * x).mean(0)
+        for moment in (mean, squares):
+            dist.all_reduce(moment, op=dist.ReduceOp.AVG)
+        return (x - mean) / (squares - mean * mean + 1e-5).sqrt()
+
+
+def test_a_buffer_that_no_rank_has_is_told() -> None:
+    found = verdict(Norm(), lambda _: Renamed(), (TOKENS, DIM))
+    assert found.verdict is gg.Verdict.REFINES
+    assert "what the specification leaves in buffer 'mean' is not compared: no rank has it" in found.assumed
+
+
+def test_buffers_that_stay_are_no_outputs() -> None:
+    found = verdict(Norm().eval(), lambda mesh: Norm(mesh.get_group("dp")), (TOKENS, DIM))
+    assert "after(mean)" in found.relations
+    still = verdict(nn.BatchNorm1d(DIM).eval(), lambda _: nn.BatchNorm1d(DIM).eval(), (TOKENS, DIM))
+    assert still.verdict is gg.Verdict.REFINES
+    assert not any(name.startswith("after(") for name in still.relations)
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_what_is_written_into_an_input(returned: bool) -> None:
+    def spec(x: torch.Tensor, cache: torch.Tensor) -> Any:
+        cache[:, 2] = x
+        return (cache.sum(1), cache) if returned else cache.sum(1)
+
+    def impl(x: torch.Tensor, cache: torch.Tensor) -> Any:
+        after = torch.cat([cache[:, :2], x[:, None], cache[:, 3:]], 1)
+        return (after.sum(1), after) if returned else after.sum(1)
+
+    found = verdict(spec, lambda _: impl, (TOKENS, DIM), (TOKENS, 5, DIM))
+    assert found.verdict is gg.Verdict.REFINES
+    told = any("writes into its input 'cache'" in line for line in found.assumed)
+    assert told is not returned

@@ -85,6 +85,8 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 def _splits() -> None:
     """Groups cut out of another are groups of their own: what NCCL shares among them is no part of the program."""
 
+    as_named = {"sort_ranks": False} if "sort_ranks" in inspect.signature(dist.new_group).parameters else {}
+
     def split(original: Any) -> Any:
         def split_group(parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
             world = state.current_world()
@@ -92,7 +94,7 @@ def _splits() -> None:
                 return original(parent_pg, split_ranks, *args, **kwargs)
             members = dist.get_process_group_ranks(parent_pg or dist.group.WORLD)
             parts = [[members[place] for place in sorted(part)] for part in split_ranks]
-            groups = [dist.new_group(part, group_desc=kwargs.get("group_desc"), sort_ranks=False) for part in parts]
+            groups = [dist.new_group(part, group_desc=kwargs.get("group_desc"), **as_named) for part in parts]
             return next((group for part, group in zip(parts, groups, strict=True) if world.rank in part), None)
 
         return split_group

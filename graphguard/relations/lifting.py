@@ -74,6 +74,9 @@ def _opposites(
     for members in families.values():
         members.sort(key=lambda ref: (len(ref[3]), order((1, ref))))
         for window in members:
+            slices = {left[ref] for ref in members if len(ref[3]) < len(window[3])}
+            if -left[window] not in slices and not _changes(window[0]):
+                continue
             for axis, (low, high) in enumerate(window[3]):
                 if high - low > _LONGEST:
                     continue
@@ -82,6 +85,11 @@ def _opposites(
                     if unit != window and unit in left and left[unit] == -left[window] * factor:
                         return unit, window, axis, place
     return None
+
+
+def _changes(kernel: Kernel) -> bool:
+    """Whether a product may have other factors where it is narrowed: a position is a number at one place, and a mask is decided."""
+    return any(part.placed or part.selects or part.kind == "iota" for part, *_ in kernel.factors)
 
 
 def _narrowed(

@@ -11,7 +11,7 @@ from graphguard.ir import Capture
 from graphguard.ir.collection import without_collection
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location, Outcome
-from graphguard.refine.prove import Proof
+from graphguard.refine.prove import Proof, prove
 from graphguard.repair.alike import alike, common_factor
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.lost import lost_number
@@ -114,13 +114,16 @@ def _stopped(trials: Trials, proof: Proof, broken: tuple[str, ...]) -> bool:
 def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, sources: Sources) -> Search:
     """The search on the attempt that writes out products of sums: the repaired program may be one that only this one proves."""
     proof = found.proof.expanded(_WIDER_SECONDS)
-    if not proof.failing or not proof.failing <= found.proof.failing:
+    if not proof.failing or not proof.names():  # it came to no end
         return found
     left = tuple(name for name in broken if name in proof.failing)
     wider = search(
         found.capture, proof, left, numbers.ratios or {}, sources, _WIDER_SECONDS, _WIDER_FURTHER, found.trials
     )
-    return wider if wider.repairs and left == broken else found
+    if not wider.repairs or left != broken:
+        return found
+    known = proof.failing - found.proof.failing  # what only the other attempt proves, it must still prove
+    return found if known and known & prove(wider.capture, effort="hasty").failing else wider
 
 
 def _without_repair(found: Search, sources: Sources, numbers: Confirmation) -> Finding:

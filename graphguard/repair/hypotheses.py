@@ -124,7 +124,8 @@ def _within_autograd(edit: Edit, site: Site, around: Neighbours) -> int:
     if not isinstance(edit, Scale) or site.node.phase != "backward" or site.node.forward < 0:
         return 0
     groups = (later.node.args[2] for later in around.reductions_behind(site))
-    return REDUCED if any(isinstance(group, tuple) and edit.factor * len(group) == 1 for group in groups) else 0
+    counts = {len(group) for group in groups if isinstance(group, tuple)} | around.summed[site.number]
+    return REDUCED if any(edit.factor * count == 1 for count in counts) else 0
 
 
 def _multiplies(edit: Edit, site: Site, proof: Proof) -> bool:

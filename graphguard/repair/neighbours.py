@@ -38,13 +38,17 @@ NEAR = 3  # operators between a non-linear one and the reduction that should hav
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """A slice of the program as guesses look at it: sites by number, who reads whom, and by rank which node makes a tensor."""
+    """A slice of the program as guesses look at it: sites by number, who reads whom, and by rank which node makes a tensor.
+
+    ``summed`` has for every site over how many ranks what is made of it is added up by the author's own reductions, those outside autograd.
+    """
 
     capture: Capture
     sites: Mapping[int, Site]
     readers: Mapping[int, tuple[int, ...]]
     exposed: frozenset[int]
     producers: tuple[Mapping[Var, int], ...]
+    summed: Mapping[int, frozenset[int]]
 
     @classmethod
     def of(cls, capture: Capture, sites: Mapping[int, Site]) -> Neighbours:
@@ -55,7 +59,7 @@ class Neighbours:
                 readers.setdefault(operand, []).append(number)
         found = {number: tuple(reading) for number, reading in readers.items()}
         producers = tuple(graph.producers() for graph in capture.ranks)
-        return cls(capture, sites, found, exposed(sites, found), producers)
+        return cls(capture, sites, found, exposed(sites, found), producers, _summed(sites, found))
 
     def at_frontier(self, site: Site) -> bool:
         """Whether a site is off the relation though all that it reads is on it, and no tensor on the relation hides it from the outputs."""
@@ -154,3 +158,16 @@ def _takes_another(reader: Site, place: int) -> bool:
     """Whether a site takes another row of a stack than that at a place."""
     dim, index = reader.node.args[1:3] if reader.node.op == "aten.select.int" else (0, place)
     return dim == 0 and isinstance(index, int) and index >= 0 and index != place
+
+
+def _summed(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]]) -> dict[int, frozenset[int]]:
+    found: dict[int, frozenset[int]] = {}
+    for number in sorted(sites, reverse=True):
+        counts: set[int] = set()
+        for reader in readers.get(number, ()):
+            counts |= found.get(reader, frozenset())
+            node = sites[reader].node
+            if node.op in SUMMING and node.forward < 0 and node.args[1] == "sum" and isinstance(node.args[2], tuple):
+                counts.add(len(node.args[2]))
+        found[number] = frozenset(counts)
+    return found

@@ -16,6 +16,7 @@ import torch
 from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, extents, rounded, stored
 from graphguard.confirm.operators import argument, call, first_line, is_cast, measured_by
 from graphguard.confirm.precision import Held
+from graphguard.confirm.rounded_numbers import moved
 from graphguard.confirm.ties import call_with_other_ties, has_ties, leaves_ties_open
 from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
@@ -54,13 +55,14 @@ class Arithmetic:
     random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).  What was not rounded is
     not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.  Operators that
     promise no order of equal numbers (``topk``) take them in a random one.  ``own`` are literals, by digest, that not both programs have: numbers in
-    float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds.  ``tied`` is filled with the calls that
+    float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds, and so do ``numbers`` of calls.  ``tied`` is filled with the calls that
     chose among equal numbers at random: another run may choose otherwise.  ``held`` has the numbers that there are by type, which casts to their type leave as they are.
     """
 
     sharp: frozenset[str] = frozenset()
     jitter: torch.Generator | None = None
     own: frozenset[str] = frozenset()
+    numbers: frozenset[float] = frozenset()
     tied: list[Node] = field(default_factory=list)
     held: Held | None = None
 
@@ -96,6 +98,8 @@ class _Rank:
     def run(self, index: int) -> None:
         """Run an operator that concerns this rank alone."""
         node, how = self.graph.nodes[index], self.how
+        if how.jitter is not None and how.numbers:
+            node = moved(node, how.numbers, how.jitter)
         if how.jitter is not None and leaves_ties_open(self.graph, node):
             if has_ties(node, self.values):
                 how.tied.append(node)

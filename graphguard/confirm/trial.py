@@ -14,6 +14,7 @@ from graphguard.confirm.precision import Held, cast_types
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
 from graphguard.confirm.ranges import index_ranges
 from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Values, run_graph, run_ranks
+from graphguard.confirm.rounded_numbers import rounded_numbers
 from graphguard.confirm.strange_draws import redrawn
 from graphguard.ir import Capture, Graph, Node, Promise
 from graphguard.ir.joining import Joined, join
@@ -42,6 +43,7 @@ class Trial:
     ranges: Ranges = field(default_factory=dict)
     sharp: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
+    numbers: frozenset[float] = frozenset()
     joined: Joined = field(init=False)
     preludes: tuple[Graph, ...] = field(init=False)
     defined: set[str] = field(default_factory=set)
@@ -60,6 +62,7 @@ class Trial:
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
         self.own = own_literals(self.capture)
+        self.numbers = rounded_numbers(self.capture)
         self.casts = cast_types(self.capture) - self.sharp
 
     def run(self, draw: Draw) -> list[Failure]:
@@ -157,8 +160,8 @@ class Trial:
         assert self.capture.spec is not None
         tied = [] if tied is None else tied
         held = self._held(asks=jitter is None)
-        plain = Arithmetic(jitter=jitter, own=self.own, tied=tied, held=held)
-        how = Arithmetic(self.sharp, jitter, self.own, tied, held)
+        plain = Arithmetic(jitter=jitter, own=self.own, numbers=self.numbers, tied=tied, held=held)
+        how = Arithmetic(self.sharp, jitter, self.own, self.numbers, tied, held)
         expected = run_graph(self.capture.spec, leaves, how=plain, deadline=self.deadline)
         found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
         return expected, found

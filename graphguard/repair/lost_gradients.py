@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.outcome import Location
@@ -11,7 +11,7 @@ from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.frames import Sources
 from graphguard.repair.gathers import without_gradient
 from graphguard.repair.program import Program
-from graphguard.repair.slices import LAYOUT
+from graphguard.repair.slices import JOINING, LAYOUT
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
@@ -36,6 +36,58 @@ def without_gradients(capture: Capture, promise: str) -> Location | None:
         None,
     )
     return None if node is None else Location(0, capture.ranks[0].nodes.index(node))
+
+
+def cut_gather(capture: Capture) -> Location | None:
+    """The first gather of the forward pass, of what is computed from parameters, that no gradient comes back through although what is made of its result is differentiated; None where there is none.
+
+    Parameters that are gathered as they are belong to a program that adds their gradients up by itself.
+    """
+    graph = capture.ranks[0]
+    producers = graph.producers()
+    learnt = {leaf.name for leaf in capture.leaves if leaf.kind == "parameter"}
+    differentiated = {node.forward for node in graph.nodes if node.phase == "backward"}
+    for index, node in enumerate(graph.nodes):
+        if node.op != "gg.all_gather" or node.phase != "forward" or node.stack in differentiated:
+            continue
+        made = [at for var in node.operands() if (at := _computed(graph, producers, var)) is not None]
+        rests = any(_rests_on(graph, producers, out, learnt) for at in made for out in graph.nodes[at].outs)
+        if rests and any(reader.stack in differentiated for reader in _readers(graph, node)):
+            return Location(0, index)
+    return None
+
+
+def _computed(graph: Graph, producers: Mapping[Var, int], var: Var) -> int | None:
+    """The call that computes what a tensor rearranges; None where it is an input."""
+    index = producers.get(var)
+    while index is not None and graph.nodes[index].op in LAYOUT:
+        index = producers.get(next(graph.nodes[index].operands()))
+    return index
+
+
+def _rests_on(graph: Graph, producers: Mapping[Var, int], var: Var, leaves: Collection[str]) -> bool:
+    waiting, seen = [var], {var}
+    while waiting:
+        each = waiting.pop()
+        if graph.inputs.get(each) in leaves:
+            return True
+        index = producers.get(each)
+        operands = set(graph.nodes[index].operands()) - seen if index is not None else set[Var]()
+        seen |= operands
+        waiting += operands
+    return False
+
+
+def _readers(graph: Graph, node: Node) -> Iterator[Node]:
+    """The calls that compute with a call's results, rearranged and joined."""
+    held = set(node.outs)
+    for other in graph.nodes:
+        if held.isdisjoint(other.operands()):
+            continue
+        if other.op in LAYOUT | JOINING:
+            held.update(other.outs)
+        else:
+            yield other
 
 
 def _rests_on_inputs(graph: Graph, var: Var) -> bool:

@@ -15,7 +15,7 @@ from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
 from graphguard.repair.guesses import is_nonlinear, narrows
 from graphguard.repair.guided import holds_operand
-from graphguard.repair.lost_gradients import unread_gradient, without_gradients
+from graphguard.repair.lost_gradients import cut_gather, unread_gradient, without_gradients
 from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.parts import split_dim
 from graphguard.repair.retyping import CASTS
@@ -28,6 +28,7 @@ from graphguard.repair.unread import unread
 STOPPED = "no gradient comes back through '{what}' to what it is computed from: the specification computes one, and no rank does"
 UNREAD = "a gradient that is worked out here is read nowhere: it is neither reduced nor added to what other passes give"
 NOT_PASSED_ON = "'{what}' is gathered without a gradient: what is worked out for it does not come back to the ranks that its parts are from"
+CUT_GATHER = "what is gathered here carries no gradient: what the other ranks compute with this rank's part does not come back to it"
 CUT = "'{what}' carries no gradient: none comes back through it to what the ranks put in, and what is computed of it has none at all"
 SWITCHED = "gradients that are worked out while this call has their reduction switched off are read nowhere: no rank gets their sum"
 _EMPTY = frozenset({"aten.empty.memory_format", "aten.full.default"})  # what is written to later
@@ -97,6 +98,8 @@ def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around:
         return Suspect(rule, _location(where), reason=text)
     if (less := _unread(found, promise, around)) is not None:
         return less
+    if is_gradient(capture, promise) and (gather := cut_gather(capture)) is not None:
+        return Suspect("gradient-not-reduced", gather, reason=CUT_GATHER)
     for site in _computing(frontier, around):
         if (foreign := _foreign_operand(site, found, around)) is not None:
             return foreign

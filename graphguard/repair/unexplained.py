@@ -23,12 +23,12 @@ from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Search
 from graphguard.repair.slices import partial_axes
 from graphguard.repair.stopped import detached_by
-from graphguard.repair.suspects import NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
+from graphguard.repair.suspects import CUT_GATHER, NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
 from graphguard.repair.undecided import causes, graph_at, why_closed
 from graphguard.repair.unread_calls import called_in_vain
 from graphguard.repair.widening import rounding_text
 
-_LOST = frozenset({STOPPED, UNREAD, NOT_PASSED_ON, SWITCHED})
+_LOST = frozenset({STOPPED, UNREAD, NOT_PASSED_ON, CUT_GATHER, SWITCHED})
 
 
 def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Finding:

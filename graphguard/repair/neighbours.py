@@ -167,7 +167,29 @@ def _summed(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]]) -
         for reader in readers.get(number, ()):
             counts |= found.get(reader, frozenset())
             node = sites[reader].node
-            if node.op in SUMMING and node.forward < 0 and node.args[1] == "sum" and isinstance(node.args[2], tuple):
+            if (
+                node.op not in SUMMING
+                or node.forward >= 0
+                or node.args[1] != "sum"
+                or not isinstance(node.args[2], tuple)
+            ):
+                continue
+            if not _is_averaged(sites, readers, reader, len(node.args[2])):
                 counts.add(len(node.args[2]))
         found[number] = frozenset(counts)
     return found
+
+
+def _is_averaged(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]], number: int, count: int) -> bool:
+    """Whether what is added up over so many ranks is divided by their number, before or after."""
+    for steps in (readers, {each: site.operands for each, site in sites.items()}):
+        waiting = list(steps.get(number, ()))
+        while waiting:
+            site = sites.get(waiting.pop())
+            if site is None:
+                continue
+            if site.node.op in SCALING and any(arg in (count, 1 / count) for arg in site.node.args[1:]):
+                return True
+            if site.node.op in LAYOUT | JOINING | FILLING:
+                waiting += steps.get(site.number, ())
+    return False

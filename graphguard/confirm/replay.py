@@ -95,10 +95,14 @@ class _Rank:
         self._uses = Counter(operand for node in graph.nodes for operand in node.operands())
         self._kept = {*graph.outputs.values(), *graph.symbols.values(), *_measuring(graph), *keep}
 
+    def _in_doubles(self, node: Node) -> bool:
+        """Whether a call computes in float64, which keeps what float32 would have rounded away."""
+        return any(self.graph.types[out].dtype in ("float64", "complex128") for out in node.outs)
+
     def run(self, index: int) -> None:
         """Run an operator that concerns this rank alone."""
         node, how = self.graph.nodes[index], self.how
-        if how.jitter is not None and how.numbers:
+        if how.jitter is not None and how.numbers and not self._in_doubles(node):
             node = moved(node, how.numbers, how.jitter)
         if how.jitter is not None and leaves_ties_open(self.graph, node):
             if has_ties(node, self.values):

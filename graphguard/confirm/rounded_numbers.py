@@ -1,6 +1,6 @@
 """Numbers of a program's calls that came through float32, as ``tensor.item()`` and ``tolist()`` give them: what was rounded before says nothing.
 
-Such a number has no short decimal, and lies within float32's rounding of one that the other program has in its place.
+Such a number has no short decimal, and lies within float32's rounding of one that the other program has in its place.  Calls on doubles keep their numbers.
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
 from graphguard.checks.api import Refinement
+from graphguard.checks.built import computes_otherwise
 from graphguard.checks.leaves import Leaves
 from graphguard.checks.parameters import Related, State, by_plain_name, is_distributed, named_alike, plain_name, relate
 from graphguard.checks.placements import Mesh
@@ -49,6 +51,8 @@ def bind_rank(
         made, others = _made_of_specification(recording, leaves, specification.states, states)
         bound = [state for state in others if not _stays_as_built(recording, state, specification)]
         relations = relate(specification.states, [_as_made(recording, state) for state in bound], mesh)
+        loaded = [not computes_otherwise(recording, one, mesh) for one in relations]
+        bound, relations = list(compress(bound, loaded)), list(compress(relations, loaded))
         values = [partial(_part, leaves, one, mesh) for one in relations]
         recording.bind_before_reads(_births(recording, bound, values))
         for one, state, value in zip(relations, bound, values, strict=True):

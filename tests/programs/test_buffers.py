@@ -121,3 +121,57 @@ def test_what_is_written_into_an_input(returned: bool) -> None:
     assert found.verdict is gg.Verdict.REFINES
     told = any("writes into its input 'cache'" in line for line in found.assumed)
     assert told is not returned
+
+
+HEADS = 4
+
+
+def slopes(heads: int) -> torch.Tensor:
+    return torch.tensor([2.0 ** (-8.0 * (head + 1) / heads) for head in range(heads)])
+
+
+class Biased(nn.Module):
+    """Scores with a bias of their distance, whose slope is each head's; ``built`` says how a rank comes to its slopes."""
+
+    def __init__(self, built: Any) -> None:
+        super().__init__()
+        self.register_buffer("slopes", built())
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(scores.shape[-1])
+        return (scores + (place[None] - place[:, None]) * self.slopes[:, None, None]).softmax(-1)
+
+
+def first_head() -> int:
+    return dist.get_rank() * (HEADS // 2)
+
+
+@pytest.mark.parametrize(
+    ("built", "verdict_of_it"),
+    [
+        (lambda: slopes(HEADS)[first_head() : first_head() + HEADS // 2], gg.Verdict.REFINES),
+        (lambda: torch.exp2(-2.0 * (torch.arange(HEADS // 2) + 1 + first_head())), gg.Verdict.REFINES),
+        (lambda: torch.zeros(HEADS // 2), gg.Verdict.REFINES),  # a place for what is loaded
+        (lambda: slopes(HEADS)[: HEADS // 2], gg.Verdict.BROKEN),
+        (lambda: slopes(HEADS // 2), gg.Verdict.BROKEN),
+    ],
+    ids=["own part", "another way", "not yet loaded", "first part on every rank", "as if there were fewer heads"],
+)
+def test_a_table_is_what_the_rank_made_it(built: Any, verdict_of_it: Any) -> None:
+    """A buffer that both programs compute is not taken for the specification's by its name."""
+    found = verdict(Biased(lambda: slopes(HEADS)), lambda _: Biased(built), (HEADS, 5, 5))
+    assert found.verdict is verdict_of_it
+
+
+@pytest.mark.parametrize(("factor", "verdict_of_it"), [(0.5, gg.Verdict.REFINES), (0.25, gg.Verdict.BROKEN)])
+def test_a_number_is_what_the_rank_made_it(factor: float, verdict_of_it: Any) -> None:
+    class Scaled(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.register_buffer("factor", torch.tensor(factor))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.factor * x.sin()
+
+    found = verdict(Scaled(0.5), lambda _: Scaled(factor), (TOKENS, DIM))
+    assert found.verdict is verdict_of_it

@@ -101,6 +101,10 @@ _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten._assert_async.msg": lambda *_: None,
 }
 _STRANGE: Final = 113
+_INNER: Final = (
+    "aten._",
+    "aten.native_",
+)  # kernels that public operators call with dense operands; some read any operand as if it were
 _CASTS: Final = frozenset({"_to_copy", "to", "convert_element_type", "type_as", "rounded"})
 
 
@@ -133,6 +137,8 @@ def call(
     function = function_of(node.op)
     args = [argument(graph, arg, values) for arg in node.args]
     kwargs = {name: argument(graph, arg, values) for name, arg in node.kwargs.items()}
+    if node.op.startswith(_INNER):
+        args = [_contiguous(arg) for arg in args]
     if node.op.startswith("aten.view.dtype"):
         raise UnrunnableError("a reinterpretation of bits is not a function of numbers")
     try:

@@ -27,6 +27,7 @@ class ClosedNumbers(Numbers):
 
     def __init__(self) -> None:
         super().__init__()
+        self.closed = 0  # how often a function stood for an operator without a rule
         self._held: dict[str, list[Array]] = {}
         self._sorted: dict[str, tuple[int, Array]] = {}  # with how many tensors these are of
 
@@ -74,6 +75,7 @@ class ClosedNumbers(Numbers):
             return Number(_ordered(name, attributes, value.array, letters.index("A")).astype(DTYPES[kind]))
         if name.count(".") < _OPERATOR_DOTS:
             raise WithheldError(f"no numbers for {name}")
+        self.closed += 1
         drawn = generator(name, attributes)
         weighed = (np.nan_to_num(v.array.astype(np.float64)) * drawn.random(v.shape) for v, _ in operands)
         found = np.sin(sum(float(each.sum()) for each in weighed) + _PHASES * drawn.random(out_shape))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphguard.ir import Capture, Leaf, Placement, Promise
+from graphguard.confirm.closed_numbers import ClosedNumbers
+from graphguard.ir import Capture, Graph, Leaf, Placement, Promise, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.neighbours import Neighbours
@@ -64,7 +65,12 @@ def _blind(point: Point, promise: Promise, leaf: Leaf, rows: range) -> Iterator[
     value = point.leaves[leaf.name].array.copy()
     part = value[rows.start : rows.stop]
     part += 1 + np.arange(part.size).reshape(part.shape) / part.size
+    closed = _closed(point)
     spec, ranks = point.elsewhere({leaf.name: Number(value)})
+    if (
+        _closed(point) > closed
+    ):  # a function that stands for one without a rule depends on every element of its operands
+        return
     assert capture.spec is not None
     assert isinstance(promise.wanted, dict)
     target = capture.spec.outputs.get(name)
@@ -77,8 +83,27 @@ def _blind(point: Point, promise: Promise, leaf: Leaf, rows: range) -> Iterator[
         before, after = (_part(capture, each[target].array, promise.wanted, rank) for each in (point.spec, spec))
         if before is None or after is None or np.array_equal(before, after, equal_nan=True):
             continue
-        if np.array_equal(point.ranks[rank][own].array, ranks[rank][own].array, equal_nan=True):
+        same = np.array_equal(point.ranks[rank][own].array, ranks[rank][own].array, equal_nan=True)
+        if same and not _computed_with(graph, point.ranks[rank], ranks[rank], point.leaves[leaf.name].array):
             yield rank
+
+
+def _closed(point: Point) -> int:
+    algebra = point.run.algebra
+    return algebra.closed if isinstance(algebra, ClosedNumbers) else 0
+
+
+def _computed_with(graph: Graph, before: Mapping[Var, Number], after: Mapping[Var, Number], elements: Array) -> bool:
+    """Whether a rank does more with what differs than to move it: an output may rest on numbers and not differ with them, as behind a maximum."""
+    for node in graph.nodes:
+        for out in node.outs:
+            if out not in before or out not in after:
+                continue
+            old, new = before[out].array, after[out].array
+            differs = (old != new) & ~((old != old) & (new != new))
+            if differs.any() and (node.op not in _MOVING or not np.isin(old[differs], elements).all()):
+                return True
+    return False
 
 
 def _part(capture: Capture, whole: Array, wanted: Mapping[str, Placement], rank: int) -> Array | None:

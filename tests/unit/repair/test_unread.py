@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Shard
 
+import graphguard as gg
 from graphguard.confirm.check import confirm
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
 from graphguard.ir.text import graph_from_text
@@ -57,6 +61,40 @@ def test_a_rank_that_reads_its_own_block_twice_is_told_what_it_never_reads() -> 
     where = diagnosis.findings[0].where
     assert where is not None
     assert broken.ranks[where.graph].nodes[where.node].op == "aten.mm.default"
+
+
+def test_what_is_computed_with_and_does_not_count_is_not_told_as_unread() -> None:
+    """The larger of two sums does not move with the smaller one."""
+
+    def spec(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.maximum(x.exp(), y.clamp(-1, 1)).sum()
+
+    def impl(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        sums = torch.stack([x.exp().sum(), y.clamp(-1, 1).sum()])
+        dist.all_reduce(sums)
+        return sums.amax()
+
+    inputs = (gg.tensor(6), gg.tensor(6))
+    report = gg.verify(
+        spec, lambda _: impl, inputs, mesh={"dp": 2}, in_relations={"dp": Shard(0)}, out_relations="replicate"
+    )
+    assert report.verdict is gg.Verdict.BROKEN
+    assert not any("read nowhere" in each.message for each in report.diagnostics)
+
+
+def test_a_function_without_a_rule_says_nothing_of_what_is_unread() -> None:
+    """What stands for it reads all of its operands, of which it may need one row each."""
+
+    def spec(x: torch.Tensor) -> torch.Tensor:
+        return torch.special.entr(x.abs())
+
+    def impl(x: torch.Tensor) -> torch.Tensor:
+        return x.abs() * torch.log(x.abs() + 0.5)
+
+    rows = {"dp": Shard(0)}
+    report = gg.verify(spec, lambda _: impl, (gg.tensor(6, 4),), mesh={"dp": 2}, in_relations=rows, out_relations=rows)
+    assert report.verdict is gg.Verdict.BROKEN
+    assert not any("read nowhere" in each.message for each in report.diagnostics)
 
 
 def test_values_elsewhere_are_those_of_a_whole_run() -> None:

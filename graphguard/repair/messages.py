@@ -246,7 +246,7 @@ def _guided(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -
         case ChangeCall(call=call) if call.expression is None:
             now, wanted = (SYMBOLS[op.split(".")[1]] for op in (site.node.op, call.op))
             return f"'{name}' compares by {now} where {wanted} is needed: the bound itself is on the wrong side"
-        case ChangeCall(call=call) if call.op == site.node.op:
+        case ChangeCall(call=call) if operation(call.op) == operation(site.node.op):
             return (
                 _other_number(name, site, call)
                 or f"'{name}' is {operation(call.op)} with another argument than in the specification"

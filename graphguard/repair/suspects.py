@@ -73,7 +73,7 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
         return Suspect("gradient-not-reduced", lost, reason=UNREAD)
     if is_gradient(capture, promise) and (cut := without_gradients(capture, promise)) is not None:
         return Suspect("gradient-not-reduced", cut, reason=CUT)
-    for node in dead_everywhere(capture):
+    for node in () if found.repairs else dead_everywhere(capture):  # an edit may have left one without a reader
         # nor does what spreads initial values, before the program itself
         if node.phase != "prelude" and (node.op != "gg.all_gather" or node.phase != "backward"):
             return Suspect("dead-collective", Location(0, capture.ranks[0].nodes.index(node)))

@@ -9,6 +9,7 @@ from graphguard.checks.leaves import is_table
 from graphguard.checks.parameters import Related
 from graphguard.checks.placements import Mesh
 from graphguard.trace.capture import Recording
+from graphguard.trace.constants import LARGEST_TABLE
 
 ROUNDINGS = 64  # what two ways to compute one table may differ by, in units of the last place of its largest number
 
@@ -21,7 +22,7 @@ def computes_otherwise(recording: Recording, one: Related, mesh: Mesh) -> bool:
     own = one.state.tensor
     if one.source.kind != "buffer" or not isinstance(own, FakeTensor):
         return False
-    whole, computed = recording.known(one.source.tensor), recording.known(own)
+    whole, computed = (recording.known(each, LARGEST_TABLE) for each in (one.source.tensor, own))
     if whole is None or computed is None:
         return False
     with recording.on_real_tensors():

@@ -183,9 +183,9 @@ class Recording:
         """Module paths are relative to this module."""
         self._recorder.modules.root(module)
 
-    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The elements of a tensor that is a small known constant, or came from outside."""
-        if isinstance(tensor, FakeTensor) and tensor.numel() > LARGEST:
+    def known(self, tensor: torch.Tensor, largest: int = LARGEST) -> torch.Tensor | None:
+        """The elements of a tensor that is a known constant of at most ``largest`` elements, or came from outside."""
+        if isinstance(tensor, FakeTensor) and tensor.numel() > largest:
             return None
         constants = self._recorder.constants
         with self.on_real_tensors():

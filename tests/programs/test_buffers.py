@@ -175,3 +175,24 @@ def test_a_number_is_what_the_rank_made_it(factor: float, verdict_of_it: Any) ->
 
     found = verdict(Scaled(0.5), lambda _: Scaled(factor), (TOKENS, DIM))
     assert found.verdict is verdict_of_it
+
+
+@pytest.mark.parametrize(("first", "verdict_of_it"), [(True, gg.Verdict.BROKEN), (False, gg.Verdict.REFINES)])
+def test_a_large_mask_is_what_the_rank_made_it(first: bool, verdict_of_it: Any) -> None:
+    rows = 128
+
+    class Causal(nn.Module):
+        def __init__(self, start: Any, count: int) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.ones(count, rows, dtype=torch.bool).tril(start()))
+
+        def forward(self, scores: torch.Tensor) -> torch.Tensor:
+            return scores.masked_fill(~self.mask, 0.0)
+
+    half = rows // 2
+    found = verdict(
+        Causal(lambda: 0, rows),
+        lambda _: Causal(lambda: 0 if first else half * dist.get_rank(), half),
+        (rows, rows),
+    )
+    assert found.verdict is verdict_of_it

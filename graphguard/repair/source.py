@@ -24,6 +24,8 @@ from graphguard.repair.vocabulary import (
 )
 from graphguard.report.diagnostics import TextEdit
 
+_READABLE = 9999  # of a factor that is told as a ratio
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -61,7 +63,9 @@ def scale(program: Program, span: Span, factor: Fraction, sizes: list[str]) -> I
     if factor.numerator == 1:
         title, new = f"divide by {factor.denominator}", f"{whole} / {factor.denominator}"
     else:
-        title, new = f"multiply by {factor}", f"{whole} * {factor if factor.denominator == 1 else float(factor)}"
+        shown = factor if max(abs(factor.numerator), factor.denominator) <= _READABLE else f"{float(factor):.6g}"
+        title = f"multiply by {shown}"
+        new = f"{whole} * {factor if factor.denominator == 1 else float(factor)}"
     yield Draft(title, (TextEdit(program.span(value), new),))
 
 

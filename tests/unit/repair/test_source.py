@@ -452,3 +452,16 @@ def test_fixes_of_another_gradient_come_last() -> None:
     found = named_first(rows, Finding("gradient-not-reduced", "", None, tensor="x"))
     assert [draft.title for _, draft in found] == [titles[1], titles[2], titles[3], titles[0]]
     assert named_first(rows, Finding("gradient-not-reduced", "", None)) == rows
+
+
+@pytest.mark.parametrize(
+    ("factor", "title"),
+    [
+        (Fraction(2, 5), "multiply by 2/5"),
+        (Fraction(1, 3), "divide by 3"),
+        (Fraction(3**-0.5), "multiply by 0.57735"),
+    ],
+)
+def test_a_factor_is_titled_as_it_is_read(factor: Fraction, title: str) -> None:
+    scores = program("s = q @ k\n")
+    assert [draft.title for draft in source.scale(scores, span_of(scores, "q @ k"), factor, [])] == [title]

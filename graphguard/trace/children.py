@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import re
 import selectors
@@ -17,12 +18,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from graphguard.ir import Span
 from graphguard.trace import wire
-from graphguard.trace.limits import Limits, adopt_orphans, confine, end_orphans, fork_child
+from graphguard.trace.limits import MAX_FORKS, Limits, adopt_orphans, confine, end_orphans, first_to_go, fork_child
 from graphguard.trace.parentage import die_with
 
 _CHUNK = 1 << 18
@@ -72,18 +73,20 @@ class Link:
 
 @dataclass(slots=True)
 class Child:
-    """A child that has not ended, seen from its parent; one that ``answered`` is on its way out."""
+    """A child that has not ended, seen from its parent; one that ``answered`` is on its way out, one that is ``idle`` waits for its work, once it is ``ready``."""
 
     pid: int
     connection: socket.socket
     stack_file: int
     output: int
-    limits: Limits
-    on_message: Callable[[Child, dict[str, Any]], None]
-    on_output: Callable[[str], None]
-    on_end: Callable[[Ending], None]
-    deadline: float
     leader: bool
+    limits: Limits = field(default_factory=Limits)
+    on_message: Callable[[Child, dict[str, Any]], None] = lambda *_: None
+    on_output: Callable[[str], None] = lambda _: None
+    on_end: Callable[[Ending], None] = lambda _: None
+    deadline: float = math.inf
+    idle: bool = False
+    ready: bool = False
     decoder: wire.Decoder = field(default_factory=wire.Decoder)
     answered: bool = False
     printed: int = 0
@@ -103,12 +106,13 @@ class Family:
         self._children: dict[int, Child] = {}
 
     def __len__(self) -> int:
-        return len(self._children)
+        """How many children there are that are not idle."""
+        return sum(not child.idle for child in self._children.values())
 
     @property
     def at_work(self) -> int:
-        """How many children have not answered yet."""
-        return sum(not child.answered for child in self._children.values())
+        """How many children have not answered yet, idle ones apart."""
+        return sum(not (child.answered or child.idle) for child in self._children.values())
 
     def start(
         self,
@@ -124,6 +128,39 @@ class Family:
 
         ``on_end`` is called as soon as the answer is there: until the kernel has taken a process of this size apart, milliseconds go by.
         """
+
+        def live(link: Link) -> Any:
+            confine(limits)
+            return run(link)
+
+        child = self._fork(live, leader=leader)
+        _give(child, limits, on_message, on_output, on_end)
+        return child
+
+    def start_idle(
+        self, live: Callable[[Link], Any], *, on_end: Callable[[Ending], None], leader: bool = False
+    ) -> Child:
+        """Fork a child that prepares itself, calls :func:`wait_for_work` and answers with what ``live`` returns; ``on_end`` is called where it ends before it has work."""
+        child = self._fork(live, leader=leader)
+        child.idle, child.on_message, child.on_end = True, _note_ready, on_end
+        return child
+
+    def begin(
+        self,
+        child: Child,
+        work: dict[str, Any],
+        limits: Limits,
+        *,
+        on_message: Callable[[Child, dict[str, Any]], None],
+        on_output: Callable[[str], None],
+        on_end: Callable[[Ending], None],
+    ) -> None:
+        """Give an idle child its work."""
+        child.idle = False
+        _give(child, limits, on_message, on_output, on_end)
+        child.send({"limits": asdict(limits), "work": work})
+
+    def _fork(self, live: Callable[[Link], Any], *, leader: bool) -> Child:
         ours, theirs = socket.socketpair()
         output, write_end = os.pipe()
         stack_file = os.memfd_create("graphguard-stack") if hasattr(os, "memfd_create") else _unnamed_file()
@@ -132,12 +169,11 @@ class Family:
         if pid == 0:
             ours.close()
             os.close(output)
-            _live(run, Link(theirs), limits, parent, write_end, stack_file, leader)
+            _live(live, Link(theirs), parent, write_end, stack_file, leader)
         theirs.close()
         os.close(write_end)
-        deadline = time.monotonic() + limits.seconds
         ours.setblocking(True)
-        child = Child(pid, ours, stack_file, output, limits, on_message, on_output, on_end, deadline, leader)
+        child = Child(pid, ours, stack_file, output, leader)
         self._children[pid] = child
         self.selector.register(ours, selectors.EVENT_READ, lambda: self._hear(child))
         self.selector.register(output, selectors.EVENT_READ, lambda: self._print(child))
@@ -168,7 +204,7 @@ class Family:
         if not self._children:
             return seconds
         left = max(0.0, min(child.deadline for child in self._children.values()) - time.monotonic())
-        return left if seconds is None else min(seconds, left)
+        return seconds if left == math.inf else left if seconds is None else min(seconds, left)
 
     def _hear(self, child: Child) -> None:
         try:
@@ -225,10 +261,34 @@ class Family:
             child.on_end(ending)
 
 
-def _live(
-    run: Callable[[Link], Any],
-    link: Link,
+def wait_for_work(link: Link, forks: int = MAX_FORKS) -> dict[str, Any]:
+    """In an idle child: wait for the work, and be bounded from then on; it may start so many ``forks``."""
+    with first_to_go():
+        begun = link.ask({"ready": True})
+    confine(Limits(**begun["limits"]), forks)
+    work: dict[str, Any] = begun["work"]
+    return work
+
+
+def _note_ready(child: Child, message: dict[str, Any]) -> None:
+    child.ready = bool(message.get("ready"))
+
+
+def _give(
+    child: Child,
     limits: Limits,
+    on_message: Callable[[Child, dict[str, Any]], None],
+    on_output: Callable[[str], None],
+    on_end: Callable[[Ending], None],
+) -> None:
+    """Say what bounds a child from now on, and who hears of it."""
+    child.limits, child.deadline = limits, time.monotonic() + limits.seconds
+    child.on_message, child.on_output, child.on_end = on_message, on_output, on_end
+
+
+def _live(
+    live: Callable[[Link], Any],
+    link: Link,
     parent: int,
     output: int,
     stack_file: int,
@@ -245,8 +305,7 @@ def _live(
         faulthandler.enable(file=stack_file, all_threads=False)
         faulthandler.register(_STACK_SIGNAL, file=stack_file, all_threads=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        confine(limits)
-        link.tell({"result": run(link)})
+        link.tell({"result": live(link)})
         status = 0
     except BaseException:  # noqa: BLE001 - a defect of ours: it goes to the log, and the parent says that the child ended
         traceback.print_exc()

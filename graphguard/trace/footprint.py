@@ -82,9 +82,9 @@ class Watch:
     def found(self) -> Footprint:
         """What was read so far."""
         footprint = Footprint(dict(self._files.read))
-        for name in self._variables - RANK_VARIABLES:
+        for name in sorted(self._variables - RANK_VARIABLES):
             footprint.environment[name] = value_digest(self._before.get(name))
-        for path in self._paths:
+        for path in sorted(self._paths):
             digest = file_digest(path)
             if digest is not None:
                 footprint.opened[path] = digest

@@ -25,6 +25,7 @@ class Job:
     ``learn`` is told which operator calls were new (see :mod:`graphguard.trace.operators`).
     ``meanwhile`` is worked through while the programs are recorded elsewhere.
     ``closed`` are the operators of which a comment says what they are, anywhere in the check.
+    ``load`` is called before a process is forked that is to ``build``.
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -39,6 +40,7 @@ class Job:
     learn: Callable[[tuple[str, ...]], None] | None = None
     closed: frozenset[str] = frozenset()
     meanwhile: Iterator[object] = field(default_factory=lambda: iter(()))
+    load: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -70,14 +71,35 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def confine(limits: Limits) -> None:
-    """Apply the bounds that the kernel and Python keep for the calling process and all that it starts."""
-    if limits.memory is not None and sys.platform.startswith("linux"):
-        _cap(resource.RLIMIT_DATA, _data_size() + limits.memory)
+def confine(limits: Limits, forks: int = MAX_FORKS) -> None:
+    """Apply the bounds that the kernel and Python keep for the calling process and all that it starts, of which there may be so many ``forks``."""
+    bound_memory(limits)
     _cap(resource.RLIMIT_CORE, 0)
     if hasattr(resource, "RLIMIT_NPROC"):
         _cap(resource.RLIMIT_NPROC, MAX_PROCESSES)
-    _limit_forks()
+    _limit_forks(forks)
+
+
+def bound_memory(limits: Limits) -> None:
+    """Let the calling process have so much memory beyond what it has now."""
+    if limits.memory is not None and sys.platform.startswith("linux"):
+        _cap(resource.RLIMIT_DATA, data_size() + limits.memory)
+
+
+@contextlib.contextmanager
+def first_to_go() -> Iterator[None]:
+    """Where the kernel runs out of memory meanwhile, it is to end this process before any other (Linux; nothing elsewhere)."""
+    place = "/proc/self/oom_score_adj"
+    try:
+        with open(place) as file:
+            before = file.read()
+        Path(place).write_text("1000")
+    except OSError:
+        yield
+        return
+    yield
+    with contextlib.suppress(OSError):
+        Path(place).write_text(before)
 
 
 def _cap(kind: int, value: int) -> None:
@@ -87,7 +109,7 @@ def _cap(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, hard))
 
 
-def _data_size() -> int:
+def data_size() -> int:
     """Private writable memory of this process, mapped or not, in bytes: what RLIMIT_DATA counts."""
     with open("/proc/self/status") as status:
         sizes = dict(line.split(":", 1) for line in status)
@@ -111,10 +133,10 @@ def fork_child() -> int:
     return pid
 
 
-def _limit_forks() -> None:
+def _limit_forks(count: int) -> None:
     if _Forks.left is not None:
         return  # what bounds a check bounds its ranks
-    _Forks.left = MAX_FORKS
+    _Forks.left = count
 
     def limited_fork() -> int:
         assert _Forks.left is not None

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -30,8 +30,11 @@ from graphguard.trace.lockstep import Answers, NeedsAnswers, rounds
 from graphguard.trace.troubles import trouble_of, trouble_of_ending
 from graphguard.trace.world import World
 
+if TYPE_CHECKING:
+    from graphguard.trace.spares import Spares
+
 # The specification, which ranks wait for, and a rank for every core.
-_AT_ONCE = max(2, os.cpu_count() or 2) + 1
+AT_ONCE = max(2, os.cpu_count() or 2) + 1
 
 
 def settle() -> None:
@@ -40,11 +43,14 @@ def settle() -> None:
 
 
 @without_collection()
-def record(job: Job, log: Callable[[str], None]) -> tuple[Capture, Footprint]:
-    """Record the specification and every rank of a check, and what they read; what goes wrong is among the capture's troubles."""
+def record(job: Job, log: Callable[[str], None], spares: Spares | None = None) -> tuple[Capture, Footprint]:
+    """Record the specification and every rank of a check, and what they read; what goes wrong is among the capture's troubles.
+
+    ``spares`` are processes that are at it already.
+    """
     started = time.perf_counter()
     world_size = Mesh.of_rank(job.mesh, 0).world_size
-    programs = _Programs(job, log)
+    programs = _Programs(job, log, spares)
     ranks = rounds(programs.run, world_size)
     if job.device == "cpu" and any(program.wants_cuda for program in (programs.specification, *ranks)):
         return record(replace(job, device="cuda"), log)
@@ -64,10 +70,11 @@ def record(job: Job, log: Callable[[str], None]) -> tuple[Capture, Footprint]:
 class _Programs:
     """Runs children, at most a few at a time, and passes the specification's outputs on to the ranks that ask for them."""
 
-    def __init__(self, job: Job, log: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, log: Callable[[str], None], spares: Spares | None) -> None:
         self._job = job
         self._log = log
-        self._family = Family()
+        self._spares = spares
+        self._family = Family() if spares is None else spares.family
         self._deadline = job.started + job.limits.seconds
         self._outputs: bytes | None = None
         self._asking: list[Child] = []
@@ -87,8 +94,9 @@ class _Programs:
             self._outputs = None
         for program in queue:
             self._done.pop(program, None)
+        queue = deque(program for program in queue if not self._attach(program))
         while queue or self._family.at_work:
-            while queue and self._family.at_work < _AT_ONCE:
+            while queue and self._family.at_work < AT_ONCE:
                 self._start(queue.popleft(), answers)
             self._family.step(None if next(self._job.meanwhile, None) is None else 0.0)
         return [self._done[rank] for rank in ranks]
@@ -98,21 +106,28 @@ class _Programs:
         done = self._done.get(SPECIFICATION)
         return done is not None and not (done.trace is not None and done.trace.waiting)
 
+    def _attach(self, program: int) -> bool:
+        """Listen to the spare process that records a program; False where there is none."""
+        spare = None if self._spares is None else self._spares.take(program)
+        if spare is None:
+            return False
+        spare.attach(self._hear, self._log, lambda ending: self._note_end(program, ending))
+        return True
+
     def _start(self, program: int, answers: Answers) -> None:
-        limits = self._job.limits.share(_AT_ONCE, max(0.0, self._deadline - time.monotonic()))
-
-        def ended(ending: Ending) -> None:
-            self._done[program] = self._recorded(program, ending)
-            if program == SPECIFICATION and self._outputs is None:
-                self._pass_on(pickle.dumps(None))
-
+        self._job.load()
         self._family.start(
-            lambda link: _record_in_child(self._job, program, answers, link),
-            limits,
+            lambda link: record_in_child(self._job, program, answers, link),
+            self._job.limits.share(AT_ONCE, max(0.0, self._deadline - time.monotonic())),
             on_message=self._hear,
             on_output=self._log,
-            on_end=ended,
+            on_end=lambda ending: self._note_end(program, ending),
         )
+
+    def _note_end(self, program: int, ending: Ending) -> None:
+        self._done[program] = self._recorded(program, ending)
+        if program == SPECIFICATION and self._outputs is None:
+            self._pass_on(pickle.dumps(None))
 
     def _recorded(self, program: int, ending: Ending) -> Recorded:
         if ending.kind == "answered":
@@ -144,7 +159,8 @@ class _NoSpecificationError(Exception):
 
 
 @without_collection()
-def _record_in_child(job: Job, program: int, answers: Answers, link: Link) -> bytes:
+def record_in_child(job: Job, program: int, answers: Answers, link: Link) -> bytes:
+    """Record one program of a check in a process of its own, of which nothing else comes."""
     recorded = record_alone(job, program, answers, link)
     if job.watch is not None:
         recorded = replace(recorded, footprint=job.watch.found())

@@ -6,6 +6,8 @@ import gc
 import importlib
 import pickle
 import time
+from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,9 +20,11 @@ from graphguard.checks.api import Refinement, tensor
 from graphguard.ir import Capture, CheckRef, Span, capture_to_json
 from graphguard.ir.codec import capture_summary
 from graphguard.trace.assembly import assembled
+from graphguard.trace.importing import Target, declared_in_text
 from graphguard.trace.job import SPECIFICATION, Job
 from graphguard.trace.limits import Limits
 from graphguard.trace.ranks import record_alone
+from graphguard.trace.sources import ProjectFiles, meaning_digest
 
 # What children use and the rehearsal itself does not reach.
 _LOADED = ("graphguard.confirm.check",)
@@ -93,14 +97,52 @@ def rehearse() -> None:
 
 def record_sample() -> Capture:
     """The sample as a check: its specification and its ranks, recorded in this process."""
-    place = CheckRef("rehearsal", _check.__name__, Span(__file__, _check.__code__.co_firstlineno))
-    job = Job(_check, {"a": _RANKS}, place, "", Limits(), time.monotonic(), learn=lambda _: None)
     link = _Told()
-    specification, *ranks = [
-        pickle.loads(pickle.dumps(record_alone(job, program, {}, link), pickle.HIGHEST_PROTOCOL))  # noqa: S301 - our own
-        for program in (SPECIFICATION, *range(_RANKS))
-    ]
-    capture = assembled(job, specification, ranks)
+    programs = [_record(program, link) for program in (SPECIFICATION, *range(_RANKS))]
+    _Kept.outputs, _Kept.programs = link.outputs, programs
+    return _put_together(programs)
+
+
+def rehearse_program() -> None:
+    """Read and import this file once more, and record one rank of the sample: this process then has what it takes to do that with others."""
+    declared_in_text(Target(__file__, ""))
+    again = ModuleType(f"{__name__}_again")
+    exec(ProjectFiles({}).compile(__file__), again.__dict__)  # noqa: S102 - our own text
+    link = _Told()
+    link.outputs = _Kept.outputs
+    if not link.outputs:
+        _record(SPECIFICATION, link)
+    _record(0, link)
+    gc.collect()
+
+
+def rehearse_assembly() -> None:
+    """Put the sample together: this process then has what it takes to do that with any programs."""
+    meaning_digest(ProjectFiles({}).text(__file__))
+    if _Kept.programs:
+        _put_together(_Kept.programs)
+    gc.collect()
+
+
+class _Kept:
+    """What the sample was when this process, or the one that forked it, recorded it."""
+
+    outputs: bytes = b""
+    programs: tuple[bytes, ...] | list[bytes] = ()
+
+
+def _job() -> Job:
+    place = CheckRef("rehearsal", _check.__name__, Span(__file__, _check.__code__.co_firstlineno))
+    return Job(_check, {"a": _RANKS}, place, "", Limits(), time.monotonic(), learn=lambda _: None)
+
+
+def _record(program: int, link: _Told) -> bytes:
+    return pickle.dumps(record_alone(_job(), program, {}, link), pickle.HIGHEST_PROTOCOL)
+
+
+def _put_together(programs: Iterable[bytes]) -> Capture:
+    specification, *ranks = [pickle.loads(program) for program in programs]  # noqa: S301 - our own
+    capture = assembled(_job(), specification, ranks)
     capture_to_json(capture)
     capture_summary(capture)
     return capture

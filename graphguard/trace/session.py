@@ -6,23 +6,22 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from graphguard.checks.api import MARK, Check, as_mesh
-from graphguard.checks.discovery import FoundCheck, checks_in, identifier
+from graphguard.checks.api import as_mesh
 from graphguard.confirm.confirmation import Confirmation
-from graphguard.ir import Capture, CheckRef, Span, Trouble, capture_from_json
+from graphguard.ir import Capture, Span, Trouble, capture_from_json
 from graphguard.ir.codec import span_to_plain, trouble_to_plain
 from graphguard.ir.plain import to_plain
 from graphguard.trace.assumptions import assuming
 from graphguard.trace.children import Ending, Link
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
+from graphguard.trace.importing import Found, Target, declared, declared_in_text, find, load, reference, reference_of
 from graphguard.trace.limits import Limits
-from graphguard.trace.sources import ProjectFiles, import_file, is_installed
+from graphguard.trace.sources import ProjectFiles, is_installed
 from graphguard.trace.troubles import trouble_of
 
 # Libraries that are slow to import, start no threads, and do not ask which rank they are in.
@@ -40,24 +39,6 @@ _LIBRARIES = frozenset(
         "fairscale",
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A check file as a request names it: absolute ``file``, the project's ``root``, and unsaved texts by path."""
-
-    file: str
-    root: str
-    overlay: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The check that was asked for: its function, its mesh, its place."""
-
-    function: Callable[[Any], Any]
-    mesh: dict[str, int]
-    check: CheckRef
 
 
 class RankDependentImportError(Exception):
@@ -81,14 +62,14 @@ def capture_check(
     from graphguard.trace.job import Job
     from graphguard.trace.ranks import record
 
-    began, loaded = time.monotonic(), len(sys.modules)
+    began, used, loaded = time.monotonic(), time.process_time(), len(sys.modules)
     files = ProjectFiles(target.overlay)
     watch = Watch(files)
     fallback = reference(target, name)
     link.tell({"progress": {"stage": "import"}})
     try:
         watch.install()
-        found = _in_every_rank(target, files, name, mesh) if each_rank_imports else _imported(target, files, name, mesh)
+        found = _in_every_rank(target, files, name, mesh) if each_rank_imports else find(target, files, name, mesh)
     except BaseException as error:
         if not each_rank_imports and (watch.rank_dependent or _needs_world(error)):
             raise RankDependentImportError from error
@@ -98,6 +79,7 @@ def capture_check(
     if watch.rank_dependent and not each_rank_imports:
         raise RankDependentImportError
     imported = time.monotonic() - began
+    link.tell({"imported": time.process_time() - used})
     link.tell({"loaded": preloadable(sys.modules, len(sys.modules) - loaded)})
     link.tell({"progress": {"stage": "trace"}})
     job = Job(
@@ -111,7 +93,7 @@ def capture_check(
         learn=lambda calls: link.tell({"unseen": list(calls)}),
         meanwhile=files.meanings(),
     )
-    capture, footprint = record(job, _print)
+    capture, footprint = record(job, show)
     capture = assuming(capture, footprint.sources)
     return replace(capture, seconds={"import": imported, **capture.seconds}), footprint
 
@@ -124,13 +106,9 @@ def _needs_world(error: BaseException) -> bool:
     )
 
 
-def _imported(target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None) -> Found:
-    return _find(_load(target, files), target, name, mesh)
-
-
 def _in_every_rank(target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None) -> Found:
     """The check as its text declares it; its function imports the file when it is called, in the rank that it is called in."""
-    known = next((check for check in _declared_in_text(target) if check.ref.name == name), None)
+    known = next((check for check in declared_in_text(target) if check.ref.name == name), None)
     if known is None or (mesh is None and known.meshes is None):
         raise TracingError(
             "trace-error",
@@ -139,7 +117,7 @@ def _in_every_rank(target: Target, files: ProjectFiles, name: str, mesh: dict[st
     chosen = as_mesh(mesh) if mesh is not None else (known.meshes or ())[0]
 
     def function(device_mesh: Any) -> Any:
-        return _imported(target, files, name, chosen).function(device_mesh)
+        return find(target, files, name, chosen).function(device_mesh)
 
     return Found(function, chosen, known.ref)
 
@@ -162,13 +140,13 @@ def list_checks(target: Target) -> dict[str, Any]:
     """The checks of a file with their meshes, as running the file declares them."""
     files = ProjectFiles(target.overlay)
     try:
-        module = _load(target, files)
+        module = load(target, files)
     except BaseException as error:  # noqa: BLE001 - whatever importing the user's file raises becomes a diagnostic
         trouble = trouble_of(error, f"importing {os.path.basename(target.file)}", target.root, Span(target.file, 1))
         return {"checks": [], "troubles": [trouble_to_plain(trouble)]}
     rows = [
-        {"name": name, "span": span_to_plain(_reference(target, name, function).span), "meshes": list(check.meshes)}
-        for name, function, check in _declared(module)
+        {"name": name, "span": span_to_plain(reference_of(target, name, function).span), "meshes": list(check.meshes)}
+        for name, function, check in declared(module)
     ]
     return {"checks": rows, "troubles": []}
 
@@ -187,61 +165,11 @@ def not_confirmed(ending: Ending) -> dict[str, Any]:
     return dict(to_plain(Confirmation("not-run", f"running on numbers was given up: {how}")))
 
 
-def reference(target: Target, name: str) -> CheckRef:
-    """A check's name and place as its file's text has them; the file itself where it does not tell."""
-    for check in _declared_in_text(target):
-        if check.ref.name == name:
-            return check.ref
-    return CheckRef(identifier(target.file, name, target.root), name, Span(target.file, 1))
-
-
-def _declared_in_text(target: Target) -> list[FoundCheck]:
-    try:
-        text = ProjectFiles(target.overlay).text(target.file).decode("utf-8-sig")
-        return checks_in(target.file, text, target.root)
-    except (OSError, SyntaxError, ValueError):  # importing the file says what is wrong with it, at the right place
-        return []
-
-
 def failed(target: Target, name: str, mesh: dict[str, int] | None, trouble: Trouble) -> Capture:
     """The capture of a check whose process ended early."""
     return Capture(reference(target, name), mesh or {}, (), None, (), (), (trouble,))
 
 
-def _load(target: Target, files: ProjectFiles) -> ModuleType:
-    os.chdir(target.root)
-    files.install()
-    return import_file(target.file, target.root, files)
-
-
-def _declared(module: ModuleType) -> list[tuple[str, Callable[[Any], Any], Check]]:
-    """The checks that a module itself defines: an imported one belongs to its own file."""
-    found = []
-    for name, value in vars(module).items():
-        check = getattr(value, MARK, None) if callable(value) else None
-        if isinstance(check, Check) and getattr(value, "__module__", None) == module.__name__:
-            found.append((name, value, check))
-    return found
-
-
-def _find(module: ModuleType, target: Target, name: str, mesh: dict[str, int] | None) -> Found:
-    declared = {own: (function, check) for own, function, check in _declared(module)}
-    if name not in declared:
-        names = ", ".join(declared) or "none"
-        raise TracingError(
-            "trace-error", f"{os.path.basename(target.file)} has no check named {name!r}; it has {names}"
-        )
-    function, check = declared[name]
-    chosen = check.meshes[0] if mesh is None else as_mesh(mesh)
-    return Found(function, chosen, _reference(target, name, function))
-
-
-def _reference(target: Target, name: str, function: Any) -> CheckRef:
-    known = reference(target, name)
-    if known.span.line == 1:  # declared in a way that reading the text does not show
-        known = replace(known, span=Span(target.file, function.__code__.co_firstlineno))
-    return known
-
-
-def _print(text: str) -> None:
+def show(text: str) -> None:
+    """Print what a program printed."""
     print(text, end="", flush=True)  # noqa: T201 - what the ranks print joins what this process prints

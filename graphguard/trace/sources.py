@@ -124,6 +124,12 @@ class ProjectFiles:
         self._show(path, text)  # every rank quotes it, and none is to read the file again
         return code
 
+    def adopt(self, read: Mapping[str, bytes]) -> None:
+        """Take what another process of the same check read for read here."""
+        for path, text in read.items():
+            self.read[path] = text
+            self._show(path, text)
+
     def meanings(self) -> Iterator[str]:
         """The meaning of every file read so far, one at a time."""
         return map(meaning_digest, list(self.read.values()))

@@ -15,30 +15,35 @@ import sys
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from graphguard.ir import Capture, Trouble, capture_to_json
 from graphguard.ir.codec import capture_summary, trouble_to_plain
 from graphguard.trace import wire
 from graphguard.trace.cache import load, request_key, store
 from graphguard.trace.children import Child, Ending, Family, Link
+from graphguard.trace.footprint import Footprint
 from graphguard.trace.health import describe
+from graphguard.trace.importing import Target, reference
 from graphguard.trace.limits import Limits, adopt_orphans, default_memory
 from graphguard.trace.pages import join_pages, large_ranges
 from graphguard.trace.parentage import die_with_starter
+from graphguard.trace.reserve import Reserve
 from graphguard.trace.session import (
     RankDependentImportError,
-    Target,
     capture_check,
     confirm_capture,
     failed,
     list_checks,
     not_confirmed,
-    reference,
+    show,
 )
 from graphguard.trace.sources import ProjectFiles
 from graphguard.trace.troubles import trouble_of_ending
+
+if TYPE_CHECKING:
+    from graphguard.trace.spares import Spares
 
 _CHUNK = 1 << 18
 # Between a check's own limit, at which its recording is stopped with a trouble, and the end of the process around it.
@@ -58,12 +63,16 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A request for a child: what it runs, its bounds, the answer where it ends without one, and what to do where the answer is None."""
+    """A request for a child: what it runs, its bounds, the answer where it ends without one, and what to do where the answer is None.
+
+    ``plain`` is what a child needs that waits for a check.
+    """
 
     run: Callable[[Link], Any]
     limits: Limits
     on_failure: Callable[[Ending], Any]
     again: Callable[[], Task] | None = None
+    plain: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +99,15 @@ class Worker:
         self._unseen: deque[str] = deque()
         self._scattered: deque[int] = deque()
         self._wrote = False
+        self._reserve = Reserve(self._family, _record)
         self._open = True
         self._direct: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hello": self._hello,
-            "ping": lambda _: {"running": len(self._running), "waiting": len(self._waiting)},
+            "ping": lambda _: {
+                "running": len(self._running),
+                "waiting": len(self._waiting),
+                "spare": self._reserve.ready,
+            },
             "shutdown": self._shutdown,
         }
         self._tasks: dict[str, Callable[[dict[str, Any]], Task | Done]] = {
@@ -108,13 +122,16 @@ class Worker:
         while self._open:
             # Whatever has arrived already is looked at before the seconds that loading torch takes.
             prepares = not len(self._family) and bool(self._wanted or self._unseen or self._wrote or self._scattered)
-            self._family.step(None if self._warm and not prepares and not self._arrived else 0.0)
+            quiet = None if len(self._family) else self._reserve.patience()
+            self._family.step(quiet if self._warm and not prepares and not self._arrived else 0.0)
             if self._arrived:
                 self._handle(self._arrived.popleft())
             elif not self._warm:
                 self._warm_up()
             elif prepares:
                 self._prepare()
+            elif not len(self._family):
+                self._reserve.tend()
             self._start_waiting()
         self._family.stop_all()
 
@@ -147,6 +164,7 @@ class Worker:
             self._send({"id": request, "result": task.answer})
         else:
             self._waiting[request] = task
+        self._reserve.put_off()
 
     def _send(self, message: dict[str, Any]) -> None:
         data = memoryview(wire.encode(message))
@@ -222,19 +240,30 @@ class Worker:
             self._start(request, task)
 
     def _start(self, request: Any, task: Task) -> None:
+        spare = None if task.plain is None else self._reserve.take(task.plain["target"][0])
+
         def ended(ending: Ending) -> None:
             del self._running[request]
             if ending.kind == "cancelled":
                 self._fail(request, "cancelled", "the request was cancelled")
+            elif spare is not None and task.plain is not None and _is_unlike(ending):
+                self._reserve.refuse(task.plain["target"][0])
+                self._waiting[request] = replace(task, plain=None)
             elif ending.kind == "answered" and ending.answer is None and task.again is not None:
                 self._waiting[request] = task.again()
             else:
                 answer = ending.answer if ending.kind == "answered" else task.on_failure(ending)
                 self._send({"id": request, "result": answer})
+                if task.plain is not None:
+                    self._reserve.note(task.plain["target"][0], task.plain["name"], answer["summary"]["mesh"])
 
         def heard(_: Child, message: dict[str, Any]) -> None:
             if "loaded" in message:
                 self._wanted.extend(name for name in message["loaded"] if name not in sys.modules)
+                return
+            if "imported" in message:
+                if task.plain is not None:
+                    self._reserve.note_import(task.plain["target"][0], message["imported"])
                 return
             if "unseen" in message:
                 self._unseen.extend(message["unseen"])
@@ -245,9 +274,20 @@ class Worker:
             self._send({"method": "log", "params": {"id": request, "text": text}})
 
         self._wrote = True
-        self._running[request] = self._family.start(
-            task.run, task.limits, on_message=heard, on_output=printed, on_end=ended, leader=True
-        )
+        if spare is not None and task.plain is not None:
+            self._running[request] = spare
+            self._family.begin(spare, task.plain, task.limits, on_message=heard, on_output=printed, on_end=ended)
+        else:
+            self._running[request] = self._family.start(
+                task.run, task.limits, on_message=heard, on_output=printed, on_end=ended, leader=True
+            )
+
+
+def _is_unlike(ending: Ending) -> bool:
+    """Whether a check that spare processes were to record must be recorded without them."""
+    if ending.kind == "answered":
+        return ending.answer is not None and "unlike" in ending.answer
+    return ending.kind in ("exited", "killed", "failed")
 
 
 def installed_version(package: str) -> str | None:
@@ -289,14 +329,20 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
 def _recording(
     target: Target, name: str, mesh: dict[str, int] | None, limits: Limits, key: str, *, each_rank_imports: bool
 ) -> Task:
+    plain = {
+        "target": [target.file, target.root, dict(target.overlay)],
+        "name": name,
+        "mesh": mesh,
+        "limits": asdict(limits),
+        "key": key,
+    }
+
     def run(link: Link) -> Any:
         try:
             capture, footprint = capture_check(target, name, mesh, limits, link, each_rank_imports=each_rank_imports)
         except RankDependentImportError:
             return None
-        if key:
-            store(key, capture, footprint)
-        return _captured(capture, cached=False)
+        return _kept(key, capture, footprint)
 
     def on_failure(ending: Ending) -> Any:
         return _captured(failed(target, name, mesh, _trouble(ending, target, limits)), cached=False)
@@ -304,7 +350,26 @@ def _recording(
     def again() -> Task:
         return _recording(target, name, mesh, limits, key, each_rank_imports=True)
 
-    return Task(run, _outer(limits), on_failure, again)
+    return Task(run, _outer(limits), on_failure, again, None if each_rank_imports else plain)
+
+
+def _record(plain: dict[str, Any], link: Link, spares: Spares) -> Any:
+    """Record a check by spare processes, in the child that has them."""
+    from graphguard.trace.spares import Order, UnlikeError, capture_by_spares
+
+    order = Order(Target(*plain["target"]), plain["name"], plain["mesh"], Limits(**plain["limits"]), time.monotonic())
+    try:
+        capture, footprint = capture_by_spares(order, spares, link, show)
+    except UnlikeError as error:
+        return {"unlike": str(error)}
+    return _kept(plain["key"], capture, footprint)
+
+
+def _kept(key: str, capture: Capture, footprint: Footprint) -> dict[str, Any]:
+    """The answer, after it was put into the cache."""
+    if key:
+        store(key, capture, footprint)
+    return _captured(capture, cached=False)
 
 
 def _captured(capture: Capture, *, cached: bool) -> dict[str, Any]:

@@ -278,7 +278,7 @@ def test_cancel(bare, tmp_path):
             answers[message["id"]] = message
         if len(answers) == 2:
             break
-    assert answers[2]["result"] == {"running": 1, "waiting": 0}, "it answers while a child runs"
+    assert answers[2]["result"] == {"running": 1, "waiting": 0, "spare": False}, "it answers while a child runs"
     assert answers[1]["error"]["code"] == "cancelled"
     assert _gone(pid)
 

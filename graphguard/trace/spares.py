@@ -1,0 +1,260 @@
+"""Spare processes: forked before the next check comes, with pages of their own, each for one of its programs and for nothing after it.
+
+A forked process copies every page that it looks at, which takes a third of the time of a program of one layer; a spare one has done that while nobody waited.
+The user's files, which are not known in advance, are imported by each of them.  Where that may differ from importing them once and forking
+(:mod:`graphguard.trace.effects`), no spare process records anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+
+from graphguard.ir import Capture, CheckRef
+from graphguard.trace import effects
+from graphguard.trace.assumptions import assuming
+from graphguard.trace.children import Child, Ending, Family, Link, wait_for_work
+from graphguard.trace.footprint import Footprint, Watch
+from graphguard.trace.importing import Found, Target, find
+from graphguard.trace.job import SPECIFICATION, Job
+from graphguard.trace.limits import Limits, bound_memory
+from graphguard.trace.ranks import AT_ONCE, record, record_in_child
+from graphguard.trace.rehearsal import rehearse_assembly, rehearse_program
+from graphguard.trace.sources import ProjectFiles
+
+# Wall-clock that all imports get together, which many programs of others may slow down.
+_PATIENCE = 2.0
+
+
+class UnlikeError(Exception):
+    """The programs of a check cannot be recorded in spare processes; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A check to record: what a spare process is told of it, apart from the program."""
+
+    target: Target
+    name: str
+    mesh: dict[str, int] | None
+    limits: Limits
+    started: float
+
+    @property
+    def share(self) -> Limits:
+        """The bounds of one of its processes."""
+        return self.limits.share(AT_ONCE, max(0.0, self.started + self.limits.seconds - time.monotonic()))
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import made of the user's files; equal where it did the same."""
+
+    mesh: dict[str, int]
+    check: CheckRef
+    sources: dict[str, bytes]
+    state: str
+
+
+def imported(found: Found, files: ProjectFiles) -> Imported:
+    """What this process's import made."""
+    state = hashlib.sha256(torch.random.default_generator.get_state().numpy().tobytes())
+    state.update(repr((torch.get_default_dtype(), torch.get_default_device(), sys.path, os.getcwd())).encode())
+    return Imported(found.mesh, found.check, dict(files.read), state.hexdigest())
+
+
+@dataclass(slots=True)
+class Spare:
+    """A spare process that has its work, seen from its parent; what it said before anybody cared is kept."""
+
+    child: Child
+    imported: Imported | None = None
+    unlike: str = ""
+    _events: list[tuple[str, Any]] = field(default_factory=list)
+
+    def attach(
+        self,
+        on_message: Callable[[Child, dict[str, Any]], None],
+        on_output: Callable[[str], None],
+        on_end: Callable[[Ending], None],
+    ) -> None:
+        """From now on these hear of it, and of what was before."""
+        child = self.child
+        child.on_message, child.on_output, child.on_end = on_message, on_output, on_end
+        for kind, what in self._events:
+            if kind == "message":
+                on_message(child, what)
+            elif kind == "output":
+                on_output(what)
+            else:
+                on_end(what)
+        self._events.clear()
+
+    def hear(self, _: Child, message: dict[str, Any]) -> None:
+        """Take a message of a process to which nobody is attached."""
+        if "imported" in message:
+            self.imported = pickle.loads(message["imported"])  # noqa: S301 - from our own child, through a socket nobody else has
+        elif "unlike" in message:
+            self.unlike = message["unlike"]
+        else:
+            self._events.append(("message", message))
+
+    def keep_output(self, text: str) -> None:
+        """Take what it printed."""
+        self._events.append(("output", text))
+
+    def note_end(self, ending: Ending) -> None:
+        """Take how it ended; before its import is through, that is for another process to find out about."""
+        if self.imported is None:
+            self.unlike = self.unlike or f"its process ended: {ending.kind}"
+        self._events.append(("end", ending))
+
+
+class Spares:
+    """The spare processes of this one, in which a check will be coordinated; made before it is known."""
+
+    def __init__(self, count: int) -> None:
+        self.family = Family()
+        self._lost = False
+        self._idle = [self.family.start_idle(_live, on_end=self._note_loss) for _ in range(count)]
+        self._at_work: dict[int, Spare] = {}
+        rehearse_assembly()
+        while not all(child.ready for child in self._idle):
+            self.family.step()
+            if self._lost:
+                raise RuntimeError("a spare process ended while it prepared itself")
+
+    def _note_loss(self, _: Ending) -> None:
+        self._lost = True
+
+    def begin(self, order: Order) -> Imported:
+        """Have the programs recorded, and say what importing the files made; raises ``UnlikeError`` where they must be recorded in another way."""
+        for program, child in enumerate(self._idle, SPECIFICATION):
+            self._at_work[program] = spare = Spare(child)
+            work = {"order": pickle.dumps((order, program))}
+            self.family.begin(
+                child, work, order.share, on_message=spare.hear, on_output=spare.keep_output, on_end=spare.note_end
+            )
+        self._idle.clear()
+        first = self._first_imports()
+        size = math.prod(first.mesh.values())
+        for program in [program for program in self._at_work if program >= size]:
+            self.family.stop(self._at_work.pop(program).child, "cancelled")
+        return first
+
+    def _first_imports(self) -> Imported:
+        until = time.monotonic() + _PATIENCE
+        while any(spare.imported is None for spare in self._at_work.values()):
+            for spare in self._at_work.values():
+                if spare.unlike:
+                    raise UnlikeError(spare.unlike)
+            if time.monotonic() > until:
+                raise UnlikeError("it takes long")
+            self.family.step(until - time.monotonic())
+        found = [spare.imported for spare in self._at_work.values()]
+        first = found[0]
+        if first is None or any(one != first for one in found):
+            raise UnlikeError("processes that imported the same file made different things of it")
+        return first
+
+    def take(self, program: int) -> Spare | None:
+        """The process that records this program, once."""
+        return self._at_work.pop(program, None)
+
+
+def _live(link: Link) -> bytes:
+    """A spare process: get pages of one's own, wait, import, record."""
+    effects.rehearse()
+    rehearse_program()
+    order, program = pickle.loads(wait_for_work(link, forks=0)["order"])  # noqa: S301 - from our parent
+    assert isinstance(order, Order)
+
+    def unlike(why: str) -> NoReturn:
+        link.tell({"unlike": why})
+        os._exit(0)
+
+    files = ProjectFiles(order.target.overlay)
+    watch = Watch(files)
+    watch.install()
+    with effects.Effects(unlike):
+        found = find(order.target, files, order.name, order.mesh)
+    if watch.rank_dependent:
+        unlike("it asks for its rank")
+    link.tell({"imported": pickle.dumps(imported(found, files))})
+    bound_memory(order.share)
+    job = Job(
+        found.function,
+        found.mesh,
+        found.check,
+        order.target.root,
+        order.limits,
+        order.started,
+        watch,
+        learn=lambda _: None,
+    )
+    return record_in_child(job, program, {}, link)
+
+
+def capture_by_spares(
+    order: Order, spares: Spares, link: Link, log: Callable[[str], None]
+) -> tuple[Capture, Footprint]:
+    """As :func:`graphguard.trace.session.capture_check`, in spare processes; raises ``UnlikeError``, after which this process is no good for a check."""
+    link.tell({"progress": {"stage": "import"}})
+    first = spares.begin(order)
+    link.tell({"progress": {"stage": "trace"}})
+    late = _Late(order, first)
+    job = Job(
+        late.build,
+        first.mesh,
+        first.check,
+        order.target.root,
+        order.limits,
+        order.started,
+        late.watch,
+        learn=lambda calls: link.tell({"unseen": list(calls)}),
+        meanwhile=late.files.meanings(),
+        load=late.load,
+    )
+    capture, footprint = record(job, log, spares)
+    return assuming(capture, footprint.sources), footprint
+
+
+class _Late:
+    """The import in the process that coordinates: only where programs must be forked from it, being more than there were spare processes, or once more than once."""
+
+    def __init__(self, order: Order, first: Imported) -> None:
+        self.files = ProjectFiles(order.target.overlay)
+        self.files.adopt(first.sources)
+        self.watch = Watch(self.files)
+        self._order = order
+        self._first = first
+        self._found: Found | None = None
+
+    def load(self) -> None:
+        """Import the files, as they were for the spare processes; raises ``UnlikeError`` where they are not."""
+        if self._found is not None:
+            return
+        order = self._order
+        self.watch.install()
+        self.files.read.clear()
+        try:
+            found = find(order.target, self.files, order.name, order.mesh)
+        except BaseException as error:
+            raise UnlikeError("the file has changed meanwhile") from error
+        if self.watch.rank_dependent or imported(found, self.files) != self._first:
+            raise UnlikeError("the file has changed meanwhile")
+        self._found = found
+
+    def build(self, device_mesh: Any) -> Any:
+        """Run the check's function."""
+        assert self._found is not None
+        return self._found.function(device_mesh)

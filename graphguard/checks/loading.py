@@ -45,7 +45,7 @@ def bind_rank(
         }
         refinement.load(whole, refinement.impl, device_mesh)
         states = unit_of(refinement.impl).states
-        differentiated = [state for state in states if state.kind == "parameter" and state.tensor.requires_grad]
+        differentiated = [state for state in states if _is_compared(state, specification)]
     else:
         states = tuple(named_alike(specification.states, unit_of(refinement.impl).states))
         made, others = _made_of_specification(recording, leaves, specification.states, states)
@@ -58,13 +58,13 @@ def bind_rank(
         for one, state, value in zip(relations, bound, values, strict=True):
             if one.state.tensor is state.tensor:
                 recording.bind(state.tensor, value())
-        # what the specification trains must be trained: a rank's parameter that is frozen by mistake has a zero gradient
+        # a parameter that either side freezes by mistake has a zero gradient there
         differentiated = [
             replace(one.state, tensor=state.tensor)
             for one, state in zip(relations, bound, strict=True)
-            if one.source.kind == "parameter" and one.source.tensor.requires_grad
+            if _is_compared(state, specification, one.source)
         ]
-        differentiated += [state for state in made if _is_trained(state, specification)]
+        differentiated += [state for state in made if _is_compared(state, specification)]
     _keep_tables(recording, refinement)
     for state in states:
         recording.label(state.tensor, state.name)
@@ -126,13 +126,18 @@ def _made_of_specification(
     return made, others
 
 
-def _is_trained(state: State, specification: Unit) -> bool:
-    """Whether a parameter's gradient is compared: that of what the specification trains, or, of what has no counterpart, what the rank trains."""
+def _is_compared(state: State, specification: Unit, source: State | None = None) -> bool:
+    """Whether a parameter's gradient is compared: where the specification trains ``source``, its counterpart, or the rank trains it and the specification trains any.
+
+    Of what has no counterpart it is compared where the rank trains it.
+    """
     named = by_plain_name(specification.states)
-    source = next(
-        (named[plain_name(name)] for name in (state.name, *state.aliases) if plain_name(name) in named), state
-    )
-    return source.kind == "parameter" and bool(source.tensor.requires_grad)
+    names = (plain_name(name) for name in (state.name, *state.aliases))
+    source = source or next((named[name] for name in names if name in named), state)
+    if source.kind != "parameter":
+        return False
+    trains = any(each.kind == "parameter" and each.tensor.requires_grad for each in specification.states)
+    return bool(source.tensor.requires_grad or (trains and state.tensor.requires_grad))
 
 
 def _stays_as_built(recording: Recording, state: State, specification: Unit) -> bool:

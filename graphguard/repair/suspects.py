@@ -26,6 +26,7 @@ from graphguard.repair.summands import unevenly_summed
 from graphguard.repair.unread import unread
 
 STOPPED = "no gradient comes back through '{what}' to what it is computed from: the specification computes one, and no rank does"
+TRAINED = "'{parameter}' gets a gradient, and in the specification it gets none"
 UNREAD = "a gradient that is worked out here is read nowhere: it is neither reduced nor added to what other passes give"
 NOT_PASSED_ON = "'{what}' is gathered without a gradient: what is worked out for it does not come back to the ranks that its parts are from"
 CUT_GATHER = "what is gathered here carries no gradient: what the other ranks compute with this rank's part does not come back to it"
@@ -69,6 +70,8 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
     stopped = stopped_gradient(capture, found.proof, found.alignment) if is_gradient(capture, promise) else None
     if stopped is not None:
         return Suspect("wrong-relation", stopped[0], stopped[1], reason=STOPPED)
+    if (trained := _trained(capture, promise)) is not None:
+        return trained
     if is_gradient(capture, promise) and (lost := unread_gradient(capture)) is not None:
         return Suspect("gradient-not-reduced", lost, reason=UNREAD)
     if is_gradient(capture, promise) and (cut := without_gradients(capture, promise)) is not None:
@@ -78,6 +81,18 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
         if node.phase != "prelude" and (node.op != "gg.all_gather" or node.phase != "backward"):
             return Suspect("dead-collective", Location(0, capture.ranks[0].nodes.index(node)))
     return None
+
+
+def _trained(capture: Capture, promise: str) -> Suspect | None:
+    """A parameter that has a gradient on the ranks and none in the specification, where the first rank works the gradient out."""
+    parameter = promise.removeprefix("grad(").removesuffix(")")
+    known = any(leaf.name == parameter and leaf.kind == "parameter" for leaf in capture.leaves)
+    if capture.spec is None or promise in capture.spec.outputs or not known:
+        return None
+    graph = capture.ranks[0]
+    index = graph.producers().get(graph.outputs[promise]) if promise in graph.outputs else None
+    where = None if index is None else Location(0, index)
+    return Suspect("wrong-relation", where, reason=TRAINED.format(parameter=parameter))
 
 
 def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around: Neighbours) -> Suspect:

@@ -1,5 +1,6 @@
 """A function that returns gradients by the names of parameters: None is zero, on both sides."""
 
+import copy
 import itertools
 
 import pytest
@@ -95,3 +96,55 @@ def test_the_gradient_of_packed_pieces():
 
     spec = step(nn.Parameter(torch.randn(8, 4)))
     assert gg.verify(spec, impl, inputs=(gg.tensor(2, 4),), mesh={"tp": 2}).verdict is gg.Verdict.REFINES
+
+
+class Frozen(nn.Module):
+    """Two layers of which some are not trained."""
+
+    def __init__(self, *frozen):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 4)
+        for name in frozen:
+            getattr(self, name).requires_grad_(False)
+
+    def forward(self, x):
+        return self.second(self.first(x).sin())
+
+
+FREEZINGS = [
+    (["first"], ["first"], gg.Verdict.REFINES),
+    (["first"], [], gg.Verdict.BROKEN),
+    (["first"], ["second"], gg.Verdict.BROKEN),
+    ([], ["first"], gg.Verdict.BROKEN),
+    (["first", "second"], [], gg.Verdict.REFINES),  # a specification that trains nothing says nothing of gradients
+]
+
+
+def built(whole, frozen):
+    return Frozen(*frozen)
+
+
+def copied(whole, frozen):
+    model = copy.deepcopy(whole).requires_grad_(True)
+    for name in frozen:
+        getattr(model, name).requires_grad_(False)
+    return model
+
+
+def loaded(state, impl, mesh):
+    with torch.no_grad():
+        for name, parameter in impl.named_parameters():
+            parameter.copy_(state[name])
+
+
+WAYS = [(built, None), (copied, None), (built, loaded)]
+
+
+@pytest.mark.parametrize(("made", "load"), WAYS, ids=["named alike", "copied", "loaded"])
+@pytest.mark.parametrize(("spec", "impl", "verdict_of_it"), FREEZINGS)
+def test_what_one_side_freezes_the_other_does_not_train(spec, impl, verdict_of_it, made, load):
+    whole = Frozen(*spec)
+    report = gg.verify(whole, lambda _: made(whole, impl), inputs=(gg.tensor(3, 4),), mesh={"dp": 2}, load=load)
+    assert report.verdict is verdict_of_it
+    if spec and not impl and verdict_of_it is gg.Verdict.BROKEN:
+        assert "'first.weight' gets a gradient, and in the specification it gets none" in report.diagnostics[0].message

@@ -1,4 +1,4 @@
-"""Buffers whose values both programs computed while they were built, and not alike."""
+"""Buffers and frozen parameters whose values both programs computed while they were built, and not alike."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ROUNDINGS = 64  # what two ways to compute one table may differ by, in units of 
 
 
 def computes_otherwise(recording: Recording, one: Related, mesh: Mesh) -> bool:
-    """Whether the rank gave a buffer other numbers than the specification has there; to load the specification's would hide it.
+    """Whether the rank gave a buffer or a frozen parameter other numbers than the specification has there; to load the specification's would hide it.
 
     Zeros and ones say nothing: statistics begin with them, and so does what a checkpoint is to fill.
     """
     own = one.state.tensor
-    if one.source.kind != "buffer" or not isinstance(own, FakeTensor):
+    if one.source.tensor.requires_grad or own.requires_grad or not isinstance(own, FakeTensor):
         return False
     whole, computed = (recording.known(each, LARGEST_TABLE) for each in (one.source.tensor, own))
     if whole is None or computed is None:

@@ -133,9 +133,12 @@ def slopes(heads: int) -> torch.Tensor:
 class Biased(nn.Module):
     """Scores with a bias of their distance, whose slope is each head's; ``built`` says how a rank comes to its slopes."""
 
-    def __init__(self, built: Any) -> None:
+    def __init__(self, built: Any, frozen: bool) -> None:
         super().__init__()
-        self.register_buffer("slopes", built())
+        if frozen:
+            self.slopes = nn.Parameter(built(), requires_grad=False)
+        else:
+            self.register_buffer("slopes", built())
 
     def forward(self, scores: torch.Tensor) -> torch.Tensor:
         place = torch.arange(scores.shape[-1])
@@ -157,9 +160,10 @@ def first_head() -> int:
     ],
     ids=["own part", "another way", "not yet loaded", "first part on every rank", "as if there were fewer heads"],
 )
-def test_a_table_is_what_the_rank_made_it(built: Any, verdict_of_it: Any) -> None:
-    """A buffer that both programs compute is not taken for the specification's by its name."""
-    found = verdict(Biased(lambda: slopes(HEADS)), lambda _: Biased(built), (HEADS, 5, 5))
+@pytest.mark.parametrize("frozen", [False, True], ids=["buffer", "frozen parameter"])
+def test_a_table_is_what_the_rank_made_it(built: Any, verdict_of_it: Any, frozen: bool) -> None:
+    """What both programs compute is not taken for the specification's by its name."""
+    found = verdict(Biased(lambda: slopes(HEADS), frozen), lambda _: Biased(built, frozen), (HEADS, 5, 5))
     assert found.verdict is verdict_of_it
 
 

@@ -200,3 +200,26 @@ def test_a_large_mask_is_what_the_rank_made_it(first: bool, verdict_of_it: Any) 
         (rows, rows),
     )
     assert found.verdict is verdict_of_it
+
+
+@pytest.mark.parametrize(
+    ("heads", "own", "verdict_of_it"),
+    [(HEADS, True, gg.Verdict.REFINES), (HEADS, False, gg.Verdict.BROKEN), (HEADS // 2, False, gg.Verdict.BROKEN)],
+)
+def test_a_table_of_a_closure_is_what_the_rank_made_it(heads: int, own: bool, verdict_of_it: Any) -> None:
+    def scaled(heads: int, start: int, stop: int) -> Any:
+        table = slopes(heads)[start:stop]
+
+        def run(x: torch.Tensor) -> torch.Tensor:
+            return x * table[:, None]
+
+        return run
+
+    half = HEADS // 2
+
+    def implementation(_: Any) -> Any:
+        start = first_head() if own else 0
+        return scaled(heads, start, start + half)
+
+    found = verdict(scaled(HEADS, 0, HEADS), implementation, (HEADS, DIM))
+    assert found.verdict is verdict_of_it

@@ -11,6 +11,7 @@ from graphguard.relations.domains import Part
 from graphguard.relations.kernels import Number, Ref, Terms, Universe
 from graphguard.relations.layout import expand, permute, reshape
 from graphguard.relations.linear import close
+from graphguard.relations.monotone import like_ordered
 from graphguard.relations.permutations import permuted
 from graphguard.relations.piecewise import act_on, overlay
 from graphguard.relations.values import NormalValue, Piece, aligned, regrid, single
@@ -29,6 +30,8 @@ _PLACES: Final = frozenset(
         "cummin.indices",
     )
 )
+#: Those of them that only the order of the line decides.
+_ORDERED: Final = _PLACES - {"argmax", "argmin"}
 #: Functions whose result is made of elements of that line.
 _CHOSEN: Final = frozenset(("topk", "sort", "kthvalue", "median", "cummax", "cummin"))
 
@@ -88,6 +91,8 @@ def _closed(
         for cell, letter in enumerate(letters):
             if letter in core and extents[cell] != sizes[letter]:
                 raise Unsupported(f"{name} sees a whole dim that is put together from different parts")
+        if name in _ORDERED and len(rows) == 1:
+            rows = [like_ordered(universe, rows[0], extents, letters.index("A"))]
         closed = [close(universe, terms, extents) for terms in rows]
         digit_sizes, dims, used = refine([ref for _, ref in closed], extents)
         marks: dict[int, Hashable] = {}

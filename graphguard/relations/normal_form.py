@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from graphguard.relations import contraction, functions, layout, sorting
+from graphguard.relations import contraction, functions, layout, selected, sorting
 from graphguard.relations.algebra import Kind, Scalar, Unsupported
 from graphguard.relations.choices import compared_choice
 from graphguard.relations.closed import opaque
@@ -61,7 +61,11 @@ class NormalForm:
 
     def literal(self, elements: np.ndarray) -> NormalValue:
         """A known tensor."""
-        return literal(self.universe, np.asarray(elements))
+        elements = np.asarray(elements)
+        alike = elements.dtype.kind == "f" and elements.size and np.isfinite(elements.flat[0])
+        if alike and (elements == elements.flat[0]).all():
+            return self.full(elements.shape, float(elements.flat[0]), "float")
+        return literal(self.universe, elements)
 
     def full(self, shape: tuple[int, ...], value: Scalar, kind: Kind) -> NormalValue:
         """One known number everywhere."""
@@ -423,7 +427,11 @@ class NormalForm:
     def _by_elements(
         self, values: list[NormalValue], kind: Kind, act: Callable[[list[Terms], tuple[int, ...]], Terms]
     ) -> NormalValue:
-        return sorting.elementwise(self.universe, values, lambda rows: pointwise(rows, kind, act))
+        return sorting.elementwise(
+            self.universe,
+            values,
+            lambda rows: pointwise(rows, kind, lambda terms, sizes: selected.acted(self.universe, terms, sizes, act)),
+        )
 
 
 def _numeric(values: Sequence[NormalValue]) -> Kind:

@@ -16,6 +16,7 @@ from graphguard.relations.integers import compared
 from graphguard.relations.kernels import UNBOUNDED, Number, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, normalise, opened, times
 from graphguard.relations.masks import taken_apart
+from graphguard.relations.monotone import like_ordered
 from graphguard.relations.values import Box, NormalValue, Piece, extents_of, meet, merged, regrid, single
 from graphguard.relations.windows import refine, through
 
@@ -61,7 +62,24 @@ def first_place(universe: Universe, terms: Terms, extents: tuple[int, ...], dim:
     inside = tuple(term for term in terms if any(digit[0] >= 0 for digit in term[1][2][dim]))
     if not inside:
         return ()
-    coefficient, ref = close(universe, inside, extents)
+    found = _whole_line(universe, inside, extents, dim) or _place(universe, inside, extents, dim)
+    return normalise(universe, [(1, found), *constant(universe, -found[3][0][0], kept)], kept)
+
+
+def _whole_line(universe: Universe, terms: Terms, extents: tuple[int, ...], dim: int) -> Ref | None:
+    """The place in the innermost line that has the same order, where that is a whole one: parts are joined by their maxima, which are not those of another line."""
+    like = like_ordered(universe, terms, extents, dim)
+    if not like or like == terms:
+        return None
+    try:
+        found = _place(universe, like, extents, dim)
+    except Unsupported:
+        return None
+    return found if found[3][0] == (0, found[0].reduced[0]) else None
+
+
+def _place(universe: Universe, terms: Terms, extents: tuple[int, ...], dim: int) -> Ref:
+    coefficient, ref = close(universe, terms, extents)
     sizes, dims, used = refine([ref], extents)
     digits = dims[dim]
     if len(digits) != 1 or any(stride < 0 for _, _, stride in used[0]):
@@ -75,7 +93,7 @@ def first_place(universe: Universe, terms: Terms, extents: tuple[int, ...], dim:
     kernel.type = "int"
     if kernel.reduced[0] != UNBOUNDED:
         kernel.range = (0, kernel.reduced[0])
-    return normalise(universe, [(1, found), *constant(universe, -found[3][0][0], kept)], kept)
+    return found
 
 
 # -- places of parts put together

@@ -26,8 +26,11 @@ def _selected(a: Algebra[V], name: str, v: V, dim: int, extent: int, kind: Kind,
 def topk(a: Algebra[V], self: V, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[V, V]:
     """The k largest (or smallest) elements of every line along dim, and where they stand: closed, batched over the other dims"""
     attributes = (k, largest, sorted)  # without an order any may come out
-    values = _selected(a, "topk", self, dim, k, self.kind, attributes)
-    return values, _selected(a, "topk.indices", self, dim, k, "int", attributes)
+    places = _selected(a, "topk.indices", self, dim, k, "int", attributes)
+    try:
+        return (gather(a, self, dim, places) if self.shape else self), places
+    except Unsupported:
+        return _selected(a, "topk", self, dim, k, self.kind, attributes), places
 
 
 def _order(a: Algebra[V], v: V, dim: int, descending: bool, stable: bool) -> np.ndarray | None:

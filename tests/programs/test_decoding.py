@@ -45,7 +45,21 @@ def last_of_equals(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     return token
 
 
-def verdict(pick: Pick, ranks: int, offset: bool = True) -> gg.Verdict | None:
+def likeliest(logits: torch.Tensor) -> torch.Tensor:
+    return (logits / 0.7).softmax(-1).argmax(-1)
+
+
+def unlikeliest(logits: torch.Tensor) -> torch.Tensor:
+    return (-logits).softmax(-1).argmax(-1)
+
+
+def largest(logits: torch.Tensor) -> torch.Tensor:
+    return logits.argmax(-1)
+
+
+def verdict(
+    pick: Pick, ranks: int, offset: bool = True, wanted: Callable[[torch.Tensor], torch.Tensor] = largest
+) -> gg.Verdict | None:
     def impl(mesh: Any) -> Callable[..., torch.Tensor]:
         def run(x: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
             values, tokens = (x @ head).max(-1)
@@ -55,7 +69,7 @@ def verdict(pick: Pick, ranks: int, offset: bool = True) -> gg.Verdict | None:
         return run
 
     return gg.verify(
-        lambda x, head: (x @ head).argmax(-1),
+        lambda x, head: wanted(x @ head),
         impl,
         (gg.tensor(BATCH, WIDTH), gg.tensor(WIDTH, VOCABULARY)),
         mesh={"tp": ranks},
@@ -69,6 +83,11 @@ def verdict(pick: Pick, ranks: int, offset: bool = True) -> gg.Verdict | None:
 @pytest.mark.parametrize("pick", [by_index, one_by_one])
 def test_greedy_decoding(pick: Pick, ranks: int) -> None:
     assert verdict(pick, ranks) is gg.Verdict.REFINES
+
+
+def test_the_likeliest_token_has_the_largest_logit() -> None:
+    assert verdict(by_index, 2, wanted=likeliest) is gg.Verdict.REFINES
+    assert verdict(by_index, 2, wanted=unlikeliest) is gg.Verdict.BROKEN
 
 
 @pytest.mark.parametrize(("pick", "offset"), [(smallest, True), (by_index, False), (one_by_one, False)])

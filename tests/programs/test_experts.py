@@ -51,6 +51,20 @@ def every_token(m: Experts, x: torch.Tensor) -> torch.Tensor:
     return torch.einsum("te,etd->td", gates[:, m.mine], rows)
 
 
+def weighed_after_the_choice(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    scores, chosen = torch.topk(m.scores(x), CHOSEN, -1)
+    gates = torch.zeros(TOKENS, EXPERTS).scatter(1, chosen, F.softmax(scores, -1))
+    rows = m.each(x.expand(m.up.shape[0], TOKENS, WIDTH))
+    return torch.einsum("te,etd->td", gates[:, m.mine], rows)
+
+
+def not_renormalised(m: Experts, x: torch.Tensor) -> torch.Tensor:
+    weights, chosen = torch.topk(F.softmax(m.scores(x), -1), CHOSEN, -1)
+    gates = torch.zeros(TOKENS, EXPERTS).scatter(1, chosen, weights)
+    rows = m.each(x.expand(m.up.shape[0], TOKENS, WIDTH))
+    return torch.einsum("te,etd->td", gates[:, m.mine], rows)
+
+
 def sigmoid_gates(m: Experts, x: torch.Tensor) -> torch.Tensor:
     scores = torch.sigmoid(m.scores(x))
     chosen = torch.topk(scores, CHOSEN, -1).indices
@@ -121,6 +135,13 @@ def verdict(spec: Layer, layer: Layer, ranks: int) -> gg.Verdict | None:
 @pytest.mark.parametrize("ranks", [2, EXPERTS])
 def test_layers(layer: Layer, ranks: int) -> None:
     assert verdict(layer, layer, ranks) is gg.Verdict.REFINES
+
+
+def test_weights_of_experts_that_were_chosen_before_or_after() -> None:
+    """A softmax over the chosen experts is what the softmax over all of them gives once it is divided by their sum; gradients too."""
+    assert verdict(every_token, weighed_after_the_choice, 2) is gg.Verdict.REFINES
+    assert verdict(weighed_after_the_choice, every_token, 2) is gg.Verdict.REFINES
+    assert verdict(not_renormalised, weighed_after_the_choice, 2) is gg.Verdict.BROKEN
 
 
 def test_softmax_over_part_of_the_experts() -> None:

@@ -1,0 +1,129 @@
+"""What only looks at the order of a line, and what is computed of selected elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.piecewise import equal
+from graphguard.relations.values import NormalValue
+from graphguard.rules.arithmetic import negative, square, times
+from graphguard.rules.reductions import argmax
+from graphguard.rules.scatter import gather
+from graphguard.rules.selection import sort, topk
+from graphguard.rules.softmax import log_softmax_over, softmax_over
+
+SHAPE = (4, 10)
+Change = Callable[[NormalForm, NormalValue], NormalValue]
+
+
+@pytest.fixture
+def a() -> NormalForm:
+    return NormalForm()
+
+
+@pytest.fixture
+def x(a: NormalForm) -> NormalValue:
+    return a.leaf("x", SHAPE, "float")
+
+
+def rows(a: NormalForm, name: str = "t") -> NormalValue:
+    """One number for every line."""
+    return a.expand(a.reshape(a.leaf(name, (4,), "float"), (4, 1)), SHAPE)
+
+
+KEPT: dict[str, Change] = {
+    "softmax": lambda a, x: softmax_over(a, x, 1),
+    "log_softmax": lambda a, x: log_softmax_over(a, x, 1),
+    "sigmoid": lambda a, x: a.apply("sigmoid", (), [x], "float"),
+    "temperature": lambda a, x: softmax_over(a, a.scale(x, Fraction(5, 3)), 1),
+    "shift of a line": lambda a, x: a.add([x, rows(a)]),
+    "positive factor of a line": lambda a, x: times(a, x, a.exp(rows(a))),
+    "against the order of its opposite": lambda a, x: negative(a, a.exp(negative(a, x))),
+}
+CHANGED: dict[str, Change] = {
+    "opposite": negative,
+    "softmax of the opposite": lambda a, x: softmax_over(a, negative(a, x), 1),
+    "square": square,
+    "factor of a line": lambda a, x: times(a, x, rows(a)),
+    "shift of the elements": lambda a, x: a.add([x, a.leaf("b", SHAPE, "float")]),
+    "softmax over the lines": lambda a, x: softmax_over(a, x, 0),
+    "maximum with zero": lambda a, x: a.maximum(x, a.full(SHAPE, 0, "float")),
+    "rounded": lambda a, x: a.apply("cast", ("bfloat16",), [x], "float"),
+}
+PLACES: dict[str, Change] = {
+    "topk": lambda a, x: topk(a, x, 3)[1],
+    "sort": lambda a, x: sort(a, x, 1, True)[1],
+    "argmax": lambda a, x: argmax(a, x, 1),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("change", KEPT)
+def test_an_increasing_function_of_a_line_keeps_its_places(
+    a: NormalForm, x: NormalValue, place: str, change: str
+) -> None:
+    assert equal(a.universe, PLACES[place](a, KEPT[change](a, x)), PLACES[place](a, x))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("change", CHANGED)
+def test_another_function_does_not(a: NormalForm, x: NormalValue, place: str, change: str) -> None:
+    assert not equal(a.universe, PLACES[place](a, CHANGED[change](a, x)), PLACES[place](a, x))
+
+
+def test_the_largest_are_where_their_places_say(a: NormalForm, x: NormalValue) -> None:
+    values, places = topk(a, x, 3)
+    assert equal(a.universe, values, gather(a, x, 1, places))
+    assert not equal(a.universe, values, gather(a, x, 1, topk(a, x, 3, sorted=False)[1]))
+
+
+def test_weights_of_experts_before_and_after_the_choice(a: NormalForm, x: NormalValue) -> None:
+    chosen = topk(a, softmax_over(a, x, 1), 3)[0]
+    whole = a.expand(a.reshape(a.sum(chosen, (1,)), (4, 1)), (4, 3))
+    renormalised = times(a, chosen, a.power(whole, Fraction(-1)))
+    assert equal(a.universe, renormalised, softmax_over(a, topk(a, x, 3)[0], 1))
+    assert not equal(a.universe, chosen, softmax_over(a, topk(a, x, 3)[0], 1))
+
+
+FUNCTIONS: dict[str, Change] = {
+    "exp": lambda a, x: a.exp(x),
+    "gelu": lambda a, x: times(a, x, a.apply("erf", (), [x], "float")),
+    "relu": lambda a, x: a.maximum(x, a.full(x.shape, 0, "float")),
+    "square": square,
+    "inverse": lambda a, x: a.power(x, Fraction(-1)),
+    "positive": lambda a, x: a.compare("lt", a.full(x.shape, 0, "float"), x),
+    "rounded": lambda a, x: a.apply("cast", ("bfloat16",), [x], "float"),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_of_rows_that_are_looked_up(a: NormalForm, x: NormalValue, function: str) -> None:
+    act = FUNCTIONS[function]
+    index = a.leaf("i", (5,), "int", 0, 4)
+    assert equal(a.universe, act(a, a.lookup(x, index)), a.lookup(act(a, x), index))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_of_what_another_index_selects(a: NormalForm, x: NormalValue, function: str) -> None:
+    act = FUNCTIONS[function]
+    index, other = a.leaf("i", (5,), "int", 0, 4), a.leaf("j", (5,), "int", 0, 4)
+    assert not equal(a.universe, act(a, a.lookup(x, index)), a.lookup(act(a, x), other))
+
+
+def test_functions_of_part_of_a_table_keep_their_zeros(a: NormalForm, x: NormalValue) -> None:
+    """exp of a row that no rank of a vocabulary holds is 1, not 0."""
+    index = a.leaf("i", (5,), "int", 0, 4)
+    hot = a.one_hot(index, 4)
+    half = a.contract([(a.slice(hot, 1, 0, 2), "iv"), (a.slice(x, 0, 0, 2), "vd")], "id")
+    of_half = a.contract([(a.slice(hot, 1, 0, 2), "iv"), (a.exp(a.slice(x, 0, 0, 2)), "vd")], "id")
+    assert not equal(a.universe, a.exp(half), of_half)
+
+
+def test_functions_of_a_product_of_selected_rows(a: NormalForm, x: NormalValue) -> None:
+    index, w = a.leaf("i", (5,), "int", 0, 4), a.leaf("w", (10, 3), "float")
+    first = a.exp(a.contract([(a.lookup(x, index), "id"), (w, "dh")], "ih"))
+    assert equal(a.universe, first, a.lookup(a.exp(a.contract([(x, "vd"), (w, "dh")], "vh")), index))

@@ -1,6 +1,6 @@
 """Numbers of a program's calls that came through float32, as ``tensor.item()`` and ``tolist()`` give them: what was rounded before says nothing.
 
-Such a number has no short decimal, and lies within float32's rounding of one that the other program has in its place.  Calls on doubles keep their numbers.
+Such a number has no short decimal, and is one that float32 holds, or lies within float32's rounding of one that the other program has in its place.  Calls on doubles keep their numbers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from graphguard.ir import Capture, Graph, Node
+from graphguard.ir.written import single
 
 _NEAR: Final = 2.0**-22
 _WIDTH: Final = 2.0**-23  # of an even spread: what float32 rounds away
@@ -21,7 +22,7 @@ _SHORT: Final = 12  # digits of a number that was written by hand
 
 
 def rounded_numbers(capture: Capture) -> frozenset[float]:
-    """The numbers that only the specification or only the ranks have, and that float32 may have rounded away from one of the other's."""
+    """The numbers that only the specification or only the ranks have, and that float32 gave, or may have rounded away from one of the other's."""
     assert capture.spec is not None
     ours, theirs = (sorted(set(_numbers(graphs))) for graphs in ((capture.spec,), capture.ranks))
     return frozenset((*_beside(ours, theirs), *_beside(theirs, ours)))
@@ -57,12 +58,14 @@ def _floats(arg: Any) -> Iterator[float]:
 
 
 def _beside(numbers: list[float], others: list[float]) -> Iterator[float]:
-    """The long numbers that lie beside another one of ``others``, and are none of them."""
+    """The long numbers that are none of ``others``, and lie beside one of them or are in float32: a long number hardly is by chance."""
     for number in numbers:
         digits = repr(number).partition("e")[0].replace(".", "").replace("-", "").strip("0")
         if len(digits) <= _SHORT:
             continue
         place = bisect_left(others, number)
         near = others[max(0, place - 1) : place + 1]
-        if number not in near and any(abs(number - other) <= _NEAR * abs(other) for other in near):
+        if number in near:
+            continue
+        if single(number) == number or any(abs(number - other) <= _NEAR * abs(other) for other in near):
             yield number

@@ -38,9 +38,13 @@ REDUCTIONS: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.reduce_scatter"
 _PRODUCTS: Final = frozenset(("mul", "multiply"))
 
 
-def coarse_types(kinds: Iterable[TensorType]) -> tuple[str, ...]:
+def float_types(kinds: Iterable[TensorType]) -> frozenset[str]:
+    """The float types of a program's tensors."""
+    return frozenset({kind.dtype for kind in kinds} & FLOAT_BITS.keys())
+
+
+def coarse_types(dtypes: frozenset[str]) -> tuple[str, ...]:
     """Of the types of a program's tensors those in which arithmetic is coarse, where there are others as well."""
-    dtypes = {kind.dtype for kind in kinds}
     return (
         tuple(sorted(dtypes & WIDER_AND_OTHERS.keys()))
         if dtypes & (FLOAT_BITS.keys() - WIDER_AND_OTHERS.keys())

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from graphguard.ir import Constant
+from graphguard.ir.written import computed
 from graphguard.relations.algebra import Unsupported
 
 _PLAIN: Final = {
@@ -24,8 +25,14 @@ _PLAIN: Final = {
 }
 
 
-def elements(constant: Constant) -> np.ndarray:
-    """The elements as bool, int64 or float64; complex ones with a last dim of 2.  Raises ``Unsupported`` where only a digest is known."""
+_FEW: Final = 128  # different elements that are read one by one
+
+
+def elements(constant: Constant, single: bool = False) -> np.ndarray:
+    """The elements as bool, int64 or float64; complex ones with a last dim of 2.  Raises ``Unsupported`` where only a digest is known.
+
+    ``single``: the program computes in float32 alone, so an element in float32 is the number that was rounded to it, as a number in a call is.
+    """
     if constant.data is None:
         raise Unsupported("a literal too large to be carried along")
     shape = tuple(size for size in constant.type.shape if isinstance(size, int))
@@ -41,4 +48,14 @@ def elements(constant: Constant) -> np.ndarray:
         return data
     if data.dtype.kind == "c":
         return np.stack([data.real, data.imag], axis=-1).astype(np.float64)
+    if single and name == "float32":
+        return _meant(data)
     return data.astype(np.int64 if data.dtype.kind in "iu" else np.float64)
+
+
+def _meant(data: np.ndarray) -> np.ndarray:
+    """Elements in float32 as what was rounded to them; those of which that is not seen, and long tables, as they are."""
+    values, places = np.unique(data, return_inverse=True)
+    if len(values) > _FEW:
+        return data.astype(np.float64)
+    return np.array([computed(float(value)) for value in values], dtype=np.float64)[places].reshape(data.shape)

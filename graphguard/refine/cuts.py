@@ -21,7 +21,7 @@ from graphguard.ir.capture import Like
 from graphguard.ir.graph import COLLECTIVES, Size
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.calls import Calls, Unspelt
-from graphguard.refine.coarse import coarse_types
+from graphguard.refine.coarse import float_types
 from graphguard.refine.flow import Flow, Place
 from graphguard.refine.ragged import has_symbols
 
@@ -53,7 +53,7 @@ class Division:
     By graph (the specification first) and number of a tensor, ``home`` is the stage that makes it, where it is not static, and ``made`` the node.
     ``own`` are the nodes that a stage has of its own: those whose results are not static, and the ``early`` ones, which make static tensors of float inputs that one region alone reads: in a deeper layer what they do is not static.
     ``calls`` are all nodes as data.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number,
-    ``coarse`` those element types in which arithmetic is coarse.
+    ``floats`` their float types.
     """
 
     stages: tuple[Stage, ...]
@@ -66,10 +66,10 @@ class Division:
     calls: tuple[Calls, ...]
     labelled: tuple[dict[str, Var], ...]
     kinds: tuple[dict[int, TensorType], ...]
-    coarse: tuple[str, ...] = field(init=False)
+    floats: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coarse", coarse_types(kind for table in self.kinds for kind in table.values()))
+        object.__setattr__(self, "floats", float_types(kind for table in self.kinds for kind in table.values()))
 
     def own_of(self, graph: int, stage: Stage) -> Sequence[int]:
         """The nodes of a graph that a stage has of its own."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
-from graphguard.refine.coarse import adds_coarsely
+from graphguard.refine.coarse import adds_coarsely, coarse_types
 from graphguard.refine.constants import elements
 from graphguard.refine.narrowing import Narrowing
 from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
@@ -59,12 +59,12 @@ def shape_of(kind: TensorType) -> tuple[int, ...]:
     return (*sizes, 2) if kind.dtype in _COMPLEX else tuple(sizes)
 
 
-def leaf_values(algebra: NormalForm, leaves: tuple[Leaf, ...]) -> dict[str, NormalValue]:
-    """The unknowns that both programs are functions of."""
+def leaf_values(algebra: NormalForm, leaves: tuple[Leaf, ...], single: bool = False) -> dict[str, NormalValue]:
+    """The unknowns that both programs are functions of; ``single`` as in :func:`~graphguard.refine.constants.elements`."""
     values = {}
     for leaf in leaves:
         if leaf.value is not None and leaf.value.data is not None:
-            values[leaf.name] = algebra.literal(elements(leaf.value))
+            values[leaf.name] = algebra.literal(elements(leaf.value, single))
         elif leaf.ignored is not None:
             values[leaf.name] = _targets(algebra, leaf, leaf.ignored)
         else:
@@ -101,13 +101,19 @@ class Evaluator:
         self._owned: dict[tuple[object, ...], NormalValue] = {}
         self.narrowing = Narrowing(algebra, self.own)
         self._unknown = 0
+        self._single = False
         declared = [op for op, trait in traits.items() if trait.form == "elementwise"]
         self._shards = Shards(algebra, self.own, declared)
 
-    def begin(self, capture: Capture, coarse: tuple[str, ...]) -> None:
-        """Evaluate calls of a capture from here on, among whose types there are ``coarse`` ones beside others."""
+    def begin(self, capture: Capture, floats: frozenset[str]) -> None:
+        """Evaluate calls of a capture from here on, whose tensors are of these float types."""
         self.capture = capture
-        self.narrowing.begin(coarse)
+        self._single = floats == {"float32"}
+        self.narrowing.begin(coarse_types(floats))
+
+    def leaves(self, leaves: tuple[Leaf, ...]) -> dict[str, NormalValue]:
+        """The unknowns that both programs are functions of."""
+        return leaf_values(self.algebra, leaves, self._single)
 
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
@@ -125,11 +131,11 @@ class Evaluator:
 
     def constant(self, constant: Constant) -> NormalValue:
         """The value of a literal tensor; an unknown of its own where only its digest is known."""
-        key = ("constant", constant.type, constant.digest)
+        key = ("constant", constant.type, constant.digest, self._single)
         found = self._calls.get(key)
         if found is None:
             try:
-                found = (self.algebra.literal(elements(constant)),)
+                found = (self.algebra.literal(elements(constant, self._single)),)
             except Unsupported:
                 kind = constant.type
                 found = (self.algebra.leaf(f"literal:{constant.digest}", shape_of(kind), kind_of(kind.dtype)),)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from graphguard.ir import Capture
-from graphguard.refine.coarse import coarse_types
-from graphguard.refine.evaluate import Evaluator, Values, leaf_values
+from graphguard.refine.coarse import float_types
+from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.lookup import Lookup, Targets
 from graphguard.refine.spelling import Facts
@@ -44,15 +44,15 @@ def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand
     """
     assert capture.spec is not None
     known, unstated = dict(facts), frozenset[str]()
-    coarse = coarse_types(kind for graph in (capture.spec, *capture.ranks) for kind in graph.types.values())
+    floats = float_types(kind for graph in (capture.spec, *capture.ranks) for kind in graph.types.values())
     while True:
         universe = Universe(expand, max(0.05, deadline - time.thread_time()), relative=True)
         universe.facts = dict(known)
         universe.unstated = unstated
         algebra = NormalForm(universe)
         evaluator = Evaluator(algebra, capture, traits)
-        evaluator.begin(capture, coarse)
-        leaves = leaf_values(algebra, capture.leaves)
+        evaluator.begin(capture, floats)
+        leaves = evaluator.leaves(capture.leaves)
         stale = partial(_stated_late, universe, known)
         specification = evaluator.specification(capture.spec, leaves, stale)
         if stale():

@@ -10,7 +10,7 @@ from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.joining import Joined
 from graphguard.refine.covers import cover
-from graphguard.refine.evaluate import Evaluator, Values, leaf_values, shape_of
+from graphguard.refine.evaluate import Evaluator, Values, shape_of
 from graphguard.refine.flow import labelled
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.outcome import PromiseOutcome
@@ -156,7 +156,7 @@ class Checker:
         key = (before, after)
         if key not in self._replaced:
             assert self.capture.spec is not None
-            leaves = leaf_values(self.algebra, self.capture.leaves)
+            leaves = self.evaluator.leaves(self.capture.leaves)
             for leaf in self.capture.leaves:
                 var = self.capture.spec.outputs.get(before + leaf.name + after)
                 value = self.specification.get(var) if var is not None else None

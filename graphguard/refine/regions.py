@@ -69,7 +69,7 @@ class StageRun:
         if state.evaluator is None:
             state.evaluator = Evaluator(state.algebra, capture, traits)
         self.evaluator = state.evaluator
-        self.evaluator.begin(capture, division.coarse)
+        self.evaluator.begin(capture, division.floats)
         self.tables = state.tables(speller)
         for table, numbers, kinds in zip(self.tables, speller.numbers, division.kinds, strict=True):
             table.real = all_real(kinds[var] for var in numbers)  # all that the calls of a stage read and make is spelt

@@ -241,7 +241,10 @@ def _guided(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -
         case InsertCall(call=call):
             return f"'{name}' lacks {operation(call.op)}, which the specification computes of it"
         case ChangeCall(call=call) if call.op == site.node.op and (meant_factor := _factor_of(call)) is not None:
-            found = _factor_of(Call(call.op, {min(site.position): site.node.args}, {}))
+            own = Call(call.op, {min(site.position): site.node.args}, {})
+            found = _factor_of(own)
+            if found == meant_factor:
+                found, meant_factor = _factor_of(own, 12), _factor_of(call, 12)
             return f"'{name}' is {found}; in the specification it is {meant_factor}"
         case ChangeCall(call=call) if call.expression is None:
             now, wanted = (SYMBOLS[op.split(".")[1]] for op in (site.node.op, call.op))
@@ -297,12 +300,12 @@ def _term(tensors: Tensors, call: Call, named: Named) -> str:
     return next((named(rank, other) for other in others), "")
 
 
-def _factor_of(call: Call) -> str | None:
-    """``divided by 4``, ``multiplied by 2`` for a call that scales by a number."""
+def _factor_of(call: Call, digits: int = 6) -> str | None:
+    """``divided by 4``, ``multiplied by 2`` for a call that scales by a number, which is told to so many digits."""
     numbers = [arg for arg in next(iter(call.args.values()), ()) if isinstance(arg, int | float)]
     if call.op not in SCALING or len(numbers) != 1:
         return None
-    return f"{'divided' if '.div' in call.op else 'multiplied'} by {numbers[0]:.6g}"
+    return f"{'divided' if '.div' in call.op else 'multiplied'} by {numbers[0]:.{digits}g}"
 
 
 def _unmasked(name: str, mask: str, fill: float) -> str:

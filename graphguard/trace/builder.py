@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import math
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,6 +9,7 @@ import torch
 
 from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Size, Sym, TensorType, Var
 from graphguard.ir.spans import Frame
+from graphguard.ir.written import written
 from graphguard.trace.events import Event, Members, Opaque
 
 _NOWHERE = Event("none", (), {}, None, -1, None, "", "prelude")
@@ -138,7 +137,6 @@ class Builder:
         return tuple(reversed(kept))
 
 
-_DIGITS: Final = 6  # a float32 holds all decimal numbers of so many digits
 _DOUBLE: Final = frozenset(("float64", "complex128"))
 _BOOKKEEPING = frozenset(
     "aten." + name
@@ -165,12 +163,6 @@ _BOOKKEEPING = frozenset(
         "view.dtype",
     )
 )
-
-
-def written(value: float) -> float:
-    """The decimal number of few digits that rounds to a float32; a number that is none, or takes many digits, as it is."""
-    digits = f"{value:.{_DIGITS}g}"
-    return float(digits) if math.isfinite(value) and value == ctypes.c_float(float(digits)).value else value
 
 
 def plain_argument(value: Any) -> Arg:

@@ -33,3 +33,23 @@ def test_factors(name: str, turned: bool) -> None:
     rows = {"dp": Shard(0)}
     found = gg.verify(spec, lambda _: impl, (gg.tensor(4, 3),), mesh={"dp": 2}, in_relations=rows, out_relations=rows)
     assert found.verdict is verdict
+
+
+def steps(foreach: bool) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
+    """Two steps of averaged SGD, whose rates are kept in float32; ``foreach`` works them out of tensors, the plain loop of numbers read back."""
+    layer = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.ASGD(layer.parameters(), foreach=foreach)
+
+    def run(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        for rows in x:
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(layer(rows), rows[:, :2].square()).backward()
+            optimizer.step()
+        return {name: parameter.detach().clone() for name, parameter in layer.named_parameters()}
+
+    return run
+
+
+def test_rates_that_are_kept_in_float32() -> None:
+    found = gg.verify(steps(False), lambda _: steps(True), (gg.tensor(2, 4, 3),), mesh={"dp": 1})
+    assert found.verdict is not gg.Verdict.BROKEN

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import graphguard as gg
-from graphguard.trace.builder import written
+from graphguard.ir.written import written
 
 
 @pytest.mark.parametrize("number", [1e-6, 1e-5, 0.1, 0.7, 2.5e-3, 1e4, 0.5, -3.0, 0.0])

@@ -30,9 +30,9 @@ from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_par
 from graphguard.checks.units import Unit, unit_of
 from graphguard.ir import Leaf, Placement
 from graphguard.ir.capture import Like, Wanted
+from graphguard.ir.kept import kept_in
 from graphguard.trace.capture import Recording, sizes
 from graphguard.trace.errors import TracingError
-from graphguard.trace.kept import kept_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,7 @@ def record_specification(
     buffers = _buffers(unit.states)
     differentiates = _differentiates(refinement)
     arguments = inputs.given(lambda one: one.whole(leaves.of_input(one)), differentiates)
-    versions = [tensor._version for _, tensor in arguments.tensors]  # noqa: SLF001 - nothing else tells of writes
     results, absent = _forward(recording, unit, arguments)
-    _tell_written_inputs(recording, arguments, versions, results.values())
     _record_outputs(recording, results)
     outputs = tuple(
         OutputType(name, sizes(value), _dtype(value), _has_gradient(value), name in absent)
@@ -106,6 +104,7 @@ def record_specification(
             if tensor.grad is not None:
                 recording.output(f"grad({name})", tensor.grad)
     _record_buffers(recording, buffers, unit_of(refinement.spec).states)
+    _record_inputs(recording, arguments)
     return Claims(leaves.found(), outputs, wanted, tuple(results))
 
 
@@ -145,6 +144,7 @@ def record_rank(
         _backward(recording, _cotangents(leaves, results, outputs, promised, mesh, sharded))
         wanted.update(_record_gradients(recording, states, arguments))
     wanted.update(_record_buffers(recording, buffers, _named_states(refinement)))
+    wanted.update(_record_inputs(recording, arguments))
     loaded = () if refinement.load is None else tuple(state.name for state in states)
     return Claims(leaves.found(), (), wanted, tuple(results), loaded)
 
@@ -169,18 +169,6 @@ def _record_outputs(recording: Recording, results: Mapping[str, Any]) -> None:
     """Record what the program returned as it is now: the backward pass may write over it."""
     for name, value in results.items():
         recording.output(name, _storage(value))
-
-
-def _tell_written_inputs(
-    recording: Recording, arguments: Arguments, versions: Iterable[int], results: Collection[Any]
-) -> None:
-    """Have it listed what the specification writes into its inputs and does not return."""
-    for (one, tensor), version in zip(arguments.tensors, versions, strict=True):
-        written = tensor._version != version  # noqa: SLF001
-        if written and not any(recording.same_memory(_storage(value), tensor) for value in results):
-            recording.assume(
-                f"what the specification writes into its input '{one.name}' is not compared: it does not return it"
-            )
 
 
 def _storage(value: Any) -> Any:
@@ -274,6 +262,16 @@ def _record_buffers(recording: Recording, names: Collection[str], states: Iterab
         if state.kind == "buffer" and state.name in names:
             recording.output(kept_in(state.name), _storage(state.tensor))
             wanted[kept_in(state.name)] = Like(state.name)
+    return wanted
+
+
+def _record_inputs(recording: Recording, arguments: Arguments) -> dict[str, Wanted]:
+    """Record what the program leaves in its inputs, and the relation in which it must stand: that of the inputs."""
+    wanted: dict[str, Wanted] = {}
+    for one, tensor in arguments.tensors:
+        if not one.summands:
+            recording.output(kept_in(one.name), _storage(tensor))
+            wanted[kept_in(one.name)] = Like(one.name)
     return wanted
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Span
+from graphguard.ir.kept import left_alone
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location
 from graphguard.repair.frames import Sources
@@ -41,8 +42,11 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
     difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
+    untouched = _untouched(capture, promise.name)
     reads = reads_text(difference, promise.name, _leaf_names(found)) if difference is not None else ""
-    if rule == "wrong-relation" and (axis := _unreduced_axis(found, promise.name)):
+    if untouched:
+        text = f"'{untouched}' stays as it was, and the specification writes into it"
+    elif rule == "wrong-relation" and (axis := _unreduced_axis(found, promise.name)):
         rule, text = _left_partial(found, axis)
     elif rule == "wrong-relation" and factor != 1:
         rule = "wrong-scale"
@@ -68,6 +72,8 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
         for location in ((suspected.meant,) if suspected.meant is not None else outcome.specification_frontier[:2])
         if (place := _specification_place(capture, location, sources)) is not None
     ]
+    if untouched and (place := _written_by_specification(capture, promise.name, sources)) is not None:
+        related.append(Related(place, "the specification writes here"))
     related.append(Related(capture.check.span, "the check that fails"))
     return Finding(
         rule=rule,
@@ -81,6 +87,19 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
         related=tuple(related),
         written_out=suspected.reason in _LOST,  # what an edit makes of a gradient is not known from the graphs
     )
+
+
+def _untouched(capture: Capture, output: str) -> str:
+    """The buffer or input that every rank leaves as it was, which an output stands for; empty for any other."""
+    names = {left_alone(graph, output) for graph in capture.ranks}
+    return (names.pop() or "") if len(names) == 1 else ""
+
+
+def _written_by_specification(capture: Capture, output: str, sources: Sources) -> Span | None:
+    """Where the specification makes what an output stands for."""
+    assert capture.spec is not None
+    var = capture.spec.outputs[output]
+    return next((sources.place(capture.spec, node) for node in capture.spec.nodes if var in node.outs), None)
 
 
 def _placed(capture: Capture, suspected: Suspect, sources: Sources) -> tuple[Span | None, Suspect]:

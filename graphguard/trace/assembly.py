@@ -11,9 +11,9 @@ from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
+from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace.job import Job, Recorded, title
-from graphguard.trace.kept import compared_buffers, is_kept
 from graphguard.trace.unwritten import unwritten
 
 
@@ -31,7 +31,9 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
     recorded = tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None)
-    whole, recorded, uncompared = compared_buffers(specification.trace.graph, recorded)
+    leaves = _leaves([specification.claims, *(program.claims for program in ranks)])
+    inputs = {leaf.name for leaf in leaves if leaf.kind in ("input", "partial")}
+    whole, recorded, uncompared = compared_states(specification.trace.graph, recorded, inputs)
     held = {name for graph in recorded for name in graph.outputs}
     promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
@@ -39,7 +41,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
     capture = replace(
         bare,
-        leaves=_leaves([specification.claims, *(program.claims for program in ranks)]),
+        leaves=leaves,
         spec=spec,
         ranks=graphs,
         promises=promises,

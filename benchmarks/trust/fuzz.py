@@ -78,6 +78,7 @@ class Program:
         self.arrays = np.random.default_rng(seed)
         self.numbers = Numbers(opaque={"argsort": order_of})
         self.forms = NormalForm(Universe(expand=self.rng.choice((1, 1, 1, 12)), seconds=20))
+        self.forms.universe.exponential = self.forms.universe.expand > 1 and seed % 2 == 0
         self.leaves: dict[str, np.ndarray] = {}
         self.denotation = Denotation(self.leaves, closed, {})
         self.pairs: list[tuple[Any, Any]] = []

@@ -16,6 +16,7 @@ from graphguard.confirm.randomness import KERNELS as DRAWN
 from graphguard.confirm.randomness import generator_of
 from graphguard.ir import DType, Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
+from graphguard.rules.activations import NEGLIGIBLE
 from graphguard.rules.casting import ABSENT
 
 # Torch's own operators that do more than compute: a capture is data and may come from anywhere.
@@ -82,6 +83,19 @@ def _embedding_bag(
     return (out, bags[:0] if mode == 0 and padding < 0 else bags, *sizes)
 
 
+def _softplus(x: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.Tensor:
+    """Without PyTorch's threshold, by which it differs from what it stands for by 2e-9: doubles would show that."""
+    if threshold < NEGLIGIBLE:
+        return torch.ops.aten.softplus(x, beta, threshold)
+    return torch.logaddexp(x * beta, torch.zeros_like(x)) / beta
+
+
+def _softplus_backward(grad: torch.Tensor, x: torch.Tensor, beta: float, threshold: float) -> torch.Tensor:
+    if threshold < NEGLIGIBLE:
+        return torch.ops.aten.softplus_backward(grad, x, beta, threshold)
+    return grad * torch.sigmoid(x * beta)
+
+
 # A graph has value semantics, so these must not depend on strides; a look-up must not fail.
 _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.view.default": torch.reshape,
@@ -95,6 +109,8 @@ _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten._embedding_bag.default": _embedding_bag,
     "aten._embedding_bag_forward_only.default": _embedding_bag,
     "aten.gather.default": _gather,
+    "aten.softplus.default": _softplus,
+    "aten.softplus_backward.default": _softplus_backward,
     "aten.alias.default": lambda x: x,
     "aten.detach.default": lambda x: x,
     "aten.lift_fresh_copy.default": lambda x: x,

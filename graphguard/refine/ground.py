@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from graphguard.ir import Capture
 from graphguard.refine.coarse import float_types
@@ -18,6 +19,14 @@ from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.ranges import from_parts
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait
+
+#: Functions that one program may have closed and the other written out, without what says that they write or are gradients.
+_EXPONENTIAL: Final = frozenset(
+    (
+        *("exp", "expm1", "sigmoid", "log_sigmoid", "log_sigmoid_forward", "silu", "softplus", "mish", "tanh", "cosh", "sinh", "gelu"),
+        *("log1p", "logaddexp", "binary_cross_entropy_with_logits"),
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand
     floats = float_types(kind for graph in (capture.spec, *capture.ranks) for kind in graph.types.values())
     while True:
         universe = Universe(expand, max(0.05, deadline - time.thread_time()), relative=True)
+        universe.exponential = expand > 1 and _spelt_differently(capture)
         universe.facts = dict(known)
         universe.unstated = unstated
         algebra = NormalForm(universe)
@@ -69,3 +79,17 @@ def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand
 def _stated_late(universe: Universe, facts: Facts) -> bool:
     """Whether a range that was not known from the start was stated of an index that had been used."""
     return universe.late and universe.facts != facts
+
+
+def _spelt_differently(capture: Capture) -> bool:
+    """Whether one program has a sigmoid, or what is made of exponentials alike, that the other does not have."""
+    assert capture.spec is not None
+    spelt = [
+        {name for graph in graphs for node in graph.nodes if (name := _plain(node.op)) in _EXPONENTIAL}
+        for graphs in ((capture.spec,), capture.ranks)
+    ]
+    return spelt[0] != spelt[1]
+
+
+def _plain(op: str) -> str:
+    return op.split(".")[1].removesuffix("_backward").rstrip("_")

@@ -9,6 +9,7 @@ from typing import Any, Final
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
+from graphguard.relations.hyperbolic import as_product, written_out
 from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
 from graphguard.relations.linear import close, constant, exact, indicator, normalise, order, reopened, times
 from graphguard.relations.masks import given, truth_cases
@@ -157,6 +158,9 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
         raise Unsupported("the logarithm of zero")
     if len(terms) == 1:
         return _logarithm_of(universe, terms[0], extents)
+    joint = as_product(universe, terms, extents) if universe.exponential else None
+    if joint is not None:
+        return _logarithm_of(universe, joint, extents)
     outside, terms = shared_exponentials(universe, terms, extents)
     out = [*_logarithm_of(universe, close(universe, terms, extents), extents)]
     for place, power in outside:
@@ -283,6 +287,8 @@ def applied(
         if name == "cast" and rows[0] and all(is_infinite(ref) for _, ref in rows[0]):
             return rows[0]  # masks of minus infinity and 0 are the same numbers in every float type
         quotient = logistic(universe, rows[0], extents) if name == "sigmoid" else None
+        if quotient is None and universe.exponential:
+            quotient = written_out(universe, name, rows[0], extents)
         if quotient is not None:
             return quotient
         coefficient, ref = close(universe, rows[0], extents)

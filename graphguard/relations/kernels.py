@@ -200,6 +200,7 @@ class Universe:
         self.facts: dict[str, tuple[int, int]] = {}
         self.places = False  # whether any value says where the largest of a line stands
         self.orders: dict[Kernel, None] = {}  # positions of sorted lines
+        self.exponential = False  # whether sigmoids and hyperbolic functions are written out as exponentials
         self.one = self.intern(("one",), "one", "1", (), ())
         self.one.truth = True
         self.iota = self.intern(("iota",), "iota", "iota", (UNBOUNDED,), ())

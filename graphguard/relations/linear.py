@@ -13,6 +13,7 @@ from typing import Any, Final
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
+from graphguard.relations.hyperbolic import reduced
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Budget,
@@ -282,6 +283,10 @@ def reopened(universe: Universe, coefficient: Number, ref: Ref) -> Terms:
             return normalise(universe, [(coefficient * c, part) for c, part in terms], extents)
     if ref[0].kind == "iota":
         return fold(universe, [(coefficient, ref)], tuple(_size(digits) for digits in ref[2]))
+    if universe.exponential:
+        terms = reduced(universe, coefficient, ref, tuple(_size(digits) for digits in ref[2]))
+        if terms is not None:
+            return terms
     if may_divide_apart(ref[0]):
         terms = partial_fractions(universe, coefficient, ref, tuple(_size(digits) for digits in ref[2]))
         if terms is not None:

@@ -120,7 +120,7 @@ def _taken_apart(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Term
     from graphguard.relations.linear import normalise, reopened, settled
 
     found = divisors(ref[0])
-    sums = {id(factor): _terms_through(ref, factor) for factor in found}
+    sums = {id(factor): terms_through(ref, factor) for factor in found}
     parts = [part for part in clusters(universe, ref, extents) if part.labels or part.factors[0][1] == 1]
     for first, second in combinations(found, 2):
         low, high = sums[id(first)], sums[id(second)]
@@ -152,7 +152,7 @@ def _once_more(factor: Factor) -> Factor:
     return (kernel, power + 1, *rest)
 
 
-def _terms_through(ref: Ref, factor: Factor) -> Terms | None:
+def terms_through(ref: Ref, factor: Factor) -> Terms | None:
     """What a factor of a product is a power of, as terms."""
     from graphguard.relations.linear import opened
 
@@ -194,7 +194,7 @@ def shared_exponentials(
     """
     if not 1 < len(terms) <= _SHARING:
         return [], terms
-    powers = [_exponentials(ref) for _, ref in terms]
+    powers = [exponentials(ref) for _, ref in terms]
     every = dict.fromkeys(place for found in powers for place in found)
     least = {place: min(found.get(place, 0) for found in powers) for place in every}
     pulled = [(place, power) for place, power in least.items() if power]
@@ -210,7 +210,7 @@ def shared_exponentials(
     return pulled, normalise(universe, rest, extents)
 
 
-def _exponentials(ref: Ref) -> dict[Ref, Number]:
+def exponentials(ref: Ref) -> dict[Ref, Number]:
     """The exponentials by which a term is multiplied outside its sums, with their powers."""
     kernel = ref[0]
     if kernel.kind == "function" and kernel.name == "exp":

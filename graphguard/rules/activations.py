@@ -150,6 +150,10 @@ def log_sigmoid_backward(a: Algebra[V], grad_output: V, self: V, buffer: V) -> V
     return times(a, grad_output, sigmoid_of(a, negative(a, self)))
 
 
+#: The least threshold of softplus beyond which nobody tells it from the straight line in float32: PyTorch's own.
+NEGLIGIBLE: Final = 20
+
+
 @rule("aten.softplus.default")
 def softplus(a: Algebra[V], self: V, beta: Number = 1, threshold: Number = 20) -> V:
     """out = log(1 + exp(beta self)) / beta = -log(sigmoid(-beta self)) / beta; a threshold below PyTorch's own: self where beta self is larger"""
@@ -165,8 +169,8 @@ def softplus_backward(a: Algebra[V], grad_output: V, self: V, beta: Number, thre
 
 
 def _beyond(a: Algebra[V], threshold: Number, v: V, line: V, smooth: V) -> V:
-    """The straight line where v is beyond the threshold: from 20 on, PyTorch's own, nobody can tell the two apart."""
-    return smooth if threshold >= 20 else chosen(a, compared(a, "gt", v, threshold), line, smooth)
+    """The straight line where v is beyond the threshold."""
+    return smooth if threshold >= NEGLIGIBLE else chosen(a, compared(a, "gt", v, threshold), line, smooth)
 
 
 def normal_distribution(a: Algebra[V], v: V) -> V:

@@ -1,0 +1,116 @@
+"""Sigmoids and hyperbolic functions as exponentials, for programs of which one writes them out: ``x / (1 + exp(-x))`` is ``silu(x)``.
+
+With ``e = exp(t)`` and ``d = 1 / (1 + e)``: ``sigmoid(t)`` is ``1 - d``, and ``tanh(t)`` is ``1 - 2 / (1 + e^2)``.  Where a product has both, ``e d`` is ``1 - d``, so
+that no exponential is left beside a divisor that has it, and every polynomial in e and d has one form.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from graphguard.relations.kernels import Number, Ref, Term, Terms, Universe, quotient
+from graphguard.relations.quotients import divisors, exponentials, terms_through
+from graphguard.relations.windows import through
+
+
+def written_out(universe: Universe, name: str, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
+    """A function of the terms as a sum of exponentials and of what is divided by them; None where it is none of these, or may be taken of infinity."""
+    from graphguard.relations.functions import exponential
+    from graphguard.relations.linear import constant, normalise, powered, scaled
+
+    if any(ref[0].infinite for _, ref in terms):
+        return None
+    one = constant(universe, 1, extents)
+    if name in ("cosh", "sinh"):
+        falling = exponential(universe, scaled(universe, terms, -1, extents), extents)
+        sign = 1 if name == "cosh" else -1
+        both = [*exponential(universe, terms, extents), *((sign * c, ref) for c, ref in falling)]
+        return scaled(universe, normalise(universe, both, extents), Fraction(1, 2), extents)
+    if name not in ("sigmoid", "tanh"):
+        return None
+    times = 2 if name == "tanh" else 1
+    rising = exponential(universe, scaled(universe, terms, times, extents), extents)
+    share = powered(universe, normalise(universe, [*one, *rising], extents), -1, extents)
+    return normalise(universe, [*one, *((-times * c, ref) for c, ref in share)], extents)
+
+
+def reduced(universe: Universe, coefficient: Number, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
+    """``x e / (a + b e)`` as ``x / b - (a / b) x / (a + b e)``; None where a product has no such exponential beside such a divisor.
+
+    Of a divisor ``a f + b e`` of two exponentials it is always the same one that goes.
+    """
+    if ref[0].kind != "product" or not divisors(ref[0]):
+        return None
+    key = ("hyperbolic", ref, extents)
+    if key not in universe.memo:
+        universe.memo[key] = _reduced(universe, ref, extents)
+    known: Any = universe.memo[key]
+    return None if known is None else tuple((coefficient * c, part) for c, part in known)
+
+
+def _reduced(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
+    from graphguard.relations.linear import normalise, reopened
+    from graphguard.relations.products import multiply
+
+    powers = exponentials(ref)
+    for divisor in divisors(ref[0]):
+        whole, parts = through(ref, divisor), terms_through(ref, divisor)
+        if whole is None or parts is None or len(parts) != 2 or not all(_is_exponential(part) for _, part in parts):
+            continue
+        (start, stays), (slope, goes) = sorted(parts, key=_order)
+        if _has(powers, goes, 1):
+            first, second, over, under = goes, stays, slope, start
+        elif _has(powers, goes, -1) and _has(powers, stays, 1):
+            first, second, over, under = stays, goes, start, slope
+        else:
+            continue
+        # x first / d = x / over - (under / over) x second / d
+        factor, without = multiply(universe, [(ref, 1), (first, -1)], extents)
+        more, beside = multiply(universe, [(without, 1), (whole, 1)], extents)
+        other, rest = multiply(universe, [(without, 1), (second, 1)], extents)
+        terms = [
+            *reopened(universe, quotient(factor * more, over), beside),
+            *reopened(universe, quotient(-under * factor * other, over), rest),
+        ]
+        return normalise(universe, terms, extents)
+    return None
+
+
+def _has(powers: dict[Ref, Number], exponential: Ref, sign: int) -> bool:
+    """Whether a product with these powers of exponentials has this one, or what it is divided by, as a factor."""
+    return all(sign * powers.get(place, 0) >= power for place, power in exponentials(exponential).items())
+
+
+def _is_exponential(ref: Ref) -> bool:
+    """Whether a reference is 1, or a product of growing exponentials."""
+    kernel, powers = ref[0], exponentials(ref)
+    alone = kernel.kind in ("one", "function") or (kernel.kind == "product" and len(kernel.factors) == len(powers))
+    return alone and (kernel.kind == "one" or bool(powers)) and all(power > 0 for power in powers.values())
+
+
+def _order(term: Term) -> tuple[Any, ...]:
+    _, (kernel, offsets, dims, window) = term
+    return (kernel.kind != "one", kernel.id, offsets, dims, window)
+
+
+def as_product(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term | None:
+    """``c - c f / (f + b e)`` as ``c b e / (f + b e)``, whose logarithm comes apart; None for any other sum."""
+    from graphguard.relations.linear import normalise, settled
+    from graphguard.relations.products import multiply
+
+    if len(terms) != 2:
+        return None
+    number, (coefficient, ref) = terms if terms[0][1][0].kind == "one" else terms[::-1]
+    found = divisors(ref[0])
+    parts = terms_through(ref, found[0]) if len(found) == 1 and found[0][1] == -1 else None
+    whole = through(ref, found[0]) if parts is not None else None
+    if number[1][0].kind != "one" or whole is None or parts is None:
+        return None
+    factor, above = multiply(universe, [(ref, 1), (whole, 1)], extents)
+    rest = [*((number[0] * c, part) for c, part in parts), (coefficient * factor, above)]
+    left = settled(universe, normalise(universe, rest, extents), extents)
+    if len(left) != 1 or not _is_exponential(left[0][1]):
+        return None
+    more, joint = multiply(universe, [(left[0][1], 1), (whole, -1)], extents)
+    return left[0][0] * more, joint

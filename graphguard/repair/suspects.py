@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_sli
 from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.summands import unevenly_summed
 from graphguard.repair.unread import unread
+from graphguard.rules.registry import find_rule
 
 STOPPED = "no gradient comes back through '{what}' to what it is computed from: the specification computes one, and no rank does"
 TRAINED = "'{parameter}' gets a gradient, and in the specification it gets none"
@@ -238,20 +240,30 @@ def _meant(site: Site, found: Search, around: Neighbours) -> Node | None:
 
 
 def _other_settings(node: Node, meant: Node) -> str:
-    """Which names and numbers that are no sizes or dims an operator is called with otherwise than the specification's; empty where none is."""
-    if node.op != meant.op or len(node.args) != len(meant.args):
+    """Which names, truths and numbers that are no sizes or dims an operator is called with otherwise than the specification's; empty where none is."""
+    if node.op != meant.op:
         return ""
-    names = dict.fromkeys((*node.kwargs, *meant.kwargs))
-    pairs = [("", mine, its) for mine, its in zip(node.args, meant.args, strict=True)]
-    pairs += [(f"{name}=", node.kwargs.get(name), meant.kwargs.get(name)) for name in names]
-    for name, mine, its in pairs:
-        if mine != its and all(isinstance(each, str | float | None) for each in (mine, its)):
-            return f"'{{what}}' is computed {_setting(name, mine)}, the specification's {_setting(name, its)}"
+    mine, its = _arguments(node), _arguments(meant)
+    for name in dict.fromkeys((*mine, *its)):
+        pair = (mine.get(name), its.get(name))
+        if pair[0] != pair[1] and all(isinstance(each, str | float | bool | None) for each in pair):
+            return f"'{{what}}' is computed {_setting(name, pair[0])}, the specification's {_setting(name, pair[1])}"
     return ""
 
 
+def _arguments(node: Node) -> dict[str, object]:
+    """The arguments of a call by the operator's names for them, those that are left out too; tensors as the graph names them."""
+    rule = find_rule(node.op)
+    parameters = inspect.signature(rule.function).parameters if rule is not None else {}
+    names = rule.parameters if rule is not None else ()
+    defaults = {name: parameters[name].default for name in names}
+    given = {names[place] if place < len(names) else f"argument {place}": arg for place, arg in enumerate(node.args)}
+    left = {name: default for name, default in defaults.items() if default is not inspect.Parameter.empty}
+    return {**left, **given, **node.kwargs}
+
+
 def _setting(name: str, value: object) -> str:
-    return f"without {name[:-1]}" if value is None else f"with {name}{value!r}"
+    return f"without {name}" if value is None else f"with {name}={value!r}"
 
 
 def _computing(frontier: list[Site], around: Neighbours) -> list[Site]:

@@ -71,6 +71,10 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
             from graphguard.relations.lifting import lifted
 
             items = lifted(universe, items, extents)
+        if len(items) > 1:
+            from graphguard.relations.factoring import brought_together
+
+            items = brought_together(universe, items, extents)
         if universe.places and len(items) > 2:
             from graphguard.relations.places import joined_places
 

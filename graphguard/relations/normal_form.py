@@ -213,15 +213,18 @@ class NormalForm:
         self._finite(v)
         number: Number = int(exponent) if exponent.denominator == 1 else exponent
         kind: Kind = v.kind if exponent.denominator == 1 and exponent >= 0 else "float"
-        return self._each(v, kind, lambda terms, sizes: powered(self.universe, terms, number, sizes))
+        act = lambda rows, sizes: powered(self.universe, rows[0], number, sizes)  # noqa: E731
+        if number > 0 and isinstance(number, int):  # a product of selected elements is selected by itself
+            return self._by_elements([v], kind, act)
+        return self._by_function([v], kind, act)
 
     def exp(self, v: NormalValue) -> NormalValue:
         """The exponential."""
-        return self._each(v, "float", lambda terms, sizes: functions.exponential(self.universe, terms, sizes))
+        return self._by_function([v], "float", lambda rows, sizes: functions.exponential(self.universe, rows[0], sizes))
 
     def log(self, v: NormalValue) -> NormalValue:
         """The natural logarithm."""
-        return self._each(v, "float", lambda terms, sizes: functions.logarithm(self.universe, terms, sizes))
+        return self._by_function([v], "float", lambda rows, sizes: functions.logarithm(self.universe, rows[0], sizes))
 
     def sum(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
         """Summed over dims."""
@@ -242,7 +245,7 @@ class NormalForm:
             chosen = larger_integer(self.universe, rows[0], rows[1], sizes) if whole else None
             return functions.larger(self.universe, rows, sizes) if chosen is None else chosen
 
-        return self._by_elements([a, b], _numeric([a, b]), act)
+        return self._by_function([a, b], _numeric([a, b]), act)
 
     def max_over(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
         """The largest over dims."""
@@ -311,7 +314,7 @@ class NormalForm:
     def compare(self, relation: Literal["lt", "le", "eq"], a: NormalValue, b: NormalValue) -> NormalValue:
         """The truth of a relation."""
         integral = a.kind != "float" and b.kind != "float"
-        return self._by_elements(
+        return self._by_function(
             [a, b], "bool", lambda rows, sizes: compared(self.universe, relation, rows[0], rows[1], sizes, integral)
         )
 
@@ -390,7 +393,7 @@ class NormalForm:
     def apply(self, name: str, attributes: tuple[object, ...], vs: Sequence[NormalValue], kind: Kind) -> NormalValue:
         """An elementwise function known by its name."""
         names = tuple(map(str, attributes))
-        return self._by_elements(
+        return self._by_function(
             list(vs), kind, lambda rows, sizes: functions.applied(self.universe, name, names, rows, kind, sizes)
         )
 
@@ -424,14 +427,16 @@ class NormalForm:
     def _each(self, v: NormalValue, kind: Kind, act: Callable[[Terms, tuple[int, ...]], Terms]) -> NormalValue:
         return self._by_elements([v], kind, lambda rows, sizes: act(rows[0], sizes))
 
+    def _by_function(
+        self, values: list[NormalValue], kind: Kind, act: Callable[[list[Terms], tuple[int, ...]], Terms]
+    ) -> NormalValue:
+        """A function of elements that is no product of them: of selected ones it is selected."""
+        return self._by_elements(values, kind, lambda rows, sizes: selected.acted(self.universe, rows, sizes, act))
+
     def _by_elements(
         self, values: list[NormalValue], kind: Kind, act: Callable[[list[Terms], tuple[int, ...]], Terms]
     ) -> NormalValue:
-        return sorting.elementwise(
-            self.universe,
-            values,
-            lambda rows: pointwise(rows, kind, lambda terms, sizes: selected.acted(self.universe, terms, sizes, act)),
-        )
+        return sorting.elementwise(self.universe, values, lambda rows: pointwise(rows, kind, act))
 
 
 def _numeric(values: Sequence[NormalValue]) -> Kind:

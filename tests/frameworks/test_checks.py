@@ -54,7 +54,6 @@ NEEDS = {
 OPEN = {
     "data_parallel::batch_norm_over_ranks",
     "megatron_moe::gathered_tokens",
-    "titan_deepseek::dense",
     "titan_deepseek::experts",
     "transformers_meshes::experts_that_add_up",
     "transformers_meshes::experts_that_get_tokens",

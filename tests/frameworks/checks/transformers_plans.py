@@ -88,13 +88,22 @@ def qwen2_moe(mesh):
     return language_model("Qwen2Moe", mesh, shared_expert_intermediate_size=64, **experts)
 
 
-@gg.check(mesh={"tp": 2})
-def deepseek_v3(mesh):
+def deepseek(name, mesh):
     """Latent attention, and experts chosen within groups of experts."""
     heads = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "n_shared_experts": 1}
     sizes = {"moe_intermediate_size": 16, "first_k_dense_replace": 0, "num_key_value_heads": 4}
-    return language_model("DeepseekV3", mesh, **heads, **experts, **sizes)
+    return language_model(name, mesh, **heads, **experts, **sizes)
+
+
+@gg.check(mesh={"tp": 2})
+def deepseek_v2(mesh):
+    return deepseek("DeepseekV2", mesh)
+
+
+@gg.check(mesh={"tp": 2})
+def deepseek_v3(mesh):
+    return deepseek("DeepseekV3", mesh)
 
 
 @gg.check(mesh={"tp": 2})

@@ -9,7 +9,7 @@ from graphguard.ir import Node, TensorType, Var
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import find_rule
-from graphguard.rules.registry import FLOAT_BITS, holds
+from graphguard.rules.registry import COMPLEX_PART, FLOAT_BITS, holds
 
 #: Types in which arithmetic is coarse, each with those that hold all of its numbers, narrow before wide, and with all others.
 WIDER_AND_OTHERS: Final = {
@@ -39,8 +39,8 @@ _PRODUCTS: Final = frozenset(("mul", "multiply"))
 
 
 def float_types(kinds: Iterable[TensorType]) -> frozenset[str]:
-    """The float types of a program's tensors."""
-    return frozenset({kind.dtype for kind in kinds} & FLOAT_BITS.keys())
+    """The float types of a program's tensors, and of the parts of complex ones."""
+    return frozenset({COMPLEX_PART.get(kind.dtype, kind.dtype) for kind in kinds} & FLOAT_BITS.keys())
 
 
 def coarse_types(dtypes: frozenset[str]) -> tuple[str, ...]:

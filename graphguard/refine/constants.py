@@ -23,8 +23,6 @@ _PLAIN: Final = {
     "complex64": np.complex64,
     "complex128": np.complex128,
 }
-
-
 _FEW: Final = 128  # different elements that are read one by one
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from graphguard.relations.kernels import Number, Ref, Term, Terms, Universe, quotient
-from graphguard.relations.quotients import divisors, exponentials, terms_through
+from graphguard.relations.quotients import divisors, exponentials, rewritten, terms_through
 from graphguard.relations.windows import through
 
 
@@ -42,11 +42,7 @@ def reduced(universe: Universe, coefficient: Number, ref: Ref, extents: tuple[in
     """
     if ref[0].kind != "product" or not divisors(ref[0]):
         return None
-    key = ("hyperbolic", ref, extents)
-    if key not in universe.memo:
-        universe.memo[key] = _reduced(universe, ref, extents)
-    known: Any = universe.memo[key]
-    return None if known is None else tuple((coefficient * c, part) for c, part in known)
+    return rewritten(universe, _reduced, coefficient, ref, extents)
 
 
 def _reduced(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Terms | None:

@@ -213,7 +213,10 @@ class NormalForm:
         self._finite(v)
         number: Number = int(exponent) if exponent.denominator == 1 else exponent
         kind: Kind = v.kind if exponent.denominator == 1 and exponent >= 0 else "float"
-        act = lambda rows, sizes: powered(self.universe, rows[0], number, sizes)  # noqa: E731
+
+        def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
+            return powered(self.universe, rows[0], number, sizes)
+
         if number > 0 and isinstance(number, int):  # a product of selected elements is selected by itself
             return self._by_elements([v], kind, act)
         return self._by_function([v], kind, act)

@@ -6,6 +6,7 @@ Parts of a softmax are merged by the logarithms of their sums: with ``a`` and ``
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -14,6 +15,8 @@ from typing import Any, Final
 from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, quotient
 from graphguard.relations.products import Product
 from graphguard.relations.windows import refine, through
+
+Rewrite = Callable[[Universe, Ref, tuple[int, ...]], Terms | None]
 
 _POSITIVE: Final = frozenset(("exp", "sigmoid", "abs"))
 _DIVISORS: Final = 4  # of a product that is taken apart
@@ -62,11 +65,16 @@ def product_of(
 
 def partial_fractions(universe: Universe, coefficient: Number, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
     """``x e / (d1 d2)`` as ``x / d1 - x / d2`` where ``e = d2 - d1``; None where no two divisors differ by a factor."""
-    if not may_divide_apart(ref[0]):
-        return None
-    key = ("partial fractions", ref, extents)
+    return rewritten(universe, _taken_apart, coefficient, ref, extents) if may_divide_apart(ref[0]) else None
+
+
+def rewritten(
+    universe: Universe, rewrite: Rewrite, coefficient: Number, ref: Ref, extents: tuple[int, ...]
+) -> Terms | None:
+    """What a rewriting makes of a multiple of a product, which is remembered; None where it does not apply."""
+    key = (rewrite, ref, extents)
     if key not in universe.memo:
-        universe.memo[key] = _taken_apart(universe, ref, extents)
+        universe.memo[key] = rewrite(universe, ref, extents)
     known: Any = universe.memo[key]
     return None if known is None else tuple((coefficient * c, part) for c, part in known)
 

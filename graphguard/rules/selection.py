@@ -24,7 +24,7 @@ def _selected(a: Algebra[V], name: str, v: V, dim: int, extent: int, kind: Kind,
 
 @rule("aten.topk.default")
 def topk(a: Algebra[V], self: V, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[V, V]:
-    """The k largest (or smallest) elements of every line along dim, and where they stand: closed, batched over the other dims"""
+    """The k largest (or smallest) elements of every line along dim, which are gathered from where they stand; these places are closed, batched over the other dims"""
     attributes = (k, largest, sorted)  # without an order any may come out
     places = _selected(a, "topk.indices", self, dim, k, "int", attributes)
     try:

@@ -54,6 +54,19 @@ def test_numbers_of_a_list() -> None:
     assert verdict(lambda x: x * torch.tensor(numbers[::-1]), columns) is gg.Verdict.BROKEN
 
 
+def test_beside_complex_numbers_of_double_precision_a_literal_is_what_it_holds() -> None:
+    """Their parts are float64, in which 0.1 and what float32 makes of it differ."""
+    inputs = (gg.tensor(6, 4, dtype=torch.complex128), gg.tensor(6, 4))
+
+    def run(factor: Any) -> Callable[..., Any]:
+        return lambda z, x: (z * factor, x * 2)
+
+    found = gg.verify(
+        run(0.1), lambda _: run(torch.tensor(0.1)), inputs, mesh={"dp": 2}, out_relations="replicate", grads=False
+    )
+    assert found.verdict is gg.Verdict.BROKEN
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_beside_other_types_a_literal_is_what_it_holds(dtype: torch.dtype) -> None:
     """In float64 one has 0.1, the other 0.100000001; in bfloat16 rounding the factor first is another number."""

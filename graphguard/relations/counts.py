@@ -22,7 +22,7 @@ ENDLESS: Final = UNBOUNDED // 2  # where a window of the columns of a one-hot en
 def supported(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
     """A count that is positive where the terms are; None where they are no count."""
     terms = _without_overlaps(universe, terms, extents)
-    if not terms or not all(coefficient > 0 and _is_count(ref[0]) for coefficient, ref in terms):
+    if not terms or not all(coefficient > 0 and is_count(ref[0]) for coefficient, ref in terms):
         return None
     key = ("supported", tuple(ref for _, ref in terms), extents)
     known: Any = universe.memo.get(key)
@@ -78,12 +78,12 @@ def _supported(universe: Universe, refs: list[Ref], extents: tuple[int, ...]) ->
     return counts if all(c == 1 for c, _ in counts) else tuple((1, ref) for _, ref in counts)
 
 
-def _is_count(kernel: Kernel) -> bool:
+def is_count(kernel: Kernel) -> bool:
     """Whether all values are seen to be sums or maxima of truths."""
     if kernel.truth or kernel.kind == "one":
         return True
     if kernel.kind in ("product", "sum", "max", "maximum"):
-        return bool(kernel.factors) and all(factor[1] > 0 and _is_count(factor[0]) for factor in kernel.factors)
+        return bool(kernel.factors) and all(factor[1] > 0 and is_count(factor[0]) for factor in kernel.factors)
     return False
 
 
@@ -96,7 +96,7 @@ def _asked(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[Ref] 
         terms = opened(ref)
         return None if terms is None else [inner for _, inner in terms]
     inner = _more_than_none(ref)
-    return None if inner is None or inner[0].kind == "iota" or not _is_count(inner[0]) else [inner]
+    return None if inner is None or inner[0].kind == "iota" or not is_count(inner[0]) else [inner]
 
 
 def _more_than_none(ref: Ref) -> Ref | None:

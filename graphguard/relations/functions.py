@@ -14,7 +14,8 @@ from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Term
 from graphguard.relations.linear import close, constant, exact, indicator, normalise, order, reopened, times
 from graphguard.relations.masks import given, truth_cases
 from graphguard.relations.products import Product, factorised, multiply
-from graphguard.relations.quotients import logarithms, logistic, never_negative, shared_exponentials
+from graphguard.relations.quotients import falling_sigmoid, logarithms, logistic, never_negative, shared_exponentials
+from graphguard.relations.truths import largest_truth
 from graphguard.relations.windows import refine, repeat, through
 
 INFINITY: Final = "-inf"
@@ -161,6 +162,10 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
     joint = as_product(universe, terms, extents) if universe.exponential else None
     if joint is not None:
         return _logarithm_of(universe, joint, extents)
+    falling = falling_sigmoid(terms)
+    if falling is not None:
+        share, line = falling
+        return normalise(universe, [*_logarithm_of(universe, share, extents), line], extents)
     outside, terms = shared_exponentials(universe, terms, extents)
     out = [*_logarithm_of(universe, close(universe, terms, extents), extents)]
     for place, power in outside:
@@ -282,43 +287,8 @@ def applied(
 ) -> Terms:
     """A function known by its name only."""
     if len(rows) == 1:
-        if name in _TO_WHOLE and _is_whole(rows[0]):
-            return rows[0]
-        if name == "cast" and rows[0] and all(is_infinite(ref) for _, ref in rows[0]):
-            return rows[0]  # masks of minus infinity and 0 are the same numbers in every float type
-        quotient = logistic(universe, rows[0], extents) if name == "sigmoid" else None
-        if quotient is None and universe.exponential:
-            quotient = written_out(universe, name, rows[0], extents)
-        if quotient is not None:
-            return quotient
-        coefficient, ref = close(universe, rows[0], extents)
-        sign: Number = 1
-        if name == "cast" and universe.relative and attributes[0] in _RELATIVE:
-            coefficient, sign = 1, coefficient
-            if sign == 0:
-                return ()
-        if coefficient < 0 and name in _EVEN | _ODD:
-            coefficient, sign = -coefficient, 1 if name in _EVEN else -1
-        if coefficient == 0 and (name in _ODD or name == "abs"):
-            return ()
-        if name == "abs":
-            coefficient, sign = 1, coefficient
-            if never_negative(ref[0]):
-                return ((sign, ref),)
-        if name == "sign":
-            coefficient = 1
-        if (
-            name in _ROUNDING
-            and coefficient == 1
-            and ref[0].kind == "function"
-            and ref[0].name == name
-            and ref[0].attributes == attributes
-        ):
-            return ((sign, ref),)
-        result = elementwise(universe, name, attributes, coefficient, ref)
-        result[0].type = kind
-        result[0].truth = kind == "bool"
-        return ((sign, result),)
+        known = _known(universe, name, rows[0], extents)
+        return _of_one(universe, name, attributes, rows[0], kind, extents) if known is None else known
     closed = [close(universe, terms, extents) for terms in rows]
     sizes, dims, used = refine([ref for _, ref in closed], extents)
     parts = [
@@ -330,6 +300,60 @@ def applied(
     result[0].type = kind
     result[0].truth = kind == "bool"
     return ((1, result),)
+
+
+def _known(universe: Universe, name: str, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
+    """A function of one sum where it is something else than a function."""
+    if name in _TO_WHOLE and _is_whole(terms):
+        return terms
+    if name == "cast" and terms and all(is_infinite(ref) for _, ref in terms):
+        return terms  # masks of minus infinity and 0 are the same numbers in every float type
+    quotient = logistic(universe, terms, extents) if name == "sigmoid" else None
+    if quotient is None and universe.exponential:
+        quotient = written_out(universe, name, terms, extents)
+    return quotient
+
+
+def _of_one(
+    universe: Universe,
+    name: str,
+    attributes: tuple[Hashable, ...],
+    terms: Terms,
+    kind: Kind,
+    extents: tuple[int, ...],
+) -> Terms:
+    """A function of one sum, which is turned so that its leading term is positive where the function lets it."""
+    coefficient, ref = close(universe, terms, extents)
+    sign: Number = 1
+    if name == "cast" and universe.relative and attributes[0] in _RELATIVE:
+        coefficient, sign = 1, coefficient
+        if sign == 0:
+            return ()
+    if coefficient < 0 and name in _EVEN | _ODD:
+        coefficient, sign = -coefficient, 1 if name in _EVEN else -1
+    if coefficient == 0 and (name in _ODD or name == "abs"):
+        return ()
+    if name == "abs":
+        coefficient, sign = 1, coefficient
+        if never_negative(ref[0]):
+            return ((sign, ref),)
+    if name == "sign":
+        coefficient = 1
+    if (
+        name in _ROUNDING
+        and coefficient == 1
+        and ref[0].kind == "function"
+        and ref[0].name == name
+        and ref[0].attributes == attributes
+    ):
+        return ((sign, ref),)
+    falls = name == "sigmoid" and coefficient < 0
+    result = elementwise(universe, name, attributes, _size(coefficient) if falls else coefficient, ref)
+    result[0].type = kind
+    result[0].truth = kind == "bool"
+    if falls:  # sigmoid(-t) = 1 - sigmoid(t)
+        return normalise(universe, [*constant(universe, 1, extents), (-1, result)], extents)
+    return ((sign, result),)
 
 
 # -- maxima
@@ -344,9 +368,11 @@ def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> T
         {term for term in set(rows[0]).intersection(*rows[1:]) if not is_infinite(term[1])} if len(rows) > 1 else set()
     )
     outside = [term for term in rows[0] if term in shared]
-    items: list[tuple[Number, Ref]] = []
-    for row in rows:
-        items += _flattened(close(universe, tuple(term for term in row if term not in shared), extents))
+    rows = [tuple(term for term in row if term not in shared) for row in rows] if shared else rows
+    truths = largest_truth(universe, rows, extents)
+    if truths is not None:
+        return normalise(universe, [*outside, *truths], extents)
+    items = [item for row in rows for item in _flattened(close(universe, row, extents))]
     items = _join_maxima(items)
     if len(items) == 1:
         return normalise(universe, [*outside, *([items[0]] if items[0][0] else [])], extents)

@@ -266,6 +266,18 @@ def logistic(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term
     return times(universe, (close(universe, a, extents),), whole, extents)
 
 
+def falling_sigmoid(terms: Terms) -> tuple[Term, Term] | None:
+    """``c - c sigmoid(t)`` as ``c sigmoid(t)`` and ``-t``, of which its logarithm is the sum with the first under a logarithm; None for any other sum."""
+    if len(terms) != 2:
+        return None
+    number, share = terms if terms[0][1][0].kind == "one" else terms[::-1]
+    kernel = share[1][0]
+    if number[1][0].kind != "one" or kernel.kind != "function" or kernel.name != "sigmoid" or share[0] != -number[0]:
+        return None
+    inner = through(share[1], kernel.factors[0])
+    return None if inner is None else ((number[0], share[1]), (-kernel.factors[0][1], inner))
+
+
 def logarithms(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[tuple[Number, Term]] | None:
     """log of a product as multiples of logarithms of terms, where at most one factor is not seen to be positive; None where nothing comes apart.
 

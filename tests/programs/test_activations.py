@@ -33,11 +33,14 @@ SAME: dict[str, tuple[Activation, Activation]] = {
     "softplus": (F.softplus, lambda x: torch.log(1 + x.exp())),
     "tanh": (torch.tanh, lambda x: 2 * torch.sigmoid(2 * x) - 1),
     "gelu": (lambda x: F.gelu(x, approximate="tanh"), gelu),
+    "sigmoid of the opposite": (lambda x: torch.sigmoid(-x), lambda x: 1 - torch.sigmoid(x)),
+    "logarithm of a sigmoid": (F.logsigmoid, lambda x: x - F.softplus(x)),
     "mish": (F.mish, lambda x: x * torch.tanh(torch.log1p(x.exp()))),
 }
 OTHER: dict[str, tuple[Activation, Activation]] = {
     "silu of the opposite": (F.silu, lambda x: x / (1 + torch.exp(x))),
     "sigmoid with two": (torch.sigmoid, lambda x: 1 / (2 + torch.exp(-x))),
+    "opposite of a sigmoid": (lambda x: torch.sigmoid(-x), lambda x: -torch.sigmoid(x)),
     "tanh of half": (torch.tanh, lambda x: 2 * torch.sigmoid(x) - 1),
 }
 
@@ -98,4 +101,40 @@ def test_a_preference_loss(sign: int, wanted: gg.Verdict) -> None:
 
     rows = {"dp": Shard(0)}
     found = gg.verify(preferred, impl, (gg.tensor(6), gg.tensor(6)), mesh={"dp": 2}, in_relations=(rows, rows))
+    assert found.verdict is wanted
+
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+LOSSES: dict[str, tuple[Loss, gg.Verdict]] = {
+    "terms": (lambda x, y: F.softplus(x) - x * y, gg.Verdict.REFINES),
+    "falling": (lambda x, y: F.softplus(-x) + x * (1 - y), gg.Verdict.REFINES),
+    "probabilities": (
+        lambda x, y: F.binary_cross_entropy(torch.sigmoid(x), y, reduction="none"),
+        gg.Verdict.REFINES,
+    ),
+    "falling with the targets": (lambda x, y: F.softplus(-x) - x * y, gg.Verdict.BROKEN),
+    "turned targets": (lambda x, y: F.softplus(x) - x * (1 - y), gg.Verdict.BROKEN),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_cross_entropy_of_two_classes(name: str) -> None:
+    loss, wanted = LOSSES[name]
+
+    def impl(_: Any) -> Callable[..., torch.Tensor]:
+        def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            out = loss(x, y).mean()
+            dist.all_reduce(out, op=dist.ReduceOp.AVG)
+            return out
+
+        return run
+
+    rows = {"dp": Shard(0)}
+    found = gg.verify(
+        F.binary_cross_entropy_with_logits,
+        impl,
+        (gg.tensor(6), gg.tensor(6)),
+        mesh={"dp": 2},
+        in_relations=(rows, rows),
+    )
     assert found.verdict is wanted

@@ -76,6 +76,49 @@ def test_another_question(ask: Ask) -> None:
     assert verdict(ask) is gg.Verdict.BROKEN
 
 
+MAX, MIN = dist.ReduceOp.MAX, dist.ReduceOp.MIN
+FLAGS: list[tuple[Ask, Ask, bool]] = [
+    (lambda x: any_of(x).float(), lambda x: reduced(any_of(x).float(), MAX), True),
+    (lambda x: any_of(x).long(), lambda x: reduced(any_of(x).long(), MAX), True),
+    (lambda x: (x > 4).any().float(), lambda x: reduced((x > 4).any().float(), MAX), True),
+    (lambda x: (x > 4).all(-1).float(), lambda x: reduced((x > 4).all(-1).float(), MIN), True),
+    (lambda x: (x > 4).all(-1).int(), lambda x: 1 - reduced(1 - (x > 4).all(-1).int(), MAX), True),
+    (lambda x: 1 - any_of(x).float(), lambda x: reduced(1 - any_of(x).float(), MIN), True),
+    (lambda x: any_of(x).float(), lambda x: reduced(any_of(x).float(), MIN), False),
+    (lambda x: any_of(x).float(), lambda x: reduced(any_of(x).float()), False),
+    (lambda x: (x > -1).all(-1).float(), lambda x: reduced((x > -1).all(-1).float(), MAX), False),
+    (lambda x: (x > 4).all(-1).float(), lambda x: reduced(any_of(x).float(), MIN), False),
+]
+
+
+@pytest.mark.parametrize(("whole", "part", "right"), FLAGS)
+def test_flags_as_numbers(whole: Ask, part: Ask, right: bool) -> None:
+    verdict = gg.verify(
+        whole,
+        lambda mesh: part,
+        inputs=(gg.tensor(9, 6),),
+        mesh={"dp": 2},
+        in_relations={"dp": Shard(1)},
+        out_relations="replicate",
+    ).verdict
+    assert verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
+
+
+MASKS: list[tuple[Ask, Ask, bool]] = [
+    (lambda x: ((x > 4) | (x < 1)).float(), lambda x: torch.maximum((x > 4).float(), (x < 1).float()), True),
+    (lambda x: ((x > 1) & (x < 4)).float(), lambda x: torch.minimum((x > 1).float(), (x < 4).float()), True),
+    (lambda x: ((x > 4) | (x < 1)).float(), lambda x: torch.minimum((x > 4).float(), (x < 1).float()), False),
+]
+
+
+@pytest.mark.parametrize(("whole", "part", "right"), MASKS)
+def test_masks_as_numbers(whole: Ask, part: Ask, right: bool) -> None:
+    verdict = gg.verify(
+        whole, lambda mesh: part, inputs=(gg.tensor(4, 6),), mesh={"dp": 2}, in_relations={"dp": Shard(1)}
+    ).verdict
+    assert verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
+
+
 CHECKS: list[Ask] = [
     lambda x: (~torch.isfinite(x)).any(-1),
     lambda x: (x != x).any(-1),

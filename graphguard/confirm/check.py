@@ -190,9 +190,7 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
     if failures:
         return describe(trial, failures)
     if not trial.draws:
-        return Confirmation(
-            "not-run", "no draw has something in every place where the program asks whether there is anything"
-        )
+        return Confirmation("not-run", "no draw is as assumed in every place where the program asks for a truth value")
     if trial.excused:
         return Confirmation("not-run", reason_of(tuple(trial.excused)))
     undefined = [promise.name for promise in trial.promises if promise.name not in trial.defined]

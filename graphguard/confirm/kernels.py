@@ -94,7 +94,7 @@ def sharded_dropout(x: torch.Tensor, p: float) -> torch.Tensor:
 def assume(what: torch.Tensor | int, truth: bool) -> torch.Tensor:
     """True where a condition or a size is as it was recorded; raises :class:`UncoveredError` for numbers that are outside of that."""
     if bool(what > 0) is not truth:
-        raise UncoveredError("nothing was there on any draw where the program asks whether there is something")
+        raise UncoveredError("on no draw was it as assumed where the program asks for a truth value")
     return torch.ones((), dtype=torch.bool)
 
 

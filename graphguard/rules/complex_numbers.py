@@ -13,7 +13,8 @@ from graphguard.ir import Graph, Node, Var
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import function, is_number, minus, negative, over, plus, root, square, times
 from graphguard.rules.layout import dropped, inserted
-from graphguard.rules.registry import COMPLEX_PART, Rule, is_complex
+from graphguard.rules.registry import COMPLEX_PART, Rule, concrete_shape, is_complex
+from graphguard.rules.scalars import exact
 
 #: Operators of which real and imaginary part of the result are the same function of the parts of the complex operands.
 BY_PARTS: Final = frozenset(
@@ -36,6 +37,17 @@ BY_PARTS: Final = frozenset(
     }
 )
 ADDITIVE: Final = frozenset({"aten.add.Tensor", "aten.sub.Tensor"})
+
+#: Operators that fill a tensor with a number, with the place of that number among their arguments, None where it is one.
+FILLS: Final[dict[str, int | None]] = {
+    "aten.ones.default": None,
+    "aten.ones_like.default": None,
+    "aten.new_ones.default": None,
+    "aten.full.default": 1,
+    "aten.full_like.default": 1,
+    "aten.fill.Scalar": 1,
+    "aten.new_full.default": 2,
+}
 
 LAYOUT: Final = frozenset({"layout", "patterns"})
 
@@ -70,6 +82,8 @@ def evaluate_complex(
     apply_rule: Apply[V],
 ) -> tuple[V, ...]:
     """The results of a call with complex operands or results; ``apply_rule`` runs a rule on other values of the operands."""
+    if node.op in FILLS:
+        return (_filled(a, node, graph),)
     base = node.op.removesuffix(".default")
     if base in ("aten.view_as_real", "aten.view_as_complex"):
         return (values[next(node.operands())],)
@@ -82,6 +96,15 @@ def evaluate_complex(
     if rule is not None and (rule.family in LAYOUT or node.op in BY_PARTS or node.op in ADDITIVE):
         return _by_parts(a, rule, node, graph, values, apply_rule)
     raise Unsupported(f"{node.op} of complex numbers")
+
+
+def _filled(a: Algebra[V], node: Node, graph: Graph) -> V:
+    """A real number everywhere."""
+    shape, place = concrete_shape(graph.types[node.outs[0]]), FILLS[node.op]
+    number = 1 if place is None else node.args[place]
+    if not isinstance(number, int | float):
+        raise Unsupported(f"{node.op} of complex numbers")
+    return paired(a, a.full(shape, exact(number), "float"), a.full(shape, Fraction(0), "float"))
 
 
 def _divides_by_complex(node: Node, graph: Graph) -> bool:
@@ -172,11 +195,6 @@ def _to_complex(a: Algebra[V], x: Parts) -> V:
     return result
 
 
-def _ones_like(a: Algebra[V], x: Parts) -> V:
-    shape = x[0].shape
-    return paired(a, a.full(shape, Fraction(1), "float"), a.full(shape, Fraction(0), "float"))
-
-
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "aten.complex": _complex,
     "aten.polar": _polar,
@@ -189,5 +207,4 @@ _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "aten.real": _real,
     "aten.imag": _imaginary,
     "aten._to_copy": _to_complex,
-    "aten.ones_like": _ones_like,
 }

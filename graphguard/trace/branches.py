@@ -1,6 +1,6 @@
-"""Branches on whether there is anything: on a number of rows that only the data decides, or on whether a mask chooses any.
+"""Branches on whether there is anything: on a number of rows that only the data decides, or on whether a mask chooses any; and on what the program raises without.
 
-Such a branch is recorded as where there is something.  The graph says so (``gg.assume``), so that numbers which have nothing there are not taken for the program's, and so
+Such a branch is recorded as where there is something, or where the program goes on.  The graph says so (``gg.assume``), so that numbers for which it is not so are not taken for the program's, and so
 does every verdict.  Only what the program itself asks is answered: PyTorch's own code does without answers about sizes.
 """
 
@@ -10,6 +10,7 @@ import ast
 import dis
 import linecache
 import sys
+from dataclasses import dataclass
 from functools import cache
 from types import FrameType
 from typing import Any, Final
@@ -22,12 +23,15 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from graphguard.ir.graph import Sym
 from graphguard.ir.spans import Span
 from graphguard.trace import state
+from graphguard.trace.guards import Needed, needed_truth
 from graphguard.trace.provenance import frame_at, is_shown
 from graphguard.trace.sources import is_ours
 
 _TRUTHS: Final = frozenset(("__bool__", "__index__"))
 _ASKING: Final = frozenset(str(module.__file__) for module in (torch, torch._ops, sym_node, symbolic_shapes))  # noqa: SLF001
 _JUMPS: Final = ("POP_JUMP", "UNARY_NOT", "TO_BOOL")
+_ASKS: Final = (*_JUMPS, "JUMP_IF")
+_SILENT: Final = ("CACHE", "COPY", "NOP", "EXTENDED_ARG")
 #: What comparing a whole number with a bound gives for all numbers above zero, where it gives the opposite for zero.
 _PRESENCE: Final = {
     ("==", 0): False,
@@ -48,6 +52,12 @@ class Sizes(ShapeEnv):
             return super().evaluate_expr(orig_expr, *args, **kwargs)
         except GuardOnDataDependentSymNode:
             recorder, frame = state.current_recorder(), _asking(by_truth=True)
+            needed = None if frame is None else _needed(frame)
+            if recorder is not None and frame is not None and needed is not None and recorder.phase != "prelude":
+                amount = _positive_where(orig_expr)
+                if amount is not None:
+                    recorder.assume(Sym(str(amount)), truth=needed.truth, text=_goes_on(needed, frame))
+                    return sympy.true if needed.truth else sympy.false
             found = None if frame is None else _counted(orig_expr, frame)
             if recorder is None or frame is None or found is None or recorder.phase == "prelude":
                 raise
@@ -61,10 +71,44 @@ def presence(comparison: str, bound: object) -> bool | None:
     return _PRESENCE.get((comparison, bound)) if type(bound) is int else None
 
 
-def asked() -> str | None:
-    """What is assumed where the program asks for the truth of a tensor; None where PyTorch's own code does."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The truth of a tensor that a program asks for: what it ``needs``, as it raises otherwise, and what is assumed where it is taken for that, and where there is anything."""
+
+    needs: bool | None
+    assumed: str
+    present: str
+
+
+def asked() -> Asked | None:
+    """The truth value that the program asks for; None where PyTorch's own code does."""
     frame = _asking(by_truth=False)
-    return None if frame is None else _told(frame)
+    if frame is None:
+        return None
+    needed = _needed(frame)
+    return Asked(None, "", _told(frame)) if needed is None else Asked(needed.truth, _goes_on(needed, frame), "")
+
+
+def _needed(frame: FrameType) -> Needed | None:
+    return needed_truth(frame_at(frame.f_code, _decided_at(frame)).span)
+
+
+def _goes_on(needed: Needed, frame: FrameType) -> str:
+    """What is assumed of a condition without which the program raises."""
+    function = frame_at(frame.f_code, frame.f_lasti).function
+    held, otherwise = ("holds", "does not") if needed.truth else ("does not hold", "does")
+    return f'"{needed.written}" in {function} {held}, on every rank and every time: where it {otherwise}, the program raises'
+
+
+def _decided_at(frame: FrameType) -> int:
+    """The instruction that made what a frame asks the truth of: a jump says only in which statement it is."""
+    before = 0
+    for one in dis.get_instructions(frame.f_code):
+        if one.offset >= frame.f_lasti:
+            return before if one.opname.startswith(_ASKS) else frame.f_lasti
+        if one.opname not in _SILENT:
+            before = one.offset
+    return frame.f_lasti
 
 
 def _asking(*, by_truth: bool) -> FrameType | None:
@@ -110,16 +154,26 @@ def _counted(expression: Any, frame: FrameType) -> tuple[Any, Any] | None:
         count = expression.lhs - expression.rhs
         count = count if _is_count(count) else -count
         return (count, sympy.true if isinstance(expression, sympy.Ne) else sympy.false) if _is_count(count) else None
-    if not isinstance(expression, sympy.StrictGreaterThan | sympy.GreaterThan | sympy.StrictLessThan | sympy.LessThan):
+    above = _positive_where(expression)
+    if above is None:
         return None
-    above = (
-        expression.gts
-        - expression.lts
-        + (0 if isinstance(expression, sympy.StrictGreaterThan | sympy.StrictLessThan) else 1)
-    )
-    if _is_count(above):  # above > 0
+    if _is_count(above):
         return above, sympy.true
     return (1 - above, sympy.false) if _is_count(1 - above) else None
+
+
+def _positive_where(comparison: Any) -> Any:
+    """The whole number that is above zero where a comparison of whole numbers holds, and nowhere else; None for anything else."""
+    if not isinstance(comparison, sympy.core.relational.Relational):
+        return None
+    if not all(symbol.is_integer for symbol in comparison.free_symbols):
+        return None
+    if isinstance(comparison, sympy.Eq):
+        return 1 - (comparison.lhs - comparison.rhs) ** 2
+    if isinstance(comparison, sympy.Ne):
+        return (comparison.lhs - comparison.rhs) ** 2
+    strict = isinstance(comparison, sympy.StrictGreaterThan | sympy.StrictLessThan)
+    return comparison.gts - comparison.lts + (0 if strict else 1)
 
 
 def _is_count(expression: Any) -> bool:

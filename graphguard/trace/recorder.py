@@ -371,16 +371,18 @@ class Recorder(TorchDispatchMode):
         self.constants.set(fake, real)
 
     def _truth(self, condition: torch.Tensor) -> bool | None:
-        """A condition that only checks for NaN and infinity decide, or that asks whether there is anything."""
+        """A condition that only checks for NaN and infinity decide, without which the program raises, or that asks whether there is anything."""
         ref = self.ref(condition)
         truth = truth_where_finite(self.events, ref)
         if truth is not None:
             self.assumed.add(ASSUMED)
             return truth
-        text = None if self.phase == "prelude" else asked()
-        truth = None if text is None else truth_where_some(self.events, ref)
-        if text is not None and truth is not None:
-            self.assume(ref, truth=truth, text=text)
+        question = None if self.phase == "prelude" else asked()
+        if question is None:
+            return None
+        truth = question.needs if question.needs is not None else truth_where_some(self.events, ref)
+        if truth is not None:
+            self.assume(ref, truth=truth, text=question.assumed if question.needs is not None else question.present)
         return truth
 
     def assume(self, what: Ref | Sym, *, truth: bool, text: str) -> None:

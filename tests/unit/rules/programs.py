@@ -254,6 +254,13 @@ def _complex_rotation() -> Any:
     return torch.view_as_real(turned.reshape(2, 6)).flatten(1), turned.abs(), (turned[1:] + turned[:2]).conj().real
 
 
+def _complex_fills() -> Any:
+    x = torch.view_as_complex(r(3, 4, 2))
+    padded = torch.cat([x, torch.ones(2, 4, dtype=torch.complex128), torch.full((1, 4), 0.5, dtype=torch.complex128)])
+    filled = (torch.full_like(x, 2.0) * x, x.new_full((3, 4), 3.0) + x, x.new_ones(3, 4) * x, torch.ones_like(x) + x)
+    return tuple(torch.view_as_real(one) for one in (padded, *filled, torch.ones(0, 4, dtype=torch.complex128)))
+
+
 def _steps(optimiser: str, **options: Any) -> None:
     parameters = [nn.Parameter(torch.randn(3, 2).double()), nn.Parameter(torch.randn(4).double())]
     step = getattr(torch.optim, optimiser)(parameters, lr=0.1, **options)
@@ -280,6 +287,7 @@ def _assignments() -> None:
 
 
 program("complex rotation", _complex_rotation)
+program("complex fills", _complex_fills)
 program("assignments", _assignments)
 program("clipping", _clip)
 program("clipping by the largest", lambda: _clip(norm_type=math.inf))

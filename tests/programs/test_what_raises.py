@@ -1,0 +1,81 @@
+"""Conditions without which a program raises are recorded as where it goes on, which the verdict says; others that the data decides are told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.tensor import Shard
+
+import graphguard as gg
+
+from . import raising
+
+ROWS, WIDTH = 6, raising.WIDTH
+DP = {"dp": Shard(0)}
+
+
+HOLD: dict[Callable[[torch.Tensor], None], str] = {
+    raising.asserted: "(x > -5).all()",
+    raising.asserted_beside_another: "torch.all(x > -5)",
+    raising.asserted_of_the_largest: "x.max() < 5",
+    raising.asserted_of_a_number: "x.argmax(1).max().item() < WIDTH",
+    raising.asserted_equal_to_a_number: "(x > 5).sum().item() == 0",
+    raising.raised_unless: "(x > -5).all().item()",
+    raising.raised_by_the_last: "(x > -5).all()",
+    raising.raised_by_torch: "(x > -5).all()",
+}
+DO_NOT_HOLD = {raising.raised: "(x < -5).any()", raising.raised_where_one_of_two: "(x < -5).any()"}
+
+
+def verdict(check: Callable[[torch.Tensor], Any], factor: int = 1) -> Any:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        check(x)
+        return 2 * x
+
+    impl = lambda _: lambda x: factor * doubled(x)  # noqa: E731
+    return gg.verify(doubled, impl, (gg.tensor(ROWS, WIDTH),), mesh={"dp": 2}, in_relations=DP, grads=False)
+
+
+@pytest.mark.parametrize("check", [*HOLD, *DO_NOT_HOLD], ids=lambda check: check.__name__)
+def test_where_the_program_goes_on_it_is_proved_and_that_is_said(check: Callable[[torch.Tensor], None]) -> None:
+    found = verdict(check)
+    assert found.verdict is gg.Verdict.REFINES, found.diagnostics
+    held = (
+        f'"{HOLD[check]}" in {check.__name__} holds'
+        if check in HOLD
+        else f'"{DO_NOT_HOLD[check]}" in {check.__name__} does not hold'
+    )
+    assert [one for one in found.assumed if one.startswith(held)], found.assumed
+
+
+@pytest.mark.parametrize("check", [raising.asserted, raising.raised, raising.asserted_of_a_number])
+def test_what_is_wrong_behind_it_is_found(check: Callable[[torch.Tensor], None]) -> None:
+    assert verdict(check, factor=3).verdict is gg.Verdict.BROKEN
+
+
+def test_numbers_that_raise_refute_nothing() -> None:
+    def never(x: torch.Tensor) -> None:
+        assert (x > 1e6).all()
+
+    found = verdict(never, factor=3)
+    assert found.verdict is gg.Verdict.UNKNOWN
+    assert "no draw is as assumed" in found.diagnostics[0].message
+
+
+@pytest.mark.parametrize(
+    "check", [raising.caught, raising.branched, raising.raised_where_both], ids=lambda check: check.__name__
+)
+def test_other_questions_about_the_data_are_told(check: Callable[[torch.Tensor], Any]) -> None:
+    found = verdict(check)
+    assert found.verdict is None
+    assert found.diagnostics[0].message.startswith("the program needs a number that depends on its inputs")
+
+
+def test_an_assertion_that_pytest_writes_out_is_one() -> None:
+    def largest(x: torch.Tensor) -> None:
+        assert x.max() < 5
+
+    found = verdict(largest)
+    assert found.verdict is gg.Verdict.REFINES, found.diagnostics
+    assert [one for one in found.assumed if one.startswith('"x.max() < 5" in ')], found.assumed

@@ -21,7 +21,7 @@ from graphguard.relations.integers import check_range, closed_quotient, compared
 from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
-from graphguard.relations.magnitudes import most_counted
+from graphguard.relations.magnitudes import is_whole, most_counted
 from graphguard.relations.narrow import continued
 from graphguard.relations.permutations import at_most_once, distinct
 from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
@@ -242,7 +242,7 @@ class NormalForm:
 
     def maximum(self, a: NormalValue, b: NormalValue) -> NormalValue:
         """The elementwise larger one."""
-        whole = a.kind != "float" and b.kind != "float"
+        whole = is_whole(self.universe, a) and is_whole(self.universe, b)
 
         def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
             chosen = larger_integer(self.universe, rows[0], rows[1], sizes) if whole else None

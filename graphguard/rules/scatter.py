@@ -21,7 +21,6 @@ from graphguard.rules.arithmetic import (
     expanded,
     full,
     is_number,
-    minus,
     plus,
     times,
 )
@@ -140,8 +139,6 @@ def scatter_src(a: Algebra[V], self: V, dim: int, index: V, src: V) -> V:
     if line is not None:
         region = _cut_to(a, self, index.shape, dim)
         return _region_back(a, self, put(a, region, dim, line, convert(a, source, self.kind)))
-    if index.shape[dim] == 1:
-        return _added(a, self, dim, index, minus(a, source, gather(a, self, dim, index)))
     return _written(a, self, dim, index, convert(a, source, self.kind))
 
 
@@ -160,15 +157,20 @@ def _written(a: Algebra[V], self: V, dim: int, index: V, source: V) -> V:
 def hit(a: Algebra[V], index: V, dim: int, extent: int) -> V:
     """Whether position v is named on its line: shape of index with ``extent`` along dim."""
     hits = _contracted(a, a.full(index.shape, Fraction(1), "float"), index, dim, True, extent)
-    if not a.distinct(index, dim):
+    if not _distinct(a, index, dim):
         return compared(a, "gt", hits, 0)
     # as many positions as there are, none twice: all are named
     return full(a, hits.shape, True, "bool") if index.shape[dim] == extent else a.truth(hits)
 
 
+def _distinct(a: Algebra[V], index: V, dim: int) -> bool:
+    """Whether no position comes twice on a line."""
+    return index.shape[dim] == 1 or a.distinct(index, dim)
+
+
 def writers(a: Algebra[V], index: V, dim: int, extent: int) -> V:
     """1 at (..., j, ..., v) where j is the one that writes v, else 0: of lines on which a position may come twice, a closed function."""
-    if a.distinct(index, dim):
+    if _distinct(a, index, dim):
         return a.one_hot(index, extent, checked=True)
     letters = LETTERS[: len(index.shape)]
     line = letters[:dim] + "A" + letters[dim + 1 :]

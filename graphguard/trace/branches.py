@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import sympy
 import torch
@@ -32,6 +32,7 @@ _ASKING: Final = frozenset(str(module.__file__) for module in (torch, torch._ops
 _JUMPS: Final = ("POP_JUMP", "UNARY_NOT", "TO_BOOL")
 _ASKS: Final = (*_JUMPS, "JUMP_IF")
 _SILENT: Final = ("CACHE", "COPY", "NOP", "EXTENDED_ARG")
+_FINDS: Final = '"{}" in {} finds some{}, on every rank and every time: where {}, nothing is proved'
 #: What comparing a whole number with a bound gives for all numbers above zero, where it gives the opposite for zero.
 _PRESENCE: Final = {
     ("==", 0): False,
@@ -41,6 +42,10 @@ _PRESENCE: Final = {
     (">=", 1): True,
     ("<", 1): False,
 }
+
+
+#: Why a condition is taken for known: there is something, there is something else, or numbers differ.
+Reason: TypeAlias = Literal["present", "others", "differ"]
 
 
 class Sizes(ShapeEnv):
@@ -56,7 +61,8 @@ class Sizes(ShapeEnv):
             if recorder is not None and frame is not None and needed is not None and recorder.phase != "prelude":
                 amount = _positive_where(orig_expr)
                 if amount is not None:
-                    recorder.assume(Sym(str(amount)), truth=needed.truth, text=_goes_on(needed, frame))
+                    question = Asked(needed.truth, needed.written, frame_at(frame.f_code, frame.f_lasti).function)
+                    recorder.assume(Sym(str(amount)), truth=needed.truth, text=question.told(needed.truth, None))
                     return sympy.true if needed.truth else sympy.false
             found = None if frame is None else _counted(orig_expr, frame)
             if recorder is None or frame is None or found is None or recorder.phase == "prelude":
@@ -73,11 +79,21 @@ def presence(comparison: str, bound: object) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The truth of a tensor that a program asks for: what it ``needs``, as it raises otherwise, and what is assumed where it is taken for that, and where there is anything."""
+    """The truth of a tensor that a program asks for in ``function``, as it is written; ``needs``: what it must be for the program to go on, None where it goes on with either."""
 
     needs: bool | None
-    assumed: str
-    present: str
+    written: str
+    function: str
+
+    def told(self, truth: bool, why: Reason | None) -> str:
+        """What is assumed where it is taken for ``truth``."""
+        if why == "present":
+            return _FINDS.format(self.written, self.function, "", "there are none")
+        if why == "others":
+            return _FINDS.format(self.written, self.function, " that are not", "all are")
+        held, otherwise = ("holds", "does not") if truth else ("does not hold", "does")
+        then = "nothing is proved" if self.needs is None else "the program raises"
+        return f'"{self.written}" in {self.function} {held}, on every rank and every time: where it {otherwise}, {then}'
 
 
 def asked() -> Asked | None:
@@ -85,19 +101,14 @@ def asked() -> Asked | None:
     frame = _asking(by_truth=False)
     if frame is None:
         return None
-    needed = _needed(frame)
-    return Asked(None, "", _told(frame)) if needed is None else Asked(needed.truth, _goes_on(needed, frame), "")
+    place, needed = frame_at(frame.f_code, frame.f_lasti), _needed(frame)
+    if needed is None:
+        return Asked(None, _question(place.span), place.function)
+    return Asked(needed.truth, needed.written, place.function)
 
 
 def _needed(frame: FrameType) -> Needed | None:
     return needed_truth(frame_at(frame.f_code, _decided_at(frame)).span)
-
-
-def _goes_on(needed: Needed, frame: FrameType) -> str:
-    """What is assumed of a condition without which the program raises."""
-    function = frame_at(frame.f_code, frame.f_lasti).function
-    held, otherwise = ("holds", "does not") if needed.truth else ("does not hold", "does")
-    return f'"{needed.written}" in {function} {held}, on every rank and every time: where it {otherwise}, the program raises'
 
 
 def _decided_at(frame: FrameType) -> int:
@@ -123,8 +134,7 @@ def _asking(*, by_truth: bool) -> FrameType | None:
 
 def _told(frame: FrameType) -> str:
     place = frame_at(frame.f_code, frame.f_lasti)
-    question = _question(place.span)
-    return f'"{question}" in {place.function} finds some, on every rank and every time: where there are none, nothing is proved'
+    return Asked(None, _question(place.span), place.function).told(truth=True, why="present")
 
 
 @cache

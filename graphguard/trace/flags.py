@@ -1,4 +1,4 @@
-"""Conditions that are computed as tensors and ask whether there is anything: ``mask.any()``, ``count == 0``."""
+"""Conditions that are computed as tensors and have one truth in general: whether there is anything (``mask.any()``, ``count == 0``, ``(labels == ignored).all()``), whether numbers differ (``scale != 1.0``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from graphguard.trace.branches import presence
+from graphguard.trace.branches import Reason, presence
 from graphguard.trace.events import Event, Ref, refs_in
 from graphguard.trace.kinds import kind_of
 from graphguard.trace.twins import written_by
@@ -20,12 +20,14 @@ _KEEP_FLAGS = frozenset(
     )
 )  # fmt: skip
 _WHOLE = ("int", "uint")
+_COPIES = frozenset(("_to_copy", "alias", "clone", "detach", "lift_fresh"))
 
 
-def truth_where_some(events: Sequence[Event], condition: Ref) -> bool | None:
-    """The truth of a condition where there is something; None where it asks anything else.
+def truth_in_general(events: Sequence[Event], condition: Ref) -> tuple[bool, Reason] | None:
+    """The truth of a condition where there is something, or where numbers differ, and which of these; None where it asks anything else.
 
-    It asks that of a mask (``any``) which compares whole numbers or comes from outside, or of a whole number which it compares with zero or one.
+    It asks whether there is something of a mask which compares whole numbers or comes from outside (``any``; ``all``: whether there is anything else), or of a whole number which it compares
+    with zero or one; whether numbers differ of a number with a fraction, which it compares with a constant.
     """
     place = _made(events, condition)
     if place is None:
@@ -35,14 +37,29 @@ def truth_where_some(events: Sequence[Event], condition: Ref) -> bool | None:
     if first is None:
         return None
     if name in _NEGATIONS:
-        inner = truth_where_some(events[:place], first)
-        return None if inner is None else not inner
-    if name == "any":
+        inner = truth_in_general(events[:place], first)
+        return None if inner is None else (not inner[0], inner[1])
+    if name in ("any", "all"):
         chosen = first.dtype.startswith(_WHOLE) or (first.dtype == "bool" and _is_choice(events[:place], first))
-        return True if chosen else None
+        return (name == "any", "present" if name == "any" else "others") if chosen else None
     if name in _SIGNS and len(event.args) == 2 and first.dtype.startswith(_WHOLE):
-        return presence(_SIGNS[name], event.args[1])
+        truth = presence(_SIGNS[name], event.args[1])
+        return None if truth is None else (truth, "present")
+    if name in ("eq", "ne") and "float" in first.dtype and _is_constant(events[:place], event.args[1]):
+        return name == "ne", "differ"
     return None
+
+
+def _is_constant(events: Sequence[Event], value: object) -> bool:
+    """Whether an operand is a number, or a tensor of the program's own numbers as they were written."""
+    if not isinstance(value, Ref):
+        return isinstance(value, int | float)
+    place = _made(events, value)
+    if place is not None:
+        return _name(events[place]) in _COPIES and _is_constant(events[:place], refs_in(events[place].args)[0])
+    return any(
+        event.op == "constant" and value.storage in {one.storage for one in refs_in(event.outs)} for event in events
+    )
 
 
 def _is_choice(events: Sequence[Event], mask: Ref) -> bool:

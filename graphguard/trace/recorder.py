@@ -25,7 +25,7 @@ from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.finiteness import ASSUMED, truth_where_finite
-from graphguard.trace.flags import truth_where_some
+from graphguard.trace.flags import truth_in_general
 from graphguard.trace.geometry import geometry_of, size_of
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
@@ -371,7 +371,7 @@ class Recorder(TorchDispatchMode):
         self.constants.set(fake, real)
 
     def _truth(self, condition: torch.Tensor) -> bool | None:
-        """A condition that only checks for NaN and infinity decide, without which the program raises, or that asks whether there is anything."""
+        """A condition that only checks for NaN and infinity decide, without which the program raises, or that has one truth in general."""
         ref = self.ref(condition)
         truth = truth_where_finite(self.events, ref)
         if truth is not None:
@@ -380,9 +380,10 @@ class Recorder(TorchDispatchMode):
         question = None if self.phase == "prelude" else asked()
         if question is None:
             return None
-        truth = question.needs if question.needs is not None else truth_where_some(self.events, ref)
+        general = None if question.needs is not None else truth_in_general(self.events, ref)
+        truth, why = (question.needs, None) if general is None else general
         if truth is not None:
-            self.assume(ref, truth=truth, text=question.assumed if question.needs is not None else question.present)
+            self.assume(ref, truth=truth, text=question.told(truth, why))
         return truth
 
     def assume(self, what: Ref | Sym, *, truth: bool, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed.distributed_c10d as c10d
@@ -21,6 +21,15 @@ from graphguard.trace.twins import written_positions
 _EMPTY = frozenset(
     ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
 )
+#: Operators that fill a tensor of another one's shape: with which number, or which of their arguments (a text) it is.
+_FILLS: Final[dict[str, int | str]] = {
+    "aten::zeros_like": 0,
+    "aten::ones_like": 1,
+    "aten::new_zeros": 0,
+    "aten::new_ones": 1,
+    "aten::full_like": "1",
+    "aten::new_full": "2",
+}
 
 
 class Values:
@@ -47,6 +56,9 @@ class Values:
 
     def learn(self, kind: Kind, args: Any, kwargs: Any, out: Any, knowledge: Knowledge, before: list[int]) -> None:
         """Carry what is known from the operands, whose memory is ``before``, to the results."""
+        if knowledge == "unknown" and kind.operator._schema.name in _FILLS:  # noqa: SLF001
+            self._filled(kind.operator, args, out)
+            return
         if kind.changes_views or (knowledge == "unknown" and not kind.is_mutable and not kind.is_functional_collective):
             return  # what is known is known of memory, whichever tensor shows it
         if kind.is_functional_collective:
@@ -111,6 +123,14 @@ class Values:
         for fake, value in zip(tensors_in(out), tensors_in(values), strict=False):
             if storage_of(fake) not in before:
                 self._constants.set(fake, value)
+
+    def _filled(self, func: Any, args: Any, out: Any) -> None:
+        """What is filled with a number is known, whatever its shape was taken from."""
+        place = _FILLS[func._schema.name]  # noqa: SLF001
+        number = place if not isinstance(place, str) else args[int(place)]
+        if self._small(out) and isinstance(number, bool | int | float):
+            with unset_fake_temporarily():
+                self._constants.set(out, torch.full(tuple(out.shape), number, dtype=out.dtype))
 
     def _small(self, tensor: torch.Tensor) -> bool:
         return all(type(size) is int for size in tensor.shape) and tensor.numel() <= self._constants.largest

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 from torch.distributed.tensor import Shard
 
@@ -105,6 +107,93 @@ def test_numbers_without_any_rows_refute_nothing(factor: int, verdict: gg.Verdic
     inputs = (gg.tensor(2, WIDTH), gg.tensor(2, dtype=torch.bool))
     found = gg.verify(masked_mean, impl, inputs, mesh={"dp": 1}, out_relations="replicate")
     assert found.verdict is verdict, found.diagnostics
+
+
+def mean_of_counted(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross entropy over the labels that count."""
+    return F.cross_entropy(logits, labels, ignore_index=-100)
+
+
+@pytest.mark.parametrize(("question", "factor"), [("named", 1), ("others", 1), ("named", 2)])
+def test_whether_all_labels_are_ignored_is_a_question_for_any_other(question: str, factor: int) -> None:
+    def impl(_: Any) -> Any:
+        def run(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            nothing = torch.all(labels == -100) if question == "named" else not (labels != -100).any()
+            total = logits.sum() * 0 if nothing else F.cross_entropy(logits, labels, reduction="sum", ignore_index=-100)
+            count = (labels != -100).sum()
+            dist.all_reduce(total)
+            dist.all_reduce(count)
+            return factor * total / count
+
+        return run
+
+    inputs = (gg.tensor(ROWS, 5), gg.tensor(ROWS, dtype=torch.long, low=-100, high=5))
+    found = gg.verify(mean_of_counted, impl, inputs, mesh={"dp": 2}, in_relations=DP, out_relations="replicate")
+    assert found.verdict is (gg.Verdict.REFINES if factor == 1 else gg.Verdict.BROKEN), found.diagnostics
+    said = "finds some that are not, on every rank" if question == "named" else "finds some, on every rank"
+    assert [one for one in found.assumed if said in one], found.assumed
+
+
+class Halved(torch.autograd.Function):
+    """The mean square, with a gradient that is made in the forward pass and scaled where there is something to scale."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, wrong: bool, tensor: bool) -> torch.Tensor:
+        ctx.save_for_backward(2 * x / x.numel())
+        ctx.wrong, ctx.tensor = wrong, tensor
+        return x.square().mean()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        (saved,) = ctx.saved_tensors
+        if torch.ne(grad, torch.tensor(1.0)) if ctx.tensor else grad != 1.0:
+            saved = saved * (2 * grad if ctx.wrong else grad)
+        return saved, None, None
+
+
+class MeanSquare(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(WIDTH, 3))
+
+    def loss(self, y: torch.Tensor) -> torch.Tensor:
+        return y.square().mean()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.loss(x @ self.weight)
+
+
+class Scaled(MeanSquare):
+    def __init__(self, wrong: bool, tensor: bool) -> None:
+        super().__init__()
+        self.options = wrong, tensor
+
+    def loss(self, y: torch.Tensor) -> torch.Tensor:
+        return Halved.apply(y, *self.options)
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+@pytest.mark.parametrize(("wrong", "verdict"), [(False, gg.Verdict.REFINES), (True, gg.Verdict.BROKEN)])
+def test_a_gradient_that_is_compared_with_one_is_another_number(tensor: bool, wrong: bool, verdict: gg.Verdict) -> None:
+    found = gg.verify(MeanSquare(), lambda _: Scaled(wrong, tensor), (gg.tensor(ROWS, WIDTH),), mesh={"dp": 1})
+    assert found.verdict is verdict, found.diagnostics
+    assert [one for one in found.assumed if "holds, on every rank and every time: where it does not, nothing" in one]
+
+
+def test_the_gradient_with_which_a_program_starts_is_one() -> None:
+    """The branch is not taken, so what is wrong in it does nothing."""
+
+    def step(model: MeanSquare) -> Any:
+        def run(x: torch.Tensor) -> Any:
+            model(x).backward()
+            return model.weight.grad
+
+        return run
+
+    impl = lambda _: step(Scaled(wrong=True, tensor=False))  # noqa: E731
+    found = gg.verify(step(MeanSquare()), impl, (gg.tensor(ROWS, WIDTH),), mesh={"dp": 1})
+    assert found.verdict is gg.Verdict.REFINES, found.diagnostics
+    assert not [one for one in found.assumed if "nothing is proved" in one], found.assumed
 
 
 class Guarded(Dispatched):

@@ -65,3 +65,32 @@ def test_numbers_past_the_least_length_make_more_counts() -> None:
     inputs = (gg.tensor(TOKENS, dtype=torch.int64, low=0, high=7), gg.tensor(TOKENS))
     report = verdict(counts(7, False, lambda t: t), counts(EXPERTS, False, summed), inputs, {"dp": Shard(0)})
     assert report.verdict is not gg.Verdict.REFINES
+
+
+HELD: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a float held by a whole number": lambda m: m.float().sum().clamp(min=1),
+    "a whole number held by a float": lambda m: m.sum().clamp(min=1.0),
+    "the larger one": lambda m: torch.maximum(m.float().sum(), torch.ones(())),
+}
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_a_count_that_is_held_is_the_same_as_a_float(held: str, dtype: torch.dtype) -> None:
+    def mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (x * mask).sum() / mask.sum().clamp(min=1)
+
+    def of_ranks(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return summed((x * mask).sum()) / HELD[held](summed(mask.int()))
+
+    inputs = (gg.tensor(TOKENS), gg.tensor(TOKENS, dtype=dtype, high=2 if dtype is torch.int64 else None))
+    report = verdict(mean, of_ranks, inputs, {"dp": Shard(0)})
+    assert report.verdict is gg.Verdict.REFINES, report.diagnostics
+
+
+def test_a_root_of_a_count_is_no_whole_number() -> None:
+    inputs = (gg.tensor(TOKENS, dtype=torch.int64, high=9),)
+    report = verdict(
+        lambda n: n.float().sqrt().clamp(min=2), lambda n: n.clamp(min=2).float().sqrt(), inputs, {"dp": Shard(0)}
+    )
+    assert report.verdict is gg.Verdict.BROKEN, report.diagnostics

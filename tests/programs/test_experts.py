@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.tensor import Replicate, Shard
@@ -176,3 +177,35 @@ def test_balance(early: bool, wanted: gg.Verdict) -> None:
         in_relations=({"dp": Shard(0)}, {"dp": Replicate()}),
     )
     assert report.verdict is wanted
+
+
+class ChosenByScore(nn.Module):
+    """Every expert sees all tokens, weighted by a sigmoid of a score that is minus infinity for all experts but the chosen ones; each rank has a part of the hidden dim."""
+
+    def __init__(self, chosen: int, parts: int = 1, total: Any = lambda y: y) -> None:
+        super().__init__()
+        self.router = nn.Parameter(torch.empty(4, 3))
+        self.up, self.down = nn.Parameter(torch.empty(3, 4, 6 // parts)), nn.Parameter(torch.empty(3, 6 // parts, 4))
+        self.chosen, self.total = chosen, total
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = x @ self.router
+        best, place = torch.topk(scores, self.chosen, -1)
+        weight = torch.sigmoid(torch.full_like(scores, float("-inf")).scatter_(-1, place, best))
+        tokens = weight.t().unsqueeze(-1) * x
+        return self.total(torch.bmm(F.silu(torch.bmm(tokens, self.up)), self.down).sum(0))
+
+
+def added_up(y: torch.Tensor) -> torch.Tensor:
+    dist.all_reduce(y)
+    return y
+
+
+@pytest.mark.parametrize("chosen", [1, 2])
+@pytest.mark.parametrize(("total", "verdict"), [(added_up, gg.Verdict.REFINES), (lambda y: y, gg.Verdict.BROKEN)])
+def test_scores_that_are_written_over_minus_infinity(chosen: int, total: Any, verdict: gg.Verdict) -> None:
+    impl = lambda _: ChosenByScore(chosen, 2, total)  # noqa: E731
+    found = gg.verify(
+        ChosenByScore(chosen), impl, (gg.tensor(5, 4),), mesh={"tp": 2}, out_relations="replicate", grads=False
+    )
+    assert found.verdict is verdict, found.diagnostics

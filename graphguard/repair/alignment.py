@@ -1,12 +1,14 @@
 """Which node of one rank does the same as which node of another.
 
 Ranks usually run the same source, so nodes are matched by where they were called from (the whole stack, the forward stack for
-backward nodes), by operator and by how often that happened before.  A rank that took another branch has no partner there.
+backward nodes), by operator and by how often that happened before.  A rank that took another branch has no partner there.  What leaves a loop that some
+ranks run through more often is matched by who reads it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture, Frame, Var
@@ -34,6 +36,7 @@ def align(capture: Capture) -> Alignment:
     numbers: dict[tuple[object, ...], int] = {}
     positions: list[Position] = []
     number: dict[tuple[int, int], int] = {}
+    calls: dict[tuple[int, int], Hashable] = {}
     for rank, graph in enumerate(capture.ranks):
         stacks = [graph.stack_of(index) for index in range(len(graph.stacks))]
         seen: Counter[tuple[object, ...]] = Counter()
@@ -44,6 +47,7 @@ def align(capture: Capture) -> Alignment:
                 _stack(stacks, node.stack),
                 _stack(stacks, node.forward),
             )
+            calls[rank, index] = place
             key = (*place, seen[place])
             seen[place] += 1
             if key not in numbers:
@@ -51,7 +55,48 @@ def align(capture: Capture) -> Alignment:
                 positions.append({})
             positions[numbers[key]][rank] = index
             number[rank, index] = numbers[key]
+    _match_what_leaves_loops(capture, positions, number, calls)
     return Alignment(tuple(positions), number)
+
+
+def _match_what_leaves_loops(
+    capture: Capture,
+    positions: list[Position],
+    number: dict[tuple[int, int], int],
+    calls: Mapping[tuple[int, int], Hashable],
+) -> None:
+    """Match what one call made last on every rank, where ranks made it differently often and one call elsewhere reads it."""
+    often = [Counter(call for (rank, _), call in calls.items() if rank == own) for own in range(len(capture.ranks))]
+    uneven = {call for counts in often for call in counts if any(each[call] != counts[call] for each in often)}
+    if not uneven:
+        return
+    producers = [graph.producers() for graph in capture.ranks]
+    for position in [dict(each) for each in positions if len(each) > 1]:
+        first, *others = sorted(position)
+        for slot, var in enumerate(capture.ranks[first].nodes[position[first]].operands()):
+            made = producers[first].get(var)
+            if made is None or calls[first, made] not in uneven or calls[first, made] == calls[first, position[first]]:
+                continue
+            for rank in others:
+                read = list(capture.ranks[rank].nodes[position[rank]].operands())
+                index = producers[rank].get(read[slot]) if slot < len(read) else None
+                if index is not None and calls[rank, index] == calls[first, made]:
+                    _exchange(positions, number, (rank, index), number[first, made])
+
+
+def _exchange(
+    positions: list[Position], number: dict[tuple[int, int], int], moved: tuple[int, int], target: int
+) -> None:
+    """Put a rank's node at another position, and what the rank has there in its place."""
+    rank, index = moved
+    left, other = number[moved], positions[target].get(rank)
+    if left == target:
+        return
+    positions[target][rank], number[moved] = index, target
+    if other is None:
+        del positions[left][rank]
+    else:
+        positions[left][rank], number[rank, other] = other, left
 
 
 def _stack(stacks: list[tuple[Frame, ...]], index: int) -> tuple[Frame, ...]:

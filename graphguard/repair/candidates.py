@@ -12,7 +12,8 @@ from graphguard.ir import Capture, Node, Span, Var
 from graphguard.refine.exposed import ROUNDED
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Location
-from graphguard.repair import gradients, idioms, plans, source, triangles
+from graphguard.repair import gradients, idioms, plans, removal, source, triangles
+from graphguard.repair.accumulation import reduced_behind_loop
 from graphguard.repair.alignment import Position
 from graphguard.repair.alike import EVERYTHING
 from graphguard.repair.applied import apart, applied, renamed
@@ -232,17 +233,12 @@ def _at(
         yield from widened(program, capture.ranks[rank], nodes, sources)
     elif isinstance(edit, Bypass):
         yield from (
-            source.remove_call(program, span)
+            removal.remove_call(program, span)
             if guess.rule == "extra-reduction"
-            else source.remove_factor(program, span)
+            else removal.remove_factor(program, span)
         )
     elif isinstance(edit, Scale):
-        yield from source.divide_after(program, span, edit.factor)
-        value = program.expression(span)
-        number = value is not None and is_number(program, value)
-        sizes = size_expressions(program, value, edit.factor, capture) if value is not None else []
-        for factor in (edit.factor, 1 / edit.factor) if number else (edit.factor,):
-            yield from source.scale(program, span, factor, sizes)
+        yield from _scaled(capture, edit.factor, program, span)
     elif isinstance(edit, OwnPlace):
         others = (sources.program(file) for file in sources.project() if file != program.file)
         for each in (program, *others):
@@ -256,6 +252,24 @@ def _at(
             yield from source.add_after_reduction(program, span, reduction, forms)
     else:
         yield from _moved(capture, edit, rank, program, span, sources)
+
+
+def _scaled(capture: Capture, factor: Fraction, program: Program, span: Span) -> Iterator[Draft]:
+    yield from source.divide_after(program, span, factor)
+    augmented = program.augmented(span)
+    if augmented is not None and isinstance(augmented.op, ast.Mult | ast.Div):
+        by = factor if isinstance(augmented.op, ast.Mult) else 1 / factor
+        sizes = size_expressions(program, augmented.value, by, capture)
+        for draft in source.scale(program, program.span(augmented.value), by, sizes):
+            verb, _, size = draft.title.partition(" by ")
+            turned = {"multiply": "divide", "divide": "multiply"}[verb] if by != factor else verb
+            yield replace(draft, title=f"{turned} by {size}")
+        return
+    value = program.expression(span)
+    number = value is not None and is_number(program, value)
+    sizes = size_expressions(program, value, factor, capture) if value is not None else []
+    for by in (factor, 1 / factor) if number else (factor,):
+        yield from source.scale(program, span, by, sizes)
 
 
 def _arguments(capture: Capture, edit: SetArgument, rank: int, program: Program, span: Span) -> Iterator[Draft]:
@@ -289,6 +303,7 @@ def _reduced(
         yield from plans.output_layouts(other, guess.site.node.module, capture.check.span)
     if value is not None:
         yield from idioms.reduced_by_helper(program, value, edit.axis, group_expressions(program, value, edit.axis))
+    yield from reduced_behind_loop(program, span, edit, capture)
     yield from source.insert_reduction(program, span, edit, capture)
 
 
@@ -312,7 +327,7 @@ def _moved(
         operand = _born(capture, edit.tensors, rank, sources)
         for reduction in _in_function(capture, rank, edit.reduction, program, span, sources):
             if operand is not None:
-                yield from source.move_reduction(program, operand, reduction, edit, capture)
+                yield from removal.move_reduction(program, operand, reduction, edit, capture)
     elif isinstance(edit, MoveSlice):
         node = graph.nodes[edit.position[rank]]
         dim = node.args[1] if len(node.args) > 1 else 0

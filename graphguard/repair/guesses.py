@@ -5,6 +5,7 @@ Costs say how likely a guess is compared with others: 0 is what a developer most
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -44,6 +45,7 @@ LATE = (
     3  # how much less likely a factor is at fault where what it multiplies is wrong already, and by more than a factor
 )
 _REDUCED = 4  # how much less likely a reduction is missing where all that becomes of a tensor is reduced anyway
+_RANKS = 1 << 20  # more than there are
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
 
 
@@ -62,7 +64,7 @@ def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
         made = around.made(site)
         yield "wrong-scale", Scale(made.tensors, 1 / _factor(site)), made, 3
     if site.node.op in SCALING:
-        yield from _at_scaling(site, operands, around.capture)
+        yield from _at_scaling(site, operands, around)
     if site.state == "off" and narrows(site, around.capture):
         yield "lower-precision", Bypass(site.position), site, 3
     if site.node.op in ANY and site.node.phase == "forward":
@@ -212,8 +214,8 @@ def _early_reductions(site: Site, operand: Site, around: Neighbours) -> Iterator
             yield rule, MoveReduction(operand.tensors, axis, later.position), site, 0
 
 
-def _at_scaling(site: Site, operands: list[Site], capture: Capture) -> Iterator[Guess]:
-    """A constant factor too many, or one that is off by the size of a mesh axis."""
+def _at_scaling(site: Site, operands: list[Site], around: Neighbours) -> Iterator[Guess]:
+    """A constant factor too many, or one that is off by the size of a mesh axis; a mean over another number of ranks than were added up is likeliest."""
     if len(site.node.args) < 2 or isinstance(site.node.args[1], Var | tuple | str) or site.node.args[1] is None:
         return
     newly = _factor(site) != 1 and all(_factor(operand) == 1 and operand.state != "off" for operand in operands)
@@ -221,8 +223,20 @@ def _at_scaling(site: Site, operands: list[Site], capture: Capture) -> Iterator[
     cost = 2 + (LATE if wrong and site.node.phase == "backward" else 0)
     if site.node.args[1] != 1:
         yield "wrong-scale", Bypass(site.position), site, 1 if newly else cost
-    for factor in axis_factors(capture):
-        yield "wrong-scale", Scale(site.tensors, factor), site, cost
+    factors = axis_factors(around.capture)
+    ranks = around.added_up(site) if _divisor(site) in factors else 0
+    for factor in factors:
+        mean = ranks > 0 and _divisor(site) == ranks * factor
+        yield "wrong-scale", Scale(site.tensors, factor), site, 0 if mean else cost
+
+
+def _divisor(site: Site) -> Fraction:
+    """What a site that scales by a number divides by; 0 where that is no number."""
+    number = site.node.args[1]
+    if not isinstance(number, int | float) or not number or not math.isfinite(number):
+        return Fraction(0)
+    exact = Fraction(number).limit_denominator(_RANKS)
+    return exact if ".div" in site.node.op else 1 / exact if exact else Fraction(0)
 
 
 def narrows(site: Site, capture: Capture) -> bool:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from graphguard.ir import Capture
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.prove import Proof
+from graphguard.repair.accumulation import only_added_to
 from graphguard.repair.called import called
 from graphguard.repair.edits import (
     Bypass,
@@ -94,7 +95,9 @@ def hypotheses(
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))
         for rule, edit, site, cost in found
-        if not _multiplies(edit, site, proof) and not _stays_the_same(edit, proof)
+        if not _multiplies(edit, site, proof)
+        and not _stays_the_same(edit, proof)
+        and not (isinstance(edit, InsertReduction) and only_added_to(site, around))
     ]
     return sorted(_families(found, places, passes), key=lambda guess: (guess.cost, guess.site.number))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from graphguard.ir import Capture, Var
 from graphguard.repair.edits import Edit, group_of
 from graphguard.repair.slices import JOINING, LAYOUT, Site, exposed
+from graphguard.rules import kind_of
 
 Guess = tuple[str, Edit, Site, int]
 """A rule, an edit that would be a repair, the site where it applies, and its cost."""
@@ -124,20 +125,35 @@ class Neighbours:
         own = self.sites[number].tensors.get(rank)
         return parts.index(own) if isinstance(parts, tuple) and own is not None and parts.count(own) == 1 else -1
 
+    def added_up(self, site: Site) -> int:
+        """Over how many ranks the sum goes that a site outside autograd is a multiple or a part of; 0 where there is none."""
+        reading = self.operands(site)
+        for _ in range(NEAR if site.node.forward < 0 else 0):
+            for each in reading:
+                if each.node.op in SUMMING and each.node.args[1] == "sum" and isinstance(each.node.args[2], tuple):
+                    return len(each.node.args[2])
+            reading = [further for each in reading if each.node.op in LAYOUT for further in self.operands(each)]
+        return 0
+
     def summed_behind(self, site: Site, axis: str) -> bool:
         """Whether an all-reduce over an axis comes soon behind a site."""
         rank = min(site.position)
         group = group_of(self.capture, rank, axis)
         return any(later.node.args[2] == group for later in self.reductions_behind(site, NEAR))
 
+    def _keeps_sums(self, site: Site) -> bool:
+        """Whether a site computes the same of a sum as the sum of what it computes of the summands."""
+        if site.node.op == "aten._to_copy.default":
+            rank = min(site.position)
+            return kind_of(self.capture.ranks[rank].types[site.tensors[rank]].dtype) == "float"
+        return site.node.op in LINEAR | SUMMING | FILLING or scaled(site)
+
     def reduced_after(self, site: Site, axis: str) -> bool:
         """Whether all that becomes of a tensor, and of what is linear in it, is a reduction over an axis."""
         edge, reduced = {site.number}, False
         while edge:
             readers = [self.sites[number] for seen in edge for number in self.readers.get(seen, ())]
-            if not readers or not all(
-                reader.node.op in LINEAR | SUMMING | FILLING or scaled(reader) for reader in readers
-            ):
+            if not readers or not all(self._keeps_sums(reader) for reader in readers):
                 return False
             for reader in readers:
                 if reader.node.op in SUMMING:

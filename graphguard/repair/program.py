@@ -158,6 +158,14 @@ class Program:
         """The expression with exactly this range; the outermost of several."""
         return self._expressions.get(span)
 
+    @cached_property
+    def _augmented(self) -> dict[Span, ast.AugAssign]:
+        return {self.span(node): node for node in ast.walk(self.tree) if isinstance(node, ast.AugAssign)}
+
+    def augmented(self, span: Span) -> ast.AugAssign | None:
+        """The assignment of the form ``x /= n`` with exactly this range."""
+        return self._augmented.get(span)
+
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first."""
         while node in self.parents:
@@ -198,8 +206,10 @@ class Program:
         return line[: len(line) - len(line.lstrip())]
 
     def name_at(self, span: Span) -> str:
-        """What the author calls the value of an expression: the name it is assigned to, else its text, shortened."""
-        node = self.expression(span)
+        """What the author calls the value of an expression: the name it is assigned to, else its text, shortened; of ``x /= n`` it is x."""
+        node, augmented = self.expression(span), self.augmented(span)
+        if augmented is not None:
+            return " ".join(self.source(augmented.target).split())
         if node is None:
             return ""
         target = assigned_name(self.statement(node), node)

@@ -26,6 +26,7 @@ from graphguard.repair.fill_source import filled_at
 from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.leaves import differentiated_leaf
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import (
     Named,
@@ -276,7 +277,7 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
     returned = [name for var, name in rearranged_outputs(graph) if var in node.outs and name in mends]
     if returned and not gradients:  # the program hands out the gradient itself
         return differentiated(span, sources) or returned[0]
-    if operand := sources.operand_at(span):
+    if operand := sources.operand_at(span) or differentiated_leaf(graph, node):
         return operand
     forward = next(iter(graph.stack_of(node.forward)), None)
     call = sources.name_at(forward.span) if forward is not None else ""

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Span
 from graphguard.repair import edits as graph_edits
-from graphguard.repair.program import MODULES, Program, assigned_name, definitions, is_number
+from graphguard.repair.program import Program, assigned_name, definitions, is_number
 from graphguard.repair.vocabulary import (
     distributed_name,
     functional_name,
@@ -40,14 +40,19 @@ def insert_reduction(
     program: Program, span: Span, edit: graph_edits.InsertReduction, capture: Capture, fresh: str = "partial"
 ) -> Iterator[Draft]:
     """Reduce the value of an expression in place as soon as it exists; one without a name gets one like ``fresh``."""
-    value = program.expression(span)
+    value, augmented = program.expression(span), program.augmented(span)
+    if augmented is not None and isinstance(augmented.target, ast.Name | ast.Attribute):
+        name = program.source(augmented.target)
+        for group in groups_for(program, augmented, edit.axis, capture):
+            line, imports = Reduce(program, group, edit.reduce)(name)
+            yield Draft(f"all_reduce({name}) over '{edit.axis}'", (line_after(program, augmented, line), *imports))
     if value is None:
         return
     outer = program.parents.get(value)
     if isinstance(outer, ast.Attribute) and outer.attr == "values":
         value = outer  # ``x.max(0)`` is a pair
-    for group in _groups(program, value, edit.axis, capture):
-        yield from _with_statement_after(program, value, _Reduce(program, group, edit.reduce), edit.axis, fresh)
+    for group in groups_for(program, value, edit.axis, capture):
+        yield from _with_statement_after(program, value, Reduce(program, group, edit.reduce), edit.axis, fresh)
 
 
 def scale(program: Program, span: Span, factor: Fraction, sizes: list[str]) -> Iterator[Draft]:
@@ -67,59 +72,6 @@ def scale(program: Program, span: Span, factor: Fraction, sizes: list[str]) -> I
         title = f"multiply by {shown}"
         new = f"{whole} * {factor if factor.denominator == 1 else float(factor)}"
     yield Draft(title, (TextEdit(program.span(value), new),))
-
-
-def remove_call(program: Program, span: Span) -> Iterator[Draft]:
-    """Take a collective out: its statement where it stands alone, else its argument in its place."""
-    call = program.expression(span)
-    if not isinstance(call, ast.Call) or not call.args:
-        return
-    statement = program.statement(call)
-    title = f"remove {program.source(call)}"
-    left = program.source(call.args[0])
-    alone = isinstance(statement, ast.Expr) and statement.value is call
-    if (
-        statement is not None
-        and (alone or assigned_name(statement, call) == left)
-        and len(_siblings(program, statement)) > 1
-    ):
-        yield Draft(title, (TextEdit(_whole_lines(program, statement), ""),))
-        return
-    yield Draft(title, (TextEdit(program.span(call), left),))
-
-
-def remove_factor(program: Program, span: Span) -> Iterator[Draft]:
-    """Take a multiplication, a division or a cast out: what it was applied to stays."""
-    value = program.expression(span)
-    match value:
-        case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as operator, right=right):
-            kept = right if isinstance(operator, ast.Mult) and is_number(program, left) else left
-        case ast.Call(func=ast.Attribute(value=receiver)) if (
-            not isinstance(receiver, ast.Name) or receiver.id not in MODULES
-        ):
-            kept = receiver
-        case _:
-            return
-    assert value is not None
-    statement = program.statement(value)
-    title = f"remove {_without(program.source(value), program.source(kept))}"
-    pointless = statement is not None and assigned_name(statement, value) == program.source(kept)
-    alone = isinstance(statement, ast.Expr) and statement.value is value and isinstance(kept, ast.Name)
-    if statement is not None and (alone or pointless) and len(_siblings(program, statement)) > 1:
-        yield Draft(title, (TextEdit(_whole_lines(program, statement), ""),))
-        return
-    outer = program.parents.get(value)
-    bare = isinstance(outer, ast.Attribute | ast.BinOp) and isinstance(kept, ast.BinOp)
-    text = f"({program.source(kept)})" if bare else program.source(kept)
-    yield Draft(title, (TextEdit(program.span(value), text),))
-
-
-def _without(text: str, kept: str) -> str:
-    """What is taken from a text if a part of it is kept: ``.half()`` of ``x.half()``, ``/ 2`` of ``(x + y) / 2``."""
-    before, _, after = text.partition(kept)
-    if before.endswith("(") and after.startswith(")"):
-        before, after = before[:-1], after[1:]
-    return f"{before.strip()} {after.strip()}".strip() or text
 
 
 def change_reduce(program: Program, span: Span, reduce: str) -> Iterator[Draft]:
@@ -174,7 +126,7 @@ def change_group(program: Program, span: Span, axis: str, capture: Capture) -> I
         return
     named = (keyword.value for keyword in call.keywords if keyword.arg == "group")
     present = next(named, None) or next((each for each in call.args[1:] if _is_group(program, each)), None)
-    for group in _groups(program, call, axis, capture):
+    for group in groups_for(program, call, axis, capture):
         if not group or (present is not None and group == program.source(present)):
             continue
         title = f"use the group of axis '{axis}'"
@@ -303,16 +255,6 @@ def shift(program: Program, span: Span, axis: str, starts: Iterable[str]) -> Ite
         yield Draft(title, (TextEdit(program.span(value), f"({text})" if bare else text),))
 
 
-def move_reduction(
-    program: Program, operand: Span, reduction: Span, edit: graph_edits.MoveReduction, capture: Capture
-) -> Iterator[Draft]:
-    """Reduce an operand, and no longer what is computed from it."""
-    for removed in remove_call(program, reduction):
-        inserted = graph_edits.InsertReduction(edit.tensors, edit.axis)
-        for draft in insert_reduction(program, operand, inserted, capture):
-            yield Draft(f"{draft.title} first", (*draft.edits, *removed.edits))
-
-
 def reduce_to_all(program: Program, span: Span) -> Iterator[Draft]:
     """``dist.reduce(t, dst, ...)`` becomes ``dist.all_reduce(t, ...)``: every rank gets the sum."""
     call = program.expression(span)
@@ -391,7 +333,7 @@ def rank_in_group(program: Program, axis: str) -> Iterator[Draft]:
             yield Draft(f"{new}, the rank along '{axis}'", (TextEdit(program.span(node), new),), program.span(node))
 
 
-def _groups(program: Program, at: ast.AST, axis: str, capture: Capture) -> list[str]:
+def groups_for(program: Program, at: ast.AST, axis: str, capture: Capture) -> list[str]:
     """Group expressions to try; an empty one means the default group, right only where the axis is the whole mesh."""
     found = group_expressions(program, at, axis)
     if capture.mesh[axis] == capture.world_size:
@@ -400,7 +342,7 @@ def _groups(program: Program, at: ast.AST, axis: str, capture: Capture) -> list[
 
 
 @dataclass(frozen=True, slots=True)
-class _Reduce:
+class Reduce:
     """An in-place all-reduce over a group, as the file would write it."""
 
     program: Program
@@ -423,7 +365,7 @@ class _Reduce:
         return f"dist.all_reduce({arguments})", (TextEdit(place, text),)
 
 
-def _with_statement_after(program: Program, value: ast.expr, call: _Reduce, axis: str, fresh: str) -> Iterator[Draft]:
+def _with_statement_after(program: Program, value: ast.expr, call: Reduce, axis: str, fresh: str) -> Iterator[Draft]:
     """Name the value where it has no name, and put a call on it behind the statement that computes it."""
     statement = program.statement(value)
     if statement is None or not _simple(statement):
@@ -455,16 +397,3 @@ def line_after(program: Program, statement: ast.stmt, line: str) -> TextEdit:
     last = statement.end_lineno or statement.lineno
     column = len(program.lines[last - 1]) + 1  # behind a comment that ends the line
     return TextEdit(Span(program.file, last, column, last, column), f"\n{program.indent(statement)}{line}")
-
-
-def _siblings(program: Program, statement: ast.stmt) -> list[ast.stmt]:
-    parent = program.parents[statement]
-    for field in ("body", "orelse", "finalbody"):
-        body = getattr(parent, field, [])
-        if statement in body:
-            return list(body)
-    return [statement]
-
-
-def _whole_lines(program: Program, statement: ast.stmt) -> Span:
-    return Span(program.file, statement.lineno, 1, (statement.end_lineno or statement.lineno) + 1, 1)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from graphguard.ir import Var
+from typing import Final
+
+from graphguard.ir import Graph, Var
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.relations.weights import Weights
-from graphguard.repair.neighbours import Neighbours
+from graphguard.repair.leaves import leaf_behind
+from graphguard.repair.messages import listed
+from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.search import Search
 from graphguard.repair.slices import Site
-from graphguard.repair.weighing import Told, uneven
+from graphguard.repair.weighing import LEFT_OUT, Told, uneven
+
+_ADDING: Final = frozenset({"aten.add.Tensor", "aten.sum.default", "aten.sum.dim_IntList"})
+_LAST: Final = 8  # sums of the specification that one is compared with
 
 
 def unevenly_summed(found: Search, around: Neighbours, promise: str) -> tuple[Site, str, str] | None:
@@ -20,7 +27,7 @@ def unevenly_summed(found: Search, around: Neighbours, promise: str) -> tuple[Si
     meant = [out for node in frontier for out in spec.nodes[node].outs]
     meant += [spec.outputs[promise]] if promise in spec.outputs else []
     for first in around.sites.values():
-        for var in dict.fromkeys(meant):
+        for var in dict.fromkeys([*meant, *_like(first, spec)]):
             site, told = first, _told(first, var, found)
             while told and (later := [around.sites[number] for number in around.readers.get(site.number, ())]):
                 if any(_counts_alike(each, var, found) for each in later):
@@ -30,8 +37,47 @@ def unevenly_summed(found: Search, around: Neighbours, promise: str) -> tuple[Si
                 else:
                     break
             if told:
-                return site, *told
+                return site, told[0], _naming(told[1], _of_what(site, var, found))
     return None
+
+
+def _like(site: Site, spec: Graph) -> list[Var]:
+    """The last numbers that the specification adds up, where a site adds some up that are none of them."""
+    rank = min(site.position)
+    if site.state != "off" or site.node.op not in _ADDING | REDUCING or rank not in site.tensors:
+        return []
+    added = [node.outs[0] for node in spec.nodes if node.op in _ADDING and spec.types[node.outs[0]].shape == ()]
+    return added[:-_LAST:-1]
+
+
+def _naming(text: str, leaves: list[str]) -> str:
+    """What is told of terms, with what these are of."""
+    if not leaves:
+        return text
+    terms = f"what {listed(leaves)} {'add' if len(leaves) > 1 else 'adds'} to"
+    return (
+        text.replace(LEFT_OUT, LEFT_OUT.replace("terms of", terms))
+        if LEFT_OUT in text
+        else f"{text} ({listed(leaves)})"
+    )
+
+
+def _of_what(site: Site, meant: Var, found: Search) -> list[str]:
+    """What the terms are of that no rank adds up, or that count otherwise than they should, as far as that is seen."""
+    spec, values = found.capture.spec, [found.proof.value(rank, own) for rank, own in site.tensors.items()]
+    whole = found.proof.value(SPECIFICATION, meant)
+    if spec is None or whole is None or len(whole.pieces) != 1:
+        return []
+    held = {term for value in values if value is not None for _, terms in value.pieces for term in terms}
+    lost = {term for _, terms in whole.pieces for term in terms} - held
+    names = []
+    for node in spec.nodes:
+        for out in node.outs:
+            value = found.proof.value(SPECIFICATION, out)
+            if value is not None and len(value.pieces) == 1 and len(value.pieces[0][1]) == 1:
+                names += [leaf_behind(spec, out)] if value.pieces[0][1][0] in lost else []
+    named = list(dict.fromkeys(filter(None, names)))
+    return named if len(named) <= len(lost) else []
 
 
 def _told(site: Site, meant: Var, found: Search) -> Told | None:

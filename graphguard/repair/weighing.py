@@ -8,6 +8,7 @@ from graphguard.relations.kernels import Number
 from graphguard.relations.weights import Weight, Weights
 
 _SHOWN = 4  # weights that are told
+LEFT_OUT = "leaves out terms of the specification's sum"
 Told = tuple[str, str]
 """A rule and what is wrong with ``{what}``."""
 
@@ -40,7 +41,7 @@ def _left_out(rows: list[Weights]) -> Told | None:
     """Summands that no rank adds up; None where every one is added up by some rank, as in a partial sum."""
     alike = all(row == rows[0] for row in rows)
     if not all(weight.high for row in rows for weight in row):
-        return ("wrong-relation", "'{what}' leaves out terms of the specification's sum") if alike else None
+        return ("wrong-relation", f"'{{what}}' {LEFT_OUT}") if alike else None
     sums = [_by_sum(row) for row in (rows[:1] if alike else rows)]
     if len({len(each) for each in sums}) > 1:
         return None

@@ -14,6 +14,7 @@ from graphguard.repair.candidates import named_first
 from graphguard.repair.dead import use_result
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.program import Program, first_operand, further, parse
+from graphguard.repair.removal import remove_call, remove_factor
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 
@@ -139,7 +140,7 @@ def test_bias_moves_behind_the_reduction() -> None:
 
 def test_extra_reduction_goes_with_its_line() -> None:
     file = program("import torch.distributed as dist\ndef f(h):\n    dist.all_reduce(h)\n    return h\n")
-    draft = next(source.remove_call(file, span_of(file, "dist.all_reduce(h)")))
+    draft = next(remove_call(file, span_of(file, "dist.all_reduce(h)")))
     assert apply(file, draft) == "import torch.distributed as dist\ndef f(h):\n    return h\n"
 
 
@@ -300,13 +301,38 @@ def test_local_name_of_a_group_comes_before_its_expression() -> None:
 )
 def test_title_shows_all_that_is_taken_out(expression: str, title: str) -> None:
     file = program(f"def f(a, b, h):\n    x = {expression}\n    return x\n")
-    assert next(source.remove_factor(file, span_of(file, expression))).title == title
+    assert next(remove_factor(file, span_of(file, expression))).title == title
 
 
 def test_cast_inside_a_call_goes_alone() -> None:
     file = program("def f(h):\n    dist.send(h.half(), 1)\n    return h\n")
-    draft = next(source.remove_factor(file, span_of(file, "h.half()")))
+    draft = next(remove_factor(file, span_of(file, "h.half()")))
     assert "    dist.send(h, 1)\n" in apply(file, draft)
+
+
+TAKEN_OUT = [
+    ("x = g\n    x /= 2\n    return x", "x /= 2", "x = g\n    return x"),
+    ("if a:\n        g /= 2\n    return g", "g /= 2", "return g"),
+    ("if a: g /= 2\n    return g", "g /= 2", "return g"),
+    ("if a.pop():\n        g /= 2\n    return g", "g /= 2", "if a.pop():\n        pass\n    return g"),
+    ("if a:\n        g /= 2\n    else:\n        b()\n    return g", "g /= 2", "if a:\n        pass\n    else:\n        b()\n    return g"),
+    ("for g in a:\n        g *= 2\n    return g", "g *= 2", "for g in a:\n        pass\n    return g"),
+    ("a(); g = g * 2\n    return g", "g * 2", "a()\n    return g"),
+    ("g = g * 2; a()\n    return g", "g * 2", "a()\n    return g"),
+    ("a.grad.data.div_(2)\n    return g", "a.grad.data.div_(2)", "return g"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "place", "expected"), TAKEN_OUT)
+def test_a_statement_that_only_scales_goes_with_what_stands_for_it_alone(body: str, place: str, expected: str) -> None:
+    file = program(f"def f(a, b, g):\n    {body}\n")
+    draft = next(remove_factor(file, span_of(file, place)))
+    assert apply(file, draft) == f"def f(a, b, g):\n    {expected}\n"
+
+
+def test_an_augmented_assignment_that_adds_is_no_factor() -> None:
+    file = program("def f(a, g):\n    g += a\n    return g\n")
+    assert not list(remove_factor(file, span_of(file, "g += a")))
 
 
 def test_factor_prefers_a_name_that_is_not_there_already() -> None:

@@ -8,7 +8,7 @@ ranks run through more often is matched by who reads it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture, Frame, Var
@@ -33,13 +33,16 @@ class Alignment:
 
 def align(capture: Capture) -> Alignment:
     """Match the nodes of all ranks, in order of first appearance."""
-    numbers: dict[tuple[object, ...], int] = {}
+    numbers: dict[tuple[int, int], int] = {}
     positions: list[Position] = []
     number: dict[tuple[int, int], int] = {}
-    calls: dict[tuple[int, int], Hashable] = {}
+    places: dict[Hashable, int] = {}
+    calls: dict[tuple[int, int], int] = {}
+    often: list[Counter[int]] = []
     for rank, graph in enumerate(capture.ranks):
         stacks = [graph.stack_of(index) for index in range(len(graph.stacks))]
-        seen: Counter[tuple[object, ...]] = Counter()
+        seen: Counter[int] = Counter()
+        often.append(seen)
         for index, node in enumerate(graph.nodes):
             place = (
                 FAMILIES.get(node.op, node.op),
@@ -47,15 +50,17 @@ def align(capture: Capture) -> Alignment:
                 _stack(stacks, node.stack),
                 _stack(stacks, node.forward),
             )
-            calls[rank, index] = place
-            key = (*place, seen[place])
-            seen[place] += 1
+            call = calls[rank, index] = places.setdefault(place, len(places))
+            key = (call, seen[call])
+            seen[call] += 1
             if key not in numbers:
                 numbers[key] = len(positions)
                 positions.append({})
             positions[numbers[key]][rank] = index
             number[rank, index] = numbers[key]
-    _match_what_leaves_loops(capture, positions, number, calls)
+    uneven = {call for seen in often for call in seen if any(other[call] != seen[call] for other in often)}
+    if uneven:
+        _match_what_leaves_loops(capture, positions, number, calls, uneven)
     return Alignment(tuple(positions), number)
 
 
@@ -63,13 +68,10 @@ def _match_what_leaves_loops(
     capture: Capture,
     positions: list[Position],
     number: dict[tuple[int, int], int],
-    calls: Mapping[tuple[int, int], Hashable],
+    calls: Mapping[tuple[int, int], int],
+    uneven: Collection[int],
 ) -> None:
     """Match what one call made last on every rank, where ranks made it differently often and one call elsewhere reads it."""
-    often = [Counter(call for (rank, _), call in calls.items() if rank == own) for own in range(len(capture.ranks))]
-    uneven = {call for counts in often for call in counts if any(each[call] != counts[call] for each in often)}
-    if not uneven:
-        return
     producers = [graph.producers() for graph in capture.ranks]
     for position in [dict(each) for each in positions if len(each) > 1]:
         first, *others = sorted(position)

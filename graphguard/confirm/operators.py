@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -193,7 +194,7 @@ def argument(graph: Graph, arg: Arg, values: Mapping[Var, torch.Tensor]) -> Any:
     if isinstance(arg, DType):
         return stored(arg.name) if arg.name in DTYPES else _unknown_type(arg.name)
     if isinstance(arg, Sym):
-        return size_of(graph, arg, values)
+        return number_of(graph, arg, values)
     if isinstance(arg, tuple):
         return [argument(graph, item, values) for item in arg]
     return arg
@@ -203,12 +204,26 @@ def _unknown_type(name: str) -> Any:
     raise UnrunnableError(f"element type '{name}' has no numbers here")
 
 
-_ARITHMETIC: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
+Number = int | float
+_ARITHMETIC: Final[dict[type[ast.operator], Callable[[Any, Any], Number]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: math.pow,
+}
+_FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {
+    "Max": max,
+    "Min": min,
+    "Abs": abs,
+    "ToFloat": float,
+    "FloatTrueDiv": operator.truediv,
+    "IntTrueDiv": operator.truediv,
+    "FloatPow": math.pow,
+    "PowByNatural": math.pow,
+    "OpaqueUnaryFn_sqrt": math.sqrt,
 }
 
 
@@ -221,30 +236,36 @@ def measured_by(graph: Graph, symbol: str) -> tuple[Var, int] | None:
     return None
 
 
-def size_of(graph: Graph, size: Sym, values: Mapping[Var, torch.Tensor]) -> int:
-    """The number that a size symbol's expression has in this run."""
+def number_of(graph: Graph, number: Sym, values: Mapping[Var, torch.Tensor]) -> Number:
+    """The number that an expression over sizes, and over numbers that the program read, has in this run."""
 
-    def evaluate(node: ast.expr) -> int:
+    def evaluate(node: ast.expr) -> Number:
         match node:
-            case ast.Constant(value=int(number)):
-                return number
+            case ast.Constant(value=int() | float() as literal):
+                return literal
             case ast.Name(id=name) if name in graph.symbols:
-                return int(values[graph.symbols[name]].item())
+                return _read(graph, graph.symbols[name], values)
             case ast.Name(id=name) if (measured := measured_by(graph, name)) is not None:
                 return int(values[measured[0]].shape[measured[1]])
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -evaluate(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
                 return _ARITHMETIC[type(op)](evaluate(left), evaluate(right))
-            case ast.Call(func=ast.Name(id="Max" | "Min" as name), args=args):
-                return (max if name == "Max" else min)(evaluate(item) for item in args)
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
+                return _FUNCTIONS[name](*(evaluate(item) for item in args))
             case _:
-                raise UnrunnableError(f"size '{size.expr}' cannot be computed")
+                raise UnrunnableError(f"number '{number.expr}' cannot be computed")
 
     try:
-        return evaluate(ast.parse(size.expr, mode="eval").body)
-    except (SyntaxError, ZeroDivisionError, KeyError) as error:
-        raise UnrunnableError(f"size '{size.expr}' cannot be computed") from error
+        return evaluate(ast.parse(number.expr, mode="eval").body)
+    except (SyntaxError, ArithmeticError, ValueError, KeyError) as error:
+        raise UnrunnableError(f"number '{number.expr}' cannot be computed") from error
+
+
+def _read(graph: Graph, var: Var, values: Mapping[Var, torch.Tensor]) -> Number:
+    """What ``item()`` gives: a whole number of a tensor of whole numbers, in whichever type this run has them."""
+    found = values[var].item()
+    return float(found) if graph.types[var].dtype.startswith(("float", "bfloat")) else int(found)
 
 
 def _run(

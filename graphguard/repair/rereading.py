@@ -151,7 +151,9 @@ def _told(
 
 
 def places_text(places: tuple[int, ...]) -> str:
-    """``3``, ``4..7``, ``0, 2, 4``, or ``0..1 and 4..5``."""
+    """``3``, ``4..7``, ``0, 2, 4``, ``0..1 and 4..5``, or ``none``."""
+    if not places:
+        return "none"
     runs = runs_of(places)
     if len(runs) == 1 and runs[0].step > 1:
         shown = [str(place) for place in places]

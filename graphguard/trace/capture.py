@@ -236,7 +236,7 @@ class Recording:
             return RankTrace(None, tuple(self._troubles), assumed, published, wants_cuda=True)
         try:
             with without_collection():
-                graph = functionalise(recorder.events, recorder.stacks, recorder.symbols, self.world.rank, races)
+                graph = functionalise(recorder.events, recorder.stacks, self.world.rank, races)
         except TracingError as error:
             self.trouble(error, error.rule)
             graph = None

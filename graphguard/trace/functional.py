@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphguard.ir.graph import DType, Graph, Var
+from graphguard.ir.graph import DType, Graph, Sym, Var
 from graphguard.ir.spans import Span
 from graphguard.trace import foreach
 from graphguard.trace.builder import Builder, elements
@@ -23,6 +23,7 @@ from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
+from graphguard.trace.read_numbers import tensor_of
 from graphguard.trace.twins import functional_of, result_dtypes, written_positions
 from graphguard.trace.views import dtype_of, recipes, type_of, whole
 
@@ -57,8 +58,10 @@ _FACTORIES = frozenset(
     )
 )  # fmt: skip
 
+_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "true_divide", "multiply", "subtract", "divide"))
 
-def functionalise(events: Iterable[Event], stacks: Stacks, symbols: dict[str, Ref], rank: int, races: Races) -> Graph:
+
+def functionalise(events: Iterable[Event], stacks: Stacks, rank: int, races: Races) -> Graph:
     """The graph of a recording; raises ``TracingError`` for memory that values cannot express, and for races."""
     translation = _Translation(rank)
     for event in events:
@@ -72,9 +75,6 @@ def functionalise(events: Iterable[Event], stacks: Stacks, symbols: dict[str, Re
         except Exception as error:  # whatever cannot be put as values becomes a diagnostic at the user's line
             message = f"{event.op} cannot be traced: {type(error).__name__}: {error}"
             raise TracingError("unsupported-operator", message, _place(stacks, event)) from error
-    for name, ref in symbols.items():
-        if translation.memory.holds(ref):
-            translation.builder.symbols[name] = translation.memory.read(ref)
     return translation.builder.graph(*stacks.resolve())
 
 
@@ -118,6 +118,17 @@ class _Translation:
             return tuple(self.read(item) for item in value)
         return value
 
+    def _operands(self, event: Event, name: str) -> tuple[Any, ...]:
+        """The arguments of a call; numbers that were read from tensors are tensors where the operator takes one."""
+        read: tuple[Any, ...] = self.read(event.args)
+        if name not in _ARITHMETIC or event.op._overloadname != "Tensor":  # noqa: SLF001
+            return read
+        return tuple(self._number(arg) if isinstance(arg, Sym) else arg for arg in read)
+
+    def _number(self, number: Sym) -> Var | Sym:
+        value = tensor_of(self.builder, number)
+        return number if value is None else value
+
     # -- kinds of events -----------------------------------------------------------------------------------------------
     def _declare(self, event: Event) -> None:
         if event.op == "assume":
@@ -146,6 +157,8 @@ class _Translation:
 
     def _operator(self, event: Event, kind: Kind) -> None:
         name = kind.short_name
+        if name == "_local_scalar_dense" and isinstance(event.outs, Sym):
+            self.builder.symbols[event.outs.expr] = self.memory.read(event.args[0])
         if name in _SILENT or kind.changes_views:
             return
         special = _SPECIAL.get(name)
@@ -178,8 +191,13 @@ class _Translation:
         kwargs = self._kwargs(event)
         if name in _FACTORIES:
             kwargs["dtype"] = DType(event.outs.dtype)
+        if name == "scalar_tensor" and isinstance(event.args[0], Sym):
+            self.memory.define(event.outs, self._filled(event.outs, event.args[0]))
+            return
         op = str(event.op).replace(".generator", ".default").replace(".low_generator", ".low")
-        self._pure(event, op.removesuffix(".default") if op.startswith("gg.") else op, self.read(event.args), kwargs)
+        self._pure(
+            event, op.removesuffix(".default") if op.startswith("gg.") else op, self._operands(event, name), kwargs
+        )
 
     def _pure(self, event: Event, op: str, args: Any, kwargs: dict[str, Any] | None = None) -> None:
         outs = [out for out in _flat(event.outs) if out is None or isinstance(out, Ref)]
@@ -240,6 +258,8 @@ class _Translation:
 
     def _filled(self, ref: Ref, value: Any) -> Var:
         dtype = dtype_of(ref.geometry)
+        if isinstance(value, Sym) and isinstance(number := self._number(value), Var):
+            return self.builder.shaped(number, ref.shape, dtype)
         if isinstance(value, int | float) and not isinstance(value, bool):
             if dtype == "bool":
                 value = bool(value)
@@ -267,7 +287,8 @@ class _Translation:
         if twin._schema.name.partition("::")[2] in _FACTORIES:  # noqa: SLF001
             read["dtype"] = DType(targets[0].dtype)
         outs = [(ref.shape, dtype) for ref, dtype in zip(targets, dtypes, strict=True)]
-        values = self.builder.emit(str(twin), self.read(event.args[:count]), outs, **read)
+        operands = self._operands(event, twin._schema.name.partition("::")[2])[:count]  # noqa: SLF001
+        values = self.builder.emit(str(twin), operands, outs, **read)
         for ref, value in zip(targets, values, strict=True):
             self.memory.write(ref, self.builder.shaped(value, *type_of(ref)))
 

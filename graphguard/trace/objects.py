@@ -1,23 +1,32 @@
 """Collectives on Python objects.
 
-Objects travel between the ranks of one check by pickle, as they do in PyTorch, from one process of the user's to another.  Where a rank's object cannot be
-pickled, the others are assumed to hold the same one, and the capture says so.
+Objects travel between the ranks of one check by pickle, as they do in PyTorch, from one process of the user's to another; the tensors in them travel as
+recorded collectives, one after the other.  Where a rank's object cannot be pickled, the others are assumed to hold the same one, and the capture says so.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant, TensorType
 from graphguard.trace import state
+from graphguard.trace.arguments import SYMBOLS
+from graphguard.trace.errors import DATA_DEPENDENT, TracingError
+
+Send = Callable[[torch.Tensor], torch.Tensor]
+"""Brings a tensor that has the type of the sent one, and on the sender its elements, to where it is received."""
 
 SYMMETRIC = "object collectives: every rank is assumed to contribute an object like this rank's"
 
@@ -48,7 +57,7 @@ def _when_traced(replacement: Callable[..., Any], original: Callable[..., Any]) 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """Every rank's object, in group order."""
     members = _members(group)
-    found = _exchange("objects", members, members, obj)
+    found = _exchange(group, members, members, obj)
     object_list[: len(members)] = [found[member] for member in members]
 
 
@@ -61,7 +70,7 @@ def gather_object(
 ) -> None:
     """Every rank's object, on the destination."""
     members = _members(group)
-    found = _exchange("objects", members, members, obj)
+    found = _exchange(group, members, members, obj)
     if object_gather_list is not None:
         object_gather_list[: len(members)] = [found[member] for member in members]
 
@@ -76,7 +85,7 @@ def broadcast_object_list(
     """The source's objects, on every rank."""
     members = _members(group)
     root = _root(members, src, group_src)
-    found = _exchange("objects", members, (root,), list(object_list))
+    found = _exchange(group, members, (root,), list(object_list))
     object_list[:] = found[root]
 
 
@@ -90,7 +99,7 @@ def scatter_object_list(
     """The source's object for this rank."""
     members = _members(group)
     root = _root(members, src, group_src)
-    found = _exchange("objects", members, (root,), scatter_object_input_list)
+    found = _exchange(group, members, (root,), scatter_object_input_list)
     if found[root] is not None:
         scatter_object_output_list[0] = found[root][members.index(dist.get_rank())]
 
@@ -107,7 +116,10 @@ def send_object_list(
     peer = _root(_members(group), dst, group_dst)
     me = dist.get_rank()
     name = _ledger().name("send", (me, peer), peer, -1)
-    _ledger().offer(name, (me,), _packed(list(object_list)))
+    packed = _packed(list(object_list))
+    _ledger().offer(name, (me,), packed.operands)
+    for tensor in packed.tensors:
+        dist.send(tensor.detach().contiguous(), peer)
 
 
 def recv_object_list(
@@ -125,43 +137,119 @@ def recv_object_list(
     if answers is None:
         _ledger().need()
     else:
-        object_list[:] = _unpacked(answers[peer], list(object_list))
+
+        def received(tensor: torch.Tensor) -> torch.Tensor:
+            dist.recv(tensor, peer)
+            return tensor
+
+        object_list[:] = _unpacked(answers[peer], (), list(object_list), received)
     return peer
 
 
-def _exchange(kind: str, members: tuple[int, ...], needed: tuple[int, ...], obj: Any) -> dict[int, Any]:
+def _exchange(group: Any, members: tuple[int, ...], needed: tuple[int, ...], obj: Any) -> dict[int, Any]:
     """The objects of the needed ranks; ends the recording where they are still to be asked."""
     me = dist.get_rank()
-    name = _ledger().name(kind, members, -1, 0)
+    name = _ledger().name("objects", members, -1, 0)
+    packed = _packed(obj) if me in needed else _Packed((), ())
     if me in needed:
-        _ledger().offer(name, needed, _packed(obj))
-        if needed == (me,):
-            return {me: obj}
-    answers = _ledger().answers.get(name)
+        _ledger().offer(name, needed, packed.operands)
+    answers = {me: packed.operands} if needed == (me,) else _ledger().answers.get(name)
     if answers is None:
         _ledger().need()
         return {}
-    return {rank: obj if rank == me else _unpacked(answers[rank], obj) for rank in needed}
+    found: dict[int, Any] = {}
+    for rank in needed:
+
+        def broadcast(tensor: torch.Tensor, root: int = rank) -> torch.Tensor:
+            dist.broadcast(tensor, root, group)
+            return tensor
+
+        found[rank] = _unpacked(answers[rank], packed.tensors if rank == me else (), obj, broadcast)
+    return found
 
 
-def _packed(obj: Any) -> tuple[Constant, ...]:
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """The types of an object's tensors and the object without them, no operand where it cannot be pickled; and these tensors."""
+
+    operands: tuple[Constant, ...]
+    tensors: tuple[torch.Tensor, ...]
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves recorded tensors out, and puts their numbers in their places."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if isinstance(obj, SYMBOLS):
+            raise TracingError("trace-error", DATA_DEPENDENT)
+        if not isinstance(obj, FakeTensor):
+            return None
+        number = next((place for place, one in enumerate(self.tensors) if one is obj), len(self.tensors))
+        if number == len(self.tensors):
+            self.tensors.append(obj)
+        return number
+
+
+class _Unpickler(pickle.Unpickler):
+    """Puts tensors in the places of their numbers."""
+
+    def __init__(self, data: bytes, tensors: list[torch.Tensor]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._tensors = tensors
+
+    def persistent_load(self, pid: int) -> torch.Tensor:
+        return self._tensors[pid]
+
+
+def _packed(obj: Any) -> _Packed:
+    file = io.BytesIO()
+    pickler = _Pickler(file)
     try:
         with _disable_current_modes():
-            data = pickle.dumps(obj)
+            pickler.dump(obj)
+        types = pickle.dumps([_type_of(tensor) for tensor in pickler.tensors])
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError, NotImplementedError):
-        return ()  # the others are told that there is something they cannot have
-    kind = TensorType((len(data),), "uint8")
-    return (Constant(kind, hashlib.sha256(data).hexdigest(), data),)
+        return _Packed((), ())  # the others are told that there is something they cannot have
+    return _Packed(tuple(map(_constant, (types, file.getvalue()))), tuple(pickler.tensors))
 
 
-def _unpacked(operands: tuple[Constant, ...], own: Any) -> Any:
-    if not operands or operands[0].data is None:
+def _type_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    if any(type(size) is not int for size in tensor.shape):
+        raise TracingError("trace-error", DATA_DEPENDENT)
+    parameter = isinstance(tensor, torch.nn.Parameter)
+    return tuple(tensor.shape), tensor.dtype, str(tensor.device), tensor.requires_grad, parameter
+
+
+def _constant(data: bytes) -> Constant:
+    return Constant(TensorType((len(data),), "uint8"), hashlib.sha256(data).hexdigest(), data)
+
+
+def _unpacked(operands: tuple[Constant, ...], tensors: tuple[torch.Tensor, ...], own: Any, send: Send) -> Any:
+    """The object of these operands; ``tensors`` are those in it where it is this rank's own."""
+    data = [operand.data for operand in operands if operand.data is not None]
+    if len(data) != 2:
         recorder = state.current_recorder()
         if recorder is not None:
             recorder.assumed.add(SYMMETRIC)
         return own
+    types = pickle.loads(data[0])  # noqa: S301  # written by this check's own ranks, as torch does
+    received = [_received(kind, tensors[place] if tensors else None, send) for place, kind in enumerate(types)]
     with _disable_current_modes():
-        return pickle.loads(operands[0].data)  # noqa: S301  # written by this check's own ranks, as torch does
+        return _Unpickler(data[1], received).load()
+
+
+def _received(kind: tuple[Any, ...], own: torch.Tensor | None, send: Send) -> torch.Tensor:
+    shape, dtype, device, differentiable, parameter = kind
+    with torch.no_grad():
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+        if own is not None:
+            tensor.copy_(own)
+        tensor = send(tensor)
+    return torch.nn.Parameter(tensor, differentiable) if parameter else tensor.requires_grad_(differentiable)
 
 
 def _members(group: Any) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import Sym
-from graphguard.trace.arguments import SYMBOLS, plain
+from graphguard.trace.arguments import plain
 from graphguard.trace.births import Births, forget_copies
 from graphguard.trace.branches import asked
 from graphguard.trace.constants import Constants, constant_of, dtype_name, storage_of, tensors_in
@@ -26,7 +26,7 @@ from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.flags import truth_in_general
-from graphguard.trace.geometry import geometry_of, size_of
+from graphguard.trace.geometry import geometry_of
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
@@ -78,7 +78,6 @@ class Recorder(TorchDispatchMode):
         self.paused = 0
         self.births = Births(self.events)
         self._values = Values(fake_mode, self.constants, ledger, self.pause)
-        self.symbols: dict[str, Ref] = {}
         self.shared: set[int] = set()
         self._stop = stop
         self._forward: dict[int, tuple[int, str]] = {}
@@ -261,8 +260,6 @@ class Recorder(TorchDispatchMode):
             args = grouped(func, args)
         event = self._event(func, args, kwargs, out)
         event.draw = draw
-        if func is _ITEM:
-            self._note_symbols(args, out)
         return out
 
     def _event(self, func: Any, args: Any, kwargs: Any, out: Any) -> Event:
@@ -391,12 +388,6 @@ class Recorder(TorchDispatchMode):
         stack = self.stacks.here(2, self._stop)
         self.assumed.add(text)
         self.events.append(Event("assume", (what, truth), {}, None, stack, None, self.modules.here, self.phase))
-
-    def _note_symbols(self, args: Any, out: Any) -> None:
-        if isinstance(out, SYMBOLS):
-            size = size_of(out)
-            if isinstance(size, Sym):
-                self.symbols[size.expr] = self.ref(args[0])
 
     def _draw(self, func: Any, args: Any, kwargs: Any) -> tuple[str, int] | None:
         if _drops_nothing(func._schema, args, kwargs):  # noqa: SLF001

@@ -23,7 +23,7 @@ from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
-from graphguard.trace.read_numbers import tensor_of
+from graphguard.trace.read_numbers import TAKING_TENSORS, tensor_of
 from graphguard.trace.twins import functional_of, result_dtypes, written_positions
 from graphguard.trace.views import dtype_of, recipes, type_of, whole
 
@@ -57,8 +57,6 @@ _FACTORIES = frozenset(
         "triu_indices", "rand_like", "randn_like", "randint_like",
     )
 )  # fmt: skip
-
-_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "true_divide", "multiply", "subtract", "divide"))
 
 
 def functionalise(events: Iterable[Event], stacks: Stacks, rank: int, races: Races) -> Graph:
@@ -118,16 +116,27 @@ class _Translation:
             return tuple(self.read(item) for item in value)
         return value
 
-    def _operands(self, event: Event, name: str) -> tuple[Any, ...]:
-        """The arguments of a call; numbers that were read from tensors are tensors where the operator takes one."""
-        read: tuple[Any, ...] = self.read(event.args)
-        if name not in _ARITHMETIC or event.op._overloadname != "Tensor":  # noqa: SLF001
-            return read
-        return tuple(self._number(arg) if isinstance(arg, Sym) else arg for arg in read)
+    def _read_number(self, name: str, value: Var) -> None:
+        """A number is what its tensor holds now; PyTorch does not see writes through ``.data``, and takes the number that is there then for the one before."""
+        if self.builder.symbols.setdefault(name, value) != value:
+            raise TracingError(
+                "trace-error",
+                "a number is read again from a tensor that was written to through '.data' since\nread it from another tensor, such as a clone",
+            )
 
-    def _number(self, number: Sym) -> Var | Sym:
-        value = tensor_of(self.builder, number)
-        return number if value is None else value
+    def _with_numbers(self, op: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """The call that takes numbers that were read from tensors as tensors, where there is one."""
+        taking = TAKING_TENSORS.get(op)
+        if taking is None or not any(isinstance(arg, Sym) for arg in args):
+            return op, args
+        found = tuple(map(self._number, args))
+        fits = all(arg is None or isinstance(arg, Var) for arg in found)
+        return (taking, found) if fits else (op, args)
+
+    def _number(self, value: Any) -> Any:
+        """A number that was read from tensors as a tensor; anything else as it is."""
+        found = tensor_of(self.builder, value) if isinstance(value, Sym) else None
+        return value if found is None else found
 
     # -- kinds of events -----------------------------------------------------------------------------------------------
     def _declare(self, event: Event) -> None:
@@ -158,7 +167,7 @@ class _Translation:
     def _operator(self, event: Event, kind: Kind) -> None:
         name = kind.short_name
         if name == "_local_scalar_dense" and isinstance(event.outs, Sym):
-            self.builder.symbols[event.outs.expr] = self.memory.read(event.args[0])
+            self._read_number(event.outs.expr, self.memory.read(event.args[0]))
         if name in _SILENT or kind.changes_views:
             return
         special = _SPECIAL.get(name)
@@ -191,13 +200,13 @@ class _Translation:
         kwargs = self._kwargs(event)
         if name in _FACTORIES:
             kwargs["dtype"] = DType(event.outs.dtype)
-        if name == "scalar_tensor" and isinstance(event.args[0], Sym):
-            self.memory.define(event.outs, self._filled(event.outs, event.args[0]))
+        if name == "scalar_tensor" and isinstance(number := self._number(event.args[0]), Var):
+            self.memory.define(event.outs, self.builder.shaped(number, *type_of(event.outs)))
             return
         op = str(event.op).replace(".generator", ".default").replace(".low_generator", ".low")
-        self._pure(
-            event, op.removesuffix(".default") if op.startswith("gg.") else op, self._operands(event, name), kwargs
-        )
+        op = op.removesuffix(".default") if op.startswith("gg.") else op
+        op, args = self._with_numbers(op, self.read(event.args))
+        self._pure(event, op, args, kwargs)
 
     def _pure(self, event: Event, op: str, args: Any, kwargs: dict[str, Any] | None = None) -> None:
         outs = [out for out in _flat(event.outs) if out is None or isinstance(out, Ref)]
@@ -258,7 +267,7 @@ class _Translation:
 
     def _filled(self, ref: Ref, value: Any) -> Var:
         dtype = dtype_of(ref.geometry)
-        if isinstance(value, Sym) and isinstance(number := self._number(value), Var):
+        if isinstance(number := self._number(value), Var):
             return self.builder.shaped(number, ref.shape, dtype)
         if isinstance(value, int | float) and not isinstance(value, bool):
             if dtype == "bool":
@@ -287,8 +296,8 @@ class _Translation:
         if twin._schema.name.partition("::")[2] in _FACTORIES:  # noqa: SLF001
             read["dtype"] = DType(targets[0].dtype)
         outs = [(ref.shape, dtype) for ref, dtype in zip(targets, dtypes, strict=True)]
-        operands = self._operands(event, twin._schema.name.partition("::")[2])[:count]  # noqa: SLF001
-        values = self.builder.emit(str(twin), operands, outs, **read)
+        op, args = self._with_numbers(str(twin), self.read(event.args[:count]))
+        values = self.builder.emit(op, args, outs, **read)
         for ref, value in zip(targets, values, strict=True):
             self.memory.write(ref, self.builder.shaped(value, *type_of(ref)))
 
@@ -318,7 +327,8 @@ class _Translation:
         op, args, kwargs = foreach.single(stem, event.op._overloadname, args, kwargs)  # noqa: SLF001
         read = {key: self.read(value) for key, value in kwargs.items()}
         dtype = target.dtype if stem == "norm" else result_dtypes(op, args, kwargs, [target.dtype])[0]
-        return self.builder.one(str(op), self.read(args), target.shape, dtype, **read)
+        name, args = self._with_numbers(str(op), self.read(args))
+        return self.builder.one(name, args, target.shape, dtype, **read)
 
     # -- operators with a form of their own ----------------------------------------------------------------------------
     def copy(self, event: Event) -> None:

@@ -29,6 +29,7 @@ from graphguard.trace import (
     copies,
     cuda,
     initialisers,
+    made_of_numbers,
     moves,
     objects,
     premultiplied,
@@ -61,6 +62,7 @@ def install() -> None:
     addresses.install()
     copies.install()
     initialisers.install()
+    made_of_numbers.install()
     batch_norms.install()
     _device_meshes()
     _sharding_propagation()

@@ -13,6 +13,17 @@ _NARROW: Final = ("bfloat16", "float16")
 _ADDING: Final[dict[type[ast.operator], str]] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 _DIVIDING: Final = ("FloatTrueDiv", "IntTrueDiv")
 _RAISING: Final = ("FloatPow", "PowByNatural")
+TAKING_TENSORS: Final = {
+    **{f"aten.{name}.Tensor": f"aten.{name}.Tensor" for name in ("add", "sub", "mul", "div")},
+    **{
+        f"aten.{name}.Scalar": f"aten.{name}.Tensor"
+        for name in ("add", "sub", "mul", "div", "rsub", "lt", "le", "gt", "ge", "eq", "ne", "masked_fill")
+    },
+    **{f"aten.{name}.default": f"aten.{name}.Tensor" for name in ("clamp", "clamp_min", "clamp_max")},
+    "aten.pow.Tensor_Scalar": "aten.pow.Tensor_Tensor",
+}
+"""Which operator takes a tensor where this one takes a number."""
+
 _Number = Var | int | float
 
 

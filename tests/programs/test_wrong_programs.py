@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import Shard
 
 import graphguard as gg
 
@@ -92,3 +93,15 @@ def test_looking_up_all_indices_in_parts() -> None:
         return whole[:-1] * whole[1:]
 
     assert proved(shifted, clamped, gg.tensor(6, dtype=torch.int64), TABLE)
+
+
+def test_rows_between_parts_of_which_a_rank_reads_none() -> None:
+    found = gg.verify(
+        lambda x: torch.gradient(x, dim=1),
+        lambda _: lambda x: torch.gradient(x, dim=1),
+        (gg.tensor(5, 4),),
+        mesh={"tp": 2},
+        in_relations={"tp": Shard(1)},
+    )
+    assert found.verdict is gg.Verdict.BROKEN
+    assert "torch.gradient(x, dim=1)" in found.diagnostics[0].message

@@ -150,10 +150,10 @@ def test_a_draw_is_never_a_constant() -> None:
 
 
 # -- what only the data decides ----------------------------------------------------------------------------------------
-def test_a_number_out_of_the_data_is_a_symbol() -> None:
+def test_a_number_out_of_the_data_is_the_tensor_it_was_read_from() -> None:
     graph = graph_of(lambda x: x * x.sum().item())
-    ((name, var),) = graph.symbols.items()
-    assert graph.nodes[-1].args[1] == Sym(name)
+    ((_, var),) = graph.symbols.items()
+    assert graph.nodes[-1].args[1] == var
     assert graph.nodes[0].outs == (var,)
 
 

@@ -40,7 +40,8 @@ _PRODUCTS: Final = frozenset(("mul", "multiply"))
 
 def float_types(kinds: Iterable[TensorType]) -> frozenset[str]:
     """The float types of a program's tensors, and of the parts of complex ones."""
-    return frozenset({COMPLEX_PART.get(kind.dtype, kind.dtype) for kind in kinds} & FLOAT_BITS.keys())
+    dtypes = {kind.dtype for kind in kinds}
+    return frozenset({COMPLEX_PART.get(dtype, dtype) for dtype in dtypes} & FLOAT_BITS.keys())
 
 
 def coarse_types(dtypes: frozenset[str]) -> tuple[str, ...]:

@@ -54,10 +54,10 @@ WRONG: list[Ask] = [
 ]
 
 
-def verdict(ask: Ask) -> gg.Verdict | None:
+def verdict(part: Ask, whole: Ask = any_of) -> gg.Verdict | None:
     report = gg.verify(
-        any_of,
-        lambda mesh: ask,
+        whole,
+        lambda mesh: part,
         inputs=(gg.tensor(9, 6),),
         mesh={"dp": 2},
         in_relations={"dp": Shard(1)},
@@ -93,15 +93,7 @@ FLAGS: list[tuple[Ask, Ask, bool]] = [
 
 @pytest.mark.parametrize(("whole", "part", "right"), FLAGS)
 def test_flags_as_numbers(whole: Ask, part: Ask, right: bool) -> None:
-    verdict = gg.verify(
-        whole,
-        lambda mesh: part,
-        inputs=(gg.tensor(9, 6),),
-        mesh={"dp": 2},
-        in_relations={"dp": Shard(1)},
-        out_relations="replicate",
-    ).verdict
-    assert verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
+    assert verdict(part, whole) is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
 
 
 MASKS: list[tuple[Ask, Ask, bool]] = [
@@ -113,10 +105,10 @@ MASKS: list[tuple[Ask, Ask, bool]] = [
 
 @pytest.mark.parametrize(("whole", "part", "right"), MASKS)
 def test_masks_as_numbers(whole: Ask, part: Ask, right: bool) -> None:
-    verdict = gg.verify(
+    found = gg.verify(
         whole, lambda mesh: part, inputs=(gg.tensor(4, 6),), mesh={"dp": 2}, in_relations={"dp": Shard(1)}
-    ).verdict
-    assert verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
+    )
+    assert found.verdict is (gg.Verdict.REFINES if right else gg.Verdict.BROKEN)
 
 
 CHECKS: list[Ask] = [
@@ -134,15 +126,7 @@ def test_what_only_one_rank_finds_is_told_to_all(check: Ask, agreed: bool) -> No
         found = check(x).float()
         return (reduced(found, dist.ReduceOp.MAX) if agreed else found) > 0
 
-    verdict = gg.verify(
-        check,
-        lambda mesh: rank,
-        inputs=(gg.tensor(9, 6),),
-        mesh={"dp": 2},
-        in_relations={"dp": Shard(1)},
-        out_relations="replicate",
-    ).verdict
-    assert verdict is (gg.Verdict.REFINES if agreed else gg.Verdict.BROKEN)
+    assert verdict(rank, check) is (gg.Verdict.REFINES if agreed else gg.Verdict.BROKEN)
 
 
 @pytest.mark.parametrize("wrong", ["", "local", "every rank", "kept"])

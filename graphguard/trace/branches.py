@@ -176,7 +176,7 @@ def _positive_where(comparison: Any) -> Any:
     """The whole number that is above zero where a comparison of whole numbers holds, and nowhere else; None for anything else."""
     if not isinstance(comparison, sympy.core.relational.Relational):
         return None
-    if not all(symbol.is_integer for symbol in comparison.free_symbols):
+    if not (comparison.lhs - comparison.rhs).is_integer:
         return None
     if isinstance(comparison, sympy.Eq):
         return 1 - (comparison.lhs - comparison.rhs) ** 2

@@ -25,6 +25,11 @@ def asserted_equal_to_a_number(x: torch.Tensor) -> None:
     assert (x > 5).sum().item() == 0
 
 
+def asserted_of_half(x: torch.Tensor) -> None:
+    """No whole number says whether a half is less than one."""
+    assert (x > 0).sum().item() / 2 >= 1
+
+
 def raised(x: torch.Tensor) -> None:
     if (x < -5).any():
         raise ValueError

@@ -64,7 +64,9 @@ def test_numbers_that_raise_refute_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "check", [raising.caught, raising.branched, raising.raised_where_both], ids=lambda check: check.__name__
+    "check",
+    [raising.caught, raising.branched, raising.raised_where_both, raising.asserted_of_half],
+    ids=lambda check: check.__name__,
 )
 def test_other_questions_about_the_data_are_told(check: Callable[[torch.Tensor], Any]) -> None:
     found = verdict(check)

@@ -183,7 +183,7 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
                 raise  # the others are inputs like any; where almost nothing is there, an operator may have nothing to work on
         if (
             trial.draws >= ENOUGH
-            and max(map(clarity, failures), default=0) == CLEAR
+            and max(map(clarity, failures), default=0) >= CLEAR
             and not _by_chance(trial, failures)
         ):
             break

@@ -22,7 +22,8 @@ EVIDENT = 1e-3
 TAME = (
     1e6  # next to a division by almost zero, such as of a row of zeros by its own length, any rounding is a difference
 )
-CLEAR = 3
+VISIBLE = 1e-6  # smaller numbers look like rounding, however much they differ
+CLEAR = 6
 
 
 def minimised(trial: Trial, failure: Failure) -> Counterexample | None:
@@ -55,10 +56,7 @@ class _Search:
     def simplify(self) -> None:
         """Try integers everywhere, then ones everywhere, then ones and zeros leaf by leaf."""
         free = [leaf.name for leaf in self.trial.capture.leaves if leaf.value is None]
-        for seed in (1, 2):
-            if self._keeps(Draw(seed, style="integers")):
-                break
-        else:
+        if not any(self._keeps(Draw(seed, scale, "integers")) for scale in _SCALES for seed in (1, 2)):
             return
         for style in _SIMPLE:
             if self._keeps(replace(self.best.draw, special=dict.fromkeys(free, style))):
@@ -98,12 +96,16 @@ class _Search:
 
 
 def clarity(failure: Failure) -> int:
-    """How plain a difference is, of :data:`CLEAR`: both sides are numbers throughout, of a size that inputs of ordinary size lead to, and nobody would take it for rounding."""
+    """How plain a difference is: both sides are numbers throughout, of a size that inputs of ordinary size lead to, and nobody would take it for rounding.
+
+    It is plain enough from :data:`CLEAR` on; where that leaves a choice, numbers that can be seen are better than tiny ones.
+    """
     sides = [side for c in failure.comparisons for side in (c.expected, c.found)]
     readable = all(bool(side.isfinite().all()) for side in sides)
     tame = all(bool((side.abs() <= TAME).all()) for side in sides if side.is_floating_point())
     evident = any(not c.shaped or bool(_evident(c.expected, c.found).any()) for c in failure.comparisons)
-    return readable + tame + evident
+    visible = any(not c.shaped or bool(_visible(c.expected, c.found).any()) for c in failure.comparisons)
+    return 2 * (readable + tame + evident) + visible
 
 
 def _evident(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
@@ -113,7 +115,13 @@ def _evident(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     return (expected - found).abs() > EVIDENT * torch.maximum(expected.abs(), found.abs())
 
 
+def _visible(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """Where two tensors of one shape differ by more than :data:`VISIBLE`."""
+    return expected != found if expected.dtype == torch.bool else (expected - found).abs() > VISIBLE
+
+
 _SIMPLE: tuple[Style, ...] = ("ones", "zeros")
+_SCALES = (1.0, 0.25)  # a saturated function leaves nothing to see at the first
 
 
 def describe(leaf: Leaf, draw: Draw, index: int) -> str:
@@ -171,7 +179,8 @@ def _place(comparison: Comparison, failure: Failure) -> tuple[int, ...] | None:
     if comparison.shaped:
         apart = failure.slack.apart(expected, found)
         evident = apart & _evident(expected, found)
-        places = (evident if evident.any() else apart).nonzero()
+        best = next((kind for kind in (evident & _visible(expected, found), evident) if kind.any()), apart)
+        places = best.nonzero()
         return tuple(int(i) for i in places[0]) if len(places) else None
     if not expected.numel():
         return None

@@ -89,6 +89,23 @@ def test_rows_of_zeros_over_their_own_length_are_no_example_that_a_person_reads(
     assert said.counterexample.inputs["x"].startswith("normal")
 
 
+def steep(factor: float) -> Graph:
+    """A number times the slope of a saturated function: 1 - tanh(8 x)^2 is 5e-7 at one, and at zero there is nothing left to see."""
+    b = Builder()
+    x, shape = b.input("x", (4, 3)), ((4, 3), F32)
+    y = b.call("aten.tanh.default", b.call("aten.mul.Tensor", x, 8.0, out=shape), out=shape)
+    slope = b.call("aten.rsub.Scalar", b.call("aten.mul.Tensor", y, y, out=shape), 1.0, out=shape)
+    b.outputs["out"] = b.call("aten.mul.Tensor", b.call("aten.mul.Tensor", x, slope, out=shape), factor, out=shape)
+    return b.graph()
+
+
+def test_numbers_that_look_like_rounding_are_no_example_that_a_person_reads():
+    said = confirm(capture(steep(1.0), [steep(2.0)] * 2, [leaf("x", 4, 3)], REPLICATED))
+    assert said.counterexample is not None
+    assert abs(said.counterexample.expected - said.counterexample.found) > 1e-4, said.counterexample
+    assert said.counterexample.inputs == {"x": "0.25 times integers -2..2, seed 1"}
+
+
 def test_partial_sums_satisfy_a_promise_of_partial_sums():
     graphs = [row_parallel(r, None) for r in TP2]
     assert confirm(capture(product(), graphs, LEAVES, {"tp": Placement("partial")})).status == "equal"

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from graphguard.trace.audits import hear_everything, stop_hearing
 from graphguard.trace.limits import data_size
 from graphguard.trace.sources import is_installed, is_own_code, is_torch
 
@@ -57,10 +58,10 @@ class Effects:
         for stream in (1, 2):
             os.dup2(self._output, stream)
         self._watches = True
-        sys.addaudithook(self._audit)
+        hear_everything(self._audit)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._watches = False
+        stop_hearing(self._audit)
         sys.stdout.flush()
         sys.stderr.flush()
         for stream, before in zip((1, 2), self._streams, strict=True):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphguard.trace.audits import hear_openings
 from graphguard.trace.sources import ProjectFiles, is_installed, is_ours, is_torch, meaning_digest
 
 # Set by the recording itself, differently in every rank.
@@ -77,7 +78,7 @@ class Watch:
     def install(self) -> None:
         """Begin."""
         self._watch_environment()
-        sys.addaudithook(self._audit)
+        hear_openings(self._note_opened)
 
     def found(self) -> Footprint:
         """What was read so far."""
@@ -115,8 +116,8 @@ class Watch:
         else:
             self._variables.add(name)
 
-    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or not isinstance(arguments[0], str | bytes):
+    def _note_opened(self, arguments: tuple[Any, ...]) -> None:
+        if not isinstance(arguments[0], str | bytes):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))
         mode, flags = arguments[1], arguments[2]

@@ -57,13 +57,16 @@ class Kind:
 
 def kind_of(operator: Any) -> Kind:
     """The kind of an operator (an ``OpOverload``)."""
-    kind = _kinds.get(id(operator))
+    identity = _identity(operator)
+    kind = _kinds.get(identity)
     if kind is None:
-        kind = _kinds[id(operator)] = Kind(operator)  # which keeps the operator, so that nothing else gets its id
+        kind = _kinds[identity] = Kind(operator)  # which keeps the operator, so that nothing else gets its identity
     return kind
 
 
 _kinds: dict[int, Kind] = {}
+# As in provenance: ``id`` is an audit event.
+_identity = object.__hash__
 
 
 def _is_composite(operator: Any) -> bool:

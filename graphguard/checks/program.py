@@ -33,6 +33,7 @@ from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.kept import kept_in
 from graphguard.trace.capture import Recording, sizes
 from graphguard.trace.errors import TracingError
+from graphguard.trace.provenance import outermost
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ def _differentiates(refinement: Refinement) -> bool:
     return refinement.grads and all(isinstance(one, torch.nn.Module) for one in (refinement.spec, refinement.impl))
 
 
+@outermost
 def _forward(recording: Recording, unit: Unit, arguments: Arguments) -> tuple[dict[str, Any], frozenset[str]]:
     """Run the program; the results are as it returned them, still connected to their graph, and the names of gradients that did not arrive, which are zero."""
     if unit.is_module:
@@ -178,6 +180,7 @@ def _storage(value: Any) -> Any:
     return value.to_local() if hasattr(value, "to_local") else value
 
 
+@outermost
 def _backward(recording: Recording, pairs: Iterable[tuple[Any, Any]]) -> None:
     recording.phase = "backward"
     listed = list(pairs)

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from graphguard.trace.constants import Constants
 from graphguard.trace.events import Event, refs_in
-from graphguard.trace.kinds import kind_of
-from graphguard.trace.twins import written_by
 
 
 class Births:
@@ -39,7 +36,7 @@ class Births:
     def first_read(self, storage: int) -> int | None:
         """The first call that takes the elements of a storage elsewhere; what only writes or views it does not."""
         for index in range(self._looked_at, len(self._events)):
-            for number in read_by(self._events[index]):
+            for number in self._events[index].read:
                 self._reads.setdefault(number, index)
         self._looked_at = len(self._events)
         return self._reads.get(storage)
@@ -73,17 +70,6 @@ def forget_copies(events: Iterable[Event], storages: set[int], memories: dict[in
     """What these calls computed from some storages is not known; ``memories`` numbers storages by their identity."""
     changed = set(storages)
     for event in events:
-        if not changed.isdisjoint(read_by(event)):
-            changed.update(ref.storage for ref in (*refs_in(event.outs), *written_by(event)))
+        if not changed.isdisjoint(event.read):
+            changed.update(ref.storage for ref in (*refs_in(event.outs), *event.written))
     constants.forget_storages(cdata for cdata, number in memories.items() if number in changed)
-
-
-def read_by(event: Event) -> set[int]:
-    """Storages whose elements a call takes elsewhere."""
-    if isinstance(event.op, str):
-        return set()
-    given = {ref.storage for ref in refs_in((event.args, event.kwargs))}
-    if isinstance(event.op, torch._ops.OpOverload) and not kind_of(event.op).may_communicate:  # noqa: SLF001
-        same = {ref.storage for ref in refs_in(event.outs)}  # views, and what is written in place
-        return given - same - {ref.storage for ref in written_by(event)}
-    return given

@@ -165,12 +165,16 @@ _BOOKKEEPING = frozenset(
 )
 
 
+_PLAIN: Final = frozenset((type(None), bool, int, float, str, Var, DType, Sym))
+
+
 def plain_argument(value: Any) -> Arg:
     """An argument as the graph holds it; what only says where a tensor lives has none and becomes None."""
-    if value is None or isinstance(value, bool | int | float | str | Var | DType | Sym):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, tuple | list):
-        return tuple(plain_argument(item) for item in value)
+    if kind is tuple or kind is list:
+        return tuple([plain_argument(item) for item in value])
     if isinstance(value, Members):
         return value.ranks
     if isinstance(value, Opaque):

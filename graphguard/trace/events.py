@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from torch._ops import OpOverload
+
 from graphguard.ir.graph import Size
+from graphguard.trace.kinds import Kind, kind_of
 
 Geometry: TypeAlias = tuple[Size, tuple[Size, ...], tuple[Size, ...], str]
 """Offset, sizes, strides, dtype: which elements of a storage a tensor shows; strides of dims of extent 1 are 0."""
@@ -57,6 +60,7 @@ class Event:
 
     ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``label``, ``assume``, or ``wait`` for the collectives that
     ``args`` holds the events of: all, where it is empty.  ``waited``: the program waits for this collective at once.
+    ``kind`` is the operator's; None for what is no call, and for a higher-order operator.
     """
 
     op: Any
@@ -70,14 +74,67 @@ class Event:
     draw: tuple[str, int] | None = None
     forward: int = -1
     waited: bool = False
+    kind: Kind | None = field(init=False)
+    _written: list[Ref] | None = field(default=None, init=False)
+    _read: frozenset[int] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.kind = kind_of(self.op) if isinstance(self.op, OpOverload) else None
+
+    @property
+    def written(self) -> list[Ref]:
+        """The tensors that the call writes; of a collective, all that it is given."""
+        if self._written is None:
+            self._written = self._writes()
+        return self._written
+
+    def _writes(self) -> list[Ref]:
+        kind = self.kind
+        if kind is None:
+            return []
+        if kind.may_communicate:
+            return refs_in((self.args, self.kwargs))
+        return refs_in([self.given(at, name) for at, name in kind.written]) if kind.written else []
+
+    @property
+    def read(self) -> frozenset[int]:
+        """The storages whose elements the call takes elsewhere."""
+        if self._read is None:
+            self._read = self._reads()
+        return self._read
+
+    def _reads(self) -> frozenset[int]:
+        if isinstance(self.op, str):
+            return frozenset()
+        given = {ref.storage for ref in refs_in((self.args, self.kwargs))}
+        if given and self.kind is not None and not self.kind.may_communicate:
+            given.difference_update([ref.storage for ref in refs_in(self.outs)])  # views, and what is written in place
+            given.difference_update([ref.storage for ref in self.written])
+        return frozenset(given)
+
+    def given(self, position: int, name: str) -> Any:
+        """An argument by its place in the operator's schema."""
+        return self.args[position] if position < len(self.args) else self.kwargs.get(name, ())
 
 
 def refs_in(value: Any) -> list[Ref]:
     """Every tensor in nested lists, tuples and dicts of an event."""
-    if isinstance(value, Ref):
-        return [value]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, list | tuple):
-        return [ref for item in value for ref in refs_in(item)]
-    return []
+    found: list[Ref] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[Ref]) -> None:
+    kind = type(value)
+    if kind is Ref:
+        found.append(value)
+    elif kind is tuple or kind is list:
+        for item in value:
+            if type(item) in _HOLDERS:
+                _gather(item, found)
+    elif kind is dict:
+        for item in value.values():
+            _gather(item, found)
+
+
+_HOLDERS = frozenset((Ref, tuple, list, dict))

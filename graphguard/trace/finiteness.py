@@ -16,8 +16,6 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from graphguard.trace.events import Event, Ref, refs_in
 from graphguard.trace.exchange import tensor_of
-from graphguard.trace.kinds import kind_of
-from graphguard.trace.twins import written_by
 
 ASSUMED = "every number is finite: branches on checks for NaN and infinity are taken as where they find none"
 
@@ -77,8 +75,8 @@ def _step(event: Event, facts: dict[int, Fact | None]) -> None:
             facts.update((out.storage, _declared(event)) for out in outs)
         return
     operands = refs_in((event.args, event.kwargs))
-    name = kind_of(event.op).short_name if isinstance(event.op, torch._ops.OpOverload) else ""  # noqa: SLF001
-    written = {ref.storage for ref in written_by(event)}
+    name = "" if event.kind is None else event.kind.short_name
+    written = {ref.storage for ref in event.written}
     new = _result(name.removesuffix("_") if written else name, event, operands, facts)
     if getattr(event.op, "namespace", "") in ("c10d", "_c10d_functional"):
         new = Fact(new is None or new.finite)  # what other ranks put in is finite, too, and else unknown

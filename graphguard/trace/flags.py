@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from graphguard.trace.branches import Reason, presence
 from graphguard.trace.events import Event, Ref, refs_in
-from graphguard.trace.kinds import kind_of
-from graphguard.trace.twins import written_by
 
 _SIGNS = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _NEGATIONS = frozenset(("logical_not", "bitwise_not"))
@@ -80,7 +76,7 @@ def _made(events: Sequence[Event], ref: Ref) -> int | None:
         event = events[place]
         if isinstance(event.op, str):
             continue
-        written = {one.storage for one in written_by(event)}
+        written = {one.storage for one in event.written}
         fresh = {one.storage for one in refs_in(event.outs)} - {
             one.storage for one in refs_in((event.args, event.kwargs))
         }
@@ -90,4 +86,4 @@ def _made(events: Sequence[Event], ref: Ref) -> int | None:
 
 
 def _name(event: Event) -> str:
-    return kind_of(event.op).short_name.removesuffix("_") if isinstance(event.op, torch._ops.OpOverload) else ""  # noqa: SLF001
+    return "" if event.kind is None else event.kind.short_name.removesuffix("_")

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-
 from graphguard.ir.graph import DType, Graph, Sym, Var
 from graphguard.ir.spans import Span
 from graphguard.trace import foreach
@@ -24,7 +22,7 @@ from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
 from graphguard.trace.read_numbers import TAKING_TENSORS, tensor_of
-from graphguard.trace.twins import functional_of, result_dtypes, written_positions
+from graphguard.trace.twins import functional_of, result_dtypes
 from graphguard.trace.views import dtype_of, recipes, type_of, whole
 
 _WHERE_IT_LIVES = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"))
@@ -97,10 +95,10 @@ class _Translation:
         if isinstance(event.op, str):
             self._declare(event)
             return
-        if isinstance(event.op, torch._ops.HigherOrderOperator):  # noqa: SLF001
+        kind = event.kind
+        if kind is None:
             self._pure(event, f"higher_order.{event.op.name()}", self.read(event.args))
             return
-        kind = kind_of(event.op)
         calls = calls_of(kind.name, event.args, event.outs) if kind.may_communicate else None
         if calls is not None:
             for call in calls:
@@ -190,20 +188,20 @@ class _Translation:
         elif name.startswith("_foreach_"):
             self._foreach(event, name)
         elif kind.is_mutable:
-            self._mutating(event)
+            self._mutating(event, kind)
         elif self._is_view(event):
-            self._view(event, name)
+            self._view(event, kind)
         else:
-            self._plain(event, name)
+            self._plain(event, kind)
 
-    def _plain(self, event: Event, name: str) -> None:
-        kwargs = self._kwargs(event)
+    def _plain(self, event: Event, kind: Kind) -> None:
+        name, kwargs = kind.short_name, self._kwargs(event)
         if name in _FACTORIES:
             kwargs["dtype"] = DType(event.outs.dtype)
         if name == "scalar_tensor" and isinstance(number := self._number(event.args[0]), Var):
             self.memory.define(event.outs, self.builder.shaped(number, *type_of(event.outs)))
             return
-        op = str(event.op).replace(".generator", ".default").replace(".low_generator", ".low")
+        op = kind.text.replace(".generator", ".default").replace(".low_generator", ".low")
         op = op.removesuffix(".default") if op.startswith("gg.") else op
         op, args = self._with_numbers(op, self.read(event.args))
         self._pure(event, op, args, kwargs)
@@ -248,17 +246,17 @@ class _Translation:
         outs = [out for out in _flat(event.outs) if isinstance(out, Ref)]
         return bool(outs) and all(out.storage == source.storage for out in outs)
 
-    def _view(self, event: Event, name: str) -> None:
+    def _view(self, event: Event, kind: Kind) -> None:
         base: Ref = event.args[0]
         outs = [out for out in _flat(event.outs) if isinstance(out, Ref)]
         fresh = [not self.memory.reachable(out) for out in outs]
-        for out, recipe in zip(outs, recipes(event, name, base.geometry, [out.geometry for out in outs]), strict=True):
+        for out, recipe in zip(outs, recipes(event, kind, base.geometry, [out.geometry for out in outs]), strict=True):
             whole = out.geometry == base.geometry  # what is no step from one tensor to another
             if recipe is not None and not whole and not self.memory.reachable(out):
                 self.memory.learn(out, recipe)
         if len(outs) > 1 and all(fresh):
             values = self.builder.emit(
-                str(event.op), self.read(event.args), [(out.shape, dtype_of(out.geometry)) for out in outs]
+                kind.text, self.read(event.args), [(out.shape, dtype_of(out.geometry)) for out in outs]
             )
             for out, value in zip(outs, values, strict=True):
                 self.memory.remember(out, value)
@@ -278,13 +276,11 @@ class _Translation:
                 value = int(value)
         return self.builder.one("aten.full.default", (ref.shape, value), ref.shape, dtype, dtype=DType(dtype))
 
-    def _mutating(self, event: Event) -> None:
-        targets = [
-            ref for position, name in written_positions(event.op) for ref in _flat(_argument(event, position, name))
-        ]
+    def _mutating(self, event: Event, kind: Kind) -> None:
+        targets = [ref for position, name in kind.written for ref in _flat(event.given(position, name))]
         twin = functional_of(event.op)
         if twin is None:
-            self._mutating_opaque(event, targets)
+            self._mutating_opaque(event, kind, targets)
             return
         count = len(twin._schema.arguments)  # noqa: SLF001
         names = {arg.name for arg in twin._schema.arguments}  # noqa: SLF001
@@ -301,12 +297,12 @@ class _Translation:
         for ref, value in zip(targets, values, strict=True):
             self.memory.write(ref, self.builder.shaped(value, *type_of(ref)))
 
-    def _mutating_opaque(self, event: Event, targets: list[Ref]) -> None:
+    def _mutating_opaque(self, event: Event, kind: Kind, targets: list[Ref]) -> None:
         """An operator without a functional twin: its results, then the new values of what it writes."""
         written = {ref.key for ref in targets}
         outs = [out for out in _flat(event.outs) if isinstance(out, Ref) and out.key not in written]
         types = [(ref.shape, dtype_of(ref.geometry)) for ref in (*outs, *targets)]
-        values = self.builder.emit(str(event.op), self.read(event.args), types, **self._kwargs(event))
+        values = self.builder.emit(kind.text, self.read(event.args), types, **self._kwargs(event))
         for ref, value in zip((*outs, *targets), values, strict=True):
             self.memory.define(ref, value) if not self.memory.holds(ref) else self.memory.write(ref, value)
 
@@ -414,7 +410,7 @@ class _Translation:
         given = dict(zip(names, event.args, strict=False))
         mean, variance = given["running_mean"], given["running_var"]
         if not given["training"] or mean is None:
-            self._plain(event, "native_batch_norm")
+            self._plain(event, kind_of(event.op))
             return
         outs = [*_flat(event.outs), mean, variance]
         values = self.builder.emit(
@@ -442,7 +438,3 @@ def _flat(value: Any) -> list[Any]:
     if isinstance(value, tuple | list):
         return [item for part in value for item in _flat(part)]
     return [value]
-
-
-def _argument(event: Event, position: int, name: str) -> Any:
-    return event.args[position] if position < len(event.args) else event.kwargs.get(name, ())

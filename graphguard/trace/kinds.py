@@ -22,25 +22,29 @@ class Kind:
     """One operator.  Kinds are compared by identity, which is quicker than comparing operators: there is one for each, for ever.
 
     ``unfused``: what computes the same by simpler operators, where the operator itself is not recorded; ``is_composite``: those that PyTorch makes it of.  ``calls_collective``: a functional collective,
-    which names its group by a string.  ``is_foreign``: a program or a library registered it.  ``changes_views``: it makes its operand another view of the same memory.  ``takes_masks``: its indices may be masks.
+    which names its group by a string.  ``may_communicate``: it is of a namespace of collectives.  ``is_foreign``: a program or a library registered it.  ``changes_views``: it makes its operand another view of the same memory.  ``takes_masks``: its indices may be masks.
+    ``written``: position and name of the arguments that it writes.  ``text``: its name as a graph has it.
     """
 
     __slots__ = (
-        "calls_collective", "changes_views", "is_c10d", "is_composite", "is_foreign", "is_functional_collective", "is_mutable", "is_random", "name", "needs_values", "operator",
-        "short_name", "takes_masks", "unfused",
+        "calls_collective", "changes_views", "is_c10d", "is_composite", "is_foreign", "is_functional_collective", "is_mutable", "is_random", "may_communicate", "name", "needs_values", "operator",
+        "short_name", "takes_masks", "text", "unfused", "written",
     )  # fmt: skip
 
     def __init__(self, operator: Any) -> None:
         schema = operator._schema  # noqa: SLF001
         self.operator = operator
         self.name: str = schema.name
+        self.text = str(operator)
         self.is_foreign: bool = operator.namespace not in PYTORCH
         # a library's ``clone`` need not be PyTorch's
         self.short_name = self.name if self.is_foreign else self.name.partition("::")[2]
         self.is_c10d: bool = operator.namespace == "c10d"
         self.is_functional_collective: bool = operator.namespace in _FUNCTIONAL
+        self.may_communicate = self.is_c10d or self.is_functional_collective
         self.calls_collective = self.is_functional_collective and self.name not in _WAITS
         self.is_mutable: bool = schema.is_mutable
+        self.written = tuple((at, one.name) for at, one in enumerate(schema.arguments) if is_written(one))
         self.is_random: bool = torch.Tag.nondeterministic_seeded in operator.tags
         self.needs_values: bool = operator is _ITEM or any(tag in operator.tags for tag in _VALUE_TAGS)
         self.changes_views: bool = torch.Tag.inplace_view in operator.tags
@@ -48,11 +52,6 @@ class Kind:
         steps = steps_of(operator)
         self.is_composite: bool = steps is None and _is_composite(operator)
         self.unfused: Callable[..., Any] | None = operator.decompose if self.is_composite else steps
-
-    @property
-    def may_communicate(self) -> bool:
-        """Whether it is of a namespace of collectives."""
-        return self.is_c10d or self.is_functional_collective
 
 
 def kind_of(operator: Any) -> Kind:
@@ -62,6 +61,11 @@ def kind_of(operator: Any) -> Kind:
     if kind is None:
         kind = _kinds[identity] = Kind(operator)  # which keeps the operator, so that nothing else gets its identity
     return kind
+
+
+def is_written(argument: Any) -> bool:
+    """Whether an operator writes an argument of its schema."""
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
 _kinds: dict[int, Kind] = {}

@@ -20,7 +20,7 @@ from graphguard.trace.assumptions import assumptions, said
 from graphguard.trace.constants import storage_of, tensors_in
 from graphguard.trace.errors import TracingError, is_data_dependence
 from graphguard.trace.events import Event
-from graphguard.trace.kinds import Kind, kind_of
+from graphguard.trace.kinds import Kind
 from graphguard.trace.mentions import distributed_name, names_collective
 from graphguard.trace.sources import is_own_code
 
@@ -129,7 +129,7 @@ def _reason(error: Exception) -> str:
 def _has_effect(event: Event) -> bool:
     if event.draw is not None or isinstance(event.op, str):
         return event.op != "constant"
-    return isinstance(event.op, torch._ops.OpOverload) and kind_of(event.op).may_communicate  # noqa: SLF001
+    return event.kind is not None and event.kind.may_communicate
 
 
 def _device_of(args: Any, kwargs: Any) -> str:

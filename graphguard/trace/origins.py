@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.trace.births import read_by
 from graphguard.trace.constants import constant_of, dtype_name
 from graphguard.trace.events import Event, Ref, refs_in
-from graphguard.trace.kinds import kind_of
-from graphguard.trace.twins import written_by
 from graphguard.trace.views import count, row_major, whole
 
 if TYPE_CHECKING:
@@ -73,7 +69,7 @@ def _copies(events: Sequence[Event]) -> dict[int, tuple[int, int]]:
     for index, event in enumerate(events):
         if _only_shows(event):
             continue
-        written, read = written_by(event), read_by(event)
+        written, read = event.written, event.read
         into = [*written, *refs_in(event.outs)]
         for ref in into:
             extents[ref.storage] = max(extents.get(ref.storage, 0), _end(ref))
@@ -102,15 +98,15 @@ def made_of(events: Iterable[Event], sources: Mapping[int, Source]) -> dict[int,
     for index, event in enumerate(events):
         if _only_shows(event):
             continue
-        origins: frozenset[int] = frozenset().union(*(made.get(storage, ()) for storage in read_by(event)))
-        written = written_by(event)
+        origins: frozenset[int] = frozenset().union(*(made.get(storage, ()) for storage in event.read))
+        written = event.written
         for ref in (*refs_in(event.outs), *written):
             extents[ref.storage] = max(extents.get(ref.storage, 0), _end(ref))
         for ref in written:
             source = sources.get(ref.storage)
             if source is not None and source.since is None and index < source.until and ref.storage in read:
                 late.add(source.tensor)
-        read.update(read_by(event))
+        read.update(event.read)
         if origins:
             for ref in (*refs_in(event.outs), *written):
                 made[ref.storage] = made.get(ref.storage, frozenset()) | origins
@@ -124,7 +120,7 @@ def made_of(events: Iterable[Event], sources: Mapping[int, Source]) -> dict[int,
 
 def _only_shows(event: Event) -> bool:
     """Whether a call neither reads nor writes elements, such as the one that has a tensor show other memory."""
-    return isinstance(event.op, str) or (isinstance(event.op, OpOverload) and kind_of(event.op).short_name == "set_")
+    return isinstance(event.op, str) or (event.kind is not None and event.kind.short_name == "set_")
 
 
 def _all_of(ref: Ref, extents: Mapping[int, int]) -> bool:
@@ -132,12 +128,12 @@ def _all_of(ref: Ref, extents: Mapping[int, int]) -> bool:
 
 
 def _is_copy(event: Event, given: Ref, target: Ref) -> bool:
-    copies = isinstance(event.op, OpOverload) and kind_of(event.op).short_name in _COPIES
+    copies = event.kind is not None and event.kind.short_name in _COPIES
     return copies and target.geometry == given.geometry and row_major(given.geometry) is not None
 
 
 def _overwrites(event: Event) -> bool:
-    return isinstance(event.op, OpOverload) and kind_of(event.op).short_name in _OVERWRITES
+    return event.kind is not None and event.kind.short_name in _OVERWRITES
 
 
 def _end(ref: Ref) -> int:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import CodeType, FrameType
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
 from graphguard.ir.spans import Frame, Span
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 RawStack: TypeAlias = tuple[int, ...]
 """For every frame, innermost first, the identity of its code object and the instruction that it is at."""
 
@@ -35,12 +36,13 @@ _identity = object.__hash__
 class _Code:
     """A code object that was met: kept, so that its identity stays its own."""
 
-    __slots__ = ("code", "identity", "is_shown", "positions")
+    __slots__ = ("code", "identity", "is_outermost", "is_shown", "positions")
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
         self.identity = _identity(code)
         self.is_shown = _is_shown(code)
+        self.is_outermost = False
         self.positions: list[tuple[int | None, int | None, int | None, int | None]] | None = None
 
 
@@ -70,6 +72,13 @@ def _is_shown(code: CodeType) -> bool:
     return not (name in _PLUMBING and (file.startswith(_STANDARD) or name == "typing_extensions.py"))
 
 
+def outermost(function: _Function) -> _Function:
+    """Mark a function of ours that runs programs: whoever called it is no part of them, and stacks are not walked any further."""
+    ours: Any = function
+    _of(ours.__code__).is_outermost = True
+    return function
+
+
 def walk(frame: FrameType | None, stop: FrameType | None) -> RawStack:
     """The shown frames from ``frame`` outwards, innermost first, ending before ``stop``."""
     found: list[int] = []
@@ -78,6 +87,8 @@ def walk(frame: FrameType | None, stop: FrameType | None) -> RawStack:
         known = _met.get(_identity(code)) or _of(code)
         if known.is_shown:
             found += (known.identity, frame.f_lasti)
+        elif known.is_outermost:
+            break
         frame = frame.f_back
     return tuple(found)
 

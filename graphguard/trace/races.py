@@ -14,16 +14,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import torch
-from torch._ops import OpOverload
-
 from graphguard.ir.spans import Span
 from graphguard.trace.collectives import Call, calls_of
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Geometry, Members, Ref
-from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.provenance import Stacks
-from graphguard.trace.twins import written_positions
 from graphguard.trace.views import itemsize, whole
 
 IN_ORDER = "collectives of one process group complete in the order of their calls, as NCCL's do"
@@ -75,6 +70,8 @@ class Races:
         """Follow one event; raises ``TracingError`` at a race."""
         if event.op == "wait":
             self._wait(event.args)
+            return
+        if not self._pending and (event.kind is None or not event.kind.may_communicate):
             return
         calls = _calls(event)
         if self._pending:
@@ -150,18 +147,13 @@ class Races:
         return None
 
 
-def _kind(event: Event) -> Kind | None:
-    """The operator of an event; None for a declaration, and for a higher-order operator."""
-    return kind_of(event.op) if isinstance(event.op, OpOverload) else None
-
-
 def _name(event: Event) -> str:
-    kind = _kind(event)
+    kind = event.kind
     return "" if kind is None else kind.short_name
 
 
 def _calls(event: Event) -> list[Call]:
-    kind = _kind(event)
+    kind = event.kind
     if kind is None or not kind.may_communicate:
         return []
     return calls_of(kind.name, event.args, event.outs) or []
@@ -181,20 +173,17 @@ def _accesses(event: Event) -> _Access:
     if isinstance(event.op, str):
         return _Access((event.outs,) if event.op == "output" else (), ())
     inputs = tuple(_refs((event.args, tuple(event.kwargs.values()))))
-    if not _name(event):
+    kind = event.kind
+    if kind is None:
         return _Access(inputs, ())
-    if _name(event) in _UNREAD or torch.Tag.inplace_view in event.op.tags:
+    if kind.short_name in _UNREAD or kind.changes_views:
         return _Access((), ())
-    if not event.op._schema.is_mutable:  # noqa: SLF001
+    if not kind.is_mutable:
         made = {ref.storage for ref in _refs(event.outs)}
         is_view = bool(inputs) and made == {inputs[0].storage}
         return _Access((), ()) if is_view else _Access(inputs, ())
-    written = tuple(
-        ref
-        for position, name in written_positions(event.op)
-        for ref in _refs(event.args[position] if position < len(event.args) else event.kwargs.get(name))
-    )
-    only_written = {ref.key for ref in written} if _name(event) in ("copy_", "fill_", "zero_") else set()
+    written = tuple(ref for position, name in kind.written for ref in _refs(event.given(position, name)))
+    only_written = {ref.key for ref in written} if kind.short_name in ("copy_", "fill_", "zero_") else set()
     return _Access(tuple(ref for ref in inputs if ref.key not in only_written), written)
 
 

@@ -43,6 +43,8 @@ _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
 _LIFT = _aten.lift_fresh.default
 _MESSAGES = frozenset(("c10d::send", "c10d::recv_", "c10d::recv_any_source_"))
 _PLAIN = frozenset((type(None), bool, int, float, str))
+# Frames of ours below whoever calls an operator: ``_event``, what called it, ``_dispatch`` and ``__torch_dispatch__``.
+_DISPATCHED = 4
 # Types that are asked for at every call: as tuples, because a union is built anew each time that it is written out.
 _FACTS = (torch.dtype, torch.device, bool)
 _HOLDERS = (torch.Tensor, list, tuple)
@@ -262,9 +264,9 @@ class Recorder(TorchDispatchMode):
         event.draw = draw
         return out
 
-    def _event(self, func: Any, args: Any, kwargs: Any, out: Any) -> Event:
+    def _event(self, func: Any, args: Any, kwargs: Any, out: Any, depth: int = _DISPATCHED) -> Event:
         node = _current_node()
-        stack = self.stacks.here(2, self._stop)
+        stack = self.stacks.here(depth, self._stop)
         if node is None:
             sequence = _next_sequence() - 1
             module = self.modules.here
@@ -402,7 +404,7 @@ class Recorder(TorchDispatchMode):
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self.pause():
             out = func(*args, **kwargs)
-        self._event(func, args, kwargs, out)
+        self._event(func, args, kwargs, out, _DISPATCHED - 1)
         return out
 
 

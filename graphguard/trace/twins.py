@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from graphguard.ir.graph import DType, Sym
-from graphguard.trace.events import Event, Ref, refs_in
-from graphguard.trace.kinds import kind_of
+from graphguard.trace.events import Ref, refs_in
+from graphguard.trace.kinds import is_written, kind_of
 
 _RENAMED = {
     "aten.bernoulli_.float": "aten.bernoulli.p",
@@ -31,7 +31,7 @@ def functional_of(func: Any) -> Any | None:
     if kind_of(func).is_foreign:
         return None
     namespace, name = func.namespace, func._schema.name.partition("::")[2]  # noqa: SLF001
-    kept = [arg for arg in func._schema.arguments if not (arg.kwarg_only and _is_written(arg))]  # noqa: SLF001
+    kept = [arg for arg in func._schema.arguments if not (arg.kwarg_only and is_written(arg))]  # noqa: SLF001
     stem = name
     if len(kept) == len(func._schema.arguments):  # noqa: SLF001
         stem = f"__{name[3:]}" if name.startswith("__i") else name.removesuffix("_")
@@ -56,27 +56,6 @@ def overload(name: str) -> Any:
     """The operator of a dotted name."""
     namespace, packet, kind = name.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), packet), kind)
-
-
-@cache
-@cache
-def written_positions(func: Any) -> tuple[tuple[int, str], ...]:
-    """Position and name of the arguments that an operator writes."""
-    return tuple((i, arg.name) for i, arg in enumerate(func._schema.arguments) if _is_written(arg))  # noqa: SLF001
-
-
-def written_by(event: Event) -> list[Ref]:
-    """The tensors that a call writes; of a collective, all that it is given."""
-    if not isinstance(event.op, torch._ops.OpOverload):  # noqa: SLF001
-        return []
-    if kind_of(event.op).may_communicate:
-        return refs_in((event.args, event.kwargs))
-    places = written_positions(event.op)
-    return refs_in([event.args[at] if at < len(event.args) else event.kwargs.get(name) for at, name in places])
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def result_dtypes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: list[str]) -> list[str]:

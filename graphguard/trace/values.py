@@ -14,9 +14,8 @@ from graphguard.trace.arguments import SYMBOLS, members, with_group
 from graphguard.trace.collectives import calls_of
 from graphguard.trace.constants import LARGEST, Constants, Knowledge, storage_of, tensors_in
 from graphguard.trace.exchange import communicate
-from graphguard.trace.kinds import Kind
+from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
-from graphguard.trace.twins import written_positions
 
 _EMPTY = frozenset(
     ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
@@ -165,5 +164,5 @@ def _has_symbol(value: Any) -> bool:
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    values = (args[at] if at < len(args) else kwargs.get(name) for at, name in written_positions(func))
+    values = (args[at] if at < len(args) else kwargs.get(name) for at, name in kind_of(func).written)
     return list(tensors_in(tuple(values)))

@@ -9,6 +9,7 @@ from typing import Any
 from graphguard.ir.graph import DType, Size, Sym, Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.events import Event, Geometry, Ref
+from graphguard.trace.kinds import Kind
 
 BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
@@ -85,9 +86,9 @@ def itemsize(geometry: Geometry) -> int:
     return BYTES[dtype_of(geometry)]
 
 
-def recipes(event: Event, name: str, base: Geometry, outs: list[Geometry]) -> list[Recipe | None]:
+def recipes(event: Event, kind: Kind, base: Geometry, outs: list[Geometry]) -> list[Recipe | None]:
     """For each result of a view operator, the step that makes it from the operand; None where only the strides say."""
-    args = event.args[1:]
+    name, args = kind.short_name, event.args[1:]
     if name in _RESHAPES and not (name == "view" and outs[0][3] != base[3]):
         return [Recipe(base, "aten.view.default", (outs[0][1],), event)]
     if name == "view":
@@ -98,7 +99,7 @@ def recipes(event: Event, name: str, base: Geometry, outs: list[Geometry]) -> li
         dim = args[0] if args else event.kwargs.get("dim", 0)
         return [Recipe(base, "aten.select.int", (dim, i), event) for i in range(len(outs))]
     if name in _KEPT:
-        return [Recipe(base, str(event.op), args, event)]
+        return [Recipe(base, kind.text, args, event)]
     return [None] * len(outs)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from programs import record
+
+from graphguard.trace import provenance
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -53,3 +56,17 @@ def test_a_copy_of_a_hidden_function_is_shown(tmp_path: Path) -> None:
     files = [graph.stack_of(node.stack)[0].span.file for node in graph.nodes]
     assert files[0] == __file__
     assert files[-1] == str(copy)
+
+
+def test_whoever_calls_what_runs_programs_is_no_part_of_them() -> None:
+    ours: dict[str, Any] = {}
+    text = "def run(program):\n    return program()\n"
+    exec(compile(text, provenance.__file__.replace("provenance", "made_up"), "exec"), ours)
+
+    def program() -> list[str]:
+        stacks = provenance.Stacks()
+        return [frame.function.rpartition(".")[2] for frame in stacks.frames(stacks.here(0, None))]
+
+    assert ours["run"](program)[:2] == ["program", "test_whoever_calls_what_runs_programs_is_no_part_of_them"]
+    provenance.outermost(ours["run"])
+    assert ours["run"](program) == ["program"]

@@ -53,6 +53,11 @@ def _elementwise(name: str) -> Callable[[Array], Array]:
     return lambda x: vectorised(x) if x.size else x
 
 
+def _of_integers(act: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """On the bits of whole numbers, whatever they are stored in."""
+    return lambda x, y: act(x.astype(np.int64), y.astype(np.int64))
+
+
 def _round_bfloat16(x: Array) -> Array:
     """Round to nearest even on the upper half of the float32 pattern."""
     bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
@@ -103,6 +108,13 @@ FUNCTIONS: Final[dict[str, Callable[..., Array]]] = {
     "isposinf": np.isposinf,
     "isneginf": np.isneginf,
     "pow": np.power,
+    "bitwise_and": _of_integers(np.bitwise_and),
+    "bitwise_or": _of_integers(np.bitwise_or),
+    "bitwise_xor": _of_integers(np.bitwise_xor),
+    "left_shift": _of_integers(np.left_shift),
+    "right_shift": _of_integers(np.right_shift),
+    "floor_divide": np.floor_divide,
+    "remainder": np.remainder,
 }
 
 

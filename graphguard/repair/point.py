@@ -84,7 +84,7 @@ class Point:
         largest, total = _extents(capture)
         if capture.spec is None or largest > _ELEMENTS or total > _TOTAL:
             return None
-        run = PointRun(ClosedNumbers(), parse_traits(capture.traits), _is_real(capture))
+        run = PointRun(ClosedNumbers(), parse_traits(capture.traits), is_real(capture))
         try:
             leaves = _drawn(capture)
             for leaf in capture.leaves:
@@ -256,7 +256,8 @@ class Point:
                 changed.held[rank][out] = value
 
 
-def _is_real(capture: Capture) -> bool:
+def is_real(capture: Capture) -> bool:
+    """Whether no tensor of any program is complex."""
     graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
     return not any(is_complex(kind.dtype) for graph in graphs for kind in graph.types.values())
 

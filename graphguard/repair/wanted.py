@@ -20,6 +20,7 @@ from graphguard.ir import Capture, Node, Placement, Var
 from graphguard.ir.joining import join
 from graphguard.refine.constants import elements
 from graphguard.relations.algebra import Unsupported
+from graphguard.repair.point import is_real
 from graphguard.repair.undoing import MOVED, Array, operand_parts, part_wanted, undone, with_elements
 
 SECONDS = 0.5
@@ -87,8 +88,8 @@ class Rereading:
 def rereadings(
     capture: Capture, names: Sequence[str], positions: Positions, seconds: float = SECONDS
 ) -> Iterator[Rereading]:
-    """Ways to make outputs what was promised by reading other parts; none where numbers cannot tell."""
-    if capture.spec is None or _largest(capture) > _ELEMENTS:
+    """Ways to make outputs what was promised by reading other parts; none where numbers cannot tell, nor of complex tensors, whose values have a dim more."""
+    if capture.spec is None or _largest(capture) > _ELEMENTS or not is_real(capture):
         return
     search = None
     try:

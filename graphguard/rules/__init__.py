@@ -6,9 +6,11 @@ from graphguard.rules import (
     contraction,
     convolution,
     creation,
+    declared,
     elementwise,
     embedding,
     embedding_bag,
+    grid_sampling,
     histograms,
     indexing,
     layout,
@@ -23,6 +25,7 @@ from graphguard.rules import (
     scaled_products,
     scatter,
     selection,
+    sequence_losses,
     softmax,
     truth,
 )
@@ -45,6 +48,7 @@ FAMILIES = (
     normalization,
     attention,
     losses,
+    sequence_losses,
     embedding,
     embedding_bag,
     indexing,
@@ -54,8 +58,10 @@ FAMILIES = (
     random_draws,
     convolution,
     resampling,
+    grid_sampling,
     scaled_products,
     optimisers,
+    declared,
 )
 
 __all__ = [

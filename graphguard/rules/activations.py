@@ -52,6 +52,29 @@ def add_relu(a: Algebra[V], self: V, other: Any, alpha: Number = 1) -> V:
     return larger(a, add(a, self, other, alpha), 0)
 
 
+@rule("aten.softshrink.default")
+def softshrink(a: Algebra[V], self: V, lambd: Number = 0.5) -> V:
+    """out = self - lambd if self > lambd, self + lambd if self < -lambd, else 0"""
+    below = chosen(a, compared(a, "lt", self, -lambd), plus(a, self, lambd), 0.0)
+    return chosen(a, compared(a, "gt", self, lambd), plus(a, self, -lambd), below)
+
+
+@rule("aten.hardshrink.default")
+def hardshrink(a: Algebra[V], self: V, lambd: Number = 0.5) -> V:
+    """out = 0 if -lambd <= self <= lambd, else self"""
+    return chosen(a, _within(a, self, lambd), 0.0, self)
+
+
+@rule("aten.softshrink_backward.default", "aten.hardshrink_backward.default")
+def shrink_backward(a: Algebra[V], grad_output: V, self: V, lambd: Number) -> V:
+    """out = 0 if -lambd <= self <= lambd, else grad_output"""
+    return chosen(a, _within(a, self, lambd), 0.0, grad_output)
+
+
+def _within(a: Algebra[V], v: V, bound: Number) -> V:
+    return a.logical_and(compared(a, "ge", v, -bound), compared(a, "le", v, bound))
+
+
 @rule("aten.relu6.default")
 def relu6(a: Algebra[V], self: V) -> V:
     """out = min(max(self, 0), 6)"""

@@ -11,8 +11,22 @@ from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Graph, Node, Var
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import function, is_number, minus, negative, over, plus, root, square, times
-from graphguard.rules.layout import dropped, inserted
+from graphguard.rules.arithmetic import (
+    aligned,
+    as_float,
+    chosen,
+    expanded,
+    function,
+    is_number,
+    minus,
+    negative,
+    over,
+    plus,
+    root,
+    square,
+    times,
+)
+from graphguard.rules.fourier import of_complex, of_real, paired, parts, to_real
 from graphguard.rules.registry import COMPLEX_PART, Rule, concrete_shape, is_complex
 from graphguard.rules.scalars import exact
 
@@ -28,7 +42,6 @@ BY_PARTS: Final = frozenset(
         "aten.index.Tensor",
         "aten.index_select.default",
         "aten.embedding.default",
-        "aten.div.Tensor",
         "aten.div.Scalar",
         "aten.mul.Scalar",
         "aten.zeros_like.default",
@@ -37,6 +50,8 @@ BY_PARTS: Final = frozenset(
     }
 )
 ADDITIVE: Final = frozenset({"aten.add.Tensor", "aten.sub.Tensor"})
+#: Products, linear in each of their two operands.
+BILINEAR: Final = frozenset({"aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default"})
 
 #: Operators that fill a tensor with a number, with the place of that number among their arguments, None where it is one.
 FILLS: Final[dict[str, int | None]] = {
@@ -51,6 +66,7 @@ FILLS: Final[dict[str, int | None]] = {
 
 LAYOUT: Final = frozenset({"layout", "patterns"})
 
+LARGEST_POWER: Final = 8
 Parts: TypeAlias = tuple[Any, Any]
 Apply: TypeAlias = Callable[[Rule, Mapping[Var, V]], tuple[V, ...]]
 
@@ -59,18 +75,6 @@ def has_complex(node: Node, graph: Graph) -> bool:
     """Whether the call reads or makes a complex tensor."""
     types = graph.types
     return not COMPLEX_PART.keys().isdisjoint([types[var].dtype for var in (*node.outs, *node.operands())])
-
-
-def parts(a: Algebra[V], v: V) -> tuple[V, V]:
-    """Real and imaginary part."""
-    last = len(v.shape) - 1
-    return dropped(a, a.slice(v, last, 0, 1), last), dropped(a, a.slice(v, last, 1, 2), last)
-
-
-def paired(a: Algebra[V], real: V, imaginary: V) -> V:
-    """The complex value of two parts."""
-    last = len(real.shape)
-    return a.concat([inserted(a, real, last), inserted(a, imaginary, last)], last)
 
 
 def evaluate_complex(
@@ -82,34 +86,70 @@ def evaluate_complex(
     apply_rule: Apply[V],
 ) -> tuple[V, ...]:
     """The results of a call with complex operands or results; ``apply_rule`` runs a rule on other values of the operands."""
-    if node.op in FILLS:
-        return (_filled(a, node, graph),)
-    base = node.op.removesuffix(".default")
+    op = node.op if rule is None else rule.name  # an in-place operator's is its twin's
+    if op in FILLS:
+        return (_filled(a, node, graph, FILLS[op]),)
+    base = op.removesuffix(".default")
     if base in ("aten.view_as_real", "aten.view_as_complex"):
         return (values[next(node.operands())],)
     special = _SPECIAL.get(base) or _SPECIAL.get(base.rpartition(".")[0])
-    if special is not None:
+    if special is not None and not _has_weight(node):
         operands = [_operand(a, graph, values, arg) for arg in node.args]
         return (special(a, *operands),)
-    if _divides_by_complex(node, graph):
-        raise Unsupported("division by a complex tensor")
-    if rule is not None and (rule.family in LAYOUT or node.op in BY_PARTS or node.op in ADDITIVE):
+    if rule is None:
+        raise Unsupported(f"{node.op} of complex numbers")
+    if op in BILINEAR:
+        return _bilinear(a, rule, node, graph, values, apply_rule)
+    if (rule.family in LAYOUT and not _fills_with_number(node)) or op in BY_PARTS or op in ADDITIVE:
         return _by_parts(a, rule, node, graph, values, apply_rule)
     raise Unsupported(f"{node.op} of complex numbers")
 
 
-def _filled(a: Algebra[V], node: Node, graph: Graph) -> V:
+def _has_weight(node: Node) -> bool:
+    """Whether the second operand of a sum is multiplied by a number."""
+    return "alpha" in node.kwargs
+
+
+def _fills_with_number(node: Node) -> bool:
+    """Whether a layout puts a number other than zero somewhere: it is real, so no number of the imaginary part."""
+    value = node.args[2] if node.op == "aten.constant_pad_nd.default" and len(node.args) > 2 else 0
+    return bool(value)
+
+
+def _filled(a: Algebra[V], node: Node, graph: Graph, place: int | None) -> V:
     """A real number everywhere."""
-    shape, place = concrete_shape(graph.types[node.outs[0]]), FILLS[node.op]
+    shape = concrete_shape(graph.types[node.outs[0]])
     number = 1 if place is None else node.args[place]
     if not isinstance(number, int | float):
         raise Unsupported(f"{node.op} of complex numbers")
     return paired(a, a.full(shape, exact(number), "float"), a.full(shape, Fraction(0), "float"))
 
 
-def _divides_by_complex(node: Node, graph: Graph) -> bool:
-    divisor = node.args[1] if node.op.startswith("aten.div.") and len(node.args) > 1 else None
-    return isinstance(divisor, Var) and is_complex(graph.types[divisor].dtype)
+def _bilinear(
+    a: Algebra[V],
+    rule: Rule,
+    node: Node,
+    graph: Graph,
+    values: Mapping[Var, V],
+    apply_rule: Apply[V],
+) -> tuple[V, ...]:
+    """(xr + i xi)(yr + i yi) of a product of any two tensors, parts of real ones absent."""
+    x, y = (_operand(a, graph, values, arg) for arg in node.args)
+
+    def of(first: Any, second: Any) -> Any:
+        made: dict[Any, Any] = dict(zip(node.args, (first, second), strict=True))
+        return apply_rule(rule, made)[0]
+
+    if node.args[0] == node.args[1]:
+        raise Unsupported(f"{node.op} of a complex tensor with itself")
+    real, imaginary = [of(x[0], y[0])], []
+    if x[1] is not None and y[1] is not None:
+        real.append(negative(a, of(x[1], y[1])))
+    if y[1] is not None:
+        imaginary.append(of(x[0], y[1]))
+    if x[1] is not None:
+        imaginary.append(of(x[1], y[0]))
+    return (paired(a, a.add(real), a.add(imaginary)),)
 
 
 def _by_parts(
@@ -127,9 +167,9 @@ def _by_parts(
             sides[0][var], sides[1][var] = parts(a, v)
         else:
             sides[0][var] = v
-            sides[1][var] = a.full(v.shape, Fraction(0), v.kind) if node.op in ADDITIVE else v
-    if node.op in ADDITIVE and any(is_number(arg) for arg in node.args):
-        raise Unsupported("a complex tensor plus a number")
+            sides[1][var] = a.full(v.shape, Fraction(0), v.kind) if rule.name in ADDITIVE else v
+    if rule.name in ADDITIVE and any(is_number(arg) for arg in node.args):
+        raise Unsupported("a complex tensor plus a multiple of a number")
     real, imaginary = (apply_rule(rule, side) for side in sides)
     return tuple(paired(a, r, i) for r, i in zip(real, imaginary, strict=True))
 
@@ -143,12 +183,33 @@ def _operand(a: Algebra[V], graph: Graph, values: Mapping[Var, V], arg: Any) -> 
 
 
 def _complex(a: Algebra[V], real: Parts, imaginary: Parts) -> V:
-    result: V = paired(a, real[0], imaginary[0])
-    return result
+    return paired(a, *aligned(a, real[0], imaginary[0]))
 
 
 def _polar(a: Algebra[V], size: Parts, angle: Parts) -> V:
     return paired(a, times(a, size[0], function(a, "cos", angle[0])), times(a, size[0], function(a, "sin", angle[0])))
+
+
+def _add(a: Algebra[V], x: Parts, y: Any) -> V:
+    """xr + yr + i (xi + yi), numbers and parts that are None real."""
+    if is_number(y):
+        y = (y, None)
+    real = plus(a, x[0], y[0])
+    whole = [expanded(a, part, real.shape) for part in (x[1], y[1]) if part is not None]
+    return paired(a, real, whole[0] if len(whole) == 1 else a.add(whole))
+
+
+def _subtract(a: Algebra[V], x: Parts, y: Any) -> V:
+    return _add(a, x, -y if is_number(y) else _negated(a, y))
+
+
+def _subtract_from(a: Algebra[V], x: Parts, y: Any) -> V:
+    """y - x."""
+    return _add(a, _negated(a, x), y)
+
+
+def _negated(a: Algebra[V], x: Parts) -> Parts:
+    return negative(a, x[0]), None if x[1] is None else negative(a, x[1])
 
 
 def _multiply(a: Algebra[V], x: Parts, y: Any) -> V:
@@ -163,7 +224,65 @@ def _multiply(a: Algebra[V], x: Parts, y: Any) -> V:
     return paired(a, real, plus(a, times(a, x[0], y[1]), times(a, x[1], y[0])))
 
 
+def _divide(a: Algebra[V], x: Parts, y: Any) -> V:
+    """x conj(y) / abs(y)^2."""
+    if is_number(y) or y[1] is None:
+        divisor = y if is_number(y) else y[0]
+        return paired(a, over(a, x[0], divisor), over(a, x[1], divisor))
+    return _multiply(a, x, _inverse(a, y))
+
+
+def _inverse(a: Algebra[V], x: Parts) -> Parts:
+    size = plus(a, square(a, x[0]), square(a, x[1]))
+    return over(a, x[0], size), negative(a, over(a, x[1], size))
+
+
+def _reciprocal(a: Algebra[V], x: Parts) -> V:
+    real, imaginary = _inverse(a, x)
+    result: V = paired(a, real, imaginary)
+    return result
+
+
+def _exponential(a: Algebra[V], x: Parts) -> V:
+    return _polar(a, (a.exp(x[0]), None), (x[1], None))
+
+
+def _logarithm(a: Algebra[V], x: Parts) -> V:
+    return paired(a, a.log(_absolute(a, x)), _angle(a, x))
+
+
+def _angle(a: Algebra[V], x: Parts) -> V:
+    angle: V = a.apply("atan2", (), [x[1], x[0]], "float")
+    return angle
+
+
+def _power(a: Algebra[V], x: Parts, exponent: Any) -> V:
+    """x to a small whole power, as a product."""
+    if not is_number(exponent) or exponent not in range(1, LARGEST_POWER + 1):
+        raise Unsupported(f"a complex number to the power {exponent}")
+    result: V = paired(a, *x)
+    for _ in range(int(exponent) - 1):
+        result = _multiply(a, parts(a, result), x)
+    return result
+
+
+def _where(a: Algebra[V], condition: Parts, x: Any, y: Any) -> V:
+    """Parts that are None, and numbers, real."""
+    x, y = ((each, None) if is_number(each) else each for each in (x, y))
+    real = chosen(a, condition[0], x[0], y[0])
+    imaginary = chosen(a, condition[0], *(0.0 if each[1] is None else each[1] for each in (x, y)))
+    result: V = paired(a, real, expanded(a, imaginary, real.shape))
+    return result
+
+
+def _masked_fill(a: Algebra[V], x: Parts, mask: Parts, value: Any) -> V:
+    return _where(a, mask, value, x)
+
+
 def _conjugate(a: Algebra[V], x: Parts) -> V:
+    if x[1] is None:
+        real: V = x[0]
+        return real
     result: V = paired(a, x[0], negative(a, x[1]))
     return result
 
@@ -190,21 +309,44 @@ def _imaginary(_a: Algebra[V], x: Parts) -> V:
 
 def _to_complex(a: Algebra[V], x: Parts) -> V:
     if x[1] is None:
-        x = (x[0], a.full(x[0].shape, Fraction(0), "float"))
+        x = (as_float(a, x[0]), a.full(x[0].shape, Fraction(0), "float"))
     result: V = paired(a, *x)
     return result
+
+
+def _copy(a: Algebra[V], target: Parts, source: Parts) -> V:
+    real, imaginary = parts(a, _to_complex(a, source))
+    shape = target[0].shape
+    return paired(a, expanded(a, real, shape), expanded(a, imaginary, shape))
 
 
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "aten.complex": _complex,
     "aten.polar": _polar,
+    "aten.add.Tensor": _add,
+    "aten.sub.Tensor": _subtract,
+    "aten.rsub": _subtract_from,
     "aten.mul.Tensor": _multiply,
+    "aten.div.Tensor": _divide,
+    "aten.reciprocal": _reciprocal,
+    "aten.exp": _exponential,
+    "aten.log": _logarithm,
+    "aten.pow.Tensor_Scalar": _power,
+    "aten.where.self": _where,
+    "aten.where.ScalarOther": _where,
+    "aten.where.ScalarSelf": _where,
+    "aten.masked_fill": _masked_fill,
     "aten._conj": _conjugate,
     "aten._conj_physical": _conjugate,
     "aten.conj_physical": _conjugate,
     "aten.abs": _absolute,
+    "aten.angle": _angle,
     "aten.sgn": _direction,
     "aten.real": _real,
     "aten.imag": _imaginary,
     "aten._to_copy": _to_complex,
+    "aten.copy": _copy,
+    "aten._fft_r2c": of_real,
+    "aten._fft_c2c": of_complex,
+    "aten._fft_c2r": to_real,
 }

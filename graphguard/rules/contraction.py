@@ -168,6 +168,28 @@ def kron(a: Algebra[V], self: V, other: V) -> V:
     return a.reshape(wide, (self.shape[0] * other.shape[0], self.shape[1] * other.shape[1]))
 
 
+@rule("aten._trilinear.default")
+def trilinear(
+    a: Algebra[V],
+    i1: V,
+    i2: V,
+    i3: V,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> V:
+    """The sum over dims sumdim of i1 i2 i3, each with dims inserted at its expand"""
+    letters = LETTERS[: len(i1.shape) + len(expand1)]
+    inputs = [
+        "".join(letter for dim, letter in enumerate(letters) if dim not in inserted)
+        for inserted in (expand1, expand2, expand3)
+    ]
+    out = "".join(letter for dim, letter in enumerate(letters) if dim not in sumdim)
+    return contracted(a, f"{','.join(inputs)}->{out}", i1, i2, i3)
+
+
 @rule("aten.trace.default")
 def trace(a: Algebra[V], self: V) -> V:
     """out = sum_i self[i, i]"""

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 from typing import Generic
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
@@ -257,10 +258,41 @@ def _pooling(
     return [a.sum(v, [1]) for v in wide]
 
 
-def _check_average(kernel: Sequence[int], padding: Sequence[int], ceil_mode: bool, count_include_pad: bool) -> None:
-    padded = any(per_dim(padding, len(per_dim(kernel, 1))))
-    if ceil_mode or (padded and not count_include_pad):
-        raise Unsupported("average pooling whose windows hold different numbers of elements")
+def _averaging(
+    a: Algebra[V],
+    big: tuple[int, ...],
+    small: tuple[int, ...],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    padded: bool,
+    divisor: int | None,
+) -> tuple[list[V], Fraction]:
+    """Covers of windows, and what is left to multiply their sum by; covers of windows that hold different numbers of elements (``padded``: of the border as well) are divided by them."""
+    dims = len(small)
+    sizes, strides, pads = per_dim(kernel, dims), per_dim(stride or kernel, dims), per_dim(padding, dims)
+    covers = _pooling(a, big, small, sizes, strides, pads)
+    if divisor:
+        return covers, Fraction(1, divisor)
+    counts = [_held(big[i], small[i], sizes[i], strides[i], pads[i], padded) for i in range(dims)]
+    if all(set(each) <= {size} for each, size in zip(counts, sizes, strict=True)):
+        return covers, Fraction(1, math.prod(sizes))
+    shares = [_shares(a, each) for each in counts]
+    return [a.contract([(v, "yh"), (w, "y")], "yh") for v, w in zip(covers, shares, strict=True)], Fraction(1)
+
+
+def _held(extent: int, out: int, size: int, stride: int, padding: int, padded: bool) -> list[int]:
+    """How many elements every window holds along a dim."""
+    border = padding if padded else 0
+    starts = [y * stride - padding for y in range(out)]
+    return [min(start + size, extent + border) - max(start, -border) for start in starts]
+
+
+def _shares(a: Algebra[V], counts: Sequence[int]) -> V:
+    """One over each."""
+    alike = [(count, len(list(group))) for count, group in groupby(counts)]
+    parts = [a.full((length,), Fraction(1, count), "float") for count, length in alike]
+    return parts[0] if len(parts) == 1 else a.concat(parts, 0)
 
 
 def _spatial(a: Algebra[V], v: V, covers: list[V], back: bool) -> V:
@@ -286,12 +318,13 @@ def avg_pool(
     *,
     call: Call,
 ) -> V:
-    """out[..., y] = sum of self over window y / elements of a window"""
-    _check_average(kernel_size, padding, ceil_mode, count_include_pad)
+    """out[..., y] = sum of self over window y / elements of the window"""
     dims = int(call.node.op[len("aten.avg_pool")])
-    covers: list[V] = _pooling(a, self.shape[-dims:], call.shape()[-dims:], kernel_size, stride, padding)
-    count = divisor_override or math.prod(per_dim(kernel_size, dims))
-    return scaled(a, _spatial(a, self, covers, False), Fraction(1, count))
+    shapes = self.shape[-dims:], call.shape()[-dims:]
+    windows: tuple[list[V], Fraction] = _averaging(
+        a, *shapes, kernel_size, stride, padding, count_include_pad, divisor_override
+    )
+    return scaled(a, _spatial(a, self, windows[0], False), windows[1])
 
 
 @rule("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
@@ -308,9 +341,10 @@ def avg_pool_backward(
     *,
     call: Call,
 ) -> V:
-    """Every element gets grad_output / elements of a window from each window that covers it"""
-    _check_average(kernel_size, padding, ceil_mode, count_include_pad)
+    """Every element gets grad_output / elements of the window from each window that covers it"""
     dims = int(call.node.op[len("aten.avg_pool")])
-    covers: list[V] = _pooling(a, self.shape[-dims:], grad_output.shape[-dims:], kernel_size, stride, padding)
-    count = divisor_override or math.prod(per_dim(kernel_size, dims))
-    return scaled(a, _spatial(a, grad_output, covers, True), Fraction(1, count))
+    shapes = self.shape[-dims:], grad_output.shape[-dims:]
+    windows: tuple[list[V], Fraction] = _averaging(
+        a, *shapes, kernel_size, stride, padding, count_include_pad, divisor_override
+    )
+    return scaled(a, _spatial(a, grad_output, windows[0], True), windows[1])

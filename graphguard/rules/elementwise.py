@@ -90,17 +90,23 @@ def div_mode(a: Algebra[V], self: V, other: Any, *, rounding_mode: str | None) -
 
 @rule("aten.floor_divide.default", "aten.floor_divide.Scalar", casts=True)
 def floor_divide(a: Algebra[V], self: V, other: Any) -> V:
-    """out = floor(self / other)"""
+    """out = floor(self / other); of integers and a tensor that is not one known number closed, elementwise"""
     if self.kind == "int" and kind_of_operand(other) == "int":
-        return a.floor_divide(self, whole_divisor(a, other))
+        divisor = known_divisor(a, other)
+        if divisor is None:
+            return a.apply("floor_divide", (), aligned(a, self, other), "int")
+        return a.floor_divide(self, divisor)
     return function(a, "floor", over(a, self, other))
 
 
 @rule("aten.remainder.Scalar", "aten.remainder.Tensor", casts=True)
 def remainder(a: Algebra[V], self: V, other: Any) -> V:
-    """out = self - other floor(self / other)"""
+    """out = self - other floor(self / other); of integers and a tensor that is not one known number closed, elementwise"""
     if self.kind == "int" and kind_of_operand(other) == "int":
-        return a.remainder(self, whole_divisor(a, other))
+        divisor = known_divisor(a, other)
+        if divisor is None:
+            return a.apply("remainder", (), aligned(a, self, other), "int")
+        return a.remainder(self, divisor)
     return minus(a, self, times(a, other, function(a, "floor", over(a, self, other))))
 
 
@@ -111,6 +117,14 @@ def fmod(a: Algebra[V], self: V, other: Any) -> V:
         divisor = whole_divisor(a, other)
         return minus(a, self, times(a, quotient(a, self, divisor), divisor))
     return minus(a, self, times(a, other, truncated(a, over(a, self, other))))
+
+
+def known_divisor(a: Algebra[V], other: Any) -> int | None:
+    """A divisor that is one known positive integer; None otherwise."""
+    try:
+        return whole_divisor(a, other)
+    except Unsupported:
+        return None
 
 
 def whole_divisor(a: Algebra[V], other: Any) -> int:
@@ -285,6 +299,31 @@ def xlogy(a: Algebra[V], self: Any, other: Any) -> V:
     return times(a, x, a.log(chosen(a, unread, 1.0, y)))
 
 
+@rule("aten.special_xlog1py.default", "aten.special_xlog1py.other_scalar", "aten.special_xlog1py.self_scalar")
+def xlog1py(a: Algebra[V], self: Any, other: Any) -> V:
+    """out = 0 where self = 0, else self log(1 + other)"""
+    shifted = other + 1 if is_number(other) else plus(a, as_float(a, other), 1)
+    result: V = xlogy(a, self, shifted)
+    return result
+
+
+@rule("aten.logit.default")
+def logit(a: Algebra[V], self: V, eps: float | None = None) -> V:
+    """out = log(x / (1 - x)), x = self, or self within [eps, 1 - eps]"""
+    x: V = as_float(a, self) if eps is None else clamp(a, as_float(a, self), eps, 1 - exact(eps))
+    return minus(a, a.log(x), a.log(minus(a, 1, x)))
+
+
+@rule("aten.logit_backward.default")
+def logit_backward(a: Algebra[V], grad_output: V, self: V, eps: float | None = None) -> V:
+    """out = grad_output / (self (1 - self)), 0 outside [eps, 1 - eps]; without eps not a number outside [0, 1], as the logarithm is there"""
+    slope = over(a, grad_output, times(a, self, minus(a, 1, self)))
+    if eps is None:
+        return slope
+    inside = a.logical_and(compared(a, "ge", self, eps), compared(a, "le", self, 1 - exact(eps)))
+    return chosen(a, inside, slope, 0.0)
+
+
 @rule("aten.hypot.default")
 def hypot(a: Algebra[V], self: V, other: V) -> V:
     """out = sqrt(self self + other other)"""
@@ -295,6 +334,25 @@ def hypot(a: Algebra[V], self: V, other: V) -> V:
 def logaddexp(a: Algebra[V], self: V, other: V) -> V:
     """out = log(exp(self) + exp(other))"""
     return a.log(plus(a, a.exp(self), a.exp(other)))
+
+
+@rule("aten.logaddexp2.default")
+def logaddexp2(a: Algebra[V], self: V, other: V) -> V:
+    """out = log2(2 ** self + 2 ** other)"""
+    powers = [a.exp(scaled(a, v, exact(math.log(2)))) for v in (self, other)]
+    return scaled(a, a.log(plus(a, *powers)), exact(1 / math.log(2)))
+
+
+@rule("aten.deg2rad.default")
+def deg2rad(a: Algebra[V], self: V) -> V:
+    """out = self pi / 180"""
+    return scaled(a, as_float(a, self), exact(math.pi / 180))
+
+
+@rule("aten.rad2deg.default")
+def rad2deg(a: Algebra[V], self: V) -> V:
+    """out = self 180 / pi"""
+    return scaled(a, as_float(a, self), exact(180 / math.pi))
 
 
 # -- functions known by name

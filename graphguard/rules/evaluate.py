@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from graphguard.ir import DType, Graph, Node, Sym, Var
+from graphguard.ir import Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.casting import ABSENT, are_settled, settle
 from graphguard.rules.complex_numbers import evaluate_complex, has_complex
 from graphguard.rules.registry import Call, Rule, concrete_shape, find_rule, is_complex, kind_of
-from graphguard.rules.traits import Trait, evaluate_trait
+from graphguard.rules.traits import Trait, attributes_of, evaluate_trait
 
 Note = Callable[[str], None]
 
@@ -111,7 +111,7 @@ def _closed(
     """Every operand whole and in order, every other argument as an attribute: equal calls give equal results."""
     letters = iter(string.ascii_uppercase)
     operands = [(values[var], _take(letters, len(values[var].shape))) for var in node.operands()]
-    attributes = _attributes(node)
+    attributes = attributes_of(node)
     results = []
     for index, out in enumerate(node.outs):
         kind = graph.types[out]
@@ -130,14 +130,8 @@ def _closed(
 def _declared(algebra: Algebra[V], trait: Trait, node: Node, graph: Graph, values: Mapping[Var, V]) -> tuple[V, ...]:
     call = Call(node, graph)
     operands = [values[var] for var in node.operands()]
-    return settle(algebra, call, evaluate_trait(algebra, trait, node, call, operands, _attributes(node)), rounds=False)
-
-
-def _attributes(node: Node) -> tuple[object, ...]:
-    """All of a call that is no tensor."""
-    named = sorted((name, _skeleton_of(arg)) for name, arg in node.kwargs.items())
-    draw = () if node.draw is None else (("draw", *node.draw),)
-    return (*_skeleton(node.args), *named, *draw)
+    results = evaluate_trait(algebra, (trait,), node.op, call, operands, attributes_of(node))
+    return settle(algebra, call, results, rounds=False)
 
 
 def _take(letters: Iterator[str], count: int) -> str:
@@ -145,20 +139,3 @@ def _take(letters: Iterator[str], count: int) -> str:
     if len(taken) < count:
         raise Unsupported("an operator without a rule and with more than 26 dims over all its operands")
     return taken
-
-
-def _skeleton(args: tuple[Arg, ...]) -> tuple[object, ...]:
-    """The arguments with tensors as placeholders."""
-    return tuple(_skeleton_of(arg) for arg in args)
-
-
-def _skeleton_of(arg: Arg) -> object:
-    if isinstance(arg, Var):
-        return "tensor"
-    if isinstance(arg, tuple):
-        return _skeleton(arg)
-    if isinstance(arg, DType):
-        return arg.name
-    if isinstance(arg, Sym):
-        raise Unsupported(f"a size known only when the program runs: {arg.expr}")
-    return repr(arg)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, as_float
+from graphguard.rules.arithmetic import LETTERS, aligned, as_float, dim_of, expanded, minus, times
 from graphguard.rules.contraction import matmul
-from graphguard.rules.layout import transpose
+from graphguard.rules.layout import roll, transpose
 from graphguard.rules.registry import rule
 
 
@@ -21,9 +21,11 @@ def _of_matrix(a: Algebra[V], name: str, v: V, core: tuple[int, ...], *attribute
     return a.opaque(name, attributes, [(as_float(a, v), f"{lead}AB")], lead + "CD"[: len(core)], shape, kind)
 
 
-def _factors(a: Algebra[V], v: V) -> tuple[V, V]:
+def _factors(a: Algebra[V], v: V, of: str = "") -> tuple[V, V]:
+    """Of the matrix, or of its transpose where PyTorch takes a determinant ``of`` it by way of that."""
     rows, columns = v.shape[-2:]
-    return _of_matrix(a, "lu", v, (rows, columns)), _of_matrix(a, "lu.pivots", v, (min(rows, columns),), kind="int")
+    factors = _of_matrix(a, f"{of}lu", v, (rows, columns))
+    return factors, _of_matrix(a, f"{of}lu.pivots", v, (min(rows, columns),), kind="int")
 
 
 def _fine(a: Algebra[V], v: V) -> V:
@@ -130,6 +132,53 @@ def linalg_svd(
         _of_matrix(a, "svd.values", A, (inner,)),
         _of_matrix(a, "svd.v", A, right, full_matrices),
     )
+
+
+@rule("aten._linalg_det.default")
+def linalg_det(a: Algebra[V], A: V) -> tuple[V, ...]:
+    """The determinant of every matrix: closed, batched over the dims before"""
+    return _of_matrix(a, "det", A, ()), *_factors(a, A, "det.")
+
+
+@rule("aten._linalg_slogdet.default")
+def linalg_slogdet(a: Algebra[V], A: V) -> tuple[V, ...]:
+    """The sign and the logarithm of the determinant of every matrix: closed, batched over the dims before"""
+    return _of_matrix(a, "det.sign", A, ()), _of_matrix(a, "det.log", A, ()), *_factors(a, A, "det.")
+
+
+@rule("aten.linalg_pinv.atol_rtol_tensor")
+def linalg_pinv(a: Algebra[V], self: V, *, atol: V | None = None, rtol: V | None = None, hermitian: bool = False) -> V:
+    """The pseudo-inverse of every matrix: closed, batched over the dims before"""
+    batch, lead = self.shape[:-2], LETTERS[: len(self.shape) - 2]
+    tolerances = [v for v in (atol, rtol) if v is not None]
+    operands = [(as_float(a, self), f"{lead}AB"), *((expanded(a, v, batch), lead) for v in tolerances)]
+    attributes = (atol is None, rtol is None, hermitian)
+    shape = (*batch, self.shape[-1], self.shape[-2])
+    return a.opaque("pseudo-inverse", attributes, operands, f"{lead}CD", shape, "float")
+
+
+@rule("aten.cholesky.default")
+def cholesky(a: Algebra[V], self: V, upper: bool = False) -> V:
+    """The triangular root of every matrix: closed, batched over the dims before"""
+    lower = _of_matrix(a, "cholesky", self, self.shape[-2:])
+    return transpose(a, lower, -2, -1) if upper else lower
+
+
+@rule("aten.cholesky_solve.default")
+def cholesky_solve(a: Algebra[V], self: V, input2: V, upper: bool = False) -> V:
+    """out = inverse self, of the matrix whose triangular root is input2; the inverse is closed, batched over the dims before"""
+    if self.shape[:-2] != input2.shape[:-2]:
+        raise Unsupported("a triangular root for several systems")
+    return _solved(a, _of_matrix(a, "cholesky.inverse", input2, input2.shape[-2:], upper), as_float(a, self), True)
+
+
+@rule("aten.linalg_cross.default")
+def linalg_cross(a: Algebra[V], self: V, other: V, *, dim: int = -1) -> V:
+    """out_i = self_(i + 1) other_(i + 2) - self_(i + 2) other_(i + 1), counted modulo 3 along dim"""
+    x, y = aligned(a, self, other)
+    dim = dim_of(dim, len(x.shape))
+    (x1, y1), (x2, y2) = ([roll(a, v, -by, dim) for v in (x, y)] for by in (1, 2))
+    return minus(a, times(a, x1, y2), times(a, x2, y1))
 
 
 @rule("aten.linalg_matrix_exp.default")

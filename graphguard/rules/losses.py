@@ -304,3 +304,10 @@ def kl_div(a: Algebra[V], self: V, target: V, reduction: int = MEAN, *, log_targ
 def soft_margin_loss(a: Algebra[V], self: V, target: V, reduction: int = MEAN) -> V:
     """loss = log(1 + exp(-target self)) = -log(sigmoid(target self))"""
     return reduced(a, negative(a, a.log(sigmoid_of(a, times(a, target, self)))), reduction)
+
+
+@rule("aten.soft_margin_loss_backward.default")
+def soft_margin_loss_backward(a: Algebra[V], grad_output: V, self: V, target: V, reduction: int) -> V:
+    """out = -grad_output target sigmoid(-target self)"""
+    slope = negative(a, times(a, target, sigmoid_of(a, negative(a, times(a, target, self)))))
+    return times(a, spread_gradient(a, grad_output, slope.shape, reduction), slope)

@@ -217,3 +217,41 @@ def replication_pad(a: Algebra[V], self: V, padding: Sequence[int]) -> V:
         tail = a.expand(last, tuple(shape))
         self = join(a, [part for part in (head, self, tail) if part.shape[dim]], dim)
     return self
+
+
+@rule(*(f"aten.reflection_pad{dims}d_backward.default" for dims in (1, 2, 3)))
+def reflection_pad_backward(a: Algebra[V], grad_output: V, self: V, padding: Sequence[int]) -> V:
+    """What stands in the mirror added to what it shows"""
+    for place in reversed(range(len(padding) // 2)):
+        dim = len(self.shape) - 1 - place
+        before, after = padding[2 * place], padding[2 * place + 1]
+        extent, whole = self.shape[dim], grad_output.shape[dim]
+        head = a.flip(a.slice(grad_output, dim, 0, before), dim)
+        tail = a.flip(a.slice(grad_output, dim, whole - after, whole), dim)
+        grad_output = a.add(
+            [
+                a.slice(grad_output, dim, before, before + extent),
+                constant_pad(a, head, dim, 1, extent - before - 1, 0),
+                constant_pad(a, tail, dim, extent - after - 1, 1, 0),
+            ]
+        )
+    return grad_output
+
+
+@rule(*(f"aten.replication_pad{dims}d_backward.default" for dims in (1, 2, 3)))
+def replication_pad_backward(a: Algebra[V], grad_output: V, self: V, padding: Sequence[int]) -> V:
+    """The repetitions of the first and the last element added to them"""
+    for place in reversed(range(len(padding) // 2)):
+        dim = len(self.shape) - 1 - place
+        before, after = padding[2 * place], padding[2 * place + 1]
+        extent, whole = self.shape[dim], grad_output.shape[dim]
+        ends = [a.slice(grad_output, dim, 0, before), a.slice(grad_output, dim, whole - after, whole)]
+        head, tail = (inserted(a, a.sum(end, [dim]), dim) for end in ends)
+        grad_output = a.add(
+            [
+                a.slice(grad_output, dim, before, before + extent),
+                constant_pad(a, head, dim, 0, extent - 1, 0),
+                constant_pad(a, tail, dim, extent - 1, 0, 0),
+            ]
+        )
+    return grad_output

@@ -88,7 +88,7 @@ def exponential(a: Algebra[V], self: V, lambd: Number = 1.0, *, call: Call, **op
     return scaled(a, a.random(call.draw, "exponential", (), call.shape(), "float"), inverse(lambd))
 
 
-@rule("aten.bernoulli.p")
+@rule("aten.bernoulli.p", "aten.bernoulli.float")
 def bernoulli_p(a: Algebra[V], self: V, p: Number = 0.5, *, call: Call, **options: object) -> V:
     """1 with probability p, else 0"""
     return _kept(a, call, exact(p), call.shape())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from graphguard.rules.layout import constant_pad
 from graphguard.rules.registry import Call, rule
 
 #: Larger windows of a maximum stay closed.
-MOST_PLACES: Final = 25
+MOST_PLACES: Final = 27
 
 Matrix = NDArray[np.float64]
 
@@ -67,84 +67,152 @@ def _linear(out: int, extent: int, scale: float | None, align_corners: bool) -> 
     return matrix
 
 
+def _nearest_exact(out: int, extent: int, scale: float | None) -> Matrix:
+    """Row y takes the element floor((y + 1/2) / scale)."""
+    step = extent / out if scale is None else 1 / scale
+    matrix = np.zeros((out, extent))
+    for y in range(out):
+        matrix[y, min(math.floor((y + 0.5) * step), extent - 1)] = 1
+    return matrix
+
+
+def _convolved(distance: float, sharpness: float) -> float:
+    """The weight of an element at a distance in cubic convolution (Keys, 1981)."""
+    x, s = abs(distance), sharpness
+    if x < 1:
+        return ((s + 2) * x - (s + 3)) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * s if x < 2 else 0.0
+
+
+def _cubic(out: int, extent: int, scale: float | None, align_corners: bool) -> Matrix:
+    """Row y weighs the four elements next to its place; beyond the border stands the last one."""
+    matrix = np.zeros((out, extent))
+    for y in range(out):
+        if align_corners:
+            place = y * (extent - 1) / (out - 1) if out > 1 else 0.0
+        else:
+            place = (y + 0.5) * (extent / out if scale is None else 1 / scale) - 0.5
+        low = math.floor(place)
+        for element in range(low - 1, low + 3):
+            matrix[y, min(max(element, 0), extent - 1)] += _convolved(place - element, -0.75)
+    return matrix
+
+
+def _antialiased(reach: float, weigh: Callable[[float], float]) -> Callable[..., Matrix]:
+    """Row y averages the elements near its place, as many more as the result is smaller, by a filter of this reach."""
+
+    def make(out: int, extent: int, scale: float | None, align_corners: bool) -> Matrix:
+        step = extent / out if scale is None else 1 / scale
+        if align_corners:
+            step = (extent - 1) / (out - 1) if out > 1 else 0.0
+        wide = max(step, 1.0)
+        matrix = np.zeros((out, extent))
+        for y in range(out):
+            center = step * (y + 0.5)
+            low, high = max(int(center - reach * wide + 0.5), 0), min(int(center + reach * wide + 0.5), extent)
+            weights = [weigh((element - center + 0.5) / wide) for element in range(low, high)]
+            matrix[y, low:high] = np.array(weights) / sum(weights)
+        return matrix
+
+    return make
+
+
 def _each(
     make: Callable[..., Matrix], out: Sequence[int], extents: Sequence[int], *rest: Sequence[object]
 ) -> list[Matrix]:
     return [make(*arguments) for arguments in zip(out, extents, *rest, strict=True)]
 
 
-@rule("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool1d.default")
+@rule(
+    "aten._adaptive_avg_pool2d.default",
+    "aten._adaptive_avg_pool3d.default",
+    "aten.adaptive_avg_pool3d.default",
+    "aten.adaptive_avg_pool2d.default",
+    "aten.adaptive_avg_pool1d.default",
+)
 def adaptive_avg_pool(a: Algebra[V], self: V, output_size: Sequence[int], *, call: Call) -> V:
     """out[..., y] = the mean of the elements floor(y H / out), ..., ceil((y + 1) H / out) - 1, along every spatial dim"""
     dims = len(output_size)
     return _along_dims(a, self, _each(_adaptive, call.shape()[-dims:], self.shape[-dims:]))
 
 
-@rule("aten._adaptive_avg_pool2d_backward.default")
-def adaptive_avg_pool_backward(a: Algebra[V], grad_output: V, self: V) -> V:
+@rule("aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default")
+def adaptive_avg_pool_backward(a: Algebra[V], grad_output: V, self: V, *, call: Call) -> V:
     """The transposed map"""
-    return _along_dims(a, grad_output, [m.T for m in _each(_adaptive, grad_output.shape[-2:], self.shape[-2:])])
+    dims = 3 if "3d" in call.node.op else 2
+    return _along_dims(a, grad_output, [m.T for m in _each(_adaptive, grad_output.shape[-dims:], self.shape[-dims:])])
 
 
 def _scales(dims: int, scales: Sequence[float | None]) -> list[float | None]:
     return list(scales[:dims]) + [None] * (dims - len(scales))
 
 
-@rule("aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default")
-def upsample_nearest(a: Algebra[V], self: V, output_size: Sequence[int], *scales: float | None) -> V:
-    """out[..., y] = self[..., floor(y H / out)] along every spatial dim"""
-    dims = len(output_size)
-    return _along_dims(a, self, _each(_nearest, output_size, self.shape[-dims:], _scales(dims, scales)))
+def _interpolation(names: str, make: Callable[..., Matrix], meaning: str, *, places_corners: bool) -> None:
+    """The rules of interpolations by one matrix a dim, and of their gradients; ``places_corners``: the call says where corners are."""
+
+    def forward(a: Algebra[V], self: V, output_size: Sequence[int], *rest: Any) -> V:
+        dims = len(output_size)
+        return _along_dims(a, self, matrices(output_size, self.shape[-dims:], rest))
+
+    def backward(a: Algebra[V], grad_output: V, output_size: Sequence[int], input_size: Sequence[int], *rest: Any) -> V:
+        """The transposed map"""
+        dims = len(output_size)
+        return _along_dims(a, grad_output, [m.T for m in matrices(output_size, input_size[-dims:], rest)])
+
+    def matrices(out: Sequence[int], extents: Sequence[int], rest: Sequence[Any]) -> list[Matrix]:
+        dims = len(out)
+        corners = [rest[0]] * dims if places_corners else None
+        scales = _scales(dims, rest[1:] if places_corners else rest)
+        return _each(make, out, extents, scales, *([corners] if corners else []))
+
+    forward.__doc__ = meaning
+    rule(*(f"aten.{name}.default" for name in names.split()))(forward)
+    rule(*(f"aten.{name}_backward.default" for name in names.split()))(backward)
 
 
-@rule(
-    "aten.upsample_nearest1d_backward.default",
-    "aten.upsample_nearest2d_backward.default",
-    "aten.upsample_nearest3d_backward.default",
+_interpolation(
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d",
+    _nearest,
+    "out[..., y] = self[..., floor(y H / out)] along every spatial dim",
+    places_corners=False,
 )
-def upsample_nearest_backward(
-    a: Algebra[V], grad_output: V, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None
+_interpolation(
+    "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d",
+    _nearest_exact,
+    "out[..., y] = self[..., floor((y + 1/2) H / out)] along every spatial dim",
+    places_corners=False,
+)
+_interpolation(
+    "upsample_linear1d upsample_bilinear2d upsample_trilinear3d",
+    _linear,
+    "Linear interpolation along every spatial dim",
+    places_corners=True,
+)
+_interpolation("upsample_bicubic2d", _cubic, "Cubic convolution along both spatial dims", places_corners=True)
+_interpolation(
+    "_upsample_bilinear2d_aa",
+    _antialiased(1.0, lambda distance: max(1 - abs(distance), 0.0)),
+    "Linear interpolation along both spatial dims, of averages where the result is smaller",
+    places_corners=True,
+)
+_interpolation(
+    "_upsample_bicubic2d_aa",
+    _antialiased(2.0, lambda distance: _convolved(distance, -0.5)),
+    "Cubic convolution along both spatial dims, of averages where the result is smaller",
+    places_corners=True,
+)
+
+
+def _cells(
+    a: Algebra[V], name: str, v: V, dims: int, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind
 ) -> V:
-    """The transposed map"""
-    dims = len(output_size)
-    matrices = _each(_nearest, output_size, input_size[-dims:], _scales(dims, scales))
-    return _along_dims(a, grad_output, [matrix.T for matrix in matrices])
+    """A closed function of the last dims, batched over the others."""
+    lead = LETTERS[: len(v.shape) - dims]
+    return a.opaque(name, attributes, [(v, lead + "ABC"[:dims])], lead + "DEF"[:dims], shape, kind)
 
 
-@rule("aten.upsample_linear1d.default", "aten.upsample_bilinear2d.default")
-def upsample_linear(
-    a: Algebra[V], self: V, output_size: Sequence[int], align_corners: bool, *scales: float | None
-) -> V:
-    """Linear interpolation along every spatial dim"""
-    dims = len(output_size)
-    rest = (_scales(dims, scales), [align_corners] * dims)
-    return _along_dims(a, self, _each(_linear, output_size, self.shape[-dims:], *rest))
-
-
-@rule("aten.upsample_linear1d_backward.default", "aten.upsample_bilinear2d_backward.default")
-def upsample_linear_backward(
-    a: Algebra[V],
-    grad_output: V,
-    output_size: Sequence[int],
-    input_size: Sequence[int],
-    align_corners: bool,
-    *scales: float | None,
-) -> V:
-    """The transposed map"""
-    dims = len(output_size)
-    rest = (_scales(dims, scales), [align_corners] * dims)
-    matrices = _each(_linear, output_size, input_size[-dims:], *rest)
-    return _along_dims(a, grad_output, [matrix.T for matrix in matrices])
-
-
-def _planes(a: Algebra[V], name: str, v: V, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind) -> V:
-    """A closed function of the last two dims, batched over the others."""
-    lead = LETTERS[: len(v.shape) - 2]
-    return a.opaque(name, attributes, [(v, lead + "AB")], lead + "CD", shape, kind)
-
-
-@rule("aten.max_pool2d_with_indices.default")
-def max_pool2d(
+@rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
+def max_pool(
     a: Algebra[V],
     self: V,
     kernel_size: Sequence[int],
@@ -155,34 +223,36 @@ def max_pool2d(
     *,
     call: Call,
 ) -> tuple[V, V]:
-    """The maximum of every window, -inf outside; where it stands in the plane: closed, batched over all but the last two dims"""
+    """The maximum of every window, -inf outside; where it stands among the spatial dims: closed, batched over the dims before"""
+    dims = 3 if "3d" in call.node.op else 2
     attributes: tuple[int, ...] = (
-        *per_dim(kernel_size, 2),
-        *per_dim(stride or kernel_size, 2),
-        *per_dim(padding, 2),
-        *per_dim(dilation, 2),
+        *per_dim(kernel_size, dims),
+        *per_dim(stride or kernel_size, dims),
+        *per_dim(padding, dims),
+        *per_dim(dilation, dims),
         ceil_mode,
     )
+    name = f"max_pool{dims}d"
     try:
-        places = _planes(a, "max_pool2d.indices", self, attributes, call.shape(1), "int")
+        places = _cells(a, f"{name}.indices", self, dims, attributes, call.shape(1), "int")
     except Unsupported as reason:
         call.remarks.append(str(reason))
         places = unknown(a, call.shape(1), "int")
-    if attributes[0] * attributes[1] > MOST_PLACES:
-        return _planes(a, "max_pool2d", self, attributes, call.shape(0), "float"), places
-    return _highest_of_windows(a, self, attributes, call.shape(0)), places
+    if math.prod(attributes[:dims]) > MOST_PLACES:
+        return _cells(a, name, self, dims, attributes, call.shape(0), "float"), places
+    return _highest_of_windows(a, self, dims, attributes, call.shape(0)), places
 
 
-def _highest_of_windows(a: Algebra[V], v: V, attributes: tuple[int, ...], shape: tuple[int, ...]) -> V:
+def _highest_of_windows(a: Algebra[V], v: V, dims: int, attributes: tuple[int, ...], shape: tuple[int, ...]) -> V:
     """The maximum over the kernel's places of the input shifted to them."""
-    kernel, stride, padding, dilation = (attributes[i : i + 2] for i in (0, 2, 4, 6))
+    kernel, stride, padding, dilation = (attributes[i : i + dims] for i in range(0, 4 * dims, dims))
     rank = len(v.shape)
-    for axis in range(2):
-        dim = rank - 2 + axis
+    for axis in range(dims):
+        dim = rank - dims + axis
         reach = (shape[dim] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1
         v = constant_pad(a, v, dim, padding[axis], reach - v.shape[dim] - padding[axis], -math.inf)
-    for axis in range(2):
-        dim = rank - 2 + axis
+    for axis in range(dims):
+        dim = rank - dims + axis
         shifted = [
             cut(
                 a,
@@ -200,8 +270,8 @@ def _highest_of_windows(a: Algebra[V], v: V, attributes: tuple[int, ...], shape:
     return v
 
 
-@rule("aten.max_pool2d_with_indices_backward.default")
-def max_pool2d_backward(
+@rule("aten.max_pool2d_with_indices_backward.default", "aten.max_pool3d_with_indices_backward.default")
+def max_pool_backward(
     a: Algebra[V],
     grad_output: V,
     self: V,
@@ -211,11 +281,14 @@ def max_pool2d_backward(
     dilation: Sequence[int],
     ceil_mode: bool,
     indices: V,
+    *,
+    call: Call,
 ) -> V:
-    """out[..., h] = sum_y [indices[..., y] = h] grad_output[..., y], h and y running over planes"""
-    lead = grad_output.shape[:-2]
-    plane = math.prod(self.shape[-2:])
-    windows = math.prod(grad_output.shape[-2:])
+    """out[..., h] = sum_y [indices[..., y] = h] grad_output[..., y], h and y running over all spatial dims"""
+    dims = 3 if "3d" in call.node.op else 2
+    lead = grad_output.shape[:-dims]
+    plane = math.prod(self.shape[-dims:])
+    windows = math.prod(grad_output.shape[-dims:])
     letters = LETTERS[: len(lead)]
     hot = a.one_hot(a.reshape(indices, (*lead, windows)), plane, checked=True)
     gradient = a.reshape(grad_output, (*lead, windows))

@@ -14,6 +14,7 @@ import numpy as np
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import (
     LETTERS,
+    Letters,
     Number,
     chosen,
     compared,
@@ -193,16 +194,45 @@ def scatter_value(a: Algebra[V], self: V, dim: int, index: V, value: Number) -> 
 
 @rule("aten.scatter.reduce", "aten.scatter_reduce.two")
 def scatter_reduce(a: Algebra[V], self: V, dim: int, index: V, src: V, reduce: str, *, include_self: bool = True) -> V:
-    """As scatter_add for sums that include self; other reductions are not supported"""
+    """As scatter_add for sums; other reductions are closed, batched over the other dims where all tensors have them whole"""
+    dim = dim_of(dim, len(self.shape))
     if reduce not in ("sum", "add"):
-        raise Unsupported(f"scatter with reduction {reduce}")
+        return _reduced_at(a, self, dim, index, src, (reduce, include_self))
     if include_self:
         return scatter_add(a, self, dim, index, src)
-    dim = dim_of(dim, len(self.shape))
     ones, zeros = full(a, index.shape, 1.0, "float"), full(a, self.shape, 0.0, "float")
     hits = scatter_add(a, zeros, dim, index, ones)
     base = chosen(a, compared(a, "gt", hits, 0), 0, self)
     return scatter_add(a, convert(a, base, self.kind), dim, index, src)
+
+
+def _reduced_at(a: Algebra[V], self: V, dim: int, index: V, src: V, attributes: tuple[object, ...]) -> V:
+    """A closed function of every line along a dim; where the index covers less than all lines, of all that is there."""
+    rank = len(self.shape)
+    if not rank:
+        raise Unsupported("a scatter into one number")
+    whole = all(index.shape[d] == self.shape[d] == src.shape[d] for d in range(rank) if d != dim)
+    letters = LETTERS[:rank]
+    lines = [letters[:dim] + core + letters[dim + 1 :] for core in "XYZW"] if whole else _apart(rank)
+    operands = list(zip((self, index, src), lines[:3], strict=True))
+    attributes = attributes if whole else (*attributes, dim)
+    return a.opaque("scatter_reduce", attributes, operands, lines[3], self.shape, self.kind)
+
+
+def _apart(rank: int) -> list[str]:
+    """Letters of whole dims for four tensors."""
+    letters = Letters()
+    return [letters.take(rank).upper() for _ in range(4)]
+
+
+@rule("aten.index_reduce.default")
+def index_reduce(a: Algebra[V], self: V, dim: int, index: V, source: V, reduce: str, *, include_self: bool = True) -> V:
+    """The products, means, largest or smallest of the rows of source that index names: closed, batched over the other dims"""
+    dim = dim_of(dim, len(self.shape))
+    letters = LETTERS[: len(self.shape)]
+    lines = [letters[:dim] + core + letters[dim + 1 :] for core in "XYZ"]
+    operands = [(self, lines[0]), (index, "Y"), (convert(a, source, self.kind), lines[1])]
+    return a.opaque("index_reduce", (dim, reduce, include_self), operands, lines[2], self.shape, self.kind)
 
 
 @rule("aten.index_select.default")

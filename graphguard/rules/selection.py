@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, dim_of
 from graphguard.rules.reductions import along, scan
-from graphguard.rules.registry import rule
+from graphguard.rules.registry import Call, rule
 from graphguard.rules.scatter import gather
 
 
@@ -93,6 +94,20 @@ def median(a: Algebra[V], self: V, dim: int, keepdim: bool = False) -> tuple[V, 
     """The median of every line along dim, and where it stands: closed, batched over the other dims"""
     dim = dim_of(dim, len(self.shape))
     return along(a, "median", self, dim, keepdim, self.kind), along(a, "median.indices", self, dim, keepdim, "int")
+
+
+@rule("aten.mode.default", "aten.nanmedian.dim")
+def of_line(a: Algebra[V], self: V, dim: int = -1, keepdim: bool = False, *, call: Call) -> tuple[V, V]:
+    """An element of every line along dim, the most frequent one or the median, and where it stands: closed, batched over the other dims"""
+    dim, name = dim_of(dim, len(self.shape)), call.node.op.split(".")[1]
+    return along(a, name, self, dim, keepdim, self.kind), along(a, f"{name}.indices", self, dim, keepdim, "int")
+
+
+@rule("aten.median.default", "aten.nanmedian.default")
+def of_all(a: Algebra[V], self: V, *, call: Call) -> V:
+    """The median of all elements: closed"""
+    flat = a.reshape(self, (math.prod(self.shape),))
+    return along(a, call.node.op.split(".")[1], flat, 0, False, self.kind)
 
 
 @rule("aten.searchsorted.Tensor")

@@ -73,11 +73,6 @@ def _truths(a: Algebra[V], self: V, other: Any) -> list[V]:
     return aligned(a, convert(a, self, "bool"), other if isinstance(other, bool) else convert(a, other, "bool"))
 
 
-def _only_bools(*xs: Any) -> None:
-    if not _are_bools(*xs):
-        raise Unsupported("bitwise operations on integers")
-
-
 def _are_bools(*xs: Any) -> bool:
     return all(isinstance(x, bool) or (not is_number(x) and x.kind == "bool") for x in xs)
 
@@ -103,28 +98,41 @@ def logical_xor(a: Algebra[V], self: V, other: V) -> V:
 
 @rule("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.__and__.Tensor", "aten.__and__.Scalar")
 def bitwise_and(a: Algebra[V], self: V, other: Any) -> V:
-    """out = self and other, of bools; self mod 2^k for integers and other = 2^k - 1"""
+    """out = self and other, of bools; self mod 2^k for integers and other = 2^k - 1; of other integers closed, elementwise"""
     if isinstance(other, int) and not _are_bools(self, other) and other > 0 and other & (other + 1) == 0:
         return a.remainder(self, other + 1)
-    _only_bools(self, other)
-    result: V = logical_and(a, self, other)
-    return result
+    return _bitwise(a, "bitwise_and", logical_and, self, other)
 
 
 @rule("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Tensor", "aten.__or__.Scalar")
 def bitwise_or(a: Algebra[V], self: V, other: Any) -> V:
-    """out = self or other, of bools"""
-    _only_bools(self, other)
-    result: V = logical_or(a, self, other)
-    return result
+    """out = self or other, of bools; of integers closed, elementwise"""
+    return _bitwise(a, "bitwise_or", logical_or, self, other)
 
 
 @rule("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor")
 def bitwise_xor(a: Algebra[V], self: V, other: Any) -> V:
-    """out = self or other but not both, of bools"""
-    _only_bools(self, other)
-    result: V = logical_xor(a, self, other)
-    return result
+    """out = self or other but not both, of bools; of integers closed, elementwise"""
+    return _bitwise(a, "bitwise_xor", logical_xor, self, other)
+
+
+def _bitwise(a: Algebra[V], name: str, of_bools: Callable[..., Any], self: V, other: Any) -> V:
+    if _are_bools(self, other):
+        result: V = of_bools(a, self, other)
+        return result
+    return a.apply(name, (), aligned(a, self, other, kind="int"), "int")
+
+
+@rule("aten.bitwise_left_shift.Tensor", "aten.__lshift__.Tensor")
+def left_shift_each(a: Algebra[V], self: V, other: V) -> V:
+    """out = self 2^other: closed, elementwise"""
+    return a.apply("left_shift", (), aligned(a, self, other, kind="int"), "int")
+
+
+@rule("aten.bitwise_right_shift.Tensor", "aten.__rshift__.Tensor")
+def right_shift_each(a: Algebra[V], self: V, other: V) -> V:
+    """out = floor(self / 2^other): closed, elementwise"""
+    return a.apply("right_shift", (), aligned(a, self, other, kind="int"), "int")
 
 
 @rule("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar")
@@ -137,6 +145,27 @@ def left_shift(a: Algebra[V], self: V, other: int) -> V:
 def right_shift(a: Algebra[V], self: V, other: int) -> V:
     """out = floor(self / 2^other)"""
     return a.floor_divide(self, 2**other)
+
+
+@rule("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar", "aten.isin.Scalar_Tensor")
+def isin(a: Algebra[V], elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> V:
+    """Whether any of test_elements equals an element; for ``invert`` whether none does"""
+    if is_number(elements) or is_number(test_elements):
+        known, one = (elements, test_elements) if is_number(test_elements) else (test_elements, elements)
+        found = compared(a, "eq", known, one)
+        found = _any(a, found, len(found.shape)) if is_number(elements) else found
+    else:
+        tests = a.reshape(test_elements, (math.prod(test_elements.shape),))
+        wide = a.reshape(elements, (*elements.shape, 1))
+        found = _any(a, compared(a, "eq", wide, tests), 1)
+    return a.logical_not(found) if invert else found
+
+
+def _any(a: Algebra[V], v: V, dims: int) -> V:
+    """Whether any holds, over the last dims."""
+    rank = len(v.shape)
+    counts = a.sum(a.number(v, "int"), range(rank - dims, rank))
+    return a.compare("lt", a.full(counts.shape, Fraction(0), "int"), counts)
 
 
 @rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", casts=True)

@@ -16,7 +16,7 @@ from graphguard.trace.premultiplied import factor
 
 # Types that are asked for at every call: as tuples, because a union is built anew each time that it is written out.
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_AS_THEY_ARE = (torch.device, torch.layout, torch.memory_format, Members)
+_AS_THEY_ARE = (complex, torch.device, torch.layout, torch.memory_format, Members)
 
 
 def plain(value: Any) -> Any:

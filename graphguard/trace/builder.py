@@ -73,7 +73,7 @@ class Builder:
 
     def _as_written(self, node: Node) -> Node:
         """The call with its numbers as somebody wrote them: operators that are made of others in C++ round theirs to the type of their tensors."""
-        if any(self.types[var].dtype in _DOUBLE for var in (*node.operands(), *node.outs)):
+        if any(self.types[var].dtype in DOUBLE for var in (*node.operands(), *node.outs)):
             return node
         return replace(node, args=tuple(written(arg) if isinstance(arg, float) else arg for arg in node.args))
 
@@ -137,7 +137,7 @@ class Builder:
         return tuple(reversed(kept))
 
 
-_DOUBLE: Final = frozenset(("float64", "complex128"))
+DOUBLE: Final = frozenset(("float64", "complex128"))
 _BOOKKEEPING = frozenset(
     "aten." + name
     for name in (

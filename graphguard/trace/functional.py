@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
 from graphguard.ir.graph import DType, Graph, Sym, Var
 from graphguard.ir.spans import Span
 from graphguard.trace import foreach
-from graphguard.trace.builder import Builder, elements
+from graphguard.trace.builder import DOUBLE, Builder, elements
 from graphguard.trace.collectives import calls_of
 from graphguard.trace.communication import Communication
+from graphguard.trace.constants import constant_of
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.kinds import Kind, kind_of
@@ -123,13 +127,19 @@ class _Translation:
             )
 
     def _with_numbers(self, op: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """The call that takes numbers that were read from tensors as tensors, where there is one."""
+        """The call that takes complex numbers, and numbers that were read from tensors, as tensors, where there is one."""
         taking = TAKING_TENSORS.get(op)
-        if taking is None or not any(isinstance(arg, Sym) for arg in args):
+        if taking is None or not any(isinstance(arg, Sym | complex) for arg in args):
             return op, args
-        found = tuple(map(self._number, args))
+        types = {self.builder.types[arg].dtype for arg in args if isinstance(arg, Var)}
+        wide = torch.complex64 if types.isdisjoint(DOUBLE) else torch.complex128
+        found = tuple(self._complex(arg, wide) if isinstance(arg, complex) else self._number(arg) for arg in args)
         fits = all(arg is None or isinstance(arg, Var) for arg in found)
         return (taking, found) if fits else (op, args)
+
+    def _complex(self, number: complex, dtype: torch.dtype) -> Var:
+        with _disable_current_modes():
+            return self._literal(constant_of(torch.tensor(number, dtype=dtype)))
 
     def _number(self, value: Any) -> Any:
         """A number that was read from tensors as a tensor; anything else as it is."""

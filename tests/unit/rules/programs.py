@@ -261,6 +261,13 @@ def _complex_fills() -> Any:
     return tuple(torch.view_as_real(one) for one in (padded, *filled, torch.ones(0, 4, dtype=torch.complex128)))
 
 
+def _transforms() -> Any:
+    x, w = r(2, 4, 6), torch.view_as_complex(r(4, 2))
+    shifted = torch.fft.ifft(torch.fft.fft(x, dim=1, norm="ortho") * w[:, None], dim=1)
+    filtered = torch.fft.irfft2(torch.fft.rfft2(x) * w, s=(4, 6))
+    return torch.view_as_real(shifted / (shifted + 2)), filtered, (x.mT.to(torch.complex128) @ w.reshape(4, 1)).abs()
+
+
 def _steps(optimiser: str, **options: Any) -> None:
     parameters = [nn.Parameter(torch.randn(3, 2).double()), nn.Parameter(torch.randn(4).double())]
     step = getattr(torch.optim, optimiser)(parameters, lr=0.1, **options)
@@ -288,6 +295,44 @@ def _assignments() -> None:
 
 program("complex rotation", _complex_rotation)
 program("complex fills", _complex_fills)
+program("transforms", _transforms)
+program(
+    "interpolation by cubics",
+    lambda: (
+        F.interpolate(r(2, 3, 4, 5), size=(6, 3), mode="bicubic"),
+        F.interpolate(r(2, 3, 8, 9), size=(3, 4), mode="bicubic", antialias=True),
+        F.interpolate(r(2, 3, 8, 9), size=(3, 4), mode="bilinear", antialias=True),
+        F.interpolate(r(1, 2, 3, 4, 3), scale_factor=2, mode="trilinear"),
+        F.interpolate(r(2, 3, 5), size=7, mode="nearest-exact"),
+    ),
+)
+program(
+    "padding by what is there",
+    lambda: [F.pad(r(2, 3, 5, 4), (1, 2, 2, 0), mode=mode) for mode in ("reflect", "replicate", "circular")],
+)
+program("pooling of volumes", lambda: (F.max_pool3d(r(1, 2, 4, 5, 4), 2), F.adaptive_avg_pool3d(r(1, 2, 4, 5, 4), 3)))
+program(
+    "margins of rows",
+    lambda: [
+        F.multi_margin_loss(r(4, 3), torch.tensor([0, 2, 1, 0]), p=2, margin=0.7, weight=p(3).detach(), reduction=kind)
+        for kind in ("none", "mean", "sum")
+    ],
+)
+program(
+    "margins of many labels", lambda: F.multilabel_margin_loss(r(2, 4), torch.tensor([[3, 0, -1, 1], [0, -1, 2, 1]]))
+)
+LABELLED = torch.tensor([[1, 2, 2], [3, 1, 3]])  # as long as any: PyTorch leaves beginnings of shorter ones unwritten
+program("alignments", lambda: F.ctc_loss(r(6, 2, 4).log_softmax(-1), LABELLED, (6, 6), (3, 3)))
+program(
+    "alignments of lengths in tensors",
+    lambda: F.ctc_loss(
+        r(6, 2, 4).log_softmax(-1), LABELLED, torch.tensor([6, 6]), torch.tensor([3, 3]), reduction="none"
+    ),
+)
+program("bilinear layer", lambda: F.bilinear(r(3, 4), r(3, 5), r(2, 4, 5), r(2)))
+program(
+    "F.hardshrink, F.softshrink, logit", lambda: (F.hardshrink(r(3, 4)), F.softshrink(r(3, 4)), (p(3, 4) / 2).logit())
+)
 program("assignments", _assignments)
 program("clipping", _clip)
 program("clipping by the largest", lambda: _clip(norm_type=math.inf))

@@ -68,6 +68,11 @@ def b(*shape: int) -> torch.Tensor:
     return torch.rand(*shape) > 0.5
 
 
+def z(*shape: int) -> torch.Tensor:
+    """Complex numbers."""
+    return torch.complex(r(*shape), r(*shape))
+
+
 F64 = torch.float64
 
 # -- contraction
@@ -110,6 +115,15 @@ sample("linalg_qr.default", lambda: (r(2, 4, 3), "complete"))
 sample("_linalg_eigh.default", lambda: (definite(2, 3),))
 sample("_linalg_svd.default", lambda: (r(2, 4, 3),))
 sample("mm.default", lambda: (i(9, 3, 4), i(9, 4, 2)))
+
+sample("_linalg_det.default _linalg_slogdet.default", lambda: (r(2, 3, 3),))
+sample("linalg_pinv.atol_rtol_tensor", lambda: (r(2, 4, 3),), atol=torch.tensor(1e-9, dtype=F64))
+sample("cholesky.default", lambda: (definite(2, 3),))
+sample("cholesky.default", lambda: (definite(2, 3), True))
+sample("cholesky_solve.default", lambda: (r(2, 3, 4), torch.linalg.cholesky(definite(2, 3))))
+sample("cholesky_solve.default", lambda: (r(2, 3, 4), torch.linalg.cholesky(definite(2, 3)).mT, True))
+sample("linalg_cross.default", lambda: (r(2, 3, 4), r(2, 3, 1)), dim=1)
+sample("_trilinear.default", lambda: (r(5, 2), r(4, 2, 3), r(5, 3), [1, 3], [0], [1, 2], [2, 3]))
 
 # -- layout
 sample("reshape.default view_copy.default _reshape_copy.default", lambda: (r(6, 4), [3, 8]))
@@ -220,6 +234,18 @@ sample("remainder.Tensor fmod.Tensor", lambda: (r(3, 4), r(4)))
 sample("fmod.Scalar remainder.Scalar", lambda: (r(3, 4), 0.7))
 sample("negative.default square.default", lambda: (i(9, 3),))
 sample("log10.default lgamma.default log2.default", lambda: (p(3) + 1,))
+sample("special_xlog1py.default", lambda: (torch.tensor([0.0, 2.0], dtype=F64), p(2)))
+sample("special_xlog1py.other_scalar", lambda: (p(3), 2.5))
+sample("special_xlog1py.self_scalar", lambda: (2.5, p(3)))
+sample("logit.default", lambda: (p(3, 4),))
+sample("logit.default", lambda: (r(3, 4), 0.25))
+sample("logit_backward.default", lambda: (r(3, 4), p(3, 4)))
+sample("logit_backward.default", lambda: (r(3, 4), p(3, 4), 0.25))
+sample("logaddexp2.default", lambda: (r(3, 4), r(3, 4)))
+sample("deg2rad.default rad2deg.default", lambda: (r(3, 4),))
+sample("softshrink.default hardshrink.default", lambda: (r(3, 4), 0.4))
+sample("softshrink_backward.default hardshrink_backward.default", lambda: (r(3, 4), r(3, 4), 0.4))
+sample("soft_margin_loss_backward.default", lambda: (r(3, 4), r(3, 4), r(3, 4), 0))
 sample("xlogy.Tensor", lambda: (torch.tensor([0.0, 2.0], dtype=F64), p(2)))
 sample("xlogy.Scalar_Other", lambda: (p(3), 2.5))
 sample("xlogy.Scalar_Self", lambda: (2.5, p(3)))
@@ -250,7 +276,19 @@ sample(
     "__and__.Tensor __or__.Tensor __xor__.Tensor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor",
     lambda: (b(3, 5), b(5)),
 )
+sample(
+    "__and__.Tensor __or__.Tensor __xor__.Tensor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor",
+    lambda: (i(99, 3, 5), i(99, 5)),
+)
+sample("bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar", lambda: (i(99, 5), 12))
+sample("bitwise_left_shift.Tensor bitwise_right_shift.Tensor", lambda: (i(99, 3, 4), i(5, 4)))
+sample("__lshift__.Tensor __rshift__.Tensor", lambda: (i(99, 3, 4), i(5, 4)))
+sample("floor_divide.default remainder.Tensor", lambda: (i(99, 3, 4) - 50, i(5, 4) + 1))
 sample("bitwise_not.default", lambda: (i(9, 5),))
+sample("isin.Tensor_Tensor", lambda: (i(9, 3, 4), i(9, 2, 2)))
+sample("isin.Tensor_Tensor", lambda: (i(9, 3, 4), i(9, 2)), invert=True)
+sample("isin.Tensor_Scalar", lambda: (i(5, 3, 4), 2))
+sample("isin.Scalar_Tensor", lambda: (2, i(5, 3)))
 sample("where.ScalarOther", lambda: (b(3), r(3), 2.5))
 sample("where.ScalarSelf", lambda: (b(3), 2.5, r(3)))
 sample("where.Scalar", lambda: (b(3), 2, 1))
@@ -383,6 +421,10 @@ sample("scatter_add.default", lambda: (r(3, 5), 0, i(3, 2, 4), r(2, 5)))
 sample("scatter_add.default", lambda: (r(3, 5), 1, torch.tensor([[4, 0]]).expand(3, 2).clone(), r(3, 2)), known=True)
 sample("scatter.reduce", lambda: (r(3, 5), 0, i(3, 2, 4), r(2, 5)), reduce="add")
 sample("scatter_reduce.two", lambda: (r(3, 5), 0, i(3, 2, 5), r(2, 5), "sum"), include_self=False)
+for _reduce in ("prod", "mean", "amax", "amin"):
+    sample("scatter_reduce.two", lambda reduce=_reduce: (r(3, 5), 1, i(5, 3, 4), r(3, 4), reduce), include_self=False)
+    sample("scatter_reduce.two", lambda reduce=_reduce: (r(3, 5), 0, i(3, 2, 4), r(2, 5), reduce))
+    sample("index_reduce.default", lambda reduce=_reduce: (r(3, 5), 1, i(5, 2), r(3, 2), reduce))
 sample("index_copy.default", lambda: (r(3, 5), 1, torch.tensor([4, 0]), r(3, 2)), known=True)
 sample("index_select.default", lambda: (r(3, 5), 1, torch.tensor([4, 0, 0])), known=True)
 sample("index_add.default", lambda: (r(3, 5), 1, torch.tensor([4, 0]), r(3, 2)), known=True)
@@ -400,6 +442,8 @@ sample("sort.default argsort.default", lambda: (torch.tensor([[3, 0, 2], [1, 5, 
 sample("sort.default argsort.default", lambda: (torch.tensor([4, 1, 3, 0]),), known=True)
 sample("sort.stable argsort.stable", lambda: (i(3, 6, 2),), stable=True, dim=0, descending=True, known=True)
 sample("topk.default", lambda: (r(3, 5), 2))
+sample("mode.default nanmedian.dim", lambda: (i(3, 4, 7).double(), 1, True))
+sample("median.default nanmedian.default", lambda: (r(3, 5),))
 sample("kthvalue.default", lambda: (r(3, 5), 2, -1, True))
 sample("median.dim max.dim min.dim", lambda: (r(3, 5), 1, True))
 sample("searchsorted.Tensor", lambda: (r(5).sort()[0], r(2, 3)), right=True)
@@ -435,6 +479,19 @@ sample(
 )
 sample("avg_pool3d.default", lambda: (r(2, 3, 4, 4, 4), [2, 2, 2]))
 sample("avg_pool2d.default", lambda: (r(2, 3, 5, 6), [3, 2], [2, 1], [1, 1]))
+for _padded in (True, False):
+    _windows = ([3, 2], [2, 2], [1, 1], True, _padded)
+    sample("avg_pool2d.default", lambda windows=_windows: (r(2, 3, 6, 7), *windows))
+    sample("avg_pool2d.default", lambda windows=_windows: (r(2, 3, 6, 7), *windows, 5))
+    sample(
+        "avg_pool2d_backward.default",
+        lambda windows=_windows: (
+            torch.ops.aten.avg_pool2d(x := r(2, 3, 6, 7), *windows),
+            x,
+            *windows,
+            None,
+        ),
+    )
 sample("avg_pool1d.default", lambda: (r(2, 3, 6), [2]))
 sample(
     "avg_pool3d_backward.default",
@@ -449,3 +506,78 @@ sample("upsample_nearest3d_backward.default", lambda: (r(1, 2, 4, 5, 3), [4, 5, 
 sample("upsample_linear1d.default", lambda: (r(2, 3, 4), [7], True))
 sample("upsample_linear1d_backward.default", lambda: (r(2, 3, 7), [7], [2, 3, 4], False))
 sample("upsample_bilinear2d.default", lambda: (r(2, 3, 4, 5), [7, 3], False))
+sample("upsample_trilinear3d.default", lambda: (r(1, 2, 3, 4, 2), [4, 3, 5], False))
+sample("upsample_trilinear3d_backward.default", lambda: (r(1, 2, 4, 3, 5), [4, 3, 5], [1, 2, 3, 4, 2], True))
+for _corners in (True, False):
+    for _name in ("upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"):
+        sample(f"{_name}.default", lambda corners=_corners: (r(2, 3, 4, 7), [7, 3], corners))
+        sample(f"{_name}_backward.default", lambda corners=_corners: (r(2, 3, 7, 3), [7, 3], [2, 3, 4, 7], corners))
+sample("upsample_bicubic2d.default", lambda: (r(2, 3, 4, 5), [6, 7], False, 1.5, 1.4))
+sample("_upsample_nearest_exact1d.default", lambda: (r(2, 3, 4), [7]))
+sample("_upsample_nearest_exact1d_backward.default", lambda: (r(2, 3, 7), [7], [2, 3, 4]))
+sample("_upsample_nearest_exact2d.default", lambda: (r(2, 3, 4, 5), [3, 7]))
+sample("_upsample_nearest_exact2d_backward.default", lambda: (r(2, 3, 3, 7), [3, 7], [2, 3, 4, 5]))
+sample("_upsample_nearest_exact3d.default", lambda: (r(1, 2, 2, 3, 2), [4, 5, 3]))
+sample("_upsample_nearest_exact3d_backward.default", lambda: (r(1, 2, 4, 5, 3), [4, 5, 3], [1, 2, 2, 3, 2]))
+sample("_adaptive_avg_pool3d.default adaptive_avg_pool3d.default", lambda: (r(2, 3, 4, 3, 5), [2, 3, 4]))
+sample("_adaptive_avg_pool3d_backward.default", lambda: (r(2, 3, 2, 3, 4), r(2, 3, 4, 3, 5)))
+sample("max_pool3d_with_indices.default", lambda: (r(2, 3, 4, 5, 4), [2, 3, 2], [2, 1, 2], [1, 0, 1]))
+sample(
+    "max_pool3d_with_indices_backward.default",
+    lambda: (
+        r(2, 3, 2, 2, 2),
+        (x := r(2, 3, 4, 4, 4)),
+        [2] * 3,
+        [2] * 3,
+        [0] * 3,
+        [1] * 3,
+        False,
+        torch.nn.functional.max_pool3d(x, 2, return_indices=True)[1],
+    ),
+)
+for _name in ("reflection", "replication"):
+    sample(f"{_name}_pad1d_backward.default", lambda: (r(2, 3, 9), r(2, 3, 5), [1, 3]))
+    sample(f"{_name}_pad2d_backward.default", lambda: (r(2, 3, 7, 5), r(2, 3, 4, 5), [0, 0, 2, 1]))
+    sample(f"{_name}_pad3d_backward.default", lambda: (r(1, 2, 4, 5, 6), r(1, 2, 3, 3, 3), [1, 2, 2, 0, 0, 1]))
+
+# -- complex numbers
+sample("complex.default", lambda: (r(3, 1), r(4)))
+sample("complex.default", lambda: (r(3, 4), r(4).sum()))
+sample("polar.default", lambda: (p(3, 4), r(3, 4)))
+sample("add.Tensor sub.Tensor mul.Tensor div.Tensor", lambda: (z(3, 4), z(4)))
+sample("add.Tensor sub.Tensor mul.Tensor", lambda: (r(3, 4), z(4)))
+sample("add.Tensor sub.Tensor mul.Tensor div.Tensor", lambda: (z(3, 4), p(3, 1)))
+sample("add.Tensor", lambda: (z(3, 4), r(4)), alpha=2.5)
+sample("add.Tensor sub.Tensor rsub.Scalar mul.Tensor div.Tensor", lambda: (z(3, 4), 2.5))
+sample("reciprocal.default exp.default abs.default angle.default sgn.default", lambda: (z(3, 4),))
+sample("_conj_physical.default conj_physical.default", lambda: (z(3, 4),))
+sample("pow.Tensor_Scalar", lambda: (z(3, 4), 3))
+sample("where.self", lambda: (b(3, 1), z(3, 1), r(4)))
+sample("masked_fill.Scalar", lambda: (z(3, 4), b(4), 2.5))
+sample("copy.default", lambda: (z(3, 4), z(4)))
+sample("copy.default", lambda: (z(3, 4), r(3, 1)))
+sample("mm.default", lambda: (z(3, 4), z(4, 2)))
+sample("bmm.default", lambda: (z(2, 3, 4), r(2, 4, 2).to(torch.complex128)))
+sample("constant_pad_nd.default", lambda: (z(3, 4), [1, 2]))
+
+# -- Fourier transforms
+for _way in (0, 1, 2):
+    sample("_fft_r2c.default", lambda way=_way: (r(2, 3, 5), [1, 2], way, True))
+    sample("_fft_r2c.default", lambda way=_way: (r(2, 4, 6), [1], way, False))
+    sample("_fft_c2c.default", lambda way=_way: (z(2, 3, 4), [1, 2], way, True))
+    sample("_fft_c2c.default", lambda way=_way: (z(2, 3), [0], way, False))
+    sample("_fft_c2r.default", lambda way=_way: (z(2, 3, 4), [1, 2], way, 6))
+    sample("_fft_c2r.default", lambda way=_way: (z(2, 3), [1], way, 5))
+
+# -- grids
+for _mode in (0, 1, 2):
+    sample("grid_sampler_2d.default", lambda mode=_mode: (r(2, 3, 4, 5), p(2, 3, 2, 2) * 2 - 1, mode, 0, False))
+    sample(
+        "grid_sampler_2d_backward.default",
+        lambda mode=_mode: (r(2, 3, 3, 2), r(2, 3, 4, 5), p(2, 3, 2, 2) * 2 - 1, mode, 1, True, [True, True]),
+    )
+sample("grid_sampler_3d.default", lambda: (r(2, 3, 2, 4, 3), r(2, 3, 2, 1, 3), 0, 2, False))
+sample(
+    "grid_sampler_3d_backward.default",
+    lambda: (r(2, 3, 3, 2, 1), r(2, 3, 2, 4, 3), r(2, 3, 2, 1, 3), 0, 0, False, [True, True]),
+)

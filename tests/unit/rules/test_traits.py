@@ -84,3 +84,27 @@ def test_a_wrong_declaration_is_an_error(text: str) -> None:
 def test_a_declaration_is_read() -> None:
     trait = parse_trait(" linear(1; bA, C -> bC) ")
     assert (trait.form, trait.inputs, trait.out, trait.argument) == ("linear", ("bA", "C"), "bC", 1)
+
+
+@pytest.mark.parametrize("lead", [(), (4,), (2, 3)], ids=len)
+def test_dims_before_are_whatever_there_are(algebra: NormalForm, lead: tuple[int, ...]) -> None:
+    x, w = algebra.leaf("x", (*lead, 6, 5), "float"), algebra.leaf("w", (*lead, 6), "float")
+    whole = call(algebra, "batched(...bH, ...b -> ...bO)", x, w, (*lead, 6, 3))
+    for dim in range(len(lead) + 1):
+        part = [algebra.slice(v, dim, 0, 1) for v in (x, w)]
+        out = (*whole.shape[:dim], 1, *whole.shape[dim + 1 :])
+        assert equal(
+            algebra.universe,
+            algebra.slice(whole, dim, 0, 1),
+            call(algebra, "batched(...bH, ...b -> ...bO)", part[0], part[1], out),
+        )
+
+
+def test_dims_before_are_as_many_everywhere(algebra: NormalForm) -> None:
+    x, w = algebra.leaf("x", (2, 6, 5), "float"), algebra.leaf("w", (6,), "float")
+    types = {X: TensorType(x.shape, "float64"), W: TensorType(w.shape, "float64"), Y: TensorType((2, 6, 3), "float64")}
+    node = Node("my.op", (X, W, 3), {}, (Y,))
+    notes: list[str] = []
+    declared = parse_traits({"my.op": "batched(...bH, ...b -> ...bO)"})
+    evaluate_node(algebra, node, Graph({}, {}, (node,), types, {}), {X: x, W: w}, notes.append, declared)
+    assert notes == ["my.op does not fit its declared trait: 2 tensors of other ranks"]

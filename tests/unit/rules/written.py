@@ -240,7 +240,8 @@ drawn("aten.randint.low_generator", torch.tensor([3, 4]), (2, 5, [2]), [torch.te
 drawn("aten.randint_like.low_dtype", torch.tensor([3, 4]), (torch.tensor([0, 0]), 2, 5), [torch.tensor([3, 4])])
 drawn("aten.randperm.default", torch.tensor([1, 0]), (2,), [torch.tensor([1, 0])])
 drawn("aten.randperm.generator", torch.tensor([1, 0]), (2,), [torch.tensor([1, 0])])
-drawn("aten.bernoulli.p", K, (Z, 0.5), [K.double()])
+for _name in ("p", "float"):
+    drawn(f"aten.bernoulli.{_name}", K, (Z, 0.5), [K.double()])
 drawn("aten.bernoulli.default", U, (Z + 0.4,), [(U < 0.4).double()])
 drawn("aten.bernoulli.Tensor", U, (Z, Z + 0.4), [(U < 0.4).double()])
 drawn("aten.native_dropout.default", K, (N, 0.25, True), [N * K / 0.75, K])

@@ -278,6 +278,9 @@ class Fields:
     def distinct(self, v: Residues, dim: int) -> bool:  # noqa: ARG002 - random functions are no permutations
         return False
 
+    def truths(self, v: Residues) -> bool:  # noqa: ARG002
+        return False
+
     def most_counted(self, v: Residues, digits: int) -> float | None:  # noqa: ARG002
         return None
 

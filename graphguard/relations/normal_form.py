@@ -28,6 +28,7 @@ from graphguard.relations.piecewise import act_on, pointwise, scaled_value, sett
 from graphguard.relations.places import place_over
 from graphguard.relations.precision import Precision
 from graphguard.relations.roots import as_root
+from graphguard.relations.truths import are_truths
 from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
 from graphguard.relations.windows import joined, whole
 
@@ -328,6 +329,10 @@ class NormalForm:
     def at_most_once(self, v: NormalValue) -> bool:
         """Whether all numbers are seen to be 0 or 1."""
         return at_most_once(v)
+
+    def truths(self, v: NormalValue) -> bool:
+        """Whether every term is a truth, or the opposite of one."""
+        return are_truths(v)
 
     def most_counted(self, v: NormalValue, digits: int) -> float | None:
         """The most that counts, positions and what is computed of them can be."""

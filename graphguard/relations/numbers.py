@@ -286,6 +286,9 @@ class Numbers:
     def distinct(self, v: Number, dim: int) -> bool:
         return False
 
+    def truths(self, v: Number) -> bool:
+        return False
+
     def most_counted(self, v: Number, digits: int) -> float | None:
         return None
 

@@ -12,6 +12,7 @@ from graphguard.relations.counts import ENDLESS, is_count
 from graphguard.relations.kernels import Kernel, Ref, Terms, Universe, Window
 from graphguard.relations.linear import constant, indicator, normalise, times
 from graphguard.relations.masks import mask_range
+from graphguard.relations.values import NormalValue
 
 
 def largest_truth(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> Terms | None:
@@ -22,6 +23,11 @@ def largest_truth(universe: Universe, rows: list[Terms], extents: tuple[int, ...
         return _any(universe, rows, extents)
     turned = [_opposite(row) for row in rows]
     return _opposite(_all(universe, turned, extents)) if all(map(_is_truth, turned)) else None
+
+
+def are_truths(value: NormalValue) -> bool:
+    """Whether all of a value's numbers are seen to be 0 or 1."""
+    return all(_is_truth(terms) for _, terms in value.pieces)
 
 
 def _is_truth(terms: Terms) -> bool:

@@ -23,6 +23,8 @@ def combine(a: Algebra[V], reduce: str, values: Sequence[V], dtype: str = "") ->
 def _combined(a: Algebra[V], reduce: str, values: Sequence[V]) -> V:
     if reduce in ("sum", "avg"):
         return _sum(a, values, reduce == "avg")
+    if reduce == "product" and all(v.kind == "bool" or a.truths(v) for v in values):
+        reduce = "min"  # of truths, which have one form under it
     step = {"max": larger, "min": smaller, "product": times}.get(reduce)
     if step is None:
         raise Unsupported(f"a collective with reduction {reduce}")

@@ -111,6 +111,31 @@ def _bincount(numbers: torch.Tensor, weights: torch.Tensor | None = None, minlen
     return rows.sum(0) if weights is None else (rows * weights[:, None]).sum(0)
 
 
+def _equal(one: torch.Tensor, other: torch.Tensor) -> Any:
+    """Whether two tensors are the same, which the program asks for."""
+    if one.shape != other.shape:
+        return False
+    return (one == other).all().item()
+
+
+def _allclose(
+    one: torch.Tensor, other: torch.Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Any:
+    """Whether two tensors are nearly the same, which the program asks for."""
+    return torch.isclose(one, other, rtol, atol, equal_nan).all().item()
+
+
+def _of_bytes(operator: Any, place: int) -> Callable[..., Any]:
+    """A loss of classes in uint8, which PyTorch's shape functions do not take though its kernels do."""
+
+    def loss(*args: Any, **kwargs: Any) -> Any:
+        if args[place].dtype != torch.uint8:
+            return NotImplemented
+        return operator(*args[:place], args[place].long(), *args[place + 1 :], **kwargs)
+
+    return loss
+
+
 def _shard_dim_alltoall(shard: Any, gather_dim: int, shard_dim: int, group: Any) -> Any:
     """DTensor's move of a shard to another dim: every rank sends each member a part of its own, and joins what arrives along the dim that was cut."""
     group = _resolve_process_group(group) if isinstance(group, str) else group
@@ -128,6 +153,12 @@ _FUSED: dict[str, Callable[..., Any]] = (
         "aten::_fused_adamw_": _adamw,
         "aten::_fused_sgd_": _sgd,
         "aten::bincount": _bincount,
+        "aten::equal": _equal,
+        "aten::allclose": _allclose,
+        "aten::nll_loss_forward": _of_bytes(torch.ops.aten.nll_loss_forward, 1),
+        "aten::nll_loss_backward": _of_bytes(torch.ops.aten.nll_loss_backward, 2),
+        "aten::nll_loss2d_forward": _of_bytes(torch.ops.aten.nll_loss2d_forward, 1),
+        "aten::nll_loss2d_backward": _of_bytes(torch.ops.aten.nll_loss2d_backward, 2),
         "_dtensor::shard_dim_alltoall": _shard_dim_alltoall,
         "aten::_amp_foreach_non_finite_check_and_unscale_": _unscale,
     }

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from graphguard.trace.element_types import refuse_types
 from graphguard.trace.kinds import Kind, kind_of
+from graphguard.trace.shapes import shape_function
 
 _NAMESPACES = frozenset(("aten", "prims", "gg"))
 _DATA_DEPENDENT = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
@@ -101,7 +102,7 @@ class Kernels:
         func = kind.operator
         if not _is_plain_operator(kind):
             refuse_types(kind, args)
-            return func(*args, **kwargs)
+            return (shape_function(func) or func)(*args, **kwargs)
         operands: list[FakeTensor] = []
         parts: list[Any] = [kind, torch.get_default_dtype(), _default_device(), torch.is_inference_mode_enabled()]
         try:

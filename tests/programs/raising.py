@@ -25,6 +25,23 @@ def asserted_equal_to_a_number(x: torch.Tensor) -> None:
     assert (x > 5).sum().item() == 0
 
 
+def asserted_equal_everywhere(x: torch.Tensor) -> None:
+    assert torch.equal(x, x + 0)
+
+
+def asserted_close(x: torch.Tensor) -> None:
+    assert torch.allclose(x, x + 1e-12), "moved"
+
+
+def raised_unless_equal(x: torch.Tensor) -> None:
+    if not x.equal(x.clone()):
+        raise ValueError
+
+
+def branched_on_equality(x: torch.Tensor) -> torch.Tensor:
+    return x if torch.equal(x, x.flip(0)) else 2 * x
+
+
 def asserted_of_half(x: torch.Tensor) -> None:
     """No whole number says whether a half is less than one."""
     assert (x > 0).sum().item() / 2 >= 1

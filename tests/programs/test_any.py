@@ -76,7 +76,7 @@ def test_another_question(ask: Ask) -> None:
     assert verdict(ask) is gg.Verdict.BROKEN
 
 
-MAX, MIN = dist.ReduceOp.MAX, dist.ReduceOp.MIN
+MAX, MIN, PRODUCT = dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT
 FLAGS: list[tuple[Ask, Ask, bool]] = [
     (lambda x: any_of(x).float(), lambda x: reduced(any_of(x).float(), MAX), True),
     (lambda x: any_of(x).long(), lambda x: reduced(any_of(x).long(), MAX), True),
@@ -84,6 +84,10 @@ FLAGS: list[tuple[Ask, Ask, bool]] = [
     (lambda x: (x > 4).all(-1).float(), lambda x: reduced((x > 4).all(-1).float(), MIN), True),
     (lambda x: (x > 4).all(-1).int(), lambda x: 1 - reduced(1 - (x > 4).all(-1).int(), MAX), True),
     (lambda x: 1 - any_of(x).float(), lambda x: reduced(1 - any_of(x).float(), MIN), True),
+    (lambda x: (x > 4).all(-1).int(), lambda x: reduced((x > 4).all(-1).int(), PRODUCT), True),
+    (lambda x: 1 - any_of(x).float(), lambda x: reduced(1 - any_of(x).float(), PRODUCT), True),
+    (lambda x: any_of(x).int(), lambda x: reduced(any_of(x).int(), PRODUCT), False),
+    (lambda x: 2 * (x > -1).all(-1).int(), lambda x: reduced(2 * (x > -1).all(-1).int(), PRODUCT), False),
     (lambda x: any_of(x).float(), lambda x: reduced(any_of(x).float(), MIN), False),
     (lambda x: any_of(x).float(), lambda x: reduced(any_of(x).float()), False),
     (lambda x: (x > -1).all(-1).float(), lambda x: reduced((x > -1).all(-1).float(), MAX), False),

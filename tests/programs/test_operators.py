@@ -188,3 +188,24 @@ def test_stop_tokens_are_among_some_ranks(reduce: str, wanted: gg.Verdict) -> No
         grads=False,
     )
     assert report.verdict is wanted, report.diagnostics
+
+
+@pytest.mark.parametrize(("ignored", "wanted"), [(255, gg.Verdict.REFINES), (0, gg.Verdict.BROKEN)])
+def test_classes_of_pixels_in_bytes(ignored: int, wanted: gg.Verdict) -> None:
+    """As segmentation masks are stored."""
+
+    def loss(x: torch.Tensor, classes: torch.Tensor, ignored: int = 255) -> torch.Tensor:
+        leaf = x.detach().requires_grad_()
+        total = F.cross_entropy(leaf, classes, ignore_index=ignored, reduction="sum")
+        return torch.autograd.grad(total, leaf)[0]
+
+    report = gg.verify(
+        loss,
+        lambda _: lambda x, classes: loss(x, classes, ignored),
+        (gg.tensor(4, 5, 2, 3), gg.tensor(4, 2, 3, dtype=torch.uint8, low=0, high=5)),
+        mesh={"dp": 2},
+        in_relations=ROWS,
+        out_relations=ROWS,
+        grads=False,
+    )
+    assert report.verdict is wanted, report.diagnostics

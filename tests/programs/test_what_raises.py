@@ -21,6 +21,9 @@ HOLD: dict[Callable[[torch.Tensor], None], str] = {
     raising.asserted_of_the_largest: "x.max() < 5",
     raising.asserted_of_a_number: "x.argmax(1).max().item() < WIDTH",
     raising.asserted_equal_to_a_number: "(x > 5).sum().item() == 0",
+    raising.asserted_equal_everywhere: "torch.equal(x, x + 0)",
+    raising.asserted_close: "torch.allclose(x, x + 1e-12)",
+    raising.raised_unless_equal: "x.equal(x.clone())",
     raising.raised_unless: "(x > -5).all().item()",
     raising.raised_by_the_last: "(x > -5).all()",
     raising.raised_by_torch: "(x > -5).all()",
@@ -49,7 +52,9 @@ def test_where_the_program_goes_on_it_is_proved_and_that_is_said(check: Callable
     assert [one for one in found.assumed if one.startswith(held)], found.assumed
 
 
-@pytest.mark.parametrize("check", [raising.asserted, raising.raised, raising.asserted_of_a_number])
+@pytest.mark.parametrize(
+    "check", [raising.asserted, raising.raised, raising.asserted_of_a_number, raising.asserted_close]
+)
 def test_what_is_wrong_behind_it_is_found(check: Callable[[torch.Tensor], None]) -> None:
     assert verdict(check, factor=3).verdict is gg.Verdict.BROKEN
 
@@ -65,7 +70,13 @@ def test_numbers_that_raise_refute_nothing() -> None:
 
 @pytest.mark.parametrize(
     "check",
-    [raising.caught, raising.branched, raising.raised_where_both, raising.asserted_of_half],
+    [
+        raising.caught,
+        raising.branched,
+        raising.branched_on_equality,
+        raising.raised_where_both,
+        raising.asserted_of_half,
+    ],
     ids=lambda check: check.__name__,
 )
 def test_other_questions_about_the_data_are_told(check: Callable[[torch.Tensor], Any]) -> None:

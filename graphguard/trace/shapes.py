@@ -1,0 +1,28 @@
+"""Shapes of results that PyTorch takes for a matter of the data although the call's own numbers decide them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+
+def shape_function(operator: Any) -> Callable[..., Any] | None:
+    """What makes results of the right shapes, in place of the operator; None for nearly all."""
+    return _SHAPES.get(operator)
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    _targets: torch.Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    *_: bool | int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A loss for every sequence, and a number for every step and every beginning of the longest labels with blanks between."""
+    batch = (len(input_lengths),) if log_probs.dim() == 3 else ()
+    return log_probs.new_empty(batch), log_probs.new_empty((*batch, log_probs.shape[0], 2 * max(target_lengths) + 1))
+
+
+_SHAPES: Final[dict[Any, Callable[..., Any]]] = {torch.ops.aten._ctc_loss.default: _ctc_loss}  # noqa: SLF001

@@ -31,6 +31,7 @@ from graphguard.trace import (
     initialisers,
     made_of_numbers,
     moves,
+    number_calls,
     objects,
     premultiplied,
     state,
@@ -63,6 +64,7 @@ def install() -> None:
     copies.install()
     initialisers.install()
     made_of_numbers.install()
+    number_calls.install()
     batch_norms.install()
     _device_meshes()
     _sharding_propagation()

@@ -20,6 +20,7 @@ from typing import Any
 
 from graphguard.trace import standins
 from graphguard.trace.assumptions import assumptions
+from graphguard.trace.rewriting import rewritten
 
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
@@ -120,7 +121,7 @@ class ProjectFiles:
         text = self.read[path] = self.text(path)
         if path in self._overlay:
             self._show(path, text)
-        code = compile(text, path, "exec", dont_inherit=True)
+        code = compile(rewritten(text, path), path, "exec", dont_inherit=True)
         self._show(path, text)  # every rank quotes it, and none is to read the file again
         return code
 

@@ -1,0 +1,132 @@
+"""Python's own functions on numbers that a program reads from tensors: ``int(counts.sum())``, ``float(norm)``, ``max(norm.item(), 1.0)``, ``math.sqrt(total.item())``, and texts of them.
+
+Python insists on the number itself, which a recording does not have.  Calls in the user's files come here (:mod:`~graphguard.trace.rewriting`), the functions of ``math`` are
+replaced; plain numbers give what they always give.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.jit import _builtins
+
+from graphguard.trace import state
+from graphguard.trace.rewriting import NAME
+
+_SYMBOLS: Final = (torch.SymInt, torch.SymFloat)
+_FUNCTIONS: Final = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos")
+_CHECKS: Final = ("isnan", "isinf", "isfinite")
+
+
+def install() -> None:
+    """Have rewritten files find ``called``, and ``math`` and formatted texts take numbers that were read, while a program is recorded."""
+    setattr(builtins, NAME, called)
+    for name in (*_FUNCTIONS, *_CHECKS):
+        original = getattr(math, name)
+        taking = functools.wraps(original)(_taking_read_numbers(original, name))
+        setattr(math, name, taking)
+        if _builtins._builtin_table is not None:  # noqa: SLF001  as in made_of_numbers
+            _builtins._register_builtin(taking, f"aten::{name}")  # noqa: SLF001
+    for number in _SYMBOLS:
+        number.__format__ = _text
+    FakeTensor.__format__ = _text_of_tensor
+
+
+def called(function: Any, *arguments: Any) -> Any:
+    """``function(*arguments)``; of None, what can be printed for its argument."""
+    if function is None and len(arguments) == 1:
+        return _printable(*arguments)
+    if function is int or function is float:
+        return _converted(function, *arguments)
+    if function is max or function is min:
+        return _extreme(function, arguments)
+    return function(*arguments)
+
+
+def _converted(function: Any, value: Any, *others: Any) -> Any:
+    if isinstance(value, torch.Tensor) and not others and _is_single(value):
+        value = (value.to(torch.int64) if value.dtype == torch.bool else value).item()
+    if not isinstance(value, _SYMBOLS) or others or (function is int and isinstance(value, torch.SymFloat)):
+        return function(value, *others)
+    if _known(value) is not None:
+        return function(_known(value))
+    return torch.sym_float(value) if function is float else value
+
+
+def _extreme(function: Any, arguments: Sequence[Any]) -> Any:
+    items = arguments
+    if len(arguments) == 1 and isinstance(arguments[0], list | tuple | Iterator):
+        items = list(arguments[0])
+        arguments = (items,)
+    if not any(isinstance(each, _SYMBOLS) and _known(each) is None for each in items) or not all(
+        isinstance(each, int | float | torch.SymInt | torch.SymFloat) for each in items
+    ):
+        return function(*arguments)
+    if all(isinstance(each, int | torch.SymInt) for each in items):
+        return functools.reduce(torch.sym_max if function is max else torch.sym_min, items)
+    joined = functools.reduce(torch.maximum if function is max else torch.minimum, map(_tensor_of, items))
+    return joined.item()
+
+
+def _taking_read_numbers(original: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+    def take(value: Any, *others: Any) -> Any:
+        if others or state.current_recorder() is None or not _is_read(value):
+            return original(value, *others)
+        found = getattr(torch, name)(_tensor_of(value))
+        return bool(found) if name in _CHECKS else found.item()
+
+    return take
+
+
+def _is_read(value: Any) -> bool:
+    if isinstance(value, FakeTensor):
+        return _is_single(value)
+    return isinstance(value, _SYMBOLS) and _known(value) is None
+
+
+def _is_single(tensor: torch.Tensor) -> bool:
+    return (not tensor.dim() or tensor.numel() == 1) and not tensor.is_complex()
+
+
+def _tensor_of(value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.detach().reshape(()).to(torch.float64)
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def _known(number: Any) -> int | float | None:
+    """What PyTorch knows such a number to be; None where only the data decides it."""
+    return number.node.maybe_as_int() if isinstance(number, torch.SymInt) else number.node.maybe_as_float()
+
+
+def _printable(value: Any) -> Any:
+    """Numbers that a recording does not have are no numbers in texts."""
+    if isinstance(value, tuple):
+        return tuple(map(_printable, value))
+    if isinstance(value, torch.SymInt) and _known(value) is None:
+        return _Unread()
+    return math.nan if _is_read(value) else value
+
+
+class _Unread(int):
+    """A whole number that was read, for ``%d``: some number there has to be."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+    __str__ = __repr__
+
+
+def _text(number: Any, spec: str) -> str:
+    known = _known(number)
+    return str(number) if known is None else format(known, spec)
+
+
+def _text_of_tensor(tensor: torch.Tensor, spec: str) -> str:
+    return str(tensor) if not spec or not tensor.dim() else object.__format__(tensor, spec)

@@ -21,6 +21,7 @@ from graphguard.repair.repaired import repaired
 from graphguard.repair.search import SECONDS, STEP_SECONDS, Search, search
 from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.trials import Repair, Trials
+from graphguard.repair.unchanged import unchanged_finding
 from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
 
@@ -131,6 +132,8 @@ def _without_repair(found: Search, sources: Sources, numbers: Confirmation) -> F
     cut = packed(found.capture, found.proof, found.left)
     if cut is not None:
         return packed_finding(found.capture, cut, sources)
+    if (kept := unchanged_finding(found, sources)) is not None:
+        return kept
     return unexplained(found, sources, numbers)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Collection, Iterator, Mapping
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
@@ -41,7 +42,7 @@ def without_gradients(capture: Capture, promise: str) -> Location | None:
 def cut_gather(capture: Capture) -> Location | None:
     """The first gather of the forward pass, of what is computed from parameters, that no gradient comes back through although what is made of its result is differentiated; None where there is none.
 
-    Parameters that are gathered as they are belong to a program that adds their gradients up by itself.
+    Parameters that are gathered as they are, or in buckets, belong to a program that adds their gradients up by itself.
     """
     graph = capture.ranks[0]
     producers = graph.producers()
@@ -52,9 +53,27 @@ def cut_gather(capture: Capture) -> Location | None:
             continue
         made = [at for var in node.operands() if (at := _computed(graph, producers, var)) is not None]
         rests = any(_rests_on(graph, producers, out, learnt) for at in made for out in graph.nodes[at].outs)
-        if rests and any(reader.stack in differentiated for reader in _readers(graph, node)):
+        if not rests or _comes_back(graph, node):
+            continue
+        if any(reader.stack in differentiated for reader in _readers(graph, node)):
             return Location(0, index)
     return None
+
+
+def _comes_back(graph: Graph, gather: Node) -> bool:
+    """Whether as much as was gathered is reduced to the same ranks' parts behind it: what was gathered has its gradient by hand, as sharded parameters have."""
+    part, group = _elements(graph, next(gather.operands())), gather.args[-1]
+    begun = next((index for index, node in enumerate(graph.nodes) if node.phase == "backward"), len(graph.nodes))
+    return part is not None and any(
+        node.op == "gg.reduce_scatter" and node.args[-1] == group and _elements(graph, node.outs[0]) == part
+        for node in graph.nodes[begun:]
+    )
+
+
+def _elements(graph: Graph, var: Var) -> int | None:
+    """How many elements a tensor has; None where the data decides."""
+    sizes = [size for size in graph.types[var].shape if isinstance(size, int)]
+    return math.prod(sizes) if len(sizes) == len(graph.types[var].shape) else None
 
 
 def _computed(graph: Graph, producers: Mapping[Var, int], var: Var) -> int | None:

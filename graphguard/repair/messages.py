@@ -67,6 +67,8 @@ _OPERATIONS = {
 def operation(op: str) -> str:
     """An operator as a PyTorch user knows it: ``gelu``, ``all_reduce``, ``the gradient of softmax``, ``torch.ops.mylib.scan``."""
     space, name = op.split(".")[:2]
+    if op == "aten.view.dtype":
+        return "view(dtype)"
     if space not in ("aten", "gg"):
         return f"torch.ops.{space}.{name}"
     gradient = name.endswith(("_backward", "_backward_data"))
@@ -321,6 +323,14 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     if len(names) > most:
         return f"{', '.join(shown)} and {len(names) - most} more"
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def asked_for(name: str, text: str) -> str:
+    """A sentence about the value of ``loss.backward()`` as one about what that call computes: gradients have no names of their own there."""
+    quoted = f"'{name}'"
+    if re.search(r"\bbackward\(.*\)$", name) is None or not text.startswith(f"{quoted} "):
+        return text
+    return f"a gradient that {quoted} computes{text.removeprefix(quoted)}"
 
 
 def gradients_unreduced(names: Sequence[str], axis: str, averaged: bool = False) -> str:

@@ -299,15 +299,18 @@ def _no_tensor(node: ast.expr) -> bool:
     )
 
 
+def is_module(node: ast.expr) -> bool:
+    """Whether an expression is one of the modules whose functions work on tensors: ``F``, ``torch.nn.utils``."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in MODULES
+
+
 def first_operand(call: ast.expr | None) -> ast.expr | None:
     """The tensor that a call, a matrix product or an index reads first; of a tensor's own method, the tensor; what is scaled by a number."""
     match call:
-        case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method in METHODS and not (
-            isinstance(receiver, ast.Name) and receiver.id in MODULES
-        ):
-            return receiver
-        case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method.endswith("_") and not method.endswith(
-            "__"
+        case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if not is_module(receiver) and (
+            method in METHODS or (method.endswith("_") and not method.endswith("__"))
         ):
             return receiver
         case ast.Call(func=ast.Attribute(value=ast.Name(id=module)), args=args) if module in MODULES and args:

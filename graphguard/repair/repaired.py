@@ -30,6 +30,7 @@ from graphguard.repair.leaves import differentiated_leaf
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import (
     Named,
+    asked_for,
     axis_of_group,
     headline,
     held_before,
@@ -102,7 +103,7 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
     if isinstance(guess.edit, OtherCalls) and guess.edit.called is not None:
         text = text.replace("{sibling}", called_names(capture, guess.edit.called, span, sources)[1])
     own = guess.own_pass and text.startswith(f"'{name}' ")
-    return f"the gradient of {text}" if own else text
+    return f"the gradient of {text}" if own else asked_for(name, text)
 
 
 def _count(guess: Hypothesis, span: Span | None, sources: Sources) -> str:

@@ -195,6 +195,29 @@ def reason(site: Site, found: Search, around: Neighbours) -> str:
             f"'{{what}}' is computed of each rank's own part of dim {dim}, which axis '{axis}' splits;"
             " the specification computes it of the whole"
         )
+    return _padded(site, found)
+
+
+def _padded(site: Site, found: Search) -> str:
+    """That a rank's operand is longer than that of the specification's only operator that can be meant: no part of it is, so the rows that pad it are not left out."""
+    rank, spec, proof = min(site.position), found.capture.spec, found.proof
+    meant = (
+        [node for node in spec.nodes if node.op == site.node.op and proof.relation(node.outs[0]) is None]
+        if spec
+        else []
+    )
+    if spec is None or len(meant) != 1:
+        return ""
+    for mine, its in zip(site.node.operands(), meant[0].operands(), strict=False):
+        shape, whole = found.capture.ranks[rank].types[mine].shape, spec.types[its].shape
+        for dim, (size, wanted) in enumerate(zip(shape, whole, strict=False)):
+            if not isinstance(size, int) or not isinstance(wanted, int) or len(shape) != len(whole):
+                continue
+            if size > wanted > 1 and size % wanted and size not in whole:
+                return (
+                    f"'{{what}}' is computed of a tensor with {size} elements along dim {dim}, the specification's has {wanted}:"
+                    " what pads it is not left out"
+                )
     return ""
 
 

@@ -10,10 +10,12 @@ from graphguard.ir import Capture, Span
 from graphguard.ir.kept import left_alone
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location
+from graphguard.repair.alike import common_factor
 from graphguard.repair.frames import Sources
 from graphguard.repair.gathers import without_gradient
 from graphguard.repair.lost_gradients import gathered, switch
 from graphguard.repair.messages import (
+    asked_for,
     factor_text,
     gradients_unreduced,
     listed,
@@ -25,6 +27,7 @@ from graphguard.repair.search import Search
 from graphguard.repair.slices import partial_axes
 from graphguard.repair.stopped import detached_by
 from graphguard.repair.suspects import CUT_GATHER, NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
+from graphguard.repair.unchanged import made_by_specification
 from graphguard.repair.undecided import causes, graph_at, why_closed
 from graphguard.repair.unread_calls import called_in_vain
 from graphguard.repair.widening import rounding_text
@@ -49,8 +52,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     elif rule == "wrong-relation" and (axis := _unreduced_axis(found, promise.name)):
         rule, text = _left_partial(found, axis)
     elif rule == "wrong-relation" and factor != 1:
-        rule = "wrong-scale"
-        text = f"'{promise.name}' is {factor_text(factor, capture)} times what the specification computes"
+        rule, text = "wrong-scale", _scaled_text(found, promise.name, factor, numbers)
     elif difference is not None and reads:
         unsaid = (
             suspected.where is not None
@@ -72,12 +74,12 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
         for location in ((suspected.meant,) if suspected.meant is not None else outcome.specification_frontier[:2])
         if (place := _specification_place(capture, location, sources)) is not None
     ]
-    if untouched and (place := _written_by_specification(capture, promise.name, sources)) is not None:
+    if untouched and (place := made_by_specification(capture, promise.name, sources)) is not None:
         related.append(Related(place, "the specification writes here"))
     related.append(Related(capture.check.span, "the check that fails"))
     return Finding(
         rule=rule,
-        headline=text,
+        headline=asked_for(what, text),
         span=span,
         where=where,
         needed=promise.needed,
@@ -89,17 +91,17 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     )
 
 
+def _scaled_text(found: Search, name: str, factor: Fraction, numbers: Confirmation) -> str:
+    """That what is left is a multiple of the specification's: all of it where numbers show one factor for all."""
+    alike = common_factor(found.left, numbers.ratios or {}) == factor
+    what = f"{listed(found.left, 4)} are each" if alike and len(found.left) > 1 else f"'{name}' is"
+    return f"{what} {factor_text(factor, found.capture)} times what the specification computes"
+
+
 def _untouched(capture: Capture, output: str) -> str:
     """The buffer or input that every rank leaves as it was, which an output stands for; empty for any other."""
     names = {left_alone(graph, output) for graph in capture.ranks}
     return (names.pop() or "") if len(names) == 1 else ""
-
-
-def _written_by_specification(capture: Capture, output: str, sources: Sources) -> Span | None:
-    """Where the specification makes what an output stands for."""
-    assert capture.spec is not None
-    var = capture.spec.outputs[output]
-    return next((sources.place(capture.spec, node) for node in capture.spec.nodes if var in node.outs), None)
 
 
 def _placed(capture: Capture, suspected: Suspect, sources: Sources) -> tuple[Span | None, Suspect]:

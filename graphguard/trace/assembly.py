@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -97,10 +98,11 @@ def _is_initial(graph: Graph, var: Var) -> bool:
 
 
 def _distinct(troubles: list[Trouble]) -> list[Trouble]:
-    """The same trouble of many ranks once, as the first of them has it."""
+    """The same trouble of many ranks once, as the first of them has it; each rank's own device has its number."""
     first: dict[Any, Trouble] = {}
     for trouble in troubles:
-        first.setdefault((trouble.rule, trouble.message.partition("\n")[0], trouble.span), trouble)
+        headline = re.sub(r"\bcuda:\d+", "cuda", trouble.message.partition("\n")[0])
+        first.setdefault((trouble.rule, headline, trouble.span), trouble)
     return list(first.values())
 
 

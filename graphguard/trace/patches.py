@@ -34,6 +34,7 @@ from graphguard.trace import (
     number_calls,
     objects,
     premultiplied,
+    shadowed,
     state,
     subclasses,
     symmetric,
@@ -62,6 +63,7 @@ def install() -> None:
     premultiplied.watch()
     addresses.install()
     copies.install()
+    shadowed.install()
     initialisers.install()
     made_of_numbers.install()
     number_calls.install()
@@ -267,8 +269,12 @@ def _device_meshes() -> None:
             recorder = state.current_recorder()
             if recorder is None:
                 return original(*args, **kwargs)
-            # what a program makes of a mesh's own tensor, or of literals, is known
-            args = tuple(recorder.elements(arg) if isinstance(arg, FakeTensor) else arg for arg in args)
+
+            def known(arg: Any) -> Any:
+                """What a program makes of a mesh's own tensor, or of literals, is known."""
+                return recorder.elements(arg) if isinstance(arg, FakeTensor) else arg
+
+            args, kwargs = tuple(map(known, args)), {name: known(arg) for name, arg in kwargs.items()}
             with _disable_current_modes():
                 return original(*args, **kwargs)
 

@@ -299,3 +299,32 @@ def test_collectives_as_people_write_them(name: str, right: bool) -> None:
     spec, make, *rest = PROGRAMS[name]
     wanted = gg.Verdict.REFINES if right else gg.Verdict.BROKEN
     assert report(spec, make(right), *rest).verdict is wanted
+
+
+class Strided(nn.Module):
+    """A linear layer that notes how its bias is cut under the name of a method, as Megatron's older layers do."""
+
+    def __init__(self, ranks: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(6 // ranks, 4))
+        self.bias = nn.Parameter(torch.empty(6 // ranks))
+        self.bias.stride = 1  # type: ignore[assignment, method-assign]
+        with torch.no_grad():
+            self.bias.zero_()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.bias.stride == 1
+        assert self.weight.stride() == (4, 1)
+        return x @ self.weight.t() + self.bias
+
+
+def test_an_attribute_of_a_tensor_that_has_the_name_of_a_method() -> None:
+    found = gg.verify(
+        Strided(),
+        lambda mesh: Strided(2),
+        (gg.tensor(5, 4),),
+        mesh={"tp": 2},
+        out_relations={"tp": Shard(1)},
+        grads=False,
+    )
+    assert found.verdict is gg.Verdict.REFINES, found.diagnostics

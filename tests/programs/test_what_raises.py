@@ -92,3 +92,15 @@ def test_an_assertion_that_pytest_writes_out_is_one() -> None:
     found = verdict(largest)
     assert found.verdict is gg.Verdict.REFINES, found.diagnostics
     assert [one for one in found.assumed if one.startswith('"x.max() < 5" in ')], found.assumed
+
+
+def test_tensors_on_another_device_are_told_once_though_every_rank_has_its_own() -> None:
+    def on_the_device(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.ones(WIDTH, device=torch.cuda.current_device())
+
+    found = gg.verify(
+        lambda x: x * 1, lambda _: on_the_device, (gg.tensor(ROWS, WIDTH),), mesh={"dp": 2}, in_relations=DP
+    )
+    (finding,) = found.diagnostics
+    assert finding.rule == "trace-error"
+    assert "on the same device" in finding.message

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Span
-from graphguard.repair.messages import factor_text
-from graphguard.repair.program import parse
+from graphguard.repair.messages import asked_for, factor_text, operation
+from graphguard.repair.program import first_operand, parse
 from graphguard.repair.vocabulary import factor_name, passes_name
 
 
@@ -64,3 +64,21 @@ def span_of(text: str) -> Span:
     start = LOOP.index(text)
     line, column = LOOP.count("\n", 0, start) + 1, start - LOOP.rfind("\n", 0, start)
     return Span("model.py", line, column, line, column + len(text))
+
+
+def test_a_gradient_that_the_program_asks_for_has_no_name_of_its_own() -> None:
+    name = "loss.backward()"
+    assert asked_for(name, f"'{name}' is 2 times the mean") == f"a gradient that '{name}' computes is 2 times the mean"
+    assert asked_for("backward_loss", "'backward_loss' is 2 times the mean") == "'backward_loss' is 2 times the mean"
+
+
+def test_a_function_of_a_module_works_on_its_argument_and_not_on_the_module() -> None:
+    program = parse("a.py", "torch.nn.utils.clip_grad_norm_(weights, 1.0)\nx.mul_(2)\n")
+    assert program is not None
+    told = [first_operand(statement.value) for statement in program.tree.body]  # type: ignore[attr-defined]
+    assert [program.source(operand) for operand in told if operand is not None] == ["weights", "x"]
+
+
+def test_bits_that_are_read_as_another_type_are_not_just_a_view() -> None:
+    assert operation("aten.view.dtype") == "view(dtype)"
+    assert operation("aten.view.default") == "view"

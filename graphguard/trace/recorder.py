@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch._library import simple_registry
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -406,6 +407,18 @@ class Recorder(TorchDispatchMode):
             out = func(*args, **kwargs)
         self._event(func, args, kwargs, out, _DISPATCHED - 1)
         return out
+
+
+def _find_rule(usual: Callable[[Any, type], Any]) -> Callable[[Any, type], Any]:
+    """PyTorch looks up for every call whether an operator has a rule for the mode that sees it; for a recorder none has."""
+
+    def find_torch_dispatch_rule(op: Any, mode: type) -> Any:
+        return None if mode is Recorder else usual(op, mode)
+
+    return find_torch_dispatch_rule
+
+
+simple_registry.find_torch_dispatch_rule = _find_rule(simple_registry.find_torch_dispatch_rule)
 
 
 def _takes_itself_apart(kind: Any) -> bool:

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from graphguard.trace.children import Child, Ending, Family, Link, wait_for_work
@@ -44,10 +44,12 @@ class Reserve:
         self._paused: dict[str, int] = {}
         self._slow: set[str] = set()
         self._count = 1
+        self._sources: tuple[str, ...] = ()
         self._due = math.inf
 
-    def note(self, file: str, name: str, mesh: dict[str, int]) -> None:
-        """This check on this mesh has been recorded."""
+    def note(self, file: str, name: str, mesh: dict[str, int], sources: Iterable[str] = ()) -> None:
+        """This check on this mesh has been recorded; ``sources`` are the files that it imported."""
+        self._sources = tuple(sources)
         again = (file, name) in self._known
         self._known.pop((file, name), None)
         self._known[file, name] = None
@@ -115,7 +117,7 @@ class Reserve:
     def _live(self, link: Link) -> Any:
         from graphguard.trace.spares import Spares
 
-        spares = Spares(self._count)
+        spares = Spares(self._count, self._sources)
         return self._run(wait_for_work(link), link, spares)
 
 

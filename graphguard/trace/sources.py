@@ -10,12 +10,14 @@ import linecache
 import os
 import sys
 import sysconfig
+import time
 import tokenize
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from graphguard.trace import standins
@@ -32,6 +34,7 @@ def is_ours(path: str) -> bool:
     return path.startswith(_OURS)
 
 
+@lru_cache(4096)
 def is_torch(path: str) -> bool:
     """Whether a file belongs to torch or to the standard library: where an error was raised there says nothing to the user."""
     return (path.startswith(_STANDARD) and not is_installed(path)) or f"{os.sep}torch{os.sep}" in path
@@ -46,6 +49,7 @@ def is_own_code(path: str) -> bool:
     return not is_installed(path)
 
 
+@lru_cache(4096)
 def is_installed(path: str) -> bool:
     """Whether a file was put where it is by a package manager."""
     return any(part in _INSTALLED for part in Path(path).parts)
@@ -86,6 +90,34 @@ def _describe(value: Any, words: list[str]) -> None:
         words.append(repr(value))
 
 
+# Files as they were when nobody waited for them, by path, with their code.
+_compiled: dict[str, tuple[bytes, CodeType]] = {}
+
+
+def compile_in_advance(paths: Iterable[str], seconds: float) -> None:
+    """Compile files, and work out what they mean, for imports by this process and by those forked from it, in about so much CPU time.
+
+    It counts where a file has the same text then.  One that does not compile, or not without a warning, is left to the import, which says so.
+    """
+    until = time.process_time() + seconds
+    for path in paths:
+        if time.process_time() > until:
+            return
+        try:
+            text = Path(path).read_bytes()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                _compiled[path] = text, _code(text, path)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        meaning_digest(text)
+
+
+def _code(text: bytes, path: str) -> CodeType:
+    code: CodeType = compile(rewritten(text, path), path, "exec", dont_inherit=True)
+    return code
+
+
 class ProjectFiles:
     """The texts of the user's own files as an import sees them: ``overlay`` (absolute path to text) over the disk.
 
@@ -121,7 +153,9 @@ class ProjectFiles:
         text = self.read[path] = self.text(path)
         if path in self._overlay:
             self._show(path, text)
-        code = compile(rewritten(text, path), path, "exec", dont_inherit=True)
+        known, code = _compiled.get(path, (None, None))
+        if code is None or known != text:
+            code = _code(text, path)
         self._show(path, text)  # every rank quotes it, and none is to read the file again
         return code
 

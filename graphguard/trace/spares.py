@@ -13,7 +13,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -29,10 +29,12 @@ from graphguard.trace.job import SPECIFICATION, Job
 from graphguard.trace.limits import Limits, bound_memory
 from graphguard.trace.ranks import AT_ONCE, record, record_in_child
 from graphguard.trace.rehearsal import rehearse_assembly, rehearse_program
-from graphguard.trace.sources import ProjectFiles
+from graphguard.trace.sources import ProjectFiles, compile_in_advance
 
 # Wall-clock that all imports get together, which many programs of others may slow down.
 _PATIENCE = 2.0
+# CPU time in which files are compiled in advance.
+_COMPILING = 0.1
 
 
 class UnlikeError(Exception):
@@ -120,9 +122,10 @@ class Spare:
 
 
 class Spares:
-    """The spare processes of this one, in which a check will be coordinated; made before it is known."""
+    """The spare processes of this one, in which a check will be coordinated; made before it is known.  It may import the ``sources`` that the last one imported."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, sources: Iterable[str] = ()) -> None:
+        compile_in_advance(sources, _COMPILING)
         self.family = Family()
         self._lost = False
         self._idle = [self.family.start_idle(_live, on_end=self._note_loss) for _ in range(count)]

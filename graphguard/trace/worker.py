@@ -255,7 +255,8 @@ class Worker:
                 answer = ending.answer if ending.kind == "answered" else task.on_failure(ending)
                 self._send({"id": request, "result": answer})
                 if task.plain is not None:
-                    self._reserve.note(task.plain["target"][0], task.plain["name"], answer["summary"]["mesh"])
+                    summary = answer["summary"]
+                    self._reserve.note(task.plain["target"][0], task.plain["name"], summary["mesh"], summary["sources"])
 
         def heard(_: Child, message: dict[str, Any]) -> None:
             if "loaded" in message:

@@ -479,3 +479,18 @@ def test_bounds_hold_for_work_that_comes_late():
         family.step()
     family.stop_all()
     assert "may start at most" in answers[0]
+
+
+def test_what_the_last_check_imported_is_compiled_before_the_next(tmp_path):
+    workers = Workers(tmp_path)
+    body = """
+    open(os.path.join(os.path.dirname(__file__), f"{mesh.get_rank()}.compiled"), "w").write(repr(sorted(COMPILED)))
+    return gg.Refinement(Model(), Model(), (gg.tensor(2, 4),))
+    """
+    before = "COMPILED = [os.path.basename(path) for path in __import__('graphguard.trace.sources').trace.sources._compiled]\n"
+    with workers.quick:
+        workers.prepare()
+        file = workers.file(check(body, before=before))
+        assert not workers.capture(workers.quick, file)["summary"]["troubles"]
+    compiled = {path.read_text() for path in workers.root.glob("*.compiled")}
+    assert compiled == {repr(sorted([os.path.basename(workers.known), "model.py"]))}

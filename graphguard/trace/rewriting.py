@@ -11,7 +11,19 @@ NAME: Final = "__graphguard_called__"
 """Among Python's builtins, who answers: ``int(x)`` becomes ``NAME(int, x)``, and ``"%d" % x`` becomes ``"%d" % NAME(None, x)``."""
 
 _CALLED: Final = ("int", "float", "max", "min")
-_MENTIONED: Final = re.compile(rb"""\b(?:int|float|max|min)\s*\(|["']\s*%""")
+# No method of these names: ``x.max(-1)`` is PyTorch's to answer.
+_MENTIONED: Final = re.compile(rb"""(?<!\.)\b(?:int|float|max|min)\s*\(|["']\s*%""")
+# What most nodes are, and has no calls in it.
+_LEAVES: Final = (
+    ast.expr_context,
+    ast.operator,
+    ast.cmpop,
+    ast.boolop,
+    ast.unaryop,
+    ast.Name,
+    ast.Constant,
+    ast.alias,
+)
 
 
 def rewritten(text: bytes, path: str) -> ast.Module | bytes:
@@ -19,25 +31,37 @@ def rewritten(text: bytes, path: str) -> ast.Module | bytes:
     if not hasattr(builtins, NAME) or not _MENTIONED.search(text):  # nobody answers where nothing is recorded
         return text
     try:
-        tree: ast.Module = _Calls().visit(ast.parse(text, path))
-        return tree
+        tree = ast.parse(text, path)
     except (SyntaxError, ValueError):  # compiling the text says so
         return text
+    for node in _calls_in(tree):
+        _answer(node)
+    return tree
 
 
-class _Calls(ast.NodeTransformer):
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        self.generic_visit(node)
+def _calls_in(tree: ast.Module) -> list[ast.Call | ast.BinOp]:
+    """The calls and the operators of a file, in any order; by hand, which takes half the time of ``ast.walk``."""
+    found: list[ast.Call | ast.BinOp] = []
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Call, ast.BinOp)):
+            found.append(node)
+        for part in vars(node).values():
+            if type(part) is list:
+                waiting.extend([item for item in part if isinstance(item, ast.AST) and not isinstance(item, _LEAVES)])
+            elif isinstance(part, ast.AST) and not isinstance(part, _LEAVES):
+                waiting.append(part)
+    return found
+
+
+def _answer(node: ast.Call | ast.BinOp) -> None:
+    if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Name) and node.func.id in _CALLED and node.args and not node.keywords:
             node.args, node.func = [node.func, *node.args], _helper(node.func)
-        return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.BinOp:
-        self.generic_visit(node)
-        if isinstance(node.op, ast.Mod) and _is_text(node.left):
-            shown = ast.Call(_helper(node.right), [ast.copy_location(ast.Constant(None), node.right), node.right], [])
-            node.right = ast.copy_location(shown, node.right)
-        return node
+    elif isinstance(node.op, ast.Mod) and _is_text(node.left):
+        shown = ast.Call(_helper(node.right), [ast.copy_location(ast.Constant(None), node.right), node.right], [])
+        node.right = ast.copy_location(shown, node.right)
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from graphguard.ir import Graph, Node, Var
-from graphguard.ir.graph import Arg, DType
+from graphguard.ir.graph import Arg, DType, Size, Sym
 
 Row: TypeAlias = tuple[object, ...]  # of strings, integers, None and rows
+_DRAW: Final = attrgetter("draw")
 _TENSOR: Final = (
     "tensor",
 )  # where one stands; all that begins with a word and stands for something else is longer, or is "("
@@ -24,19 +27,35 @@ class Unspelt(Exception):  # noqa: N818 - a program that cannot be taken apart, 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """A graph's calls in order: ``heads`` has operators and arguments, ``reads`` the numbers of the tensors that stand among these."""
+    """A graph's calls in order: ``heads`` has operators and arguments, ``reads`` the numbers of the tensors that stand among these.
+
+    ``kinds`` are shapes and element types of all tensors, ``leaves`` the names of those that are inputs, by number; ``draws`` says whether any call draws, ``dtypes`` are all
+    element types.
+    """
 
     heads: Sequence[Row]
     reads: Sequence[list[int]]
+    kinds: dict[int, tuple[tuple[Size, ...], str]]
+    leaves: dict[int, str]
+    draws: bool
+    dtypes: frozenset[str]
 
     @classmethod
     def of(cls, graph: Graph) -> Calls:
         """The calls of a graph; raises ``Unspelt``."""
         reads: list[list[int]] = [[] for _ in graph.nodes]
-        return cls(list(map(_head, graph.nodes, reads)), reads)
+        known = {id(kind): kind for kind in graph.types.values()}  # most tensors share theirs
+        rows = {key: (kind.shape, kind.dtype) for key, kind in known.items()}
+        if Sym in map(type, chain.from_iterable(shape for shape, _ in rows.values())):
+            raise Unspelt("a size that only the data decides")
+        kinds = {var.id: rows[id(kind)] for var, kind in graph.types.items()}
+        leaves = {var.id: name for var, name in graph.inputs.items()}
+        draws = any(map(_DRAW, graph.nodes))
+        dtypes = frozenset([dtype for _, dtype in rows.values()])
+        return cls(list(map(said, graph.nodes, reads)), reads, kinds, leaves, draws, dtypes)
 
 
-def _head(node: Node, reads: list[int]) -> Row:
+def said(node: Node, reads: list[int]) -> Row:
     """Operator and arguments; the tensors go to ``reads``."""
     head: list[object] = [node.op]
     for arg in node.args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from graphguard.ir import Node, TensorType, Var
+from graphguard.ir import Node, Var
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import find_rule
@@ -38,9 +38,8 @@ REDUCTIONS: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.reduce_scatter"
 _PRODUCTS: Final = frozenset(("mul", "multiply"))
 
 
-def float_types(kinds: Iterable[TensorType]) -> frozenset[str]:
-    """The float types of a program's tensors, and of the parts of complex ones."""
-    dtypes = {kind.dtype for kind in kinds}
+def float_types(dtypes: Iterable[str]) -> frozenset[str]:
+    """The float types among those of a program's tensors, and of the parts of complex ones."""
     return frozenset({COMPLEX_PART.get(dtype, dtype) for dtype in dtypes} & FLOAT_BITS.keys())
 
 

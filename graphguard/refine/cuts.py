@@ -10,20 +10,21 @@ computes it for itself, so that they tie no regions together.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
-from graphguard.ir import Capture, Graph, Leaf, Promise, TensorType, Var
+from graphguard.ir import Capture, Graph, Leaf, Promise, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.graph import COLLECTIVES, Size
 from graphguard.ir.joining import Joined, JoinedCall
-from graphguard.refine.calls import Calls, Unspelt
+from graphguard.refine.calls import Unspelt
 from graphguard.refine.coarse import float_types
 from graphguard.refine.flow import Flow, Place
-from graphguard.refine.ragged import has_symbols
+from graphguard.refine.twins import Programs
 
 _USUAL: Final = 3  # cuts of one type that are the stream of a stack of layers
 _FLOATS: Final = frozenset(("float64", "float32", "bfloat16", "float16"))
@@ -52,8 +53,7 @@ class Division:
 
     By graph (the specification first) and number of a tensor, ``home`` is the stage that makes it, where it is not static, and ``made`` the node.
     ``own`` are the nodes that a stage has of its own: those whose results are not static, and the ``early`` ones, which make static tensors of float inputs that one region alone reads: in a deeper layer what they do is not static.
-    ``calls`` are all nodes as data.  ``labelled`` are the ranks' own parameters by name; ``kinds`` the tensors' types by number,
-    ``floats`` their float types.
+    ``programs`` has all nodes as data.  ``labelled`` are the ranks' own parameters by name; ``floats`` the tensors' float types.
     """
 
     stages: tuple[Stage, ...]
@@ -63,13 +63,14 @@ class Division:
     made: tuple[dict[int, int], ...]
     early: tuple[set[int], ...]
     own: tuple[Sequence[int], ...]
-    calls: tuple[Calls, ...]
+    programs: Programs
     labelled: tuple[dict[str, Var], ...]
-    kinds: tuple[dict[int, TensorType], ...]
     floats: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "floats", float_types(kind for table in self.kinds for kind in table.values()))
+        object.__setattr__(
+            self, "floats", float_types(frozenset().union(*[calls.dtypes for calls in self.programs.calls]))
+        )
 
     def own_of(self, graph: int, stage: Stage) -> Sequence[int]:
         """The nodes of a graph that a stage has of its own."""
@@ -95,23 +96,21 @@ def divided(capture: Capture, joined: Joined) -> Division | None:
     """The division of a capture; None where there is nothing to cut."""
     assert capture.spec is not None
     graphs = (capture.spec, *capture.ranks)
-    if any(map(has_symbols, graphs)):
-        return None
     bits = {leaf.name: 1 << index for index, leaf in enumerate(capture.leaves)}
     inputs = sum(bits[leaf.name] for leaf in capture.leaves if leaf.kind != "parameter")
     floats = sum(bits[leaf.name] for leaf in capture.leaves if leaf.type.dtype in _FLOATS)
     try:
-        calls = list(map(Calls.of, graphs))
+        programs = Programs.of(graphs)
     except Unspelt:
         return None
-    flows = [Flow(graph, said, bits, inputs, floats) for graph, said in zip(graphs, calls, strict=True)]
+    flows = [Flow(graphs[graph], programs.calls[graph], bits, inputs, floats) for graph in programs.twins]
     if not all(flow.whole for flow in flows) or len({flow.phases for flow in flows}) != 1:
         return None
     chosen = _chosen(flows)
     if not chosen:
         return None
     chosen = _stream(flows, chosen, inputs & floats)
-    return _division(capture, flows, chosen, joined, calls)
+    return _division(capture, flows, chosen, joined, programs)
 
 
 def _chosen(flows: list[Flow]) -> list[tuple[Place, ...]]:
@@ -212,52 +211,62 @@ def _division(
     flows: list[Flow],
     chosen: list[tuple[Place, ...]],
     joined: Joined,
-    calls: list[Calls],
+    programs: Programs,
 ) -> Division | None:
-    cuts = tuple(Cut(stage, tuple(Var(tensor) for _, tensor in places)) for stage, places in enumerate(chosen))
-    regions = Regions(len(cuts) + 1)
-    ranges, home = [], []
+    regions = Regions(len(chosen) + 1)
+    bounds, home = [], []
     for number, flow in enumerate(flows):
-        ends = [places[number][0] + 1 for places in chosen] + [len(flow.graph.nodes)]
-        mine = [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-        ranges.append(mine)
-        home.append(_homes(flow, mine, {places[number][1] for places in chosen}, regions))
-    for call in joined.collectives:
-        stages = {_stage_of(ranges[rank + 1], index) for rank, index in call.nodes.items()}
-        if len(stages) != 1:
-            return None
+        ends = [0, *(places[number][0] + 1 for places in chosen), len(flow.graph.nodes)]
+        bounds.append(ends)
+        home.append(_homes(flow, ends, {places[number][1] for places in chosen}, regions))
+    like = {
+        graph: number for number, (first, others) in enumerate(programs.twins.items()) for graph in (first, *others)
+    }
+    forms = [like[graph] for graph in range(len(programs.calls))]
+    if not _meet_in_one_stage(joined, [bounds[form] for form in forms[1:]]):
+        return None
     promises = _settled(capture, flows, home, regions)
+    ranges = [[range(*ends) for ends in pairwise(mine)] for mine in bounds]
+    cuts = tuple(Cut(stage, tuple(Var(places[form][1]) for form in forms)) for stage, places in enumerate(chosen))
     stages_ = tuple(
-        Stage(regions.root(index), tuple(mine[index] for mine in ranges), tuple(promises.get(index, ())))
+        Stage(regions.root(index), tuple(ranges[form][index] for form in forms), tuple(promises.get(index, ())))
         for index in range(len(cuts) + 1)
     )
-    everywhere = _shared(flows[0], ranges[0], regions)  # a table of frequencies, say
+    everywhere = _shared(flows[0], bounds[0], regions)  # a table of frequencies, say
     early = [{index for index, leaves in flow.early.items() if leaves & ~everywhere} for flow in flows]
     own = [sorted([*flow.own, *mine]) if mine else flow.own for flow, mine in zip(flows, early, strict=True)]
+    assert capture.spec is not None
     return Division(
         stages=stages_,
         cuts=cuts,
-        graphs=tuple(flow.graph for flow in flows),
-        home=tuple(home),
-        made=tuple(flow.made for flow in flows),
-        early=tuple(early),
-        own=tuple(own),
-        calls=tuple(calls),
-        labelled=tuple(flow.labelled for flow in flows[1:]),
-        kinds=tuple({var.id: kind for var, kind in flow.graph.types.items()} for flow in flows),
+        graphs=(capture.spec, *capture.ranks),
+        home=tuple(home[form] for form in forms),
+        made=tuple(flows[form].made for form in forms),
+        early=tuple(early[form] for form in forms),
+        own=tuple(own[form] for form in forms),
+        programs=programs,
+        labelled=tuple(flows[form].labelled for form in forms[1:]),
     )
 
 
-def _shared(flow: Flow, ranges: list[range], regions: Regions) -> int:
+def _meet_in_one_stage(joined: Joined, bounds: list[list[int]]) -> bool:
+    """Whether the calls of every collective belong to one stage; ``bounds`` has those of the stages, by rank."""
+    return all(
+        len({bisect_right(bounds[rank], index) for rank, index in call.nodes.items()}) == 1
+        for call in joined.collectives
+    )
+
+
+def _shared(flow: Flow, bounds: list[int], regions: Regions) -> int:
     """The leaves, as bits, behind static tensors that several regions read."""
-    behind: dict[int, int] = {}
+    behind = [0] * len(bounds)
     stage = 0
     for index, _, _, leaves in flow.moving:
-        while index >= ranges[stage].stop:
+        while index >= bounds[stage + 1]:
             stage += 1
-        behind[stage] = behind.get(stage, 0) | leaves
+        behind[stage] |= leaves
     of_regions: dict[int, int] = {}
-    for stage, leaves in behind.items():
+    for stage, leaves in enumerate(behind[:-1]):
         root = regions.root(stage)
         of_regions[root] = of_regions.get(root, 0) | leaves
     once = twice = 0
@@ -265,17 +274,6 @@ def _shared(flow: Flow, ranges: list[range], regions: Regions) -> int:
         twice |= once & leaves
         once |= leaves
     return twice
-
-
-def _stage_of(ranges: list[range], index: int) -> int:
-    low, high = 0, len(ranges) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if index < ranges[middle].stop:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 class Regions:
@@ -296,15 +294,15 @@ class Regions:
         self.parents[b] = a
 
 
-def _homes(flow: Flow, ranges: list[range], cut: set[int], regions: Regions) -> dict[int, int]:
+def _homes(flow: Flow, bounds: list[int], cut: set[int], regions: Regions) -> dict[int, int]:
     """The stage of every tensor that is not static; stages that read such a tensor, other than a cut, are one region with it."""
     home: dict[int, int] = {}
     shared: set[tuple[int, int]] = set()
-    stage, stop = 0, ranges[0].stop
+    stage, stop = 0, bounds[1]
     for index, outs, reads, _ in flow.moving:
         while index >= stop:
             stage += 1
-            stop = ranges[stage].stop
+            stop = bounds[stage + 1]
         for var in reads:
             if home[var] != stage and var not in cut:
                 shared.add((home[var], stage))

@@ -44,9 +44,9 @@ class Values(dict[Var, NormalValue]):
 _COMPLEX = ("complex64", "complex128", "complex32")
 
 
-def all_real(kinds: Iterable[TensorType]) -> bool:
-    """Whether no tensor of these types is complex."""
-    return {kind.dtype for kind in kinds}.isdisjoint(_COMPLEX)
+def all_real(dtypes: Iterable[str]) -> bool:
+    """Whether none of these element types is complex."""
+    return set(dtypes).isdisjoint(_COMPLEX)
 
 
 def shape_of(kind: TensorType) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ class Evaluator:
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
         values = Values({var: self.own(leaves[name]) for var, name in graph.inputs.items()})
-        values.real = all_real(graph.types.values())
+        values.real = all_real({kind.dtype for kind in graph.types.values()})
         if has_symbols(graph):
             values.ragged = Ragged(self.algebra, graph, self.traits)
         for var, constant in graph.constants.items():

@@ -105,6 +105,7 @@ class Memo:
         self._asked: tuple[Key, str] = ((0, ()), "")  # the last key that a digest was made of
         self._entries: dict[Key, Remembered] = {}
         self._used: OrderedDict[int, Key] = OrderedDict()  # keys by token, as hashing their rows is dear
+        self._last: dict[int, Remembered] = {}  # what was last found after a stage, by its token
         self._programs: OrderedDict[tuple[Row, ...], Program] = OrderedDict()
         self._program_rows = 0
         self._sizes: set[int] = set()  # of programs that are known
@@ -115,8 +116,10 @@ class Memo:
 
     def get(self, key: Key) -> Remembered | None:
         """What is remembered of a stage."""
-        found = self._entries.get(key)
+        last = self._last.get(key[0])  # the layer before is the likeliest, and to compare costs less than to hash
+        found = last if last is not None and self._used[last.token] == key else self._entries.get(key)
         if found is not None:
+            self._last[key[0]] = found
             self._used.move_to_end(found.token)
             return found
         if self._shelf is None:
@@ -195,6 +198,7 @@ class Memo:
         while self._rows > _ROWS and len(self._used) > 1:
             _, forgotten = self._used.popitem(last=False)
             del self._entries[forgotten]
+            self._last.pop(forgotten[0], None)
             self._rows -= len(forgotten[1])
         return entry
 
@@ -221,6 +225,7 @@ class Memo:
             self._shelf.clear()
         self._entries.clear()
         self._used.clear()
+        self._last.clear()
         self._programs.clear()
         self._sizes.clear()
         self._waiting.clear()

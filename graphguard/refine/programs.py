@@ -14,15 +14,15 @@ from operator import attrgetter
 from typing import Final
 
 from graphguard.ir import Capture, Graph
-from graphguard.refine.calls import Calls, Row, Unspelt
+from graphguard.refine.calls import Row, Unspelt
 from graphguard.refine.cuts import Division, Stage
 from graphguard.refine.flow import labelled
 from graphguard.refine.frontiers import cautions_of
 from graphguard.refine.memo import Memo, Program, Waiting
 from graphguard.refine.outcome import Outcome, PromiseOutcome
 from graphguard.refine.promises import needed_by
-from graphguard.refine.ragged import has_symbols
 from graphguard.refine.spelling import Speller
+from graphguard.refine.twins import Programs
 
 _LARGEST: Final = 50_000  # calls; a larger program is only known stage by stage
 _SMALL: Final = (
@@ -101,7 +101,7 @@ def spelt(capture: Capture, memo: Memo) -> Spelling | None:
     """The spelling of a capture; None where it has none, or is too large to be kept."""
     assert capture.spec is not None
     graphs = (capture.spec, *capture.ranks)
-    if any(map(has_symbols, graphs)) or _size(capture) > _LARGEST:
+    if _size(capture) > _LARGEST:
         return None
     try:
         speller = Speller(_undivided(capture, graphs), {leaf.name: leaf for leaf in capture.leaves}, {})
@@ -109,15 +109,15 @@ def spelt(capture: Capture, memo: Memo) -> Spelling | None:
         rows = [*speller.stage(whole, {}).rows, *speller.promised(whole)[0].rows]
     except Unspelt:
         return None
-    named = (_named(graph, numbers) for graph, numbers in zip(graphs, speller.numbers, strict=True))
+    named = (_named(graph, speller, place) for place, graph in enumerate(graphs))
     return Spelling(capture, memo, (*_words(capture), *named, *rows))
 
 
 def _undivided(capture: Capture, graphs: tuple[Graph, ...]) -> Division:
     """The capture as one stage that makes every tensor; raises ``Unspelt``."""
-    kinds = tuple({var.id: kind for var, kind in graph.types.items()} for graph in graphs)
+    programs = Programs.of(graphs)
     every = tuple(range(len(graph.nodes)) for graph in graphs)
-    home = tuple(dict.fromkeys(table, 0) for table in kinds)
+    home = tuple(dict.fromkeys(said.kinds, 0) for said in programs.calls)
     return Division(
         stages=(Stage(0, every, capture.promises),),
         cuts=(),
@@ -126,9 +126,8 @@ def _undivided(capture: Capture, graphs: tuple[Graph, ...]) -> Division:
         made=home,
         early=tuple(set() for _ in graphs),
         own=every,
-        calls=tuple(map(Calls.of, graphs)),
+        programs=programs,
         labelled=tuple(map(labelled, graphs[1:])),
-        kinds=kinds,
     )
 
 
@@ -148,8 +147,8 @@ def _words(capture: Capture) -> Iterator[Row]:
         yield ("promise", promise.name, repr(promise.wanted))
 
 
-def _named(graph: Graph, numbers: dict[int, tuple[int]]) -> Row:
+def _named(graph: Graph, speller: Speller, place: int) -> Row:
     """A graph's outputs, inputs and labels by number, and where its phases begin and end."""
     tables = (graph.outputs.items(), ((name, var) for var, name in (*graph.inputs.items(), *graph.labels.items())))
-    names = tuple((name, numbers.get(var.id)) for table in tables for name, var in table)
+    names = tuple((name, speller.number(place, var.id)) for table in tables for name, var in table)
     return ("named", names, tuple((phase, sum(1 for _ in run)) for phase, run in groupby(map(_PHASE, graph.nodes))))

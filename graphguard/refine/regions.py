@@ -23,7 +23,7 @@ from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, kind_of
 
 _NAME = "\0"
-_NOTHING = (-1,)
+_NOTHING = -1
 
 
 class Universes:
@@ -34,12 +34,11 @@ class Universes:
         self.evaluator: Evaluator | None = None
         self.values: dict[Number, NormalValue] = {}
 
-    def tables(self, speller: Speller) -> list[Values]:
-        """The values by tensor of a region that is spelt like this one, the specification's table first."""
+    def tables(self, numbers: list[dict[int, Number]]) -> list[Values]:
+        """The values by tensor of a region that is spelt like this one, the specification's table first; ``numbers`` are the tensors' by graph."""
         values = self.values
         return [
-            Values({Var(var): values[number] for var, number in table.items() if number in values})
-            for table in speller.numbers
+            Values({Var(var): values[number] for var, number in table.items() if number in values}) for table in numbers
         ]
 
 
@@ -70,9 +69,12 @@ class StageRun:
             state.evaluator = Evaluator(state.algebra, capture, traits)
         self.evaluator = state.evaluator
         self.evaluator.begin(capture, division.floats)
-        self.tables = state.tables(speller)
-        for table, numbers, kinds in zip(self.tables, speller.numbers, division.kinds, strict=True):
-            table.real = all_real(kinds[var] for var in numbers)  # all that the calls of a stage read and make is spelt
+        self.numbers = speller.numbers()
+        self.tables = state.tables(self.numbers)
+        for table, numbers, calls in zip(self.tables, self.numbers, division.programs.calls, strict=True):
+            table.real = all_real(
+                calls.kinds[var][1] for var in numbers
+            )  # all that the calls of a stage read and make is spelt
 
     def run(self, number: int, spelt: Spelt, steps: list[Step]) -> Abstraction | None:
         """Evaluate the calls of a stage (a negative number: of none); gives the specification's tensor of the cut after it."""
@@ -90,7 +92,7 @@ class StageRun:
             self._enter(spelt, graph)
         for step in steps:
             self._step(step)
-        for table, numbers in zip(self.tables, self.speller.numbers, strict=True):
+        for table, numbers in zip(self.tables, self.numbers, strict=True):
             for var, value in table.items():
                 self.state.values.setdefault(numbers[var.id], value)
         return abstraction
@@ -118,7 +120,7 @@ class StageRun:
 
     def _ready(self, graph: int, node: Node) -> None:
         """Operands that entered by way of another graph."""
-        table, numbers, values = self.tables[graph], self.speller.numbers[graph], self.state.values
+        table, numbers, values = self.tables[graph], self.numbers[graph], self.state.values
         for var in node.operands():
             if var not in table:
                 value = values.get(numbers.get(var.id, _NOTHING))
@@ -146,7 +148,7 @@ class StageRun:
         constant = graph.constants.get(item.var)
         if constant is not None:
             return self.evaluator.constant(constant)
-        return self.algebra.leaf(f"#{item.number[0]}", shape_of(graph.types[item.var]), "float")
+        return self.algebra.leaf(f"#{item.number}", shape_of(graph.types[item.var]), "float")
 
     def _unknown(self, number: Number) -> Kernel:
         """The kernel of a cut tensor of the specification."""
@@ -158,7 +160,7 @@ class StageRun:
     def _leaf(self, number: Number, leaf: Leaf, known: tuple[int, int] | None) -> NormalValue:
         if leaf.value is not None and leaf.value.data is not None:
             return self.algebra.literal(elements(leaf.value))
-        name = f"#{number[0]}"
+        name = f"#{number}"
         if known is not None:
             self.universe.facts[name] = known
         return self.algebra.leaf(name, shape_of(leaf.type), kind_of(leaf.type.dtype), leaf.low, leaf.high)
@@ -208,7 +210,7 @@ class StageRun:
         for graph, source in enumerate(self.division.graphs):
             var = source.outputs.get(promise.name)
             if var is not None and var not in self.tables[graph]:
-                value = self.state.values.get(self.speller.numbers[graph].get(var.id, _NOTHING))
+                value = self.state.values.get(self.numbers[graph].get(var.id, _NOTHING))
                 if value is not None:
                     self.tables[graph][var] = value
 

@@ -77,6 +77,9 @@ class Work:
             tuple(capture.mesh.items()),
             len(capture.ranks),
             tuple(sorted(capture.traits.items())),
+            tuple(
+                sorted(division.floats)
+            ),  # of other stages as well: they say what a literal is, and where arithmetic is coarse
         )
 
     def prove(self, deadline: float) -> Segments:
@@ -159,7 +162,7 @@ class Work:
         named = self.regions[root].speller.named
         names = {number: name for name, number in named.items()} if result.facts else {}
         for number, low, high in result.facts:
-            name = names[number,]
+            name = names[number]
             known = self.facts.get(name)
             fresh = (low, high) if known is None else (max(low, known[0]), min(high, known[1]))
             if fresh != known:
@@ -208,7 +211,7 @@ class Work:
         if number == len(self.division.cuts):
             return ()
         tensors = self.division.cuts[number].tensors
-        return tuple(numbers.get(var.id) for numbers, var in zip(region.speller.numbers, tensors, strict=True))
+        return tuple(region.speller.number(graph, var.id) for graph, var in enumerate(tensors))
 
     def _prove(
         self, number: int, region: Region, spelt: Spelt, promises: tuple[Promise, ...], deadline: float
@@ -300,7 +303,7 @@ class Answers:
         if found is None:
             region = self.segments.regions[root]
             state = self.work.evaluate(region, deadline)
-            specification, *ranks = state.tables(region.speller)
+            specification, *ranks = state.tables(region.speller.numbers())
             layouts = Layouts(state.algebra, self.work.capture)
             found = self._lookups[root] = Lookup(self.work.capture, specification, ranks, layouts, self._names)
         found.universe.deadline = deadline
@@ -313,7 +316,7 @@ class Answers:
         if self._places is None:  # static tensors: the first region that reads them
             self._places = [{} for _ in self.work.division.graphs]
             for root, region in self.segments.regions.items():
-                for place, numbers in zip(self._places, region.speller.numbers, strict=True):
+                for place, numbers in zip(self._places, region.speller.numbers(), strict=True):
                     for known in numbers:
                         place.setdefault(known, root)
             self.segments.regions[_REST] = self.work.rest(self._places)

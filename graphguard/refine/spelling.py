@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from operator import attrgetter
 from typing import Final, TypeAlias
 
 from graphguard.ir import Leaf, Node, Promise, Var
@@ -19,14 +17,13 @@ from graphguard.refine.calls import Row, Unspelt
 from graphguard.refine.cuts import Division, Stage
 from graphguard.refine.windows import Windowed
 
-Number: TypeAlias = tuple[int]  # so that rows tell tensors from literals
+Number: TypeAlias = int
 Facts: TypeAlias = dict[str, tuple[int, int]]
 Windows: TypeAlias = Mapping[tuple[int, int], tuple[Var, Windowed | None]]
-_KIND: Final = attrgetter("shape", "dtype")
 _UNBOUNDED: Final = (None, None, "", None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entered:
     """Something a stage reads that none of its calls makes: a leaf, a literal or a cut tensor, by number; ``var`` is a tensor of ``graph``.
 
@@ -39,7 +36,7 @@ class Entered:
     leaf: Leaf | None = None
     known: tuple[int, int] | None = None
     window: Windowed | None = None
-    whole: Number = (-1,)
+    whole: Number = -1
 
 
 @dataclass(slots=True)
@@ -57,20 +54,63 @@ class Spelt:
         self.calls += other.calls
 
 
+@dataclass(slots=True)
+class Twin:
+    """The numbers of a graph that is spelt together with another: those of the other, but for what calls make, which are moved, and for cut tensors."""
+
+    first: dict[int, Number]
+    moved: list[tuple[Number, Number, int]] = field(default_factory=list)
+    own: dict[int, Number] = field(default_factory=dict)
+
+    def number(self, var: int) -> Number | None:
+        """The number of a tensor; None where the region has not seen it."""
+        known = self.own.get(var)
+        if known is not None:
+            return known
+        number = self.first.get(var)
+        if number is not None:
+            for start, end, by in self.moved:
+                if start <= number < end:
+                    return number + by
+        return number
+
+    def numbers(self) -> dict[int, Number]:
+        """The numbers of all tensors."""
+        table = dict(self.first)
+        for start, end, by in self.moved:
+            table.update({var: number + by for var, number in self.first.items() if start <= number < end})
+        return {**table, **self.own}
+
+
 class Speller:
-    """Numbers the tensors of one region, stage by stage; ``numbers`` has one table a graph."""
+    """Numbers the tensors of one region, stage by stage.
+
+    Graphs that are twins are spelt together: the first as it is, of the others only what differs.
+    """
 
     def __init__(self, division: Division, leaves: Mapping[str, Leaf], facts: Facts) -> None:
         self.division = division
         self.leaves = leaves
         self.facts = facts
-        self.numbers: list[dict[int, Number]] = [{} for _ in division.graphs]
-        self._kinds = division.kinds
         self.named: dict[str, Number] = {}
         self.draws: dict[tuple[str, int], int] = {}
         self.count = 0
+        self._numbers: dict[int, dict[int, Number]] = {graph: {} for graph in division.programs.twins}
+        self._first = {twin: first for first, twins in division.programs.twins.items() for twin in twins}
+        self._twins = {twin: Twin(self._numbers[first]) for twin, first in self._first.items()}
+        self._entered: dict[tuple[int, Number], int] = {}  # cut tensors
         self._spelt = Spelt()
         self._windows: Windows = {}
+
+    def number(self, graph: int, var: int) -> Number | None:
+        """The number of a tensor; None where the region has not seen it."""
+        twin = self._twins.get(graph)
+        return self._numbers[graph].get(var) if twin is None else twin.number(var)
+
+    def numbers(self) -> list[dict[int, Number]]:
+        """The numbers of all tensors, by graph."""
+        tables = {**self._numbers, **{graph: twin.numbers() for graph, twin in self._twins.items()}}
+        return [tables[graph] for graph in range(len(tables))]
 
     def stage(self, stage: Stage, windows: Windows) -> Spelt:
         """The rows of the region's next stage; ``windows`` say of cut tensors made by other regions, by graph and number, what they are windows of.
@@ -79,8 +119,8 @@ class Speller:
         """
         spelt = self._spelt = Spelt()
         self._windows = windows
-        for graph in range(len(stage.nodes)):
-            spelt.rows.append(("graph", graph))
+        for graph, twins in self.division.programs.twins.items():
+            spelt.rows.append(("graph", graph, *twins))
             self._calls(graph, self.division.own_of(graph, stage))
         return spelt
 
@@ -102,111 +142,137 @@ class Speller:
 
     def _calls(self, graph: int, own: Sequence[int], wanted: Sequence[int] = ()) -> None:
         """Spell calls, with the static ones that they or the tensors ``wanted`` follow from: what each says, then what all of them read and make."""
-        division, mine, spelt = self.division, self.numbers[graph], self._spelt
-        nodes, calls, kinds = division.graphs[graph].nodes, division.calls[graph], self._kinds[graph]
+        division, mine, spelt, first = self.division, self._numbers[graph], self._spelt, self.count
+        nodes, calls = division.graphs[graph].nodes, division.programs.calls[graph]
         early: list[int] = []
         if division.early[graph]:
             own = [index for index in own if not nodes[index].outs or nodes[index].outs[0].id not in mine]
             early = [index for index in own if index in division.early[graph]]
         makes = [out.id for index in own for out in nodes[index].outs]
-        end = self.count + len(makes)
-        mine.update(zip(makes, zip(range(self.count, end)), strict=True))
-        self.count = end
+        self.count += len(makes)
+        mine.update(zip(makes, range(first, self.count), strict=True))
+        reads = [var for index in own for var in calls.reads[index]]
+        entering = dict.fromkeys([*wanted, *[var for var in reads if var not in mine]])
         static: list[int] = []
-        for var in [*wanted, *chain.from_iterable(map(calls.reads.__getitem__, own))]:
+        for var in entering:
             if var not in mine:
                 self._follow(graph, var, static)
-        made = [*own, *static]
-        makes += [out.id for index in static for out in nodes[index].outs]
-        spelt.rows.append(("calls", len(made), len(makes)))  # what enters follows, and has the numbers after theirs
-        reads = list(chain.from_iterable(map(calls.reads.__getitem__, made)))
-        for var in reads:
+        if static:
+            own = [*own, *static]
+            makes += [out.id for index in static for out in nodes[index].outs]
+            behind = [var for index in static for var in calls.reads[index]]
+            entering.update(dict.fromkeys(behind))
+            reads += behind
+        twins = self._move_twins(graph, first)
+        spelt.calls += len(own) * (1 + len(twins))
+        spelt.rows.append(("calls", len(own), len(makes)))  # what enters follows, and has the numbers after theirs
+        for var in entering:
             if var not in mine:
-                self._enter(graph, Var(var))
-        spelt.entered += [(graph, index) for index in sorted([*static, *early])]
-        spelt.calls += len(made)
+                self._enter(graph, var)
+        again = sorted([*static, *early])
+        spelt.entered += [(graph, index) for index in again]
         spelt.rows.append(("heads",))
-        spelt.rows += map(calls.heads.__getitem__, made)
+        spelt.rows += map(calls.heads.__getitem__, own)
         spelt.rows.append(("reads", *map(mine.__getitem__, reads)))
-        spelt.rows.append(("makes", *map(_KIND, map(kinds.__getitem__, makes))))
-        drawn = [(place, draw) for place, index in enumerate(own) if (draw := nodes[index].draw) is not None]
-        if drawn:
+        spelt.rows.append(("makes", *map(calls.kinds.__getitem__, makes)))
+        if calls.draws:
+            drawn = [(place, draw) for place, index in enumerate(own) if (draw := nodes[index].draw) is not None]
             spelt.rows.append(("draws", *[(place, self._drawn(draw)) for place, draw in drawn]))
+        for twin in twins:
+            unlike = division.programs.unlike[twin]
+            other = [(place, unlike[index]) for place, index in enumerate(own) if index in unlike] if unlike else ()
+            spelt.rows.append(("twin", twin, *other))
+            spelt.entered += [(twin, index) for index in again]
 
     def _follow(self, graph: int, var: int, static: list[int]) -> None:
         """Add the calls to ``static`` from which a static tensor follows, and number what they make; what no call makes is left out."""
-        division, mine = self.division, self.numbers[graph]
+        division, mine = self.division, self._numbers[graph]
         index = division.made[graph].get(var)
         if index is None or var in division.home[graph]:
             return
-        for read in division.calls[graph].reads[index]:
+        for read in division.programs.calls[graph].reads[index]:
             if read not in mine:
                 self._follow(graph, read, static)
         for out in division.graphs[graph].nodes[index].outs:
-            mine[out.id] = (self.count,)
+            mine[out.id] = self.count
             self.count += 1
         static.append(index)
+
+    def _move_twins(self, graph: int, first: int) -> list[int]:
+        """Number what the twins of a graph make as it numbered its own from ``first`` on."""
+        twins, end = self.division.programs.twins[graph], self.count
+        for twin in twins:
+            self._twins[twin].moved.append((first, end, self.count - first))
+            self.count += end - first
+        return twins
 
     def _drawn(self, draw: tuple[str, int]) -> int:
         """The number of a random draw."""
         return self.draws.setdefault(draw, len(self.draws))
 
-    def _enter(self, graph: int, var: Var) -> Number:
-        """The number of a tensor that the region has not seen yet."""
-        source = self.division.graphs[graph]
-        name = source.inputs.get(var)
+    def _enter(self, graph: int, var: int) -> None:
+        """Number a tensor that the region has not seen yet, of a graph and of its twins."""
+        division, mine = self.division, self._numbers[graph]
+        name = division.programs.calls[graph].leaves.get(var)
         if name is not None:
-            number = self._leaf(name, graph, var)
-        elif var in source.constants:
-            constant = source.constants[var]
-            number = self._next(("literal", constant.type.shape, constant.type.dtype, constant.digest))
-            self._spelt.entered.append(Entered(number, graph, var))
-        elif (graph, var.id) in self._windows:
-            number = self._cut(graph, var)
-        elif var.id in self.division.home[graph]:
+            mine[var] = self._leaf(name, graph, var)
+        elif (constant := division.graphs[graph].constants.get(Var(var))) is not None:
+            mine[var] = number = self._next(("literal", constant.type.shape, constant.type.dtype, constant.digest))
+            self._spelt.entered.append(Entered(number, graph, Var(var)))
+        elif (graph, var) in self._windows:
+            mine[var] = self._cut(graph, var)
+            self._instead(graph, var)
+        elif var in division.home[graph]:
             raise Unspelt("a tensor of another region")
         else:
-            self._calls(graph, (), (var.id,))
-            return self.numbers[graph][var.id]
-        self.numbers[graph][var.id] = number
-        return number
+            self._calls(graph, (), (var,))
 
-    def _leaf(self, name: str, graph: int, var: Var) -> Number:
+    def _leaf(self, name: str, graph: int, var: int) -> Number:
         number = self.named.get(name)
         leaf = self.leaves[name]
-        if self._kinds[graph][var.id] != leaf.type:
+        kind = leaf.type.shape, leaf.type.dtype
+        if self.division.programs.calls[graph].kinds[var] != kind:
             raise Unspelt(f"'{name}' has another type here")
         if number is None:
             value = "" if leaf.value is None else leaf.value.digest
             known = self.facts.get(name)
-            shape, dtype = leaf.type.shape, leaf.type.dtype
             bounds = (leaf.low, leaf.high, value, known)
-            number = self._next(("unknown", shape, dtype) if bounds == _UNBOUNDED else ("leaf", shape, dtype, *bounds))
+            number = self._next(("unknown", *kind) if bounds == _UNBOUNDED else ("leaf", *kind, *bounds))
             self.named[name] = number
-            self._spelt.entered.append(Entered(number, graph, var, leaf=leaf, known=known))
+            self._spelt.entered.append(Entered(number, graph, Var(var), leaf=leaf, known=known))
         return number
 
-    def _cut(self, graph: int, var: Var) -> Number:
-        kind = self.division.graphs[graph].types[var]
+    def _cut(self, graph: int, var: int) -> Number:
+        kinds = self.division.programs.calls
+        kind = kinds[graph].kinds[var]
         if graph == 0:
-            number = self._next(("unknown", kind.shape, kind.dtype))
-            self._spelt.entered.append(Entered(number, graph, var))
+            number = self._next(("unknown", *kind))
+            self._spelt.entered.append(Entered(number, graph, Var(var)))
             return number
-        whole, window = self._windows[graph, var.id]
-        known = self.numbers[0].get(whole.id)
-        if known is None:
-            known = self._enter(0, whole)
+        whole, window = self._windows[graph, var]
+        known = self.known(0, whole)
         assert window is not None
-        if kind == self.division.graphs[0].types[whole] and window.is_whole(kind.shape):
+        if kind == kinds[0].kinds[whole.id] and window.is_whole(kind[0]):
             return known
-        number = self._next(("window", known, kind.shape, kind.dtype, window.row()))
-        self._spelt.entered.append(Entered(number, graph, var, window=window, whole=known))
+        number = self._next(("window", known, *kind, window.row()))
+        self._spelt.entered.append(Entered(number, graph, Var(var), window=window, whole=known))
         return number
+
+    def _instead(self, graph: int, var: int) -> None:
+        """Number a cut tensor of twins: what they have in the place of the number that it has in the first of them."""
+        number = self._numbers[graph][var]
+        if self._entered.setdefault((graph, number), var) != var:
+            raise Unspelt("two cut tensors are one")
+        for twin in self.division.programs.twins[graph]:
+            own = self._cut(twin, var)
+            if own != number:
+                self._twins[twin].own[var] = own
+                self._spelt.rows.append(("instead", twin, number, own))
 
     def _next(self, row: Row) -> Number:
         self._spelt.rows.append(row)
         self.count += 1
-        return (self.count - 1,)
+        return self.count - 1
 
     # -- promises
 
@@ -227,8 +293,12 @@ class Speller:
 
     def known(self, graph: int, var: Var) -> Number:
         """The number of a tensor, which enters where the region has not seen it."""
-        number = self.numbers[graph].get(var.id)
-        return self._enter(graph, var) if number is None else number
+        number = self.number(graph, var.id)
+        if number is None:
+            self._enter(self._first.get(graph, graph), var.id)
+            number = self.number(graph, var.id)
+            assert number is not None
+        return number
 
     def _like(self, name: str, leaf: str) -> list[object]:
         """The ranks' tensors of the leaf's name, and for every leaf that they follow from the specification's output that takes its place."""
@@ -240,7 +310,7 @@ class Speller:
         outputs = self.division.graphs[0].outputs
         for known, number in self.named.items():
             var = outputs.get(before + known + after)
-            row.append((number, None if var is None else self.numbers[0].get(var.id)))
+            row.append((number, None if var is None else self._numbers[0].get(var.id)))
         return row
 
 

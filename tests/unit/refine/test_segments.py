@@ -41,7 +41,7 @@ def test_layers_that_are_alike_are_proved_once(ways: int, backward: bool) -> Non
 
 def test_what_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphguard.refine.programs._SMALL", 0)  # programs are known by their stages alone
-    monkeypatch.setattr("graphguard.refine.memo._ROWS", 200)
+    monkeypatch.setattr("graphguard.refine.memo._ROWS", 130)
     memo, kept = Memo(), stack(4)
     layer = prove(kept, memo).evaluated
     others = [replaced(stack(4), 1, "aten.relu.default", f"aten.{op}.default") for op in ("sigmoid", "tanh", "exp")]

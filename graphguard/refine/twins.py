@@ -1,0 +1,113 @@
+"""Ranks that run one program: they differ in literal arguments alone, such as where a rank's shard begins.
+
+Twins read the same leaves and constants, make the same tensors of them in the same order and give the same outputs, so what depends on what, where the program can be
+cut and how its tensors are numbered is found once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphguard.ir import Graph, Var
+from graphguard.ir.graph import Arg
+from graphguard.refine.calls import Calls, Row, said
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The different programs among a job's graphs.
+
+    ``twins`` are the ranks that run the program of another, by the first of them; the first graph, the specification, has none.  ``calls`` are the programs' calls by
+    graph, twins' those of the first; ``unlike`` what a twin's calls say instead, by graph and node.
+    """
+
+    twins: dict[int, list[int]]
+    calls: tuple[Calls, ...]
+    unlike: dict[int, dict[int, Row]]
+
+    @classmethod
+    def of(cls, graphs: Sequence[Graph]) -> Programs:
+        """The programs of a job; raises ``Unspelt``."""
+        twins: dict[int, list[int]] = {0: []}
+        calls = [Calls.of(graphs[0])]
+        unlike: dict[int, dict[int, Row]] = {}
+        for rank in range(1, len(graphs)):
+            for first in twins:
+                found = _unlike(graphs[first], calls[first], graphs[rank]) if first else None
+                if found is not None:
+                    twins[first].append(rank)
+                    unlike[rank] = found
+                    calls.append(calls[first])
+                    break
+            else:
+                twins[rank] = []
+                calls.append(Calls.of(graphs[rank]))
+        return cls(twins, tuple(calls), unlike)
+
+
+def _unlike(first: Graph, calls: Calls, other: Graph) -> dict[int, Row] | None:
+    """What calls say that do not say what those of the first graph do, by node; None where the graphs are no twins."""
+    if len(first.nodes) != len(other.nodes):
+        return None
+    unlike: dict[int, Row] = {}
+    for index, (mine, theirs) in enumerate(zip(first.nodes, other.nodes, strict=True)):
+        if mine.op != theirs.op or mine.phase != theirs.phase or mine.draw != theirs.draw:
+            return None
+        if [out.id for out in mine.outs] != [out.id for out in theirs.outs]:
+            return None
+        if mine.kwargs or theirs.kwargs or not _says(mine.args, theirs.args):
+            reads: list[int] = []
+            head = said(theirs, reads)
+            if reads != calls.reads[index]:
+                return None
+            if head != calls.heads[index]:
+                unlike[index] = head
+    same = all(a == b for a, b in zip(_named(first), _named(other), strict=True))
+    return unlike if same and _has_types(other, calls) else None
+
+
+def _says(one: tuple[Arg, ...], other: tuple[Arg, ...]) -> bool:
+    """Whether arguments are seen at a glance to be the same: ``1`` and ``True`` are not, nor are ``0.0`` and ``-0.0``."""
+    if len(one) != len(other):
+        return False
+    for a, b in zip(one, other, strict=True):
+        kind = a.__class__
+        if kind is not b.__class__:
+            return False
+        if kind is Var:
+            if a.id != b.id:  # type: ignore[union-attr]
+                return False
+        elif kind is tuple:
+            if not _are_integers(a, b):  # type: ignore[arg-type]
+                return False
+        elif a != b or (kind is float and not a):
+            return False
+    return True
+
+
+def _are_integers(one: tuple[Arg, ...], other: tuple[Arg, ...]) -> bool:
+    """Whether both are one list of integers."""
+    if len(one) != len(other):
+        return False
+    for a, b in zip(one, other, strict=True):
+        if a.__class__ is not int or b.__class__ is not int or a != b:
+            return False
+    return True
+
+
+def _named(graph: Graph) -> Iterator[tuple[list[int], list[object]]]:
+    """What a graph reads and gives: the numbers of tensors, and names or values."""
+    tables: list[dict[Var, Any]] = [graph.inputs, graph.constants, graph.labels]
+    for table in tables:
+        yield [var.id for var in table], list(table.values())
+    yield [var.id for var in graph.outputs.values()], list(graph.outputs)
+
+
+def _has_types(graph: Graph, calls: Calls) -> bool:
+    """Whether the tensors of a graph have the types that those of another have."""
+    kinds = graph.types.values()
+    return [var.id for var in graph.types] == list(calls.kinds) and [
+        (kind.shape, kind.dtype) for kind in kinds
+    ] == list(calls.kinds.values())

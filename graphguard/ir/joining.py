@@ -89,8 +89,7 @@ class _Run:
     def __init__(self, ranks: tuple[Graph, ...]) -> None:
         self.ranks = [_Rank(graph) for graph in ranks]
         self.stops = [
-            [index for index in range(len(graph.nodes) - 1, -1, -1) if graph.nodes[index].op in COLLECTIVES]
-            for graph in ranks
+            [index for index, node in enumerate(graph.nodes) if node.op in COLLECTIVES][::-1] for graph in ranks
         ]
         self.order: list[Step] = []
         self.calls: list[JoinedCall] = []

@@ -29,14 +29,15 @@ class Unspelt(Exception):  # noqa: N818 - a program that cannot be taken apart, 
 class Calls:
     """A graph's calls in order: ``heads`` has operators and arguments, ``reads`` the numbers of the tensors that stand among these.
 
-    ``kinds`` are shapes and element types of all tensors, ``leaves`` the names of those that are inputs, by number; ``draws`` says whether any call draws, ``dtypes`` are all
-    element types.
+    ``kinds`` are shapes and element types of all tensors, ``leaves`` the names of those that are inputs, by number; ``literals`` are the tensors that are known.
+    ``draws`` says whether any call draws, ``dtypes`` are all element types.
     """
 
     heads: Sequence[Row]
     reads: Sequence[list[int]]
     kinds: dict[int, tuple[tuple[Size, ...], str]]
     leaves: dict[int, str]
+    literals: frozenset[int]
     draws: bool
     dtypes: frozenset[str]
 
@@ -50,9 +51,10 @@ class Calls:
             raise Unspelt("a size that only the data decides")
         kinds = {var.id: rows[id(kind)] for var, kind in graph.types.items()}
         leaves = {var.id: name for var, name in graph.inputs.items()}
+        literals = frozenset([var.id for var in graph.constants])
         draws = any(map(_DRAW, graph.nodes))
         dtypes = frozenset([dtype for _, dtype in rows.values()])
-        return cls(list(map(said, graph.nodes, reads)), reads, kinds, leaves, draws, dtypes)
+        return cls(list(map(said, graph.nodes, reads)), reads, kinds, leaves, literals, draws, dtypes)
 
 
 def said(node: Node, reads: list[int]) -> Row:

@@ -20,7 +20,7 @@ from typing import Final
 from graphguard.ir import Capture, Graph, Leaf, Promise, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.graph import COLLECTIVES, Size
-from graphguard.ir.joining import Joined, JoinedCall
+from graphguard.ir.joining import Joined, JoinedCall, Step
 from graphguard.refine.calls import Unspelt
 from graphguard.refine.coarse import float_types
 from graphguard.refine.flow import Flow, Place
@@ -77,19 +77,36 @@ class Division:
         own, nodes = self.own[graph], stage.nodes[graph]
         return own[bisect_left(own, nodes.start) : bisect_left(own, nodes.stop)]
 
-    def steps(self, joined: Joined) -> list[list[tuple[int, int] | JoinedCall]]:
-        """The ranks' calls in lockstep, by stage."""
-        bounds = [[stage.nodes[rank + 1].stop for stage in self.stages] for rank in range(len(self.graphs) - 1)]
-        at = [0] * len(bounds)
-        out: list[list[tuple[int, int] | JoinedCall]] = [[] for _ in self.stages]
-        for step in joined.order:
+
+class Steps:
+    """The ranks' calls in lockstep, by stage, taken apart as far as they are asked for."""
+
+    def __init__(self, division: Division, joined: Joined) -> None:
+        ranks = range(len(division.graphs) - 1)
+        self._bounds = [[stage.nodes[rank + 1].stop for stage in division.stages] for rank in ranks]
+        self._at = [0] * len(ranks)  # the stage that each rank is in
+        self._rest = iter(joined.order)
+        self._stages: list[list[Step]] = [[] for _ in division.stages]
+
+    def of(self, stage: int) -> list[Step]:
+        """The calls of a stage."""
+        if min(self._at) <= stage:
+            self._go_on(stage)
+        return self._stages[stage]
+
+    def _go_on(self, wanted: int) -> None:
+        """Take calls until every rank is past a stage."""
+        at, bounds = self._at, self._bounds
+        for step in self._rest:
             rank, index = next(iter(step.nodes.items())) if isinstance(step, JoinedCall) else step
             stage = at[rank]
-            while index >= bounds[rank][stage]:
-                stage += 1
-            at[rank] = stage
-            out[stage].append(step)
-        return out
+            if index < bounds[rank][stage]:
+                self._stages[stage].append(step)
+                continue
+            at[rank] = stage = bisect_right(bounds[rank], index, stage)
+            self._stages[stage].append(step)
+            if min(at) > wanted:
+                break
 
 
 def divided(capture: Capture, joined: Joined) -> Division | None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from graphguard.ir import Capture, Promise, Var
-from graphguard.ir.joining import Joined, Step
+from graphguard.ir.joining import Joined
 from graphguard.refine.calls import Row
-from graphguard.refine.cuts import Division, Regions
+from graphguard.refine.cuts import Division, Regions, Steps
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.lookup import Lookup
 from graphguard.refine.memo import Memo, Result
@@ -72,7 +72,7 @@ class Work:
         self._results: list[Result | None] = [None] * len(division.stages)
         self._joined = Regions(len(division.stages))
         self._restarts = self._opened = 0
-        self._steps: list[list[Step]] | None = None
+        self._steps = Steps(division, joined)
         self._context: Row = (
             tuple(capture.mesh.items()),
             len(capture.ranks),
@@ -221,7 +221,7 @@ class Work:
             state = self._rebuilt(region, deadline)
         state.algebra.universe.deadline = deadline
         run = StageRun(self.capture, self.joined, self.division, self.traits, region.speller, state)
-        abstraction = run.run(number, spelt, self.steps()[number])
+        abstraction = run.run(number, spelt, self._steps.of(number))
         self.evaluated += spelt.calls
         try:
             result = run.result(promises, number, abstraction)
@@ -248,15 +248,9 @@ class Work:
         state = Universes(max(0.05, deadline - time.thread_time()))
         for number, spelt, _ in region.chain:
             run = StageRun(self.capture, self.joined, self.division, self.traits, region.speller, state)
-            run.run(number, spelt, self.steps()[number] if number >= 0 else [])
+            run.run(number, spelt, self._steps.of(number) if number >= 0 else [])
             self.evaluated += spelt.calls
         return state
-
-    def steps(self) -> list[list[Step]]:
-        """The ranks' calls in lockstep, by stage."""
-        if self._steps is None:
-            self._steps = self.division.steps(self.joined)
-        return self._steps
 
     def rest(self, places: list[dict[int, int]]) -> Region:
         """A region of the static tensors that no stage reads; ``places`` has the others by graph and number."""

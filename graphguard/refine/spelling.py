@@ -216,7 +216,8 @@ class Speller:
         name = division.programs.calls[graph].leaves.get(var)
         if name is not None:
             mine[var] = self._leaf(name, graph, var)
-        elif (constant := division.graphs[graph].constants.get(Var(var))) is not None:
+        elif var in division.programs.calls[graph].literals:
+            constant = division.graphs[graph].constants[Var(var)]
             mine[var] = number = self._next(("literal", constant.type.shape, constant.type.dtype, constant.digest))
             self._spelt.entered.append(Entered(number, graph, Var(var)))
         elif (graph, var) in self._windows:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Final
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
+from graphguard.relations.joined import JOINED, whole
 from graphguard.relations.kernels import Number, Ref, Terms, Universe
 from graphguard.relations.layout import expand, permute, reshape
 from graphguard.relations.linear import close
 from graphguard.relations.monotone import like_ordered
 from graphguard.relations.permutations import permuted
 from graphguard.relations.piecewise import act_on, overlay
-from graphguard.relations.values import NormalValue, Piece, aligned, regrid, single
+from graphguard.relations.values import Box, NormalValue, Piece, aligned, regrid, single
 from graphguard.relations.windows import refine
 
 #: Functions whose result is a place on the line that they see whole, the core dim A.
@@ -58,6 +60,8 @@ def opaque(
     for value, letters in operands:
         if len(set(letters)) != len(letters):
             raise Unsupported(f"{name} over a diagonal")
+        seen = [dim for dim, letter in enumerate(letters) if letter in core]
+        value = whole(value, seen, partial(_join, universe, value.kind)) if len(value.pieces) > 1 else value
         moved = permute(value, [letters.index(letter) for letter in joint if letter in letters])
         moved = reshape(
             moved, tuple(size if letter in letters else 1 for letter, size in zip(joint, shape, strict=True))
@@ -70,6 +74,17 @@ def opaque(
     )
     values = [regrid(value, grid) for value in values]
     return _closed(universe, (name, attributes, kind), values, joint, core, out, sizes)
+
+
+def _join(
+    universe: Universe,
+    kind: Kind,
+    spans: tuple[Box, ...],
+    parts: Sequence[tuple[NormalValue, str]],
+    out: str,
+    shape: tuple[int, ...],
+) -> NormalValue:
+    return opaque(universe, JOINED, spans, parts, out, shape, kind)
 
 
 def _closed(
@@ -132,6 +147,9 @@ def _range(name: str, sizes: dict[str, int], operands: list[tuple[Number, Ref]])
     """What is known of integers that a function of a line gives."""
     if name in _PLACES and "A" in sizes:
         return 0, sizes["A"]
+    if name == JOINED and all(coefficient == 1 and ref[0].range is not None for coefficient, ref in operands):
+        ranges = [ref[0].range or (0, 0) for _, ref in operands]
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
     if name in _CHOSEN and operands[0][0] == 1:
         return operands[0][1][0].range
     return None

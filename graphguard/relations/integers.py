@@ -244,11 +244,21 @@ def _integer_case(universe: Universe, relation: str, value: Terms, extents: tupl
             return ()
         return tuple(hot(universe, base, _times(index, -sign), extents))
     if low != high or base[0].kind == "sum":
-        return _compared_closed(universe, "lt", value, extents)
+        return _compared_unknown(universe, value, sign, extents)
     # sign * base + low > 0
     return (
         between(universe, base, 1 - low, _HALF, extents) if sign > 0 else between(universe, base, -_HALF, low, extents)
     )
+
+
+def _compared_unknown(universe: Universe, value: Terms, sign: int, extents: tuple[int, ...]) -> Terms:
+    """[value > 0] of an unknown integer beside an index; where the unknown is subtracted it is said by the opposite, ``n >= t`` being no ``n < t``."""
+    if sign > 0:
+        return _compared_closed(universe, "lt", value, extents)
+    one = constant(universe, 1, extents)
+    other = normalise(universe, [*one, *((-c, ref) for c, ref in value)], extents)
+    opposite = _compared_closed(universe, "lt", other, extents)
+    return normalise(universe, [*one, *((-c, ref) for c, ref in opposite)], extents)
 
 
 def _may_meet(known: tuple[int, int], wanted: tuple[int, int]) -> bool:

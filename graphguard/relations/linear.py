@@ -29,7 +29,7 @@ from graphguard.relations.kernels import (
     times_number,
 )
 from graphguard.relations.partial_sums import join_windows
-from graphguard.relations.permutations import permuted
+from graphguard.relations.permutations import line_of, permuted
 from graphguard.relations.products import multiply, number_power
 from graphguard.relations.quotients import may_divide_apart, mix, partial_fractions, shared_exponentials
 from graphguard.relations.windows import joined, refine, repeat, through
@@ -191,7 +191,7 @@ def indicator(ref: Ref) -> bool:
 
 
 def is_mask(kernel: Kernel) -> bool:
-    """A product of truths whose sums only run over the column of one one-hot each."""
+    """A product of truths whose sums only run over the column of one one-hot each, or over positions that are all different."""
     free = len(kernel.shape)
     seen: dict[int, int] = {}
     for part, power, _, _, steps in kernel.factors:
@@ -199,7 +199,8 @@ def is_mask(kernel: Kernel) -> bool:
             return False
         for axis, label, stride in steps:
             if label >= free:
-                if part.kind != "onehot" or axis != len(part.shape) - 1 or abs(stride) != 1:
+                column = part.kind == "onehot" and axis == len(part.shape) - 1 and abs(stride) == 1
+                if not column and not (part.kind == "onehot" and axis == line_of(part.factors[0][0])):
                     return False
                 seen[label] = seen.get(label, 0) + 1
     return all(count == 1 for count in seen.values())

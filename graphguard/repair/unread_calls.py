@@ -6,7 +6,7 @@ import ast
 
 from graphguard.ir import Graph, Node, Span
 from graphguard.repair.frames import Sources
-from graphguard.repair.program import Function, Program
+from graphguard.repair.program import Function, Program, first_operand
 
 
 def called_in_vain(graph: Graph, node: Node, sources: Sources) -> Span | None:
@@ -21,12 +21,14 @@ def called_in_vain(graph: Graph, node: Node, sources: Sources) -> Span | None:
 
 
 def _hands_on(program: Program, call: ast.expr) -> bool:
-    """Whether the function around a call returns what the call gives, or one of the names that it works on, or what is made of these."""
+    """Whether the function around a call returns what the call gives, or one of the names that it writes to, or what is made of these."""
     function = program.function(call)
     if function is None:
         return False
     made = {id(call)}
-    names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)} & _assigned(function)
+    written = first_operand(call)  # the others are read alone
+    named = ast.walk(written) if written is not None else ()
+    names = {node.id for node in named if isinstance(node, ast.Name)} & _assigned(function)
     for statement in function.body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Assign) and node.lineno >= call.lineno and _reads(node.value, names, made):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from graphguard.ir import Capture, Var
 from graphguard.repair.edits import MoveSlice, OtherPart, SetArgument, Shift
 from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.parts import needed_parts, read_parts
 from graphguard.repair.slices import SLICES, SPLITS, Site
 
 
@@ -37,12 +38,18 @@ def _at_slices(site: Site, capture: Capture) -> Iterator[Guess]:
     for axis, size in capture.mesh.items():
         if size == 1:
             continue
-        if site.node.op in SPLITS:
-            yield "wrong-shard", OtherPart(site.position, axis), site, 2
-            continue
-        starts = _starts(site, capture, axis)
-        if starts is not None:
-            yield "wrong-shard", MoveSlice(site.position, starts, axis), site, 2
+        edit: OtherPart | MoveSlice | None = OtherPart(site.position, axis)
+        if site.node.op not in SPLITS:
+            starts = _starts(site, capture, axis)
+            edit = None if starts is None else MoveSlice(site.position, starts, axis)
+        if edit is not None and not _is_read(edit, site, capture):
+            yield "wrong-shard", edit, site, 2
+
+
+def _is_read(edit: OtherPart | MoveSlice, site: Site, capture: Capture) -> bool:
+    """Whether every rank reads the part already that an edit would give it: beside others at one place in the source it would be told in their stead."""
+    read = read_parts(site, capture)
+    return len(read) == len(site.position) and read == needed_parts(edit, site, capture)
 
 
 def _at_gathered(site: Site, around: Neighbours) -> Iterator[Guess]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, dim_of
+from graphguard.rules.arithmetic import LETTERS, compared, dim_of
 from graphguard.rules.reductions import along, scan
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scatter import gather
@@ -121,8 +121,13 @@ def searchsorted(
     side: str | None = None,
     sorter: V | None = None,
 ) -> V:
-    """How many elements of the sorted line come before each element: closed, elementwise in self where there is one line"""
+    """How many elements of the sorted line come before each element: counted where the line is known, else closed, elementwise in self where there is one line"""
     attributes = (right or side == "right",)
+    line = a.known(sorted_sequence) if len(sorted_sequence.shape) == 1 and sorter is None else None
+    if line is not None and line.size and np.isfinite(line).all() and not (np.diff(line) < 0).any():
+        row = a.reshape(sorted_sequence, (1,) * len(self.shape) + line.shape)
+        before = compared(a, "le" if attributes[0] else "lt", row, a.reshape(self, (*self.shape, 1)))
+        return a.sum(a.number(before, "int"), [len(self.shape)])
     name = "searchsorted"
     if len(sorted_sequence.shape) == 1 and sorter is None:
         letters = LETTERS[: len(self.shape)]

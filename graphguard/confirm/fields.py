@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -124,6 +124,12 @@ class Fields:
 
     def once(self, key: tuple[object, ...], make: Callable[[], Residues]) -> Residues:  # noqa: ARG002 - nothing is remembered
         return make()
+
+    def noted(self, topic: str) -> list[Any]:  # noqa: ARG002 - as above
+        return []
+
+    def same(self, v: Residues, w: Residues) -> bool:
+        return v is w
 
     # -- layout
     def reshape(self, v: Residues, shape: tuple[int, ...]) -> Residues:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -86,6 +86,14 @@ class Algebra(Protocol[V]):
 
     def once(self, key: tuple[object, ...], make: Callable[[], V]) -> V:
         """What ``make`` gives, a function of the key alone; values in a key are told apart as objects, so an algebra may remember it."""
+        ...
+
+    def noted(self, topic: str) -> list[Any]:
+        """What rules noted of the values that they made, by topic: a list to be added to; an algebra that remembers nothing gives an empty one each time."""
+        ...
+
+    def same(self, v: V, w: V) -> bool:
+        """Whether two values are seen to be equal everywhere; False is always a right answer."""
         ...
 
     # -- layout: no element changes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from graphguard.relations.literals import literal, written_down
 from graphguard.relations.magnitudes import is_whole, most_counted
 from graphguard.relations.narrow import continued
 from graphguard.relations.permutations import at_most_once, distinct
-from graphguard.relations.piecewise import act_on, pointwise, scaled_value, settled_value
+from graphguard.relations.piecewise import act_on, equal, pointwise, scaled_value, settled_value
 from graphguard.relations.places import place_over
 from graphguard.relations.precision import Precision
 from graphguard.relations.roots import as_root
@@ -42,6 +42,7 @@ class NormalForm:
     def __init__(self, universe: Universe | None = None) -> None:
         self.universe = universe or Universe()
         self._made: dict[tuple[object, ...], NormalValue] = {}
+        self._noted: dict[str, list[Any]] = {}
         self._elements: dict[tuple[object, ...], np.ndarray | None] = {}
         self.precision = Precision(self.universe)
 
@@ -131,6 +132,14 @@ class NormalForm:
         if found is None:
             found = self._made[key] = make()
         return found
+
+    def noted(self, topic: str) -> list[Any]:
+        """What rules noted of this topic."""
+        return self._noted.setdefault(topic, [])
+
+    def same(self, v: NormalValue, w: NormalValue) -> bool:
+        """Whether they have one normal form."""
+        return v.shape == w.shape and v.kind == w.kind and equal(self.universe, v, w)
 
     def written_down(self, v: NormalValue) -> NormalValue:
         """The same value, in a form of its own where it is small and known."""

@@ -178,6 +178,12 @@ class Numbers:
     def once(self, key: tuple[object, ...], make: Callable[[], Number]) -> Number:
         return make()
 
+    def noted(self, topic: str) -> list[Any]:
+        return []
+
+    def same(self, v: Number, w: Number) -> bool:
+        return v is w
+
     # -- layout
     def reshape(self, v: Number, shape: tuple[int, ...]) -> Number:
         return _like(v.array.reshape(shape), v)

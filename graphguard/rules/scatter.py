@@ -28,6 +28,7 @@ from graphguard.rules.arithmetic import (
 from graphguard.rules.casting import convert
 from graphguard.rules.index_maps import cut, in_few_pieces, put, take
 from graphguard.rules.layout import replaced
+from graphguard.rules.merged_choices import found_again
 from graphguard.rules.registry import rule
 
 
@@ -64,6 +65,9 @@ def gather(a: Algebra[V], self: V, dim: int, index: V, *, sparse_grad: bool = Fa
     if not self.shape:
         return expanded(a, self, index.shape)
     dim = dim_of(dim, len(self.shape))
+    again = found_again(a, self, dim, index)
+    if again is not None:
+        return again
     source = _cut_to(a, self, index.shape, dim)
     line = _line_of(a, index, dim)
     if line is not None:

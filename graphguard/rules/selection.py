@@ -9,6 +9,7 @@ import numpy as np
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, compared, dim_of
+from graphguard.rules.merged_choices import Choice, choices_in, found_among, note_choice
 from graphguard.rules.reductions import along, scan
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scatter import gather
@@ -26,12 +27,26 @@ def _selected(a: Algebra[V], name: str, v: V, dim: int, extent: int, kind: Kind,
 @rule("aten.topk.default")
 def topk(a: Algebra[V], self: V, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[V, V]:
     """The k largest (or smallest) elements of every line along dim, which are gathered from where they stand; these places are closed, batched over the other dims"""
-    attributes = (k, largest, sorted)  # without an order any may come out
+    dim, attributes = dim_of(dim, len(self.shape)), (k, largest, sorted)  # without an order any may come out
+    parts = choices_in(a, self, dim, largest, k) if sorted and self.shape else None
+    if parts is not None:
+        return _of_parts(a, self, k, dim, parts)
     places = _selected(a, "topk.indices", self, dim, k, "int", attributes)
     try:
-        return (gather(a, self, dim, places) if self.shape else self), places
+        values: V = gather(a, self, dim, places) if self.shape else self
     except Unsupported:
         return _selected(a, "topk", self, dim, k, self.kind, attributes), places
+    if self.shape:
+        note_choice(a, Choice(self, dim, largest, values, places))
+    return values, places
+
+
+def _of_parts(a: Algebra[V], v: V, k: int, dim: int, parts: list[Choice[V]]) -> tuple[V, V]:
+    """What is chosen among choices is chosen from all that they were made from."""
+    whole = a.concat([part.line for part in parts], dim)
+    places = _selected(a, "topk.indices", whole, dim, k, "int", (k, parts[0].largest, True))
+    values: V = gather(a, whole, dim, places)
+    return values, found_among(a, v, dim, parts, values, places)
 
 
 def _order(a: Algebra[V], v: V, dim: int, descending: bool, stable: bool) -> np.ndarray | None:

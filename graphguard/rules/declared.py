@@ -34,6 +34,8 @@ DIMS: Final[dict[str, str | tuple[str, ...]]] = {
     "ormqr": "batched(...AB, ...C, ...DE -> ...FG)",
     "linalg_ldl_factor_ex": ("batched(...AB -> ...AB)", "batched(...AB -> ...C)", "batched(...AB -> ...)"),
     "linalg_ldl_solve": "linear(2; ...AB, ...C, ...Dk -> ...Ek)",
+    "linalg_lu": ("batched(...AB -> ...CD)", "batched(...AB -> ...CD)", "batched(...AB -> ...CD)"),
+    "triangular_solve": ("batched(...AB, ...CD -> ...EF)", "batched(...AB, ...CD -> ...GH)"),
     "lu_unpack": ("batched(...AB, ...C -> ...DE)", "batched(...AB, ...C -> ...DE)", "batched(...AB, ...C -> ...DE)"),
     "_cdist_backward": "batched(...yZ, ...yA, ...ZA, ...yZ -> ...yA)",
     # planes

@@ -28,6 +28,7 @@ from graphguard.rules.registry import Call, rule
     "aten.unflatten.int",
     "aten.ravel.default",
     "aten.squeeze.default",
+    "aten.squeeze_copy.default",
     "aten.squeeze.dim",
     "aten.squeeze.dims",
     "aten.squeeze_copy.dim",

@@ -272,11 +272,18 @@ def index_add(a: Algebra[V], self: V, dim: int, index: V, source: V, *, alpha: N
 
 @rule("aten.index_copy.default")
 def index_copy(a: Algebra[V], self: V, dim: int, index: V, source: V) -> V:
-    """out[..., index[j], ...] = source[..., j, ...], for positions that are known"""
-    known = a.known(index)
-    if known is None:
-        raise Unsupported("index_copy to positions that depend on the data")
-    return put(a, self, dim_of(dim, len(self.shape)), known.reshape(-1), convert(a, source, self.kind))
+    """out[..., index[j], ...] = source[..., j, ...]; which of several j that name one position writes it stays closed"""
+    dim, known = dim_of(dim, len(self.shape)), a.known(index)
+    if known is not None:
+        return put(a, self, dim, known.reshape(-1), convert(a, source, self.kind))
+    if not self.shape:
+        raise Unsupported("index_copy into one number")
+    extent, positions = self.shape[dim], a.reshape(index, (source.shape[dim],))
+    named = a.reshape(hit(a, positions, 0, extent), (extent,) + (1,) * (len(self.shape) - dim - 1))
+    letters = LETTERS[: len(self.shape)]
+    rows = [(writers(a, positions, 0, extent), letters[dim] + "z"), (convert(a, source, "float"), letters)]
+    placed = a.contract(rows, letters[:dim] + "z" + letters[dim + 1 :])
+    return plus(a, chosen(a, named, full(a, self.shape, 0, self.kind), self), convert(a, placed, self.kind))
 
 
 @rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")

@@ -195,6 +195,18 @@ def isinf(a: Algebra[V], self: V) -> V:
     return a.apply("isinf", (), [self], "bool")
 
 
+@rule("aten.isposinf.default")
+def isposinf(a: Algebra[V], self: V) -> V:
+    """Whether self is infinite and above zero: stays closed"""
+    return a.apply("isposinf", (), [self], "bool")
+
+
+@rule("aten.isneginf.default")
+def isneginf(a: Algebra[V], self: V) -> V:
+    """Whether self is infinite and below zero: stays closed"""
+    return a.apply("isneginf", (), [self], "bool")
+
+
 @rule("aten.isfinite.default")
 def isfinite(a: Algebra[V], self: V) -> V:
     """Neither infinite nor not-a-number"""

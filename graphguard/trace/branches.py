@@ -56,7 +56,7 @@ class Sizes(ShapeEnv):
         try:
             return super().evaluate_expr(orig_expr, *args, **kwargs)
         except GuardOnDataDependentSymNode:
-            recorder, frame = state.current_recorder(), _asking(by_truth=True)
+            recorder, frame = state.current_recorder(), _asking()
             needed = None if frame is None else _needed(frame)
             if recorder is not None and frame is not None and needed is not None and recorder.phase != "prelude":
                 amount = _positive_where(orig_expr)
@@ -97,14 +97,14 @@ class Asked:
 
 
 def asked() -> Asked | None:
-    """The truth value that the program asks for; None where PyTorch's own code does."""
-    frame = _asking(by_truth=False)
-    if frame is None:
+    """The truth value that the program asks for; None where PyTorch's own code does, unless that raises by it, as distributions and losses check their arguments."""
+    frame, named = _asker()
+    if frame is None or named:
         return None
     place, needed = frame_at(frame.f_code, frame.f_lasti), _needed(frame)
-    if needed is None:
-        return Asked(None, _question(place.span), place.function)
-    return Asked(needed.truth, needed.written, place.function)
+    if needed is not None:
+        return Asked(needed.truth, needed.written, place.function)
+    return Asked(None, _question(place.span), place.function) if is_shown(frame.f_code) else None
 
 
 def _needed(frame: FrameType) -> Needed | None:
@@ -122,14 +122,20 @@ def _decided_at(frame: FrameType) -> int:
     return frame.f_lasti
 
 
-def _asking(*, by_truth: bool) -> FrameType | None:
-    """The program's frame that asks, by a truth value or an index of PyTorch's number where ``by_truth``; None where other code asks."""
+def _asking() -> FrameType | None:
+    """The program's frame that asks by a truth value or an index of PyTorch's number; None where other code asks."""
+    frame, named = _asker()
+    return frame if frame is not None and is_shown(frame.f_code) and named else None
+
+
+def _asker() -> tuple[FrameType | None, bool]:
+    """The frame that asks, and whether it does by a truth value or an index of PyTorch's number."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - as in provenance
     named = False
     while frame is not None and (frame.f_code.co_filename in _ASKING or is_ours(frame.f_code.co_filename)):
         named |= frame.f_code.co_name in _TRUTHS
         frame = frame.f_back
-    return frame if frame is not None and is_shown(frame.f_code) and named is by_truth else None
+    return frame, named
 
 
 def _told(frame: FrameType) -> str:

@@ -209,3 +209,26 @@ def test_classes_of_pixels_in_bytes(ignored: int, wanted: gg.Verdict) -> None:
         grads=False,
     )
     assert report.verdict is wanted, report.diagnostics
+
+
+@pytest.mark.parametrize(("shift", "wanted"), [(0, gg.Verdict.REFINES), (1, gg.Verdict.BROKEN)])
+def test_a_cache_is_written_where_a_position_says(shift: int, wanted: gg.Verdict) -> None:
+    """Keys of new tokens at positions that the program is given, as static caches are filled; every rank has some of the heads."""
+
+    def attended(q: torch.Tensor, cache: torch.Tensor, keys: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return (q @ cache.index_copy(1, at, keys).transpose(1, 2)).softmax(-1)
+
+    def on_ranks(q: torch.Tensor, cache: torch.Tensor, keys: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return attended(q, cache, keys, (at + shift) % 8)
+
+    heads = {"tp": Shard(0)}
+    report = gg.verify(
+        attended,
+        lambda _: on_ranks,
+        (gg.tensor(4, 2, 6), gg.tensor(4, 8, 6), gg.tensor(4, 2, 6), gg.tensor(2, dtype=torch.int64, low=0, high=8)),
+        mesh={"tp": 2},
+        in_relations=(heads, heads, heads, {}),
+        out_relations=heads,
+        grads=False,
+    )
+    assert report.verdict is wanted, report.diagnostics

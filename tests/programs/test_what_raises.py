@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.distributed.tensor import Shard
 
 import graphguard as gg
@@ -104,3 +105,36 @@ def test_tensors_on_another_device_are_told_once_though_every_rank_has_its_own()
     (finding,) = found.diagnostics
     assert finding.rule == "trace-error"
     assert "on the same device" in finding.message
+
+
+X = gg.tensor(ROWS, WIDTH)
+CHECKED: dict[str, tuple[Callable[..., torch.Tensor], tuple[Any, ...], str]] = {
+    "a loss": (
+        lambda x, y, z: F.gaussian_nll_loss(x, y, z, reduction="none"),
+        (X, X, X),
+        '"torch.any(var < 0)" in gaussian_nll_loss does not hold',
+    ),
+    "a policy": (
+        lambda x, action: torch.distributions.Categorical(logits=x).log_prob(action),
+        (X, gg.tensor(ROWS, dtype=torch.int64, low=0, high=WIDTH)),
+        '"torch._is_all_true(valid)" in Distribution.__init__ holds',
+    ),
+    "a latent": (
+        lambda x, y: torch.distributions.kl_divergence(
+            torch.distributions.Normal(x, y.exp()), torch.distributions.Normal(0.0, 1.0)
+        ),
+        (X, X),
+        '"torch._is_all_true(valid)" in Distribution.__init__ holds',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("factor", [1, 2])
+def test_what_pytorch_checks_of_its_arguments(name: str, factor: int) -> None:
+    spec, inputs, assumed = CHECKED[name]
+    impl = lambda _: lambda *tensors: factor * spec(*tensors)  # noqa: E731
+    found = gg.verify(spec, impl, inputs, mesh={"dp": 2}, in_relations=DP, out_relations=DP, grads=False)
+    assert found.verdict is (gg.Verdict.REFINES if factor == 1 else gg.Verdict.BROKEN), found.diagnostics
+    if factor == 1:
+        assert [one for one in found.assumed if one.startswith(assumed)], found.assumed

@@ -75,6 +75,8 @@ WHOLE: dict[str, Operands] = {
     "ormqr": lambda: (r(4, 5, 3), r(4, 3), r(4, 5, 2)),
     "linalg_ldl_factor_ex": lambda: (definite(4, 3),),
     "linalg_ldl_solve": lambda: (*torch.linalg.ldl_factor(definite(4, 3)), r(4, 3, 6)),
+    "linalg_lu": lambda: (r(4, 3, 3),),
+    "triangular_solve": lambda: (r(4, 3, 2), definite(4, 3)),
     "lu_unpack": lambda: torch.linalg.lu_factor(r(4, 3, 3)),
     "_cdist_backward": lambda: (r(4, 6, 5), x := r(4, 6, 3), y := r(4, 5, 3), 1.5, torch.cdist(x, y, 1.5)),
     "adaptive_max_pool2d": lambda: (r(4, 2, 6, 5), [3, 2]),

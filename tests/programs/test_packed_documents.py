@@ -1,6 +1,8 @@
 """Documents that are packed into one sequence, found by where they end, over ranks that hold parts of the sequence."""
 
 import pytest
+import itertools
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ ENDS = (0, 3, 7, 8)
 
 
 def document_by_document(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    cut = [tuple(t[:, start:end] for t in (q, k, v)) for start, end in zip(ENDS, ENDS[1:], strict=False)]
+    cut = [tuple(t[:, start:end] for t in (q, k, v)) for start, end in itertools.pairwise(ENDS)]
     return torch.cat([F.scaled_dot_product_attention(*parts, is_causal=True) for parts in cut], 1)
 
 

@@ -1,8 +1,8 @@
 """Documents that are packed into one sequence, found by where they end, over ranks that hold parts of the sequence."""
 
-import pytest
 import itertools
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F

@@ -82,9 +82,10 @@ def outermost(function: _Function) -> _Function:
 def walk(frame: FrameType | None, stop: FrameType | None) -> RawStack:
     """The shown frames from ``frame`` outwards, innermost first, ending before ``stop``."""
     found: list[int] = []
+    known_as, identity = _met.get, _identity
     while frame is not None and frame is not stop:
         code = frame.f_code
-        known = _met.get(_identity(code)) or _of(code)
+        known = known_as(identity(code)) or _of(code)
         if known.is_shown:
             found += (known.identity, frame.f_lasti)
         elif known.is_outermost:

@@ -97,7 +97,8 @@ def test_an_assertion_that_pytest_writes_out_is_one() -> None:
 
 def test_tensors_on_another_device_are_told_once_though_every_rank_has_its_own() -> None:
     def on_the_device(x: torch.Tensor) -> torch.Tensor:
-        return x * torch.ones(WIDTH, device=torch.cuda.current_device())
+        there, here = (torch.ones(WIDTH, device=device) for device in (torch.cuda.current_device(), "cpu"))
+        return x * (there + here)
 
     found = gg.verify(
         lambda x: x * 1, lambda _: on_the_device, (gg.tensor(ROWS, WIDTH),), mesh={"dp": 2}, in_relations=DP

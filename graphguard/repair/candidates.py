@@ -18,6 +18,7 @@ from graphguard.repair.alignment import Position
 from graphguard.repair.alike import EVERYTHING
 from graphguard.repair.applied import apart, applied, renamed
 from graphguard.repair.asked import forward_place
+from graphguard.repair.bypassed import through_wrapper
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
 from graphguard.repair.edits import (
@@ -89,8 +90,12 @@ def candidates(
     repair, sources = diagnosis.repairs[index], Sources.of(capture, read)
     if repair is None:
         return _by_place(diagnosis.findings[index].span, sources, before)
+    wrapped = through_wrapper(capture, repair, sources) if not before else ()
     capture = repair.before
     found = {each.fix.edits: each for each in _of_losses(capture, diagnosis, index, sources, before)}
+    for draft in wrapped:
+        if (texts := applied(draft.edits, sources)) is not None:
+            found[draft.edits] = Candidate(Fix(draft.title, draft.edits, proved=False, place=draft.place), texts)
     for guess in (repair.hypothesis, *repair.alternatives):
         for place, draft in named_first(_drafts(capture, guess, sources), diagnosis.findings[index]):
             draft = renamed(draft, before)

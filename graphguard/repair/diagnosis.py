@@ -13,6 +13,7 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.prove import Proof, prove
 from graphguard.repair.alike import alike, common_factor
+from graphguard.repair.bypassed import told_as_bypass
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.lost import lost_number
 from graphguard.repair.opened import opened
@@ -80,7 +81,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         )
         for repair in found.repairs
     ]
-    repairs: list[Repair | None] = list(found.repairs)
+    findings, repairs = told_as_bypass(capture, findings, list(found.repairs), sources)
     if found.left and found.stale and all(is_gradient(found.capture, name) for name in found.left):
         findings[0] = replace(findings[0], related=(*findings[0].related, _outdated(capture, found.left)))
     elif found.left:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 import graphguard as gg
 
@@ -141,3 +142,62 @@ def test_padding_that_is_attended_to(kept: bool) -> None:
     assert found.verdict is (gg.Verdict.BROKEN if kept else gg.Verdict.REFINES), found.diagnostics
     for finding in found.diagnostics:
         assert "6 elements along dim 2, the specification's has 5: what pads it is not left out" in finding.message
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.tanh(self.first(x)))
+
+
+class Loop:
+    def __init__(self, ranks: int = 0) -> None:
+        self.net = Small()
+        self.model = DDP(self.net) if ranks else self.net
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def out(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)
+
+    def __call__(self, x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
+        loss = F.mse_loss(self.out(x), target)
+        loss.backward()
+        self.optimizer.step()
+        return dict(self.model.named_parameters())
+
+
+class Inside(Loop):
+    def out(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model.module(x)
+
+
+class Beside(Loop):
+    def __init__(self, ranks: int = 0) -> None:
+        super().__init__()
+        self.model = DDP(self.net)
+
+    def out(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+@pytest.mark.parametrize(("loop", "called"), [(Loop, ""), (Inside, "self.model.module(x)"), (Beside, "self.net(x)")])
+def test_a_forward_pass_round_its_wrapper(loop: Any, called: str) -> None:
+    """All gradients are wrong for one reason."""
+    inputs = (gg.tensor(8, 6), gg.tensor(8, 3))
+    found = gg.verify(
+        Loop(),
+        lambda mesh: loop(mesh.size()),
+        inputs,
+        mesh={"dp": 2},
+        in_relations=ROWS,
+        out_relations="replicate",
+    )
+    assert found.verdict is (gg.Verdict.BROKEN if called else gg.Verdict.REFINES), found.diagnostics
+    assert len(found.diagnostics) == bool(called)
+    for finding in found.diagnostics:
+        assert finding.rule == "gradient-not-reduced"
+        assert finding.message.startswith("this call goes round 'self.model', a DistributedDataParallel")
+        assert called in linecache.getline(finding.span.file, finding.span.line)

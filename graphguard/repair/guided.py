@@ -78,12 +78,23 @@ def _absent(capture: Capture, around: Neighbours) -> Iterator[Guess]:
             continue
         for site in around.sites.values():
             if site.node.phase == "forward" and site.node.op not in COLLECTIVES | LAYOUT | JOINING and site.tensors:
+                if _levels(node, site, capture):
+                    continue
                 args = {
                     rank: tuple(_renamed(arg, {operands[0]: var}) for arg in node.args)
                     for rank, var in site.tensors.items()
                 }
                 call = Call(node.op, args, node.kwargs, _span(capture, node))
                 yield _rule_of(node), InsertCall(site.tensors, call), site, POSSIBLE
+
+
+def _levels(node: Node, site: Site, capture: Capture) -> bool:
+    """Whether an operator would make all elements of a site's tensor the same number: a softmax along a dim of one element."""
+    dim = node.args[1] if len(node.args) > 1 else None
+    shapes = [capture.ranks[rank].types[var].shape for rank, var in site.tensors.items()]
+    return (
+        "softmax" in node.op and isinstance(dim, int) and any(-len(s) <= dim < len(s) and s[dim] == 1 for s in shapes)
+    )
 
 
 def _missing(proof: Proof) -> list[Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
@@ -148,7 +149,7 @@ def _unread(found: Search, promise: str, around: Neighbours) -> Suspect | None:
     if less is None:
         return None
     rows = f"row {less.rows.start}" if len(less.rows) == 1 else f"rows {less.rows.start}..{less.rows.stop - 1}"
-    text = f"'{{what}}' is all that rank {less.rank} computes of {leaf_text(found.capture, less.leaf)}: {rows} of it, on which {promise} depends there, are read nowhere"
+    text = f"'{{what}}' is all that rank {less.rank} computes of {leaf_text(found.capture, less.leaf)}: {rows} of it, on which {promise} depends there, {'is' if len(less.rows) == 1 else 'are'} read nowhere"
     return Suspect("wrong-relation", _location(less.site), reason=text)
 
 
@@ -262,16 +263,26 @@ def _meant(site: Site, found: Search, around: Neighbours) -> Node | None:
     return None
 
 
+_TOLD: Final = {"correction": int | float, "ord": int | float, "p": int | float}
+"""The settings that may be whole numbers, and are no sizes or dims."""
+
+
 def _other_settings(node: Node, meant: Node) -> str:
     """Which names, truths and numbers that are no sizes or dims an operator is called with otherwise than the specification's; empty where none is."""
     if node.op != meant.op:
         return ""
     mine, its = _arguments(node), _arguments(meant)
     for name in dict.fromkeys((*mine, *its)):
-        pair = (mine.get(name), its.get(name))
-        if pair[0] != pair[1] and all(isinstance(each, str | float | bool | None) for each in pair):
+        pair = _set(mine, name), _set(its, name)
+        told = _TOLD.get(name, str | float | bool | None)
+        if name != "keepdim" and pair[0] != pair[1] and all(isinstance(each, told) for each in pair):
             return f"'{{what}}' is computed {_setting(name, pair[0])}, the specification's {_setting(name, pair[1])}"
     return ""
+
+
+def _set(arguments: Mapping[str, object], name: str) -> object:
+    value = arguments.get(name)
+    return 1 if name == "correction" and value is None else value  # as Bessel's is
 
 
 def _arguments(node: Node) -> dict[str, object]:

@@ -177,16 +177,16 @@ class _Packed:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves recorded tensors out, and puts their numbers in their places."""
+    """Leaves recorded tensors, and numbers that were read from such, out, and puts their places in the list of them there."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.tensors: list[torch.Tensor] = []
+        self.tensors: list[Any] = []
 
     def persistent_id(self, obj: Any) -> int | None:
-        if isinstance(obj, SYMBOLS):
+        if isinstance(obj, torch.SymBool):
             raise TracingError("trace-error", DATA_DEPENDENT)
-        if not isinstance(obj, FakeTensor):
+        if not isinstance(obj, (FakeTensor, *SYMBOLS)):
             return None
         number = next((place for place, one in enumerate(self.tensors) if one is obj), len(self.tensors))
         if number == len(self.tensors):
@@ -197,11 +197,11 @@ class _Pickler(pickle.Pickler):
 class _Unpickler(pickle.Unpickler):
     """Puts tensors in the places of their numbers."""
 
-    def __init__(self, data: bytes, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, data: bytes, tensors: list[Any]) -> None:
         super().__init__(io.BytesIO(data))
         self._tensors = tensors
 
-    def persistent_load(self, pid: int) -> torch.Tensor:
+    def persistent_load(self, pid: int) -> Any:
         return self._tensors[pid]
 
 
@@ -211,10 +211,19 @@ def _packed(obj: Any) -> _Packed:
     try:
         with _disable_current_modes():
             pickler.dump(obj)
-        types = pickle.dumps([_type_of(tensor) for tensor in pickler.tensors])
+        numbers = [isinstance(one, SYMBOLS) for one in pickler.tensors]
+        tensors = [_as_tensor(one) for one in pickler.tensors]
+        types = pickle.dumps([(*_type_of(one), number) for one, number in zip(tensors, numbers, strict=True)])
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError, NotImplementedError):
         return _Packed((), ())  # the others are told that there is something they cannot have
-    return _Packed(tuple(map(_constant, (types, file.getvalue()))), tuple(pickler.tensors))
+    return _Packed(tuple(map(_constant, (types, file.getvalue()))), tuple(tensors))
+
+
+def _as_tensor(one: Any) -> torch.Tensor:
+    """A tensor, or a number that was read from one as a tensor without dims."""
+    if isinstance(one, torch.Tensor):
+        return one
+    return torch.scalar_tensor(one, dtype=torch.float64 if isinstance(one, torch.SymFloat) else torch.int64)
 
 
 def _type_of(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -242,13 +251,19 @@ def _unpacked(operands: tuple[Constant, ...], tensors: tuple[torch.Tensor, ...],
         return _Unpickler(data[1], received).load()
 
 
-def _received(kind: tuple[Any, ...], own: torch.Tensor | None, send: Send) -> torch.Tensor:
-    shape, dtype, device, differentiable, parameter = kind
+def _received(kind: tuple[Any, ...], own: torch.Tensor | None, send: Send) -> Any:
+    """A tensor, or the number that it holds, as the sender had it."""
+    shape, dtype, device, differentiable, parameter, number = kind
     with torch.no_grad():
         tensor = torch.empty(shape, dtype=dtype, device=device)
         if own is not None:
             tensor.copy_(own)
         tensor = send(tensor)
+    if number:  # which its sender read from a tensor that nobody knows
+        recorder = state.current_recorder()
+        if recorder is not None:
+            recorder.constants.forget((tensor,))
+        return tensor.item()
     return torch.nn.Parameter(tensor, differentiable) if parameter else tensor.requires_grad_(differentiable)
 
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
 
@@ -279,3 +279,71 @@ def test_what_is_added_to_sorted_rows_must_be_sorted_as_well(moved: bool, verdic
     inputs = (X, gg.tensor(ROWS, CLASSES), gg.tensor(WIDTH, CLASSES), LABELS, MASK)
     found = gg.verify(spec, lambda _: impl, inputs, mesh={"dp": 2}, out_relations="replicate", grads=False)
     assert found.verdict is verdict
+
+
+def total(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    dist.all_reduce(x)
+    return x
+
+
+def loss_over_rows(made: Any, grads: bool = False) -> Any:
+    """The sum of squares of the chosen rows over their number on all ranks, which ``made`` makes of those of this one."""
+
+    def run(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        leaf = x.detach().requires_grad_()
+        rows = leaf[mask]
+        share = rows.square().sum() / total(made(rows))
+        return torch.autograd.grad(share, leaf)[0] if grads else total(share)
+
+    return run
+
+
+def mean_square(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return x[mask].square().mean()
+
+
+def slope_of_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    leaf = x.detach().requires_grad_()
+    return torch.autograd.grad(mean_square(leaf, mask), leaf)[0]
+
+
+NUMBERS: list[tuple[Any, gg.Verdict]] = [
+    (lambda rows: torch.tensor(rows.numel()), gg.Verdict.REFINES),
+    (lambda rows: torch.tensor([float(WIDTH)]).squeeze() * rows.shape[0], gg.Verdict.REFINES),
+    (lambda rows: WIDTH * torch.as_tensor(rows.shape[0], dtype=torch.float32), gg.Verdict.REFINES),
+    (lambda rows: torch.tensor(rows.shape[0]), gg.Verdict.BROKEN),
+    (lambda rows: torch.tensor(rows.numel() + 1), gg.Verdict.BROKEN),
+]
+
+
+@pytest.mark.parametrize(("made", "wanted"), NUMBERS)
+@pytest.mark.parametrize("grads", [False, True])
+def test_numbers_of_rows_in_tensors(made: Any, wanted: gg.Verdict, grads: bool) -> None:
+    found = gg.verify(
+        slope_of_mean if grads else mean_square,
+        lambda _: loss_over_rows(made, grads),
+        (X, MASK),
+        mesh={"dp": 2},
+        in_relations=DP,
+        out_relations=DP if grads else {"dp": Replicate()},
+        grads=False,
+    )
+    assert found.verdict is wanted, found.diagnostics
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_means_of_each_rank_s_rows_are_no_mean_of_all(dim: int) -> None:
+    def on_ranks(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return total(x[mask].mean(dim).sum() if dim else x[mask].mean(0)) / (1 if dim else 2)
+
+    found = gg.verify(
+        lambda x, mask: x[mask].mean(dim).sum() if dim else x[mask].mean(0),
+        lambda _: on_ranks,
+        (X, MASK),
+        mesh={"dp": 2},
+        in_relations=DP,
+        out_relations={"dp": Replicate()},
+        grads=False,
+    )
+    assert found.verdict is (gg.Verdict.REFINES if dim else gg.Verdict.BROKEN), found.diagnostics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,23 @@ def total(program: Ragged, node: Node) -> Results:
         raise Unsupported("a size known only when the program runs")
     shapes = {out: tuple(size for size in numbers if size is not None)}
     return list(program.evaluated(node, {node.args[0]: program.orders.masked(rows)}, shapes))
+
+
+def mean(program: Ragged, node: Node) -> Results:
+    """The sum over rows, and over other dims, divided by how many elements there are; there is assumed to be one."""
+    sums = total(program, replace(node, op=node.op.replace("mean.dim", "sum.dim_IntList").replace("mean", "sum")))
+    rows = rows_known(program, node.args[0])
+    if sums is None or rows is None:
+        return None
+    (value,) = sums
+    assert isinstance(value, NormalValue)
+    a, rank = program.algebra, len(rows.data.shape)
+    given = argument(node, 1, "dim") if node.op.endswith("mean.dim") else None
+    listed = given if isinstance(given, tuple) and given else tuple(range(rank))
+    dims = {d + rank if d < 0 else d for d in listed if isinstance(d, int)} - {rows.dim}
+    count = a.scale(program.orders.length(rows.order), Fraction(prod(rows.data.shape[dim] for dim in dims)))
+    share = a.power(a.number(count, "float"), Fraction(-1))
+    return [a.multiply(value, a.expand(share, value.shape))]
 
 
 def product(program: Ragged, node: Node) -> Results:

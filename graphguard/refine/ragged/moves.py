@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from graphguard.ir import Node, Var
+from graphguard.ir import Node, Sym, Var
 from graphguard.refine.ragged import adding, choosing, groups
 from graphguard.refine.ragged.arguments import Move, Results, along, argument, less, rows_known
 from graphguard.refine.ragged.losses import nll_loss, nll_loss_backward
@@ -81,6 +81,22 @@ def made(program: Ragged, node: Node) -> Results:
     return []
 
 
+def repeated(program: Ragged, node: Node) -> Results:
+    """One row, or one number, as often as the data decide: whatever rows it is used with, all are alike."""
+    (out,), source = node.outs, node.args[0]
+    first, *others = program.graph.types[out].shape
+    if source not in program.values or source in program.rows or not isinstance(first, Sym):
+        return None
+    assert isinstance(source, Var)
+    shape = program.values[source].shape
+    if len(shape) > len(others) and shape[0] != 1:
+        return None
+    if not all(isinstance(size, int) for size in others):
+        raise Unsupported("rows along another dim, of as many as the data decides")
+    program.blanks[out] = node
+    return []
+
+
 def counted(program: Ragged, node: Node) -> Results:
     """``arange`` up to a number of rows: the places of whatever rows it is used with."""
     numbers = argument(node, 0, "end") if len(node.args) == 1 else None
@@ -109,6 +125,7 @@ MOVES: Final[dict[str, Move]] = {
     **dict.fromkeys(SORTS, choosing.sort),
     **dict.fromkeys(MAKERS, made),
     "aten.arange.default": counted,
+    "aten.expand.default": repeated,
     "aten.nonzero.default": choosing.nonzero,
     "aten.index.Tensor": choosing.index,
     "aten.index_select.default": choosing.index_select,
@@ -120,6 +137,8 @@ MOVES: Final[dict[str, Move]] = {
     "aten.cat.default": cat,
     "aten.sum.dim_IntList": adding.total,
     "aten.sum.default": adding.total,
+    "aten.mean.dim": adding.mean,
+    "aten.mean.default": adding.mean,
     "aten.mm.default": adding.product,
     "aten._grouped_mm.default": groups.grouped_product,
     "aten.histc.default": groups.histogram,

@@ -27,6 +27,11 @@ from graphguard.rules import Trait, evaluate_node, kind_of
 from graphguard.rules.registry import is_complex
 
 _WIDE = ("float32", "float64")  # these hold the few integers that names are
+#: Operators that take a number of rows as any other number; the one that makes a tensor of it is a cast.
+_TAKING_NUMBERS = frozenset(
+    f"aten.{name}.{kind}" for name in ("add", "sub", "mul", "div", "rsub") for kind in ("Tensor", "Scalar")
+)
+_MADE_OF_NUMBER = "aten.scalar_tensor.default"
 
 
 def has_symbols(graph: Graph) -> bool:
@@ -72,6 +77,9 @@ class Ragged:
             return self._put_back(node)
         if ordinary and self._is_ordinary(node):
             self._ordinary(node, values)
+            return True
+        if ordinary and (node.op in _TAKING_NUMBERS or node.op == _MADE_OF_NUMBER):
+            self._of_numbers(node, values)
             return True
         for out, rows in zip(node.outs, self._results(node), strict=False):
             self.settle(out, rows, values)
@@ -243,7 +251,11 @@ class Ragged:
         self, node: Node, operands: Mapping[Var, NormalValue], shapes: Mapping[Var, tuple[int, ...]]
     ) -> tuple[NormalValue, ...]:
         """A call by the rule of its operator, on these operands, with results of these shapes; raises ``Unsupported`` where it has no rule that follows."""
-        types = {var: TensorType(value.shape, self.graph.types[var].dtype) for var, value in operands.items()}
+        known = self.graph.types
+        types = {
+            var: TensorType(value.shape, known[var].dtype if var in known else "int64")
+            for var, value in operands.items()
+        }
         types |= {var: TensorType(shape, self.graph.types[var].dtype) for var, shape in shapes.items()}
         if any(is_complex(kind.dtype) for kind in types.values()):
             raise Unsupported("complex numbers in rows that the data decides")
@@ -280,6 +292,36 @@ class Ragged:
         values.update(zip(node.outs, results, strict=True))
         if any(var in self.rows for var in operands):
             self.shadows(node, values)
+
+    def _of_numbers(self, node: Node, values: dict[Var, NormalValue]) -> None:
+        """A call that takes numbers of rows as numbers."""
+        shapes: dict[Var, tuple[int, ...]] = {}
+        for out in node.outs:
+            sizes = self.graph.types[out].shape
+            shapes[out] = tuple(size for size in sizes if isinstance(size, int))
+            if len(shapes[out]) < len(sizes):
+                raise Unsupported("a size known only when the program runs")
+        called, numbers = self._with_numbers(node)
+        operands = {var: values[var] for var in node.operands()} | numbers
+        values.update(zip(node.outs, self.evaluated(called, operands, shapes), strict=True))
+
+    def _with_numbers(self, node: Node) -> tuple[Node, dict[Var, NormalValue]]:
+        """A call with numbers of rows as tensors without dims, and these."""
+        if node.op not in _TAKING_NUMBERS and node.op != _MADE_OF_NUMBER:
+            return node, {}
+        numbers: dict[Var, NormalValue] = {}
+
+        def of(arg: Arg) -> Arg:
+            if not isinstance(arg, Sym):
+                return arg
+            var = Var(-1 - len(numbers))  # as no variable of a graph is called
+            numbers[var] = self.size(arg)
+            return var
+
+        called = replace(node, args=tuple(map(of, node.args)))
+        if node.op == _MADE_OF_NUMBER:
+            called = replace(called, op="aten._to_copy.default", kwargs={})
+        return called, numbers
 
     # -- calls that act on rows one by one
 
@@ -335,7 +377,8 @@ class Ragged:
                 slots if at == dim else resolved(size) if isinstance(size, Sym) else size
                 for at, size in enumerate(sizes)
             )
-        return self.evaluated(self._reshaped(_resolved(node, resolved), dim, slots), data, shapes)
+        called, numbers = self._with_numbers(node)
+        return self.evaluated(self._reshaped(_resolved(called, resolved), dim, slots), {**data, **numbers}, shapes)
 
     def _counts(self, order: Order, size: Size) -> bool:
         """Whether a size is seen to be the number of an order's rows."""

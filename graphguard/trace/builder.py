@@ -111,28 +111,29 @@ class Builder:
     def graph(self, frames: tuple[Frame, ...], stacks: tuple[tuple[int, ...], ...]) -> Graph:
         """What was built, without the rearrangements and uninitialised memory that nothing reads."""
         nodes = self._live_nodes()
-        used = {var for node in nodes for var in (*node.operands(), *node.outs)}
-        used.update(self.outputs.values(), self.symbols.values(), self.inputs)
+        # by number: variables are hashed in Python
+        used = {var.id for node in nodes for group in (node.reads, node.outs) for var in group}
+        used.update(var.id for group in (self.outputs.values(), self.symbols.values(), self.inputs) for var in group)
         return Graph(
             inputs=self.inputs,
-            constants={var: constant for var, constant in self.constants.items() if var in used},
+            constants={var: constant for var, constant in self.constants.items() if var.id in used},
             nodes=nodes,
-            types={var: kind for var, kind in self.types.items() if var in used},
+            types={var: kind for var, kind in self.types.items() if var.id in used},
             outputs=self.outputs,
-            labels={var: name for var, name in self.labels.items() if var in used},
+            labels={var: name for var, name in self.labels.items() if var.id in used},
             symbols=self.symbols,
             frames=frames,
             stacks=stacks,
         )
 
     def _live_nodes(self) -> tuple[Node, ...]:
-        wanted = {*self.outputs.values(), *self.symbols.values(), *self.labels}
+        wanted = {var.id for group in (self.outputs.values(), self.symbols.values(), self.labels) for var in group}
         kept = []
         for node in reversed(self.nodes):
             silent = (node.phase == "prelude" and not node.op.startswith("gg.")) or node.op in _BOOKKEEPING
-            if silent and wanted.isdisjoint(node.outs):
+            if silent and not any(out.id in wanted for out in node.outs):
                 continue
-            wanted.update(node.operands())
+            wanted.update([var.id for var in node.reads])
             kept.append(node)
         return tuple(reversed(kept))
 

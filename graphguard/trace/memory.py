@@ -6,6 +6,7 @@ from the row-major flattening of the root.  A change through a view is put back 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from graphguard.ir.graph import DType, Var
@@ -16,12 +17,41 @@ from graphguard.trace.views import BYTES, Recipe, count, dtype_of, itemsize, row
 
 
 @dataclass(slots=True)
-class _Storage:
+class Storage:
+    """What is known of one storage: the values of the tensors that show it, and how others are made from these."""
+
     root: Geometry
     known: dict[Geometry, Var]
     recipes: dict[Geometry, Recipe] = field(default_factory=dict)
     seen: set[Geometry] = field(default_factory=set)
     flat: Var | None = None
+
+    def copied(self) -> Storage:
+        """The same, on its own."""
+        return Storage(self.root, dict(self.known), dict(self.recipes), set(self.seen), self.flat)
+
+    def renamed(self, table: Mapping[int, Var]) -> Storage:
+        """The same of other values."""
+        known = {geometry: table[var.id] for geometry, var in self.known.items()}
+        flat = None if self.flat is None else table[self.flat.id]
+        return Storage(self.root, known, dict(self.recipes), set(self.seen), flat)
+
+    def is_like(self, other: Storage) -> bool:
+        """Whether the same is known, whatever the values are."""
+        return (
+            self.root == other.root
+            and self.known.keys() == other.known.keys()
+            and self.recipes == other.recipes
+            and self.seen == other.seen
+            and (self.flat is None) == (other.flat is None)
+        )
+
+    def pairs(self, other: Storage) -> Iterator[tuple[Var, Var]]:
+        """The values of this one, each with that of another that is like it."""
+        for geometry, var in self.known.items():
+            yield var, other.known[geometry]
+        if self.flat is not None and other.flat is not None:
+            yield self.flat, other.flat
 
 
 class Memory:
@@ -29,7 +59,15 @@ class Memory:
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._storages: dict[int, _Storage] = {}
+        self._storages: dict[int, Storage] = {}
+
+    def storage(self, number: int) -> Storage | None:
+        """What is known of a storage, by its number."""
+        return self._storages.get(number)
+
+    def put(self, number: int, storage: Storage) -> None:
+        """From now on this is known of a storage."""
+        self._storages[number] = storage
 
     def holds(self, ref: Ref) -> bool:
         """Whether the storage has been filled by anything yet."""
@@ -55,7 +93,7 @@ class Memory:
         if ref.storage in self._storages:
             self.write(ref, value)
         else:
-            self._storages[ref.storage] = _Storage(ref.geometry, {ref.geometry: value})
+            self._storages[ref.storage] = Storage(ref.geometry, {ref.geometry: value})
 
     def read(self, ref: Ref) -> Var:
         """The value that a tensor shows now."""
@@ -73,7 +111,7 @@ class Memory:
             self._write(storage, ref.geometry, value)
 
     # -- one storage ---------------------------------------------------------------------------------------------------
-    def _read(self, storage: _Storage, geometry: Geometry) -> Var:
+    def _read(self, storage: Storage, geometry: Geometry) -> Var:
         value = storage.known.get(geometry)
         if value is None:
             recipe = storage.recipes.get(geometry)
@@ -85,7 +123,7 @@ class Memory:
             storage.seen.add(geometry)
         return value
 
-    def _write(self, storage: _Storage, geometry: Geometry, value: Var) -> None:
+    def _write(self, storage: Storage, geometry: Geometry, value: Var) -> None:
         if geometry == storage.root or self._outgrows(storage, geometry):
             if geometry != storage.root:
                 storage.root = geometry
@@ -104,7 +142,7 @@ class Memory:
         storage.known[geometry] = value
         storage.seen.add(geometry)
 
-    def _outgrows(self, storage: _Storage, geometry: Geometry) -> bool:
+    def _outgrows(self, storage: Storage, geometry: Geometry) -> bool:
         """Whether the memory was enlarged, as ``out=`` does with an empty tensor, and is filled anew."""
         if geometry in storage.recipes or not all(isinstance(n, int) for n in (*geometry[1], *storage.root[1])):
             return False
@@ -112,7 +150,7 @@ class Memory:
         return fresh and count(geometry) * itemsize(geometry) > count(storage.root) * itemsize(storage.root)
 
     # -- by strides ----------------------------------------------------------------------------------------------------
-    def _flat(self, storage: _Storage) -> Var:
+    def _flat(self, storage: Storage) -> Var:
         """The storage's elements in memory order."""
         if storage.flat is None:
             order = row_major(storage.root)
@@ -122,7 +160,7 @@ class Memory:
             storage.flat = self._viewed(value, (count(storage.root),))
         return storage.flat
 
-    def _read_strided(self, storage: _Storage, geometry: Geometry) -> Var:
+    def _read_strided(self, storage: Storage, geometry: Geometry) -> Var:
         if not _dense_sizes(geometry):
             raise TracingError("trace-error", "memory of a size that the data decides is read through other strides")
         flat = self._typed(self._flat(storage), geometry)
@@ -141,7 +179,7 @@ class Memory:
         value = self._viewed(flat, tuple(sizes[d] for d in order))
         return self._permuted(value, tuple(order.index(d) for d in range(len(order))))
 
-    def _write_strided(self, storage: _Storage, geometry: Geometry, value: Var) -> None:
+    def _write_strided(self, storage: Storage, geometry: Geometry, value: Var) -> None:
         if not _dense_sizes(geometry):
             raise TracingError("trace-error", "memory of a size that the data decides is written through other strides")
         flat = self._typed(self._flat(storage), geometry)
@@ -162,7 +200,7 @@ class Memory:
                 changed = self._builder.one("aten.slice_scatter.default", (flat, part, 0, start, end), shape, dtype)
         self._set_flat(storage, self._typed(changed, storage.root))
 
-    def _set_flat(self, storage: _Storage, flat: Var) -> None:
+    def _set_flat(self, storage: Storage, flat: Var) -> None:
         order = row_major(storage.root)
         assert order is not None
         sizes = storage.root[1]
@@ -170,7 +208,7 @@ class Memory:
         value = self._permuted(value, tuple(order.index(d) for d in range(len(order))))
         storage.known, storage.flat = {storage.root: value}, flat
 
-    def _start(self, storage: _Storage, geometry: Geometry) -> int:
+    def _start(self, storage: Storage, geometry: Geometry) -> int:
         """Where the root begins, in elements of the geometry's type."""
         offset = storage.root[0]
         assert isinstance(offset, int)

@@ -24,7 +24,6 @@ class Recipe:
     base: Geometry
     op: str
     args: tuple[Any, ...]
-    at: Event
 
     def apply(self, builder: Builder, base: Var, target: Geometry) -> Var:
         """The rearranged value."""
@@ -90,16 +89,16 @@ def recipes(event: Event, kind: Kind, base: Geometry, outs: list[Geometry]) -> l
     """For each result of a view operator, the step that makes it from the operand; None where only the strides say."""
     name, args = kind.short_name, event.args[1:]
     if name in _RESHAPES and not (name == "view" and outs[0][3] != base[3]):
-        return [Recipe(base, "aten.view.default", (outs[0][1],), event)]
+        return [Recipe(base, "aten.view.default", (outs[0][1],))]
     if name == "view":
-        return [Recipe(base, "aten.view.dtype", args, event)]
+        return [Recipe(base, "aten.view.dtype", args)]
     if name in ("split", "split_with_sizes", "chunk", "tensor_split"):
         return _split(event, base, outs)
     if name == "unbind":
         dim = args[0] if args else event.kwargs.get("dim", 0)
-        return [Recipe(base, "aten.select.int", (dim, i), event) for i in range(len(outs))]
+        return [Recipe(base, "aten.select.int", (dim, i)) for i in range(len(outs))]
     if name in _KEPT:
-        return [Recipe(base, kind.text, args, event)]
+        return [Recipe(base, kind.text, args)]
     return [None] * len(outs)
 
 
@@ -109,7 +108,7 @@ def _split(event: Event, base: Geometry, outs: list[Geometry]) -> list[Recipe | 
     start: Size = 0
     for out in outs:
         end = _sum(start, out[1][dim % len(base[1])])
-        found.append(Recipe(base, "aten.slice.Tensor", (dim, start, end), event))
+        found.append(Recipe(base, "aten.slice.Tensor", (dim, start, end)))
         start = end
     return found
 

@@ -41,7 +41,7 @@ SETTLES = 1.5
 def record(config: Config, ways: int, rank: int = 0) -> tuple[Graph, float, float]:
     """Forward and backward of one program: its graph, seconds of recording, seconds of functionalisation."""
     with World(rank, {"tp": ways}) as world:
-        recording = Recording(world)
+        recording = Recording(world, copies=True)
         with recording:
             torch.set_default_dtype(torch.bfloat16)
             model = Llama(config, None if ways == 1 else world.mesh.get_group("tp"))

@@ -30,6 +30,7 @@ from graphguard.trace.provenance import frame_at, is_shown
 from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
 from graphguard.trace.recorder import Recorder
+from graphguard.trace.watching import watching
 from graphguard.trace.works import forget_works
 from graphguard.trace.world import World
 
@@ -42,6 +43,7 @@ class RankTrace:
 
     ``wants_cuda``: the program hardcodes CUDA: record all of it again in worlds whose device is ``cuda``, in fresh children.
     ``declared`` are the operators that stay closed because a comment says what they are, ``opened`` those whose own code was recorded.
+    ``gave_up``: layers were copied, and what came of it may differ from the program: record all of it again without; says why.  ``copied`` are the layers that were.
     ``waiting``: the program needs a value that other ranks contribute to (see :mod:`graphguard.trace.lockstep`); then ``graph`` is None.
     """
 
@@ -53,20 +55,30 @@ class RankTrace:
     wants_cuda: bool = False
     declared: tuple[str, ...] = ()
     opened: tuple[str, ...] = ()
+    gave_up: str = ""
+    copied: tuple[str, ...] = ()
 
 
 class Recording:
     """A context in which everything that PyTorch runs is recorded, on fake tensors; ``finish`` gives the graph.
 
     ``phase`` is ``prelude`` at the start; the caller moves it on.  Leaves, outputs and labels are declared as they come up.  ``closed`` are operators that nobody is to look into.
+    ``copies``: layers that are alike are recorded once; what then cannot be said to be as it would be without has ``gave_up`` in its trace.
     """
 
-    def __init__(self, world: World, answers: Answers | None = None, closed: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        world: World,
+        answers: Answers | None = None,
+        closed: frozenset[str] = frozenset(),
+        *,
+        copies: bool = False,
+    ) -> None:
         self.world = world
         self.ledger = Ledger(world.rank, answers)
         self._mode = new_fake_mode()
         self._notes = Notes(self._mode)
-        self._recorder = Recorder(self._mode, self.ledger, sys._getframe(1))  # noqa: SLF001  # frames beyond are the caller's
+        self._recorder = Recorder(self._mode, self.ledger, sys._getframe(1), copies=copies)  # noqa: SLF001  # frames beyond are the caller's
         self._recorder.declared.update(closed)
         self._stack = ExitStack()
         self._troubles: list[Trouble] = []
@@ -82,6 +94,7 @@ class Recording:
         enter(_portable_kernels())
         enter(recorder.modules.watch())
         enter(_steps(recorder))
+        enter(watching(recorder.repeats))
         state.push_recorder(recorder)
         self._stack.callback(state.pop_recorder)
         enter(self._mode)
@@ -91,6 +104,8 @@ class Recording:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> bool:
         self._stack.close()
         forget_works()
+        if self.gave_up:
+            return True  # whatever the program made of that
         if isinstance(error, NeedsAnswers):
             self._waiting = True
             return True
@@ -116,6 +131,12 @@ class Recording:
     def unseen(self) -> tuple[str, ...]:
         """The operator calls whose result no earlier recording of this process or its ancestors had worked out."""
         return tuple(self._notes.calls)
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the program must be recorded without copies of its layers."""
+        repeats = self._recorder.repeats
+        return repeats is not None and bool(repeats.gave_up)
 
     def leaf(
         self,
@@ -157,6 +178,7 @@ class Recording:
 
     def origins(self, tensors: Sequence[torch.Tensor]) -> Origins:
         """What was made so far of some tensors."""
+        self._recorder.need_all()
         return Origins(self._recorder, tensors)
 
     def read_since_birth(self, parameter: torch.Tensor) -> torch.Tensor | None:
@@ -230,6 +252,9 @@ class Recording:
         published = tuple(self.ledger.offers)
         assumed = tuple(sorted(recorder.assumed))
         races = Races(recorder.stacks, in_order=not self.world.chose_gloo)
+        repeats = recorder.repeats
+        if repeats is not None and repeats.gave_up:
+            return RankTrace(None, assumed=assumed, gave_up=repeats.gave_up)
         if self._waiting:
             return RankTrace(None, tuple(self._troubles), assumed, published, waiting=True)
         if self._wants_cuda:
@@ -242,8 +267,10 @@ class Recording:
             graph = None
         if races.relies_on_order:
             assumed = tuple(sorted((*assumed, IN_ORDER)))
-        names = (tuple(sorted(names)) for names in (recorder.declared, recorder.opened))
-        return RankTrace(graph, tuple(self._troubles), assumed, published, False, False, *names)
+        declared, opened = (tuple(sorted(names)) for names in (recorder.declared, recorder.opened))
+        copied = () if repeats is None else tuple(repeats.copied)
+        troubles = tuple(self._troubles)
+        return RankTrace(graph, troubles, assumed, published, declared=declared, opened=opened, copied=copied)
 
 
 def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error") -> Trouble:

@@ -26,6 +26,7 @@ from graphguard.trace.memory import Memory
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
 from graphguard.trace.read_numbers import TAKING_TENSORS, tensor_of
+from graphguard.trace.renaming import Renaming
 from graphguard.trace.twins import functional_of, result_dtypes
 from graphguard.trace.views import dtype_of, recipes, type_of, whole
 
@@ -64,7 +65,8 @@ _FACTORIES = frozenset(
 def functionalise(events: Iterable[Event], stacks: Stacks, rank: int, races: Races) -> Graph:
     """The graph of a recording; raises ``TracingError`` for memory that values cannot express, and for races."""
     translation = _Translation(rank)
-    for event in events:
+
+    def follow(event: Event) -> None:
         try:
             races.step(event)
             if event.op != "wait":
@@ -75,6 +77,17 @@ def functionalise(events: Iterable[Event], stacks: Stacks, rank: int, races: Rac
         except Exception as error:  # whatever cannot be put as values becomes a diagnostic at the user's line
             message = f"{event.op} cannot be traced: {type(error).__name__}: {error}"
             raise TracingError("unsupported-operator", message, _place(stacks, event)) from error
+
+    renaming = Renaming(translation.builder, translation.memory, translation.is_plain)
+    for event in events:
+        if event.op != "copy":
+            follow(event)
+            continue
+        (copy,) = event.args
+        if races.has_pending or not renaming.renamed(copy):
+            with renaming.learning(copy):
+                for each in copy.events():
+                    follow(each)
     return translation.builder.graph(*stacks.resolve())
 
 
@@ -92,6 +105,10 @@ class _Translation:
         self.communication = Communication(self.builder, self.memory, rank)
         self._literals: dict[str, Var] = {}
         self._draws: dict[Var, tuple[str, int]] = {}
+
+    def is_plain(self, var: Var) -> bool:
+        """Whether nothing but its type is known of a value."""
+        return var not in self._draws and self.builder.bits_of(var) is None
 
     def step(self, event: Event) -> None:
         """Translate one call."""

@@ -26,6 +26,7 @@ class Job:
     ``meanwhile`` is worked through while the programs are recorded elsewhere.
     ``closed`` are the operators of which a comment says what they are, anywhere in the check.
     ``load`` is called before a process is forked that is to ``build``.
+    ``copies``: layers that are alike are recorded once (see :mod:`graphguard.trace.repeats`).
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -37,6 +38,7 @@ class Job:
     started: float
     watch: Watch | None = None
     device: str = "cpu"
+    copies: bool = True
     learn: Callable[[tuple[str, ...]], None] | None = None
     closed: frozenset[str] = frozenset()
     meanwhile: Iterator[object] = field(default_factory=lambda: iter(()))
@@ -62,6 +64,11 @@ class Recorded:
     def wants_cuda(self) -> bool:
         """Whether the program hardcodes CUDA and was recorded without."""
         return self.trace is not None and self.trace.wants_cuda
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether layers were copied, and must not be."""
+        return self.trace is not None and bool(self.trace.gave_up)
 
     @property
     def declared(self) -> tuple[str, ...]:

@@ -132,6 +132,12 @@ class Kernels:
         """New memory; inside the fake mode."""
         return self._remembered(kind_of(_NEW), (list(shape),), {"dtype": dtype, "device": device, "pin_memory": False})
 
+    def laid_out(
+        self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> Any:
+        """New memory with these strides."""
+        return self._made(_Result(-1, False, 0, sizes, strides, dtype, device), [])
+
     def shown_by(self, tensor: FakeTensor) -> Any:
         """Another tensor that shows the same memory; inside the fake mode."""
         with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001 - where a recorder stands when it asks

@@ -8,7 +8,7 @@ the offers of all members as *answers*.  Recording is deterministic, so calls ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -96,6 +96,18 @@ class Ledger:
             stem = ",".join(map(str, group))
         self._count[stem] += 1
         return f"{stem} #{self._count[stem]}"
+
+    def counts(self) -> Counter[str]:
+        """How many calls there were of each kind that is numbered on its own."""
+        return Counter(self._count)
+
+    def count(self, calls: Mapping[str, int]) -> None:
+        """Calls were made that nobody names: copies of others."""
+        self._count.update(calls)
+
+    def restore(self, counts: Counter[str]) -> None:
+        """Calls that were made since were made before already."""
+        self._count = Counter(counts)
 
     def offer(self, call: str, needed: tuple[int, ...], operands: tuple[Constant, ...]) -> None:
         """Contribute this rank's operands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,11 +19,13 @@ class ModulePaths:
         self._stack: list[str] = []
         self._names: dict[int, str] = {}
         self._alive: list[nn.Module] = []
+        self.counts: Counter[type] = Counter()
 
     def root(self, module: nn.Module, name: str = "") -> None:
         """Names of this module's parts start at it."""
         self._alive.append(module)
         for path, part in module.named_modules():
+            self.counts[type(part)] += id(part) not in self._names
             self._names[id(part)] = ".".join(filter(None, (name, path)))
 
     @contextmanager
@@ -38,7 +41,12 @@ class ModulePaths:
             for hook in hooks:
                 hook.remove()
 
-    def _enter(self, module: nn.Module, args: Any) -> None:  # noqa: ARG002  # torch's signature
+    def name(self, module: nn.Module) -> str | None:
+        """The qualified name of a module, where it has one yet."""
+        return self._names.get(id(module))
+
+    def enter(self, module: nn.Module) -> None:
+        """A module is called."""
         path = self._names.get(id(module))
         if path is None:
             self.root(module, ".".join(filter(None, (self.here, type(module).__name__))))
@@ -46,5 +54,12 @@ class ModulePaths:
         self._stack.append(self.here)
         self.here = path
 
-    def _leave(self, module: nn.Module, args: Any, result: Any) -> None:  # noqa: ARG002  # torch's signature
+    def leave(self) -> None:
+        """The module that was called last has returned."""
         self.here = self._stack.pop() if self._stack else ""
+
+    def _enter(self, module: nn.Module, args: Any) -> None:  # noqa: ARG002  # torch's signature
+        self.enter(module)
+
+    def _leave(self, module: nn.Module, args: Any, result: Any) -> None:  # noqa: ARG002  # torch's signature
+        self.leave()

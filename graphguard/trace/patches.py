@@ -28,6 +28,7 @@ from graphguard.trace import (
     batch_norms,
     copies,
     cuda,
+    harmless,
     initialisers,
     made_of_numbers,
     moves,
@@ -79,6 +80,7 @@ def install() -> None:
     _grouped_products()
     refuse_builds()
     cuda.watch()
+    harmless.note()
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -187,8 +189,11 @@ def _data_parallel() -> None:
     original = dist._verify_params_across_processes  # noqa: SLF001
 
     def verify(*args: Any, **kwargs: Any) -> None:
-        if state.current_recorder() is None:
+        recorder = state.current_recorder()
+        if recorder is None:
             original(*args, **kwargs)
+        elif recorder.repeats is not None:
+            recorder.repeats.shows("the reducer of DDP watches gradients")  # in C++
 
     dist._verify_params_across_processes = verify  # noqa: SLF001
     again = dist.Reducer._rebuild_buckets  # noqa: SLF001

@@ -100,9 +100,15 @@ class Stacks:
     def __init__(self) -> None:
         self._known: dict[RawStack, int] = {(): -1}
         self._raw: list[RawStack] = []
+        self.noted: dict[int, None] | None = None
+        """The indices that were asked for, in their order, where somebody wants to know."""
+        self.muted = False
+        """Whether no stack is worth noting: all are -1."""
 
     def here(self, depth: int, stop: FrameType | None) -> int:
         """The index of the stack ``depth`` calls above; -1 where no frame is shown."""
+        if self.muted:
+            return -1
         return self.intern(walk(sys._getframe(depth + 1), stop))  # noqa: SLF001  # the documented way to see frames cheaply
 
     def intern(self, raw: RawStack) -> int:
@@ -111,7 +117,13 @@ class Stacks:
         if index is None:
             index = self._known[raw] = len(self._raw)
             self._raw.append(raw)
+        if self.noted is not None:
+            self.noted[index] = None
         return index
+
+    def raw(self, index: int) -> RawStack:
+        """The stack of an index."""
+        return self._raw[index] if index >= 0 else ()
 
     def innermost(self, index: int) -> Frame:
         """The innermost frame of a stack."""

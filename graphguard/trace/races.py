@@ -66,6 +66,11 @@ class Races:
         self._pending: dict[int, _Pending] = {}
         self.relies_on_order = False
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether any collective may still be at it."""
+        return bool(self._pending)
+
     def step(self, event: Event) -> None:
         """Follow one event; raises ``TracingError`` at a race."""
         if event.op == "wait":

@@ -54,6 +54,8 @@ def record(job: Job, log: Callable[[str], None], spares: Spares | None = None) -
     ranks = rounds(programs.run, world_size)
     if job.device == "cpu" and any(program.wants_cuda for program in (programs.specification, *ranks)):
         return record(replace(job, device="cuda"), log)
+    if job.copies and any(program.gave_up for program in (programs.specification, *ranks)):
+        return record(replace(job, copies=False), log)
     declared = frozenset(name for program in (programs.specification, *ranks) for name in program.declared)
     if any(not declared.isdisjoint(program.opened) for program in (programs.specification, *ranks)):
         return record(replace(job, closed=declared), log)  # what a comment says of an operator holds in the whole check
@@ -187,7 +189,10 @@ def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recor
     rank = max(program, 0)
     refinement: Refinement | None = None
     try:
-        with World(rank, job.mesh, job.device) as world, Recording(world, answers, job.closed) as recording:
+        with (
+            World(rank, job.mesh, job.device) as world,
+            Recording(world, answers, job.closed, copies=job.copies) as recording,
+        ):
             try:
                 refinement = as_refinement(job.build(world.mesh))
                 claims = _claims(recording, refinement, program, Mesh.of_rank(job.mesh, rank), world.mesh, link)
@@ -196,7 +201,7 @@ def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recor
             except _NoSpecificationError:
                 pass  # the specification's own trouble says why
             except BaseException as error:
-                if wants_cuda(error):
+                if wants_cuda(error) or recording.gave_up:
                     raise  # the recording notes it
                 trouble = _trouble(error, job, program, recording.phase if refinement is not None else "check")
                 troubles.append(_with_hints(trouble, error, job, refinement))

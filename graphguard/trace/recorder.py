@@ -6,7 +6,8 @@ autograd engine's calls included.  Collectives are written down and never run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
@@ -33,8 +34,10 @@ from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
 from graphguard.trace.opening import apart, autocast_as_called, opened
-from graphguard.trace.provenance import Stacks
+from graphguard.trace.provenance import RawStack, Stacks, walk
 from graphguard.trace.randomness import Draws
+from graphguard.trace.repeats import COPIED, Repeats
+from graphguard.trace.segments import Copy
 from graphguard.trace.values import Values, grouped
 from graphguard.trace.works import finished_work
 
@@ -64,7 +67,9 @@ class Recorder(TorchDispatchMode):
         """No: nothing is compiled while a program is recorded, and the guard against it costs more than many a call."""
         return False
 
-    def __init__(self, fake_mode: FakeTensorMode, ledger: Ledger, stop: FrameType | None = None) -> None:
+    def __init__(
+        self, fake_mode: FakeTensorMode, ledger: Ledger, stop: FrameType | None = None, *, copies: bool = False
+    ) -> None:
         super().__init__()
         self.fake_mode = fake_mode
         self.kernels = Kernels(fake_mode)
@@ -79,13 +84,15 @@ class Recorder(TorchDispatchMode):
         self.declared: set[str] = set()
         self.opened: set[str] = set()
         self.paused = 0
+        self.inside = 0
+        self.repeats = Repeats(self) if copies else None
         self.births = Births(self.events)
         self._values = Values(fake_mode, self.constants, ledger, self.pause)
         self.shared: set[int] = set()
         self._stop = stop
-        self._forward: dict[int, tuple[int, str]] = {}
+        self.forward_of: dict[int, tuple[int, str]] = {}
         self._storages: dict[int, int] = {}
-        self._memories: list[torch.UntypedStorage] = []
+        self._memories: list[torch.UntypedStorage | None] = []
         self._alive: list[Any] = []
         self._twins: dict[int, FakeTensor] = {}
 
@@ -98,7 +105,7 @@ class Recorder(TorchDispatchMode):
         """The number of a storage, in the order in which they are first met."""
         number = self._storages.get(storage._cdata)  # noqa: SLF001
         if number is None:
-            number = self._storages[storage._cdata] = len(self._storages)  # noqa: SLF001
+            number = self._storages[storage._cdata] = len(self._memories)  # noqa: SLF001
             self._memories.append(storage)
         return number
 
@@ -144,11 +151,13 @@ class Recorder(TorchDispatchMode):
 
     def read_since_birth(self, parameter: Any) -> FakeTensor | None:
         """The memory that a parameter was made with, if its elements have gone elsewhere since."""
+        self.need_all()
         memory = self.births.memory(parameter)
         return None if memory is None or self.births.first_read(self.ref(memory).storage) is None else memory
 
     def write_before_reads(self, writes: Iterable[tuple[FakeTensor, Callable[[], torch.Tensor], int | None]]) -> None:
         """Each memory held its value before the call of that number, by default the first that reads it; where nothing has, it holds it now."""
+        self.need_all()
         groups: dict[int, list[Event]] = {}
         storages: set[int] = set()
         with torch.no_grad():
@@ -165,9 +174,12 @@ class Recorder(TorchDispatchMode):
 
     def showing(self, number: int, like: torch.Tensor) -> FakeTensor:
         """A tensor that shows a storage as another tensor shows its own."""
+        memory = self._memories[number]
+        if memory is None:
+            self.need_all()
         with self.pause(), self.fake_mode, torch.no_grad():
             shown = torch.empty(0, dtype=like.dtype, device=like.device)
-            return shown.set_(self._memories[number], like.storage_offset(), like.shape, like.stride())
+            return shown.set_(memory, like.storage_offset(), like.shape, like.stride())
 
     def elements(self, tensor: FakeTensor) -> torch.Tensor:
         """What a tensor holds, where that is known; a program that needs it otherwise cannot be recorded."""
@@ -225,7 +237,7 @@ class Recorder(TorchDispatchMode):
             operands.extend(tensors_in(kwargs))
         if kind.is_c10d:
             return self._communicate(kind.operator, args, kwargs)
-        if kind.is_foreign and (out := opened(self, kind, args, kwargs)) is not NotImplemented:
+        if kind.is_foreign and (out := self._opened(kind, args, kwargs)) is not NotImplemented:
             return out
         if kind.unfused is not None and not (kind.needs_values and self.constants.knowledge(operands) == "known"):
             with autocast_as_called() if kind.is_composite else nullcontext(), self, torch.no_grad():
@@ -237,8 +249,17 @@ class Recorder(TorchDispatchMode):
             operands = tensors_in((args, kwargs))
         return self._operate(kind, args, kwargs, operands)
 
+    def _opened(self, kind: Kind, args: Any, kwargs: Any) -> Any:
+        self.inside += 1
+        try:
+            return opened(self, kind, args, kwargs)
+        finally:
+            self.inside -= 1
+
     def _operate(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
         func, random = kind.operator, kind.is_random
+        if kind.changes_views and self.repeats is not None:
+            self.repeats.needs_calls()  # to which a view is not what a copy's result is
         draw = self._draw(func, args, kwargs) if random else None
         knowledge = "unknown" if random else self._values.known_of(kind, args, operands)
         if knowledge == "known" and kind.needs_values:
@@ -271,13 +292,17 @@ class Recorder(TorchDispatchMode):
         if node is None:
             sequence = _next_sequence() - 1
             module = self.modules.here
-            self._forward.setdefault(sequence, (stack, module))
+            self.forward_of.setdefault(sequence, (stack, module))
             event = Event(
                 func, self.convert(args), self.convert(kwargs), self.convert(out), stack, None, module, self.phase
             )
         else:
             sequence = node._sequence_nr()  # noqa: SLF001
-            forward, module = self._forward.get(sequence, (-1, self.modules.here))
+            if type(node) is COPIED:
+                assert self.repeats is not None
+                forward, module = self.repeats.added(node, self.convert(args))
+            else:
+                forward, module = self.forward_of.get(sequence, (-1, self.modules.here))
             phase = "backward" if self.phase == "forward" else self.phase
             event = Event(
                 func, self.convert(args), self.convert(kwargs), self.convert(out), stack, sequence, module, phase
@@ -289,8 +314,48 @@ class Recorder(TorchDispatchMode):
     def places(self) -> tuple[int, int]:
         """The stack that an operator is called on now, and, inside the backward pass, the one of what it is the gradient of."""
         node = _current_node()
-        forward = (-1, "") if node is None else self._forward.get(node._sequence_nr(), (-1, ""))  # noqa: SLF001
+        forward = (-1, "") if node is None else self.forward_of.get(node._sequence_nr(), (-1, ""))  # noqa: SLF001
         return self.stacks.here(2, self._stop), forward[0]
+
+    def need_all(self) -> None:
+        """The calls that were recorded are asked for: one by one, which copies are not."""
+        if self.repeats is not None:
+            self.repeats.needs_calls()
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+    def outer(self) -> RawStack:
+        """The program's own frames, as they are where this is asked."""
+        return walk(sys._getframe(1), self._stop)  # noqa: SLF001
+
+    def reserve(self, count: int) -> int:
+        """The first of so many numbers for storages that are not there yet."""
+        first = len(self._memories)
+        self._memories.extend([None] * count)
+        return first
+
+    def is_memory(self, number: int, tensor: torch.Tensor) -> None:
+        """The storage of that number is the one that a tensor shows."""
+        storage = tensor.untyped_storage()
+        self._storages[storage._cdata] = number  # noqa: SLF001
+        self._memories[number] = storage
+
+    def are_memories(self, numbers: Mapping[int, int]) -> None:
+        """Storages that were met under some numbers have others."""
+        for met, number in numbers.items():
+            storage = self._memories[met]
+            if met != number and storage is not None:
+                self._storages[storage._cdata] = number  # noqa: SLF001
+                self._alive.append(storage)
+                self._memories[number] = self._memories[number] or storage
+
+    def facts(self) -> tuple[int, ...]:
+        """How much there is that is neither a call nor a tensor."""
+        return tuple(len(facts) for facts in (self.assumed, self.declared, self.opened, self.ledger.offers))
+
+    def copied(self, copy: Copy) -> None:
+        """A segment of the recording is here once more."""
+        self.ledger.count(copy.segment.calls)
+        self.events.append(Event("copy", (copy,), {}, None, -1, None, "", self.phase))
 
     def note(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         """Write down a leaf, an output or a label."""
@@ -299,7 +364,7 @@ class Recorder(TorchDispatchMode):
     def entering_function(self) -> None:
         """A custom autograd function is about to be applied: its backward belongs to this line."""
         if not self.paused:
-            self._forward.setdefault(_next_sequence(), (self.stacks.here(2, self._stop), self.modules.here))
+            self.forward_of.setdefault(_next_sequence(), (self.stacks.here(2, self._stop), self.modules.here))
 
     # -- arguments -----------------------------------------------------------------------------------------------------
     def faked(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -372,6 +437,7 @@ class Recorder(TorchDispatchMode):
 
     def _truth(self, condition: torch.Tensor) -> bool | None:
         """A condition that only checks for NaN and infinity decide, without which the program raises, or that has one truth in general."""
+        self.need_all()
         ref = self.ref(condition)
         truth = truth_where_finite(self.events, ref)
         if truth is not None:

@@ -1,0 +1,321 @@
+"""Layers that are alike: the first is recorded, the others are copies of it.
+
+A call of a module is copied where it is proved that recording it would give the same calls under other names: its code does nothing but what
+:mod:`~graphguard.trace.purity` understands, everything that the code looks up is the same as for the layer that was recorded (:mod:`~graphguard.trace.lookups`), and so are its
+tensors' kinds and PyTorch's state; and what was recorded is a closed :class:`~graphguard.trace.segments.Segment`.  Where any of this is in doubt the call is recorded as always.
+
+A copy is one node of the autograd graph.  The first of them whose gradient arrives runs its module after all (:mod:`~graphguard.trace.rerun`), and its backward pass is what
+others copy.  The engine runs the backward pass of such a layer without anything in between, because nodes go in the reverse order of their making, and one result and one differentiable
+argument are the only ways in and out.  What could tell a copy from the layer itself makes the recording *give up*: then the whole program is recorded again without copies.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module as torch_module
+
+from graphguard.trace.events import refs_in
+from graphguard.trace.likeness import Shown, kinds_of, leaves_of, nobody_else, state_of
+from graphguard.trace.lookups import Doubt, Pairs
+from graphguard.trace.segments import Copy
+from graphguard.trace.templates import Layer, Pending, Template, is_argument
+
+if TYPE_CHECKING:
+    from graphguard.trace.recorder import Recorder
+
+#: From so many layers of a class on, the proof costs less than recording them.
+FEWEST: Final = 4
+_MOST_TEMPLATES = 4
+_MOST_DOUBTS = 3
+_current_node = torch._C._current_autograd_node  # noqa: SLF001
+_graph_task = torch._C._current_graph_task_id  # noqa: SLF001
+_next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
+_hooks = torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks  # noqa: SLF001
+_backward_hooks = torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks  # noqa: SLF001
+
+
+class GaveUp(BaseException):
+    """A copy would show: the program must be recorded without."""
+
+
+class Repeats:
+    """The copies of one recording."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.gave_up = ""
+        self.copied: list[str] = []
+        self._given: tuple[Any, set[int], int | None, tuple[int, str] | None] = None, set(), None, None
+        self._doubts: Counter[type] = Counter()
+        self.is_plain_backward = False
+        self._templates: dict[type, list[Template] | None] = {}
+        self.is_busy = False
+        self._off = ""
+        self.called: Any = None
+        self._home = (threading.get_ident(), sys.gettrace(), sys.getprofile())
+
+    # -- calls of modules ----------------------------------------------------------------------------------------------
+    def call(self, usual: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module, or copy a call of one like it."""
+        if self.is_busy or self._off or not module._modules or not self._is_quiet():  # noqa: SLF001
+            return usual(module, *args, **kwargs)
+        cls = type(module)
+        if cls not in self._templates:
+            self._templates[cls] = [] if self.recorder.modules.counts[cls] >= FEWEST else None
+        templates = self._templates[cls]
+        if templates is None:
+            return usual(module, *args, **kwargs)
+        for template in templates:
+            layer = self._like(template, module, args, kwargs)
+            if layer is not None:
+                return self._copied(layer)
+        if len(templates) >= _MOST_TEMPLATES or self._doubts[cls] >= _MOST_DOUBTS:
+            return usual(module, *args, **kwargs)
+        return self._recorded(usual, module, args, kwargs)
+
+    def _recorded(
+        self, usual: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a module; where nothing is in doubt, it is a template from now on."""
+        recorder = self.recorder
+        try:
+            pending = Pending(self.recorder, module, args, kwargs)
+        except Doubt:
+            self._doubt(type(module))
+            return usual(module, *args, **kwargs)
+        self.is_busy, recorder.stacks.noted = True, {}
+        try:
+            out = usual(module, *args, **kwargs)
+        finally:
+            self.is_busy, noted, recorder.stacks.noted = False, recorder.stacks.noted, None
+        try:
+            self._templates[type(module)] = [
+                *(self._templates[type(module)] or ()),
+                pending.done(out, tuple(noted or ())),
+            ]
+        except Doubt:
+            self._doubt(type(module))
+        return out
+
+    def _doubt(self, cls: type) -> None:
+        """A call of a module of some class may not be copied: of a class of which none may, no other is tried, and its parts may still be copied."""
+        self._doubts[cls] += 1
+        self._templates[cls] = self._templates[cls] or None
+
+    def _like(
+        self, template: Template, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Layer | None:
+        """A call as a copy of a template; None where it may not be the same."""
+        pairs = Pairs()
+        if (template.grad, template.phase) != (torch.is_grad_enabled(), self.recorder.phase):
+            return None
+        if template.state != state_of():
+            return None
+        if list(kwargs) != list(template.kwargs):
+            return None
+        if not pairs.same((template.args[0], *template.args[1:]), (module, *args)):
+            return None
+        if not pairs.same(tuple(template.kwargs.values()), tuple(kwargs.values())) or not template.lookups.hold(pairs):
+            return None
+        if not template.later.hold(pairs):
+            return None
+        tensors = tuple(other for _, other in pairs.tensors.values())
+        try:
+            kinds = kinds_of(self.recorder, tensors)
+            leaves = leaves_of(tensors, (args, kwargs))
+        except Doubt:
+            return None
+        if kinds != template.kinds or any(
+            one is other and other.requires_grad and other.is_leaf for one, other in pairs.tensors.values()
+        ):
+            return None
+        names = self._stacks(template), self._modules(template, pairs)
+        if names[0] is None or names[1] is None or _next_sequence() - 1 not in self.recorder.forward_of:
+            return None
+        recorder = self.recorder
+        segment = template.segment
+        given = tuple(recorder.number(tensor.untyped_storage()) for tensor in tensors)
+        storages = dict(zip(segment.inputs, dict.fromkeys(given), strict=True))
+        copy = Copy(segment, storages, recorder.reserve(segment.made), names[0], {}, names[1])
+        return Layer(template, copy, pairs, module, args, kwargs, tensors, leaves, recorder.modules.here)
+
+    def _stacks(self, template: Template) -> dict[int, int] | None:
+        """The stacks of a copy that is called here; None where they do not end where the template's do."""
+        stacks = self.recorder.stacks
+        outer = self.recorder.outer()
+        if outer == template.outer:
+            return {}
+        ends = len(template.outer)
+        raw = {index: stacks.raw(index) for index in template.stacks}
+        if any(one[len(one) - ends :] != template.outer for one in raw.values()):
+            return None
+        return {index: stacks.intern(one[: len(one) - ends] + outer) for index, one in raw.items()}
+
+    def _modules(self, template: Template, pairs: Pairs) -> dict[str, str] | None:
+        paths = self.recorder.modules
+        paths.enter(pairs.counterpart(template.args[0]))
+        paths.leave()
+        found = {}
+        for key, path in template.paths.items():
+            name = paths.name(pairs.modules[key][1])
+            if name is None:
+                return None
+            found[path] = name
+        return found
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+    def _copied(self, layer: Layer) -> Any:
+        recorder = self.recorder
+        template, copy = layer.template, layer.copy
+        self.copied.append(recorder.modules.name(layer.module) or "")
+        layer.result = self.made(template.result, copy)
+        recorder.copied(copy)
+        leaves = [layer.tensors[place] for place in layer.leaves]
+        out = layer.result
+        if torch.is_grad_enabled() and leaves:
+            sequence = _next_sequence()
+            out = layer.result = super(torch.autograd.Function, _Copied).apply(self, layer, *leaves)  # type: ignore[misc]
+            stack, path = template.marks[template.nodes - 1]
+            recorder.forward_of.setdefault(sequence, (copy.stacks.get(stack, stack), copy.module(path)))
+        layer.condition = self._condition(layer)
+        return out
+
+    def made(self, shown: Shown, copy: Copy) -> FakeTensor:
+        """New memory in the place of what a segment made."""
+        recorder = self.recorder
+        made = recorder.kernels.laid_out(shown.sizes, shown.strides, shown.dtype, shown.device)
+        recorder.is_memory(copy.storage(shown.ref.storage), made)
+        return made
+
+    # -- the backward pass ---------------------------------------------------------------------------------------------
+    @contextmanager
+    def differentiating(self, *, plain: bool) -> Iterator[None]:
+        """The engine runs inside; ``plain``: it goes once through everything, and into the parameters' gradients."""
+        before = self.is_plain_backward
+        self.is_plain_backward = plain and _graph_task() == -1 and _current_node() is None
+        try:
+            yield
+        finally:
+            self.is_plain_backward = before
+
+    def arrived(self, node: Any, layer: Layer, grad: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
+        """The gradient of a copy's result has arrived at its node: the gradients of what it read."""
+        from graphguard.trace.rerun import backward
+
+        self._check(layer, grad)
+        layer.is_done = True
+        self._given = None, set(), None, None
+        assert grad is not None
+        grads, last = backward(self, layer, grad)
+        memories = [None if one is None else self.recorder.ref(one).storage for one in grads]
+        arguments = [memories[i] for i, place in enumerate(layer.leaves) if is_argument(layer, layer.tensors[place])]
+        argument = arguments[0] if arguments else None
+        self._given = node, {one for one in memories if one is not None and one != argument}, argument, last
+        return grads
+
+    def _check(self, layer: Layer, grad: torch.Tensor | None) -> None:
+        """Give up unless the backward pass through a copy is now what it was when the copy was made."""
+        if layer.is_done or not self.is_plain_backward or grad is None or torch.is_grad_enabled():
+            self.give_up("the backward pass through a copied layer is no plain one")
+        if self._condition(layer) != layer.condition:
+            self.give_up("what a copied layer read has been changed")
+        template = layer.template
+        if template.state != state_of() or not nobody_else() or not template.later.hold(layer.pairs):
+            self.give_up("what a copied layer looks up is another thing now")
+        if not self._is_the_same(layer):
+            self.give_up("the gradients of a copied layer are looked after")
+
+    def _is_the_same(self, layer: Layer) -> bool:
+        """Whether nobody looks after the gradients of what a copy read, and what is known of it is as it was."""
+        template = layer.template
+        try:
+            if leaves_of(layer.tensors, (layer.args, layer.kwargs), grad=True) != layer.leaves:
+                return False
+            is_known = any(kind[-1] is not None for kind in template.kinds)
+            return not is_known or kinds_of(self.recorder, layer.tensors) == template.kinds
+        except Doubt:
+            return False
+
+    def _condition(self, layer: Layer) -> tuple[Any, ...]:
+        """How often what a copy read and made has been changed, and where it lies."""
+        return tuple(
+            (one._version, one.untyped_storage()._cdata, one.storage_offset(), one.shape, one.stride())  # noqa: SLF001
+            for one in (*layer.tensors, layer.result)
+        )
+
+    def added(self, node: Any, args: Any) -> tuple[int, str]:
+        """The engine adds what a copy gave to other gradients: where that belongs, if it is where it would be without copies.
+
+        It is for the argument, where that is read once in the layer, and the node that reads it is the last of the backward pass.
+        """
+        if self.is_busy:
+            return -1, ""  # a call that is known, and is not recorded
+        giver, others, argument, last = self._given
+        storages = {ref.storage for ref in refs_in(args)}
+        if node is not giver or argument not in storages or not storages.isdisjoint(others) or last is None:
+            self.give_up("the gradients of a copied layer are added to others")
+        assert last is not None
+        return last
+
+    # -- giving up -----------------------------------------------------------------------------------------------------
+    def give_up(self, why: str) -> None:
+        """The recording is of no use; raises ``GaveUp``."""
+        self.gave_up = self.gave_up or why
+        raise GaveUp(why)
+
+    def shows(self, why: str) -> None:
+        """The program looks at what tells a copy from what it is a copy of: nothing may have been copied, and nothing will be."""
+        self._off = why
+        if self.copied:
+            self.give_up(why)
+
+    def needs_calls(self) -> None:
+        """What was recorded is looked through, call by call, or to be changed in a way in which copies cannot be."""
+        if self.copied:
+            self.give_up("the calls of copied layers are asked for")
+
+    def is_unwatched(self) -> bool:
+        """Whether calls of modules are the recorder's business alone."""
+        hooks = [len(each) for each in (*_hooks, *_backward_hooks)]
+        return hooks == [1, 1, 0, 0] and nn.Module.__call__ is self.called
+
+    def _is_quiet(self) -> bool:
+        """Whether nobody but the recorder watches, and nothing but the program runs."""
+        recorder = self.recorder
+        return (
+            recorder.paused == 0
+            and recorder.inside == 0
+            and recorder.phase != "prelude"
+            and _current_node() is None
+            and _graph_task() == -1
+            and self.is_unwatched()
+            and not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+            and not torch.is_inference_mode_enabled()
+            and nobody_else()
+            and (threading.get_ident(), sys.gettrace(), sys.getprofile()) == self._home
+        )
+
+
+class _Copied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, repeats: Repeats, layer: Layer, *_: torch.Tensor) -> Any:
+        ctx.repeats, ctx.layer = repeats, layer
+        ctx.set_materialize_grads(False)
+        return layer.result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return (None, None, *ctx.repeats.arrived(ctx, ctx.layer, grad))
+
+
+#: The type of a copy's node in the autograd graph.
+COPIED: Final = _Copied._backward_cls  # noqa: SLF001

@@ -1,0 +1,197 @@
+"""The backward pass of a copied layer: the first runs the layer after all, as a checkpoint does, and others copy what that gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from graphguard.trace.events import Event, refs_in
+from graphguard.trace.harmless import identity
+from graphguard.trace.likeness import Shown, kind_of_tensor, shown
+from graphguard.trace.lookups import Doubt
+from graphguard.trace.provenance import RawStack
+from graphguard.trace.repeats import Repeats
+from graphguard.trace.segments import Copy, Segment, matched, segment_of
+from graphguard.trace.templates import Layer, grad_fn_of, graph_of, is_argument
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """The backward pass of a layer that was run: ``kind`` and ``outer`` are of the gradient that arrived, and of where; ``grads`` are those that it gave."""
+
+    layer: Layer
+    segment: Segment
+    grad: int
+    kind: tuple[Any, ...]
+    phase: str
+    here: str
+    outer: RawStack
+    grads: tuple[Shown | None, ...]
+    last: int | None
+
+
+Grads: TypeAlias = tuple[Sequence[torch.Tensor | None], tuple[int, str] | None]
+"""Gradients of what a layer read, and the place of the node that gave the argument's, if it was the last and the only one."""
+
+
+def backward(repeats: Repeats, layer: Layer, grad: torch.Tensor) -> Grads:
+    """The gradients of what a copied layer read, from that of its result."""
+    recorder = repeats.recorder
+    outer = recorder.outer()
+    kind = _kind(repeats, layer, grad)
+    for known in layer.template.backwards:
+        there = known.kind, known.phase, known.here, known.outer
+        if kind is not None and there == (kind, recorder.phase, recorder.modules.here, outer):
+            return _copied(repeats, known, layer, grad)
+    return _run(repeats, layer, grad, kind, outer)
+
+
+def _kind(repeats: Repeats, layer: Layer, grad: torch.Tensor) -> tuple[Any, ...] | None:
+    """What of an arriving gradient decides what is done with it; None where that cannot be said."""
+    recorder = repeats.recorder
+    try:
+        if type(grad) is not type(layer.result) or recorder.constants.knowledge([grad]) != "unknown":
+            return None
+        storage = recorder.ref(grad).storage
+        copy = layer.copy
+        inside = copy.first <= storage < copy.first + copy.segment.made or storage in copy.storages.values()
+        return None if inside else (*kind_of_tensor(grad), grad.untyped_storage().nbytes())
+    except Doubt:
+        return None
+
+
+def _copied(repeats: Repeats, known: Backward, layer: Layer, grad: torch.Tensor) -> Grads:
+    recorder = repeats.recorder
+    old, new = known.layer.copy, layer.copy
+    storages = {known.grad: recorder.ref(grad).storage}
+    for number in old.segment.inputs:
+        storages[old.storage(number)] = new.storage(number)
+    for number in range(old.first, old.first + old.segment.made):
+        storages[number] = new.first + number - old.first
+    forwards = {old.stacks.get(index, index): new.stacks.get(index, index) for index in layer.template.stacks}
+    modules = {old.module(path): new.module(path) for path in layer.template.paths.values()}
+    segment = known.segment
+    copy = Copy(segment, storages, recorder.reserve(segment.made), {}, forwards, modules)
+    recorder.copied(copy)
+    grads = [None if one is None else repeats.made(one, copy) for one in known.grads]
+    return grads, _place(layer, known.last)
+
+
+def _place(layer: Layer, node: int | None) -> tuple[int, str] | None:
+    """Where the call of a layer is whose node has that number among its nodes."""
+    mark = None if node is None else layer.template.marks.get(node)
+    return None if mark is None else (layer.copy.stacks.get(mark[0], mark[0]), layer.copy.module(mark[1]))
+
+
+def _readers(graph: Sequence[Any], arguments: Sequence[torch.Tensor]) -> list[int]:
+    """The nodes that give gradients of arguments, each as often as it gives one, by their numbers of all."""
+    given = {identity(tensor) for tensor in arguments}
+    ends = [(node, to) for node in graph for to, _ in node.next_functions if to is not None]
+    return [node._sequence_nr() for node, to in ends if identity(getattr(to, "variable", None)) in given]  # noqa: SLF001
+
+
+def _run(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tuple[Any, ...] | None, outer: RawStack) -> Grads:
+    """Run the layer, whose calls are known, and record its backward pass."""
+    recorder = repeats.recorder
+    if not repeats.is_unwatched() or not layer.template.lookups.hold(layer.pairs):
+        repeats.give_up("what a copied layer looks up is another thing now")
+    with _at(repeats, layer):
+        again = _again(repeats, layer)
+    readers = _readers(graph_of(grad_fn_of(again.out), ()), again.arguments)
+    start, first, facts = len(recorder.events), recorder.reserve(0), recorder.facts()
+    calls = recorder.ledger.counts()
+    grads = torch.autograd.grad(again.out, again.leaves, grad, allow_unused=True)
+    events = recorder.events[start:]
+    is_last = len(readers) == 1 and bool(events) and events[-1].sequence == readers[0]
+    last = readers[0] - again.first if is_last else None
+    inputs = _inputs(repeats, layer, grad, events)
+    if kind is None or facts != recorder.facts():
+        return grads, _place(layer, last)
+    try:
+        segment = segment_of(events, inputs, first, recorder.reserve(0), recorder.ledger.counts() - calls)
+        made = tuple(None if one is None else shown(recorder, one) for one in grads)
+        storages = [one.ref.storage for one in made if one is not None]
+        _doubt_unless(len(set(storages)) == len(storages) and all(0 <= n - first < segment.made for n in storages))
+    except Doubt:
+        return grads, _place(layer, last)
+    segment.kept.update(storages)
+    known = Backward(
+        layer, segment, recorder.ref(grad).storage, kind, recorder.phase, recorder.modules.here, outer, made, last
+    )
+    layer.template.backwards.append(known)
+    return grads, _place(layer, last)
+
+
+def _doubt_unless(certain: bool) -> None:
+    if not certain:
+        raise Doubt("a backward pass that cannot be copied")
+
+
+def _inputs(repeats: Repeats, layer: Layer, grad: torch.Tensor, events: Sequence[Event]) -> list[int]:
+    """The storages that a backward pass reads, of what was there before: the gradient, and what the forward pass read and made, which is kept for it."""
+    copy = layer.copy
+    own = range(copy.first, copy.first + copy.segment.made)
+    there = {repeats.recorder.ref(grad).storage, *(copy.storage(number) for number in copy.segment.inputs), *own}
+    read = dict.fromkeys(ref.storage for event in events for ref in refs_in((event.args, event.kwargs)))
+    copy.segment.kept.update(copy.segment.first + number - copy.first for number in read if number in own)
+    return [number for number in read if number in there]
+
+
+@contextmanager
+def _at(repeats: Repeats, layer: Layer) -> Iterator[None]:
+    """Inside, the program stands where it called the layer."""
+    modules, stacks = repeats.recorder.modules, repeats.recorder.stacks
+    here, modules.here = modules.here, layer.here
+    repeats.is_busy = stacks.muted = True
+    ledger = repeats.recorder.ledger
+    calls = ledger.counts()
+    try:
+        yield
+    finally:
+        modules.here = here
+        ledger.restore(calls)
+        repeats.is_busy = stacks.muted = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A layer that was run once more, on the memory of the copy: its result, what has gradients, the ``arguments`` among that; nodes are numbered from ``first`` on."""
+
+    out: torch.Tensor
+    leaves: list[torch.Tensor]
+    arguments: list[torch.Tensor]
+    first: int
+
+
+def _again(repeats: Repeats, layer: Layer) -> _Again:
+    recorder = repeats.recorder
+    start, sequence = len(recorder.events), torch.autograd._get_sequence_nr()  # noqa: SLF001
+    fresh = {}
+    leaves = []
+    for tensor in (layer.tensors[place] for place in layer.leaves):
+        if is_argument(layer, tensor):
+            with recorder.pause():
+                fresh[identity(tensor)] = tensor.detach().requires_grad_()
+        leaves.append(fresh.get(identity(tensor), tensor))
+
+    def put(value: Any) -> Any:
+        return fresh.get(identity(value), value)
+
+    args, kwargs = torch.utils._pytree.tree_map(put, (layer.args, layer.kwargs))  # noqa: SLF001
+    with torch.enable_grad():
+        out = layer.module(*args, **kwargs)
+    events = recorder.events[start:]
+    del recorder.events[start:]
+    try:
+        recorder.are_memories(matched(layer.copy, events))
+    except Doubt as doubt:
+        repeats.give_up(f"a layer is not what it was taken for: {doubt}")
+    if torch.autograd._get_sequence_nr() - sequence != layer.template.nodes:  # noqa: SLF001
+        repeats.give_up("a layer has another graph than it was taken for")
+    for offset, (stack, path) in layer.template.marks.items():
+        recorder.forward_of[sequence + offset] = layer.copy.stacks.get(stack, stack), layer.copy.module(path)
+    return _Again(out, leaves, list(fresh.values()), sequence)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +16,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from graphguard.trace import texts
 from graphguard.trace.capture import RankTrace, Recording
 from graphguard.trace.lookups import Doubt
 from graphguard.trace.purity import lookups_of
+from graphguard.trace.rewriting import rewritten
 from graphguard.trace.world import World, warm
 from tests.unit.trace import layered
 from tests.unit.trace.layered import DIM, TOKENS, Stack, stack
@@ -581,6 +586,41 @@ def test_not_followed(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in vars(layered) if name.startswith("Even")])
 def test_followed(name: str) -> None:
     lookups_of(getattr(layered, name)(0), (torch.ones(2, TOKENS, DIM),), {})
+
+
+ANSWERED = """
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.scale = nn.Linear(8, 8), 2.5
+
+    def forward(self, x):
+        return self.linear(x) * int(self.scale) * max(1, x.shape[0])
+"""
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_files_that_are_compiled_otherwise(tmp_path: Path, changed: bool) -> None:
+    """Calls of ``int`` are answered by us in the user's files; a file that is another one by now is not what runs."""
+    file = tmp_path / "layer.py"
+    tree = rewritten(ANSWERED.encode(), str(file))
+    assert isinstance(tree, ast.Module)
+    file.write_text(ANSWERED.replace("2.5", "3.5") if changed else ANSWERED)
+    names: dict[str, Any] = {"__name__": "layer"}
+    exec(compile(tree, str(file), "exec", dont_inherit=True), names)
+    lookups_of(names["Layer"](), (torch.ones(2, TOKENS, DIM),), {})
+    if changed:
+        file.write_text(ANSWERED.replace("int(", "bool("))
+        linecache.checkcache(str(file))
+        texts._answered.cache_clear()
+        texts._plain.cache_clear()
+        texts.source_of.cache_clear()
+        with pytest.raises(Doubt, match="is not what runs"):
+            lookups_of(names["Layer"](), (torch.ones(2, TOKENS, DIM),), {})
 
 
 # -- any program --------------------------------------------------------------------------------------------------------

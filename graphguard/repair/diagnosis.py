@@ -25,6 +25,7 @@ from graphguard.repair.trials import Repair, Trials
 from graphguard.repair.unchanged import unchanged_finding
 from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
+from graphguard.repair.unsent import unsent_finding
 
 _WIDER_SECONDS = 1.0
 _WIDER_FURTHER = 0.3  # steps were tried without it
@@ -133,9 +134,8 @@ def _without_repair(found: Search, sources: Sources, numbers: Confirmation) -> F
     cut = packed(found.capture, found.proof, found.left)
     if cut is not None:
         return packed_finding(found.capture, cut, sources)
-    if (kept := unchanged_finding(found, sources)) is not None:
-        return kept
-    return unexplained(found, sources, numbers)
+    told = unsent_finding(found, sources) or unchanged_finding(found, sources)
+    return told or unexplained(found, sources, numbers)
 
 
 def _origin(capture: Capture, repair: Repair) -> Location | None:

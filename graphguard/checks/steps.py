@@ -35,6 +35,8 @@ from graphguard.report.diagnostics import OUT_OF_TIME, REAL_ARITHMETIC, Diagnost
 from graphguard.report.registry import severity_of
 
 CONFIRM_SECONDS = 10.0
+# What no numbers are needed for: a job that hangs, or that reads what is not there yet.
+_BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait"))
 
 
 def check_steps(request: CheckRequest) -> Steps:
@@ -205,8 +207,8 @@ def _at_leisure(numbers: Confirmation) -> bool:
 
 
 def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckRequest) -> Report:
-    """A program that was not captured has no verdict, except that ranks whose collectives do not match are broken as they stand."""
-    deadlock = all(trouble.rule == "collective-mismatch" for trouble in troubles)
+    """A program that was not captured has no verdict, except that ranks whose collectives do not match, or that do not wait for them, are broken as they stand."""
+    broken = all(trouble.rule in _BROKEN_AS_THEY_STAND for trouble in troubles)
     diagnostics = tuple(
         Diagnostic(
             code=trouble.rule,
@@ -218,7 +220,7 @@ def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckReque
         )
         for trouble in troubles
     )
-    return replace(report, verdict=Verdict.BROKEN if deadlock else None, diagnostics=diagnostics)
+    return replace(report, verdict=Verdict.BROKEN if broken else None, diagnostics=diagnostics)
 
 
 def _cross_checked(report: Report, numbers: Confirmation, request: CheckRequest) -> Report:

@@ -125,7 +125,7 @@ class Lookups:
 
     def function(self, function: FunctionType) -> None:
         """A function that is followed."""
-        if function.__builtins__ is not vars(builtins):  # type: ignore[attr-defined]
+        if function.__builtins__ is not vars(builtins):
             raise Doubt("a function has built-in names of its own")
         self._note(_same_function, function, None, _parts(function))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from types import CellType, FunctionType, MemberDescriptorType
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from torch import nn
 from graphguard.trace.harmless import identity, own_call, own_method, static
 
 _ABSENT: Final = object()
+_builtins_of: Final[Callable[[Any], Any]] = attrgetter("__builtins__")
 _PRIMITIVES = frozenset(
     (
         type(None),
@@ -125,7 +127,7 @@ class Lookups:
 
     def function(self, function: FunctionType) -> None:
         """A function that is followed."""
-        if function.__builtins__ is not vars(builtins):
+        if _builtins_of(function) is not vars(builtins):
             raise Doubt("a function has built-in names of its own")
         self._note(_same_function, function, None, _parts(function))
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import torch
@@ -22,6 +24,9 @@ from graphguard.trace.rewriting import NAME
 _SYMBOLS: Final = (torch.SymInt, torch.SymFloat)
 _FUNCTIONS: Final = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos")
 _CHECKS: Final = ("isnan", "isinf", "isfinite")
+_CONVERSION: Final = re.compile(r"%(?:\((?P<key>\w*)\))?[-#0 +]*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlL]?(?P<kind>.)")
+#: What a verdict rests on where numbers that only the data decides are put into texts.
+SHOWN: Final = "numbers that are written into texts are shown: nothing depends on the texts"
 
 
 def install() -> None:
@@ -39,9 +44,9 @@ def install() -> None:
 
 
 def called(function: Any, *arguments: Any) -> Any:
-    """``function(*arguments)``; of None, what can be printed for its argument."""
-    if function is None and len(arguments) == 1:
-        return _printable(*arguments)
+    """``function(*arguments)``; of None, a text with values put into it."""
+    if function is None:
+        return _filled(*arguments)
     if function is int or function is float:
         return _converted(function, *arguments)
     if function is max or function is min:
@@ -105,28 +110,43 @@ def _known(number: Any) -> int | float | None:
     return number.node.maybe_as_int() if isinstance(number, torch.SymInt) else number.node.maybe_as_float()
 
 
-def _printable(value: Any) -> Any:
-    """Numbers that a recording does not have are no numbers in texts."""
-    if isinstance(value, tuple):
-        return tuple(map(_printable, value))
-    if isinstance(value, torch.SymInt) and _known(value) is None:
-        return _Unread()
-    return math.nan if _is_read(value) else value
+def _filled(text: str, values: Any) -> str:
+    """``text % values``, in which numbers that a recording does not have are words."""
+    if isinstance(values, dict):
+        unread = {key for key, value in values.items() if _is_read(value)}
+        fitting = _CONVERSION.sub(lambda place: f"%({place['key']})s" if place["key"] in unread else place[0], text)
+        return fitting % {key: _word(value) if key in unread else value for key, value in values.items()}
+    listed = values if isinstance(values, tuple) else (values,)
+    if not any(map(_is_read, listed)):
+        return text % values
+    waiting = iter(listed)
+
+    def fit(place: re.Match[str]) -> str:
+        taken = 0 if place["kind"] == "%" else 1 + place[0].count("*")
+        return "%s" if taken and any(map(_is_read, islice(waiting, taken))) else place[0]
+
+    return _CONVERSION.sub(fit, text) % tuple(_word(value) if _is_read(value) else value for value in listed)
 
 
-class _Unread(int):
-    """A whole number that was read, for ``%d``: some number there has to be."""
+def _word(number: Any) -> str:
+    """What stands in a text for a number that a recording does not have, which cannot be read back."""
+    _note_shown()
+    return "?" if isinstance(number, torch.Tensor) else str(number)
 
-    def __repr__(self) -> str:
-        return "?"
 
-    __str__ = __repr__
+def _note_shown() -> None:
+    recorder = state.current_recorder()
+    if recorder is not None:
+        recorder.assumed.add(SHOWN)
 
 
 def _text(number: Any, spec: str) -> str:
     known = _known(number)
-    return str(number) if known is None else format(known, spec)
+    return _word(number) if known is None else format(known, spec)
 
 
 def _text_of_tensor(tensor: torch.Tensor, spec: str) -> str:
-    return str(tensor) if not spec or not tensor.dim() else object.__format__(tensor, spec)
+    if not spec or not tensor.dim():
+        _note_shown()
+        return str(tensor)
+    return object.__format__(tensor, spec)

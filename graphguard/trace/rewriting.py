@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 NAME: Final = "__graphguard_called__"
-"""Among Python's builtins, who answers: ``int(x)`` becomes ``NAME(int, x)``, and ``"%d" % x`` becomes ``"%d" % NAME(None, x)``."""
+"""Among Python's builtins, who answers: ``int(x)`` becomes ``NAME(int, x)``, and ``"%d" % x`` becomes ``NAME(None, "%d", x) + ""``."""
 
 _CALLED: Final = ("int", "float", "max", "min")
 # No method of these names: ``x.max(-1)`` is PyTorch's to answer.
@@ -60,8 +60,11 @@ def _answer(node: ast.Call | ast.BinOp) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in _CALLED and node.args and not node.keywords:
             node.args, node.func = [node.func, *node.args], _helper(node.func)
     elif isinstance(node.op, ast.Mod) and _is_text(node.left):
-        shown = ast.Call(_helper(node.right), [ast.copy_location(ast.Constant(None), node.right), node.right], [])
-        node.right = ast.copy_location(shown, node.right)
+        none, nothing = ast.Constant(None), ast.Constant("")  # a sum, so that the node stays where and what it is
+        shown = ast.Call(_helper(node.left), [none, node.left, node.right], [])
+        for new in (none, nothing, shown):
+            ast.copy_location(new, node)
+        node.left, node.op, node.right = shown, ast.Add(), nothing
 
 
 def _is_text(node: ast.expr) -> bool:

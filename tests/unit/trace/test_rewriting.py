@@ -19,7 +19,7 @@ def answered(monkeypatch):
         ("y = int(x)", "y = N(int, x)"),
         ("y = max(int(x), min(float(y), 1))", "y = N(max, N(int, x), N(min, N(float, y), 1))"),
         ("y = f'{x + int(x)}'", "y = f'{x + N(int, x)}'"),
-        ("y = '%d' % int(x)", "y = '%d' % N(None, N(int, x))"),
+        ("y = '%d' % int(x)", "y = N(None, '%d', N(int, x)) + ''"),
         ("def f(a: list[int(1)] = int(x), *b, c=max(x, y)):\n    pass", "def f(a: list[N(int, 1)] = N(int, x), *b, c=N(max, x, y)):\n    pass"),
         ("y = [int(a) for a in x if min(a, 1)]", "y = [N(int, a) for a in x if N(min, a, 1)]"),
         ("match x:\n    case [a] if int(a):\n        pass", "match x:\n    case [a] if N(int, a):\n        pass"),

@@ -312,7 +312,9 @@ NUMBERS: list[tuple[Any, gg.Verdict]] = [
     (lambda rows: torch.tensor(rows.numel()), gg.Verdict.REFINES),
     (lambda rows: torch.tensor([float(WIDTH)]).squeeze() * rows.shape[0], gg.Verdict.REFINES),
     (lambda rows: WIDTH * torch.as_tensor(rows.shape[0], dtype=torch.float32), gg.Verdict.REFINES),
+    (lambda rows: torch.tensor([torch.sym_float(rows.numel()), 1.0])[0], gg.Verdict.REFINES),
     (lambda rows: torch.tensor(rows.shape[0]), gg.Verdict.BROKEN),
+    (lambda rows: torch.tensor(torch.sym_float(rows.shape[0])), gg.Verdict.BROKEN),
     (lambda rows: torch.tensor(rows.numel() + 1), gg.Verdict.BROKEN),
 ]
 

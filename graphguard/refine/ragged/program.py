@@ -24,6 +24,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, evaluate_node, kind_of
+from graphguard.rules.arithmetic import as_float
 from graphguard.rules.registry import is_complex
 
 _WIDE = ("float32", "float64")  # these hold the few integers that names are
@@ -227,6 +228,8 @@ class Ragged:
                 return a.number(self.orders.length(self._measured[name]), "int")
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return a.scale(self._expression(operand), Fraction(-1))
+            case ast.Call(func=ast.Name(id="ToFloat"), args=[operand]):
+                return as_float(a, self._expression(operand))
             case ast.BinOp(op=ast.Add()):
                 return a.add([self._expression(summand) for summand in _summands(node)])
             case ast.BinOp(left=left, op=ast.Sub(), right=right):

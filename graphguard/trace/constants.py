@@ -126,7 +126,7 @@ class Constants:
             return tensor
         storage = self._real[storage_of(tensor)]
         with _disable_current_modes(), torch.no_grad():
-            view = torch.empty(0, dtype=tensor.dtype)
+            view = torch.empty(0, dtype=tensor.dtype, device="cpu")
             return view.set_(storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
 
     def is_known(self, tensor: torch.Tensor) -> bool:

@@ -156,7 +156,7 @@ class _Translation:
 
     def _complex(self, number: complex, dtype: torch.dtype) -> Var:
         with _disable_current_modes():
-            return self._literal(constant_of(torch.tensor(number, dtype=dtype)))
+            return self._literal(constant_of(torch.tensor(number, dtype=dtype, device="cpu")))
 
     def _number(self, value: Any) -> Any:
         """A number that was read from tensors as a tensor; anything else as it is."""

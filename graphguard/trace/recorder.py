@@ -507,4 +507,4 @@ def _whole_storage(real: torch.Tensor) -> torch.Tensor:
     if real.layout is not torch.strided:
         raise TracingError("trace-error", f"a {real.layout} tensor from outside the program cannot be traced")
     with unset_fake_temporarily(), torch.no_grad():
-        return torch.empty(0, dtype=real.dtype).set_(real.untyped_storage(), 0, (size,), (1,))
+        return torch.empty(0, dtype=real.dtype, device="cpu").set_(real.untyped_storage(), 0, (size,), (1,))

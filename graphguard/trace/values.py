@@ -110,7 +110,7 @@ class Values:
         if func._schema.name in _EMPTY:  # noqa: SLF001
             for tensor in (one for one in tensors_in(out) if one.numel() <= LARGEST):
                 with unset_fake_temporarily():
-                    zeros = torch.zeros(tuple(tensor.shape), dtype=tensor.dtype)
+                    zeros = torch.zeros(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")
                 self._constants.set(tensor, zeros)
             return
         try:
@@ -129,7 +129,7 @@ class Values:
         number = place if not isinstance(place, str) else args[int(place)]
         if self._small(out) and isinstance(number, bool | int | float):
             with unset_fake_temporarily():
-                self._constants.set(out, torch.full(tuple(out.shape), number, dtype=out.dtype))
+                self._constants.set(out, torch.full(tuple(out.shape), number, dtype=out.dtype, device="cpu"))
 
     def _small(self, tensor: torch.Tensor) -> bool:
         return all(type(size) is int for size in tensor.shape) and tensor.numel() <= self._constants.largest

@@ -29,7 +29,7 @@ def unsent_finding(found: Search, sources: Sources) -> Finding | None:
 def _holds(found: Search, rank: int, output: str) -> bool:
     """Whether a rank has the specification's output whole."""
     spec, graph = found.capture.spec, found.capture.ranks[rank]
-    if spec is None or output not in graph.outputs:
+    if spec is None or output not in graph.outputs or output not in spec.outputs:
         return False
     return holds_operand(found.proof, spec.outputs[output], {rank: graph.outputs[output]})
 

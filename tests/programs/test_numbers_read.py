@@ -156,4 +156,4 @@ def test_fractions_of_numbers_that_only_the_numbers_follow() -> None:
 
 
 def test_functions_of_python_s_own_need_the_number() -> None:
-    assert verdict(torch.sum, lambda x: total(x.sum()) * math.exp(x.sum().item())) is None
+    assert verdict(torch.sum, lambda x: total(x.sum()) * math.gamma(x.sum().item())) is None

@@ -37,7 +37,6 @@ from graphguard.trace.followed import (
     Value,
     all_plain,
     is_born,
-    is_none,
     is_number,
     is_text,
     joined,
@@ -45,7 +44,7 @@ from graphguard.trace.followed import (
 )
 from graphguard.trace.harmless import FUNCTIONS, METHODS, PROPERTIES, is_own, own_apply, own_call
 from graphguard.trace.lookups import Doubt, Lookups, is_primitive
-from graphguard.trace.operations import BINARY, COMPARISONS, NAMES, OF_NUMBERS, UNARY, computed
+from graphguard.trace.operations import OF_NUMBERS, binary, compared, computed, truth, unary
 from graphguard.trace.rewriting import NAME
 from graphguard.trace.texts import source_of
 
@@ -250,7 +249,7 @@ class _Reader:
                 self._value(value, scope)
                 return False
             case ast.Assert(test=test):
-                return self._truth(self._value(test, scope)) is False
+                return truth(self._value(test, scope)) is False
             case ast.Assign(targets=targets, value=value):
                 found = self._value(value, scope)
                 for target in targets:
@@ -264,14 +263,14 @@ class _Reader:
                 self._augment(target, op, self._value(value, scope), scope)
                 return False
             case ast.If(test=test, body=body, orelse=orelse):
-                return self._branch(self._truth(self._value(test, scope)), body, orelse, scope)
+                return self._branch(truth(self._value(test, scope)), body, orelse, scope)
             case ast.For(target=target, iter=iterated, body=body, orelse=[]):
                 return self._loop(target, self._items(self._value(iterated, scope)), body, scope)
         raise Doubt(f"a statement ({type(statement).__name__})")
 
-    def _branch(self, truth: bool | None, body: list[ast.stmt], orelse: list[ast.stmt], scope: _Scope) -> bool:
-        if truth is not None:
-            return self._block(body if truth else orelse, scope)
+    def _branch(self, holds: bool | None, body: list[ast.stmt], orelse: list[ast.stmt], scope: _Scope) -> bool:
+        if holds is not None:
+            return self._block(body if holds else orelse, scope)
         other = _Scope(scope.function, dict(scope.locals), scope.returned)
         ended, other_ended = self._block(body, scope), self._block(orelse, other)
         if ended:
@@ -321,14 +320,14 @@ class _Reader:
                 before = self._name(name, scope)
                 if not is_born(before) and not is_number(before):
                     raise Doubt("a list is changed")
-                self._assign(target, self._binary(op, before, value), scope)
+                self._assign(target, binary(self.lookups, op, before, value), scope)
             case ast.Subscript(value=owner, slice=index):
                 if not is_born(self._value(owner, scope)):
                     raise Doubt("an item of what was there before is changed")
                 all_plain((self._value(index, scope),))
                 self.lookups.own_method("__getitem__")
                 self.lookups.own_method("__setitem__")
-                self._binary(op, BORN, value)
+                binary(self.lookups, op, BORN, value)
             case _:
                 raise Doubt("an attribute is changed")
 
@@ -349,17 +348,17 @@ class _Reader:
                     raise Doubt("a call with keywords that are collected elsewhere")
                 return self.called(called, given, {str(k.arg): self._value(k.value, scope) for k in keywords})
             case ast.BinOp(left=left, op=op, right=right):
-                return self._binary(op, self._value(left, scope), self._value(right, scope))
+                return binary(self.lookups, op, self._value(left, scope), self._value(right, scope))
             case ast.UnaryOp(op=op, operand=operand):
-                return self._unary(op, self._value(operand, scope))
+                return unary(self.lookups, op, self._value(operand, scope))
             case ast.BoolOp(op=op, values=values):
                 return self._either(isinstance(op, ast.Or), values, scope)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return self._compared(op, self._value(left, scope), self._value(right, scope))
+                return compared(self.lookups, op, self._value(left, scope), self._value(right, scope))
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                truth = self._truth(self._value(test, scope))
-                if truth is not None:
-                    return self._value(body if truth else orelse, scope)
+                holds = truth(self._value(test, scope))
+                if holds is not None:
+                    return self._value(body if holds else orelse, scope)
                 return joined(self._value(body, scope), self._value(orelse, scope))
         return self._made_of(node, scope)
 
@@ -485,67 +484,16 @@ class _Reader:
             found.append(self._value(element, inner))
         return tuple(found)
 
-    # -- operators -----------------------------------------------------------------------------------------------------
-    def _binary(self, op: ast.operator, left: Value, right: Value) -> Value:
-        if type(op) not in BINARY:
-            raise Doubt("an operator")
-        if is_number(left) and is_number(right):
-            return computed(BINARY[type(op)], left.value, right.value)  # type: ignore[union-attr]
-        if is_born(left) or is_born(right):
-            all_plain((left, right))
-            for place in ("", "r", "i"):
-                self.lookups.own_method(f"__{place}{NAMES[type(op)]}__")
-            return BORN
-        raise Doubt("an operator on what is no number")
-
-    def _unary(self, op: ast.unaryop, operand: Value) -> Value:
-        if isinstance(op, ast.Not):
-            truth = self._truth(operand)
-            return BORN if truth is None else Known(not truth)
-        if is_number(operand):
-            return computed(UNARY[type(op)], operand.value)  # type: ignore[union-attr]
-        if is_born(operand):
-            self.lookups.own_method(f"__{NAMES[type(op)]}__")
-            return BORN
-        raise Doubt("an operator on what is no number")
-
     def _either(self, any_of: bool, values: Sequence[ast.expr], scope: _Scope) -> Value:
         candidates: list[Value] = []
         for node in values:
             value = self._value(node, scope)
-            truth = self._truth(value)
-            if truth is None or truth is any_of or node is values[-1]:
+            holds = truth(value)
+            if holds is None or holds is any_of or node is values[-1]:
                 candidates.append(value)
-            if truth is any_of:
+            if holds is any_of:
                 break
         return reduce(joined, candidates)
-
-    def _compared(self, op: ast.cmpop, left: Value, right: Value) -> Value:
-        if isinstance(op, (ast.Is, ast.IsNot)):
-            if not is_none(left) and not is_none(right):
-                raise Doubt("identities are compared")
-            value = left if is_none(right) else right
-            return BORN if is_born(value) else Known(is_none(value) == isinstance(op, ast.Is))
-        if type(op) not in COMPARISONS:
-            raise Doubt("a comparison")
-        if all(isinstance(one, Known) and is_primitive(one.value) for one in (left, right)):
-            return computed(COMPARISONS[type(op)], left.value, right.value)  # type: ignore[union-attr]
-        if is_born(left) or is_born(right):
-            all_plain((left, right))
-            self.lookups.own_method(f"__{NAMES[type(op)]}__")
-            return BORN
-        raise Doubt("a comparison of objects")
-
-    def _truth(self, value: Value) -> bool | None:
-        """Whether a value is true; None where that is for the call to say."""
-        match value:
-            case Born():
-                return None
-            case Several(items):
-                return bool(items)
-            case Known(known) if known is None or is_number(value) or type(known) is str:
-                return bool(known)
-        raise Doubt(f"whether {told(value)} is true")
 
     def _step(self) -> None:
         self._steps += 1

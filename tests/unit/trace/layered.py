@@ -13,6 +13,8 @@ import torch.nn.functional as F  # PyTorch's own idiom
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from benchmarks.llama_tp import Copy, Reduce
+
 DIM, HEADS, TOKENS = 8, 2, 4
 SCALE = 1.0
 SEEN: list[int] = []
@@ -371,31 +373,6 @@ class Squared(torch.autograd.Function):
 class Squaring(Numbered):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + Squared.apply(self.mlp(x), 0.5)
-
-
-class Copy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.group = group
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        grad = grad.contiguous()
-        dist.all_reduce(grad, group=ctx.group)
-        return grad, None
-
-
-class Reduce(torch.autograd.Function):
-    @staticmethod
-    def forward(_: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
-        x = x.clone()
-        dist.all_reduce(x, group=group)
-        return x
-
-    @staticmethod
-    def backward(_: Any, grad: torch.Tensor) -> Any:
-        return grad, None
 
 
 class Parallel(nn.Module):

@@ -128,6 +128,9 @@ class Fields:
     def noted(self, topic: str) -> list[Any]:  # noqa: ARG002 - as above
         return []
 
+    def assume(self, text: str) -> None:
+        pass
+
     def same(self, v: Residues, w: Residues) -> bool:
         return v is w
 

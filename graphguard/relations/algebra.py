@@ -92,6 +92,10 @@ class Algebra(Protocol[V]):
         """What rules noted of the values that they made, by topic: a list to be added to; an algebra that remembers nothing gives an empty one each time."""
         ...
 
+    def assume(self, text: str) -> None:
+        """What follows rests on this, which the verdict lists; an algebra that proves nothing has nothing to list."""
+        ...
+
     def same(self, v: V, w: V) -> bool:
         """Whether two values are seen to be equal everywhere; False is always a right answer."""
         ...

@@ -137,6 +137,10 @@ class NormalForm:
         """What rules noted of this topic."""
         return self._noted.setdefault(topic, [])
 
+    def assume(self, text: str) -> None:
+        """The proof rests on this."""
+        self.universe.assumed.add(text)
+
     def same(self, v: NormalValue, w: NormalValue) -> bool:
         """Whether they have one normal form."""
         return v.shape == w.shape and v.kind == w.kind and equal(self.universe, v, w)

@@ -181,6 +181,9 @@ class Numbers:
     def noted(self, topic: str) -> list[Any]:
         return []
 
+    def assume(self, text: str) -> None:
+        pass
+
     def same(self, v: Number, w: Number) -> bool:
         return v is w
 

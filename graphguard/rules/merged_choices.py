@@ -13,6 +13,7 @@ from typing import Final, Generic
 from graphguard.relations.algebra import Algebra, V
 from graphguard.rules.arithmetic import LETTERS, plus
 
+NO_TIES: Final = "the elements of which topk takes the largest or smallest are all different: of equal ones PyTorch does not say which are taken"
 MOST_PARTS: Final = 20  # letters for their places
 _MOST_NOTED: Final = 64
 _CHOICES, _FOUND = "topk", "found"
@@ -97,5 +98,6 @@ def found_again(a: Algebra[V], source: V, dim: int, index: V) -> V | None:
         if a.same(source, found.joined):
             return found.values  # type: ignore[no-any-return]
         if a.same(source, found.joined_places):
+            a.assume(NO_TIES)
             return found.places  # type: ignore[no-any-return]
     return None

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
+from graphguard.rules.merged_choices import NO_TIES
 
 K = 3
 Chosen = tuple[torch.Tensor, ...]
@@ -77,6 +78,18 @@ WRONG: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
 def test_other_choices(spec: Callable[..., Any], impl: Callable[..., Any]) -> None:
     found = verdict(spec, impl)
     assert found.verdict is gg.Verdict.REFINES, found.diagnostics
+
+
+def test_places_of_the_merged_rest_on_no_ties() -> None:
+    """PyTorch may take another of equal elements from the ranks' than from the whole."""
+    assert NO_TIES in verdict(likeliest, merged).assumed
+
+
+def test_values_of_the_merged_rest_on_nothing() -> None:
+    """They are the same, whichever of equal elements is taken."""
+    found = verdict(lambda x: torch.topk(x, K)[0], lambda x: torch.topk(gathered(torch.topk(x, K)[0]), K)[0])
+    assert found.verdict is gg.Verdict.REFINES
+    assert NO_TIES not in found.assumed
 
 
 @pytest.mark.parametrize(("spec", "impl"), WRONG)

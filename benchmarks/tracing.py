@@ -38,8 +38,9 @@ EDITS = 9
 SETTLES = 1.5
 
 
+@without_collection()
 def record(config: Config, ways: int, rank: int = 0) -> tuple[Graph, float, float]:
-    """Forward and backward of one program: its graph, seconds of recording, seconds of functionalisation."""
+    """Forward and backward of one program, as in a process of the worker's: its graph, seconds of recording, seconds of functionalisation."""
     with World(rank, {"tp": ways}) as world:
         recording = Recording(world, copies=True)
         with recording:
@@ -64,6 +65,7 @@ def record(config: Config, ways: int, rank: int = 0) -> tuple[Graph, float, floa
     return trace.graph, recorded - start, done - recorded
 
 
+@without_collection()
 def with_make_fx(config: Config, ways: int) -> float:
     """Seconds that ``make_fx`` takes on the same model, forward and backward, on fake tensors."""
     with World(0, {"tp": ways}) as world, new_fake_mode():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Size, Sym, Te
 from graphguard.ir.spans import Frame
 from graphguard.ir.written import written
 from graphguard.trace.events import Event, Members, Opaque
+from graphguard.trace.liveness import Liveness, Stretch
+from graphguard.trace.patterns import Pattern, Place
 
 _NOWHERE = Event("none", (), {}, None, -1, None, "", "prelude")
 
@@ -29,10 +32,14 @@ class Builder:
         self.at: Event = _NOWHERE
         self._kinds: dict[tuple[tuple[Size, ...], str], TensorType] = {}
         self._bits: dict[Var, Var] = {}
+        self._stretches: list[Stretch] = []
+        self.count = 0
+        """How many variables there were, those included that no node of the graph makes."""
 
     def new(self, shape: tuple[Size, ...], dtype: str) -> Var:
         """A variable of this type."""
-        var = Var(len(self.types))
+        var = Var(self.count)
+        self.count += 1
         kind = self._kinds.get((shape, dtype))
         if kind is None:
             kind = self._kinds[shape, dtype] = TensorType(shape, dtype)
@@ -60,7 +67,7 @@ class Builder:
 
     def bits_of(self, value: Var) -> Var | None:
         """The value of another type whose bits a value shows, if it does."""
-        return self._bits.get(value)
+        return self._bits.get(value) if self._bits else None
 
     def append(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any], results: tuple[Var, ...]) -> None:
         """Append a node whose results exist already."""
@@ -108,62 +115,43 @@ class Builder:
         """The elements in row-major order along one dim."""
         return self.reshaped(value, (elements(self.types[value]),))
 
+    def add(self, pattern: Pattern, table: dict[int, Var], places: Sequence[Place]) -> None:
+        """Append the nodes of a pattern, made anew; ``table`` has the variables in the place of those from before, and gets all others."""
+        first, start = self.count, len(self.nodes)
+        self.count += pattern.made
+        own = [Var(first + number - pattern.first) for number in pattern.numbers]
+        self.types.update(zip(own, pattern.types, strict=True))
+        table.update(zip(pattern.numbers, own, strict=True))
+        self.nodes += pattern.nodes(table, own, places)
+        still_open = tuple([start + place for place in pattern.open])
+        reads = tuple([table[number].id for number in pattern.reads])
+        self._stretches.append(Stretch(start, len(self.nodes), still_open, reads))
+
     def graph(self, frames: tuple[Frame, ...], stacks: tuple[tuple[int, ...], ...]) -> Graph:
         """What was built, without the rearrangements and uninitialised memory that nothing reads."""
-        nodes = self._live_nodes()
-        # by number: variables are hashed in Python
-        used = {var.id for node in nodes for group in (node.reads, node.outs) for var in group}
-        used.update(var.id for group in (self.outputs.values(), self.symbols.values(), self.inputs) for var in group)
+        results = (*self.outputs.values(), *self.symbols.values())
+        liveness = Liveness(self.nodes, (var.id for var in results), (var.id for var in self.labels))
+        nodes = liveness.kept(self._stretches)
+        unused = [out for node in liveness.dropped for out in node.outs]
+        unused += [var for var in self.constants if var.id not in liveness.wanted]
+        for var in unused:
+            del self.types[var]
+            self.constants.pop(var, None)
+            self.labels.pop(var, None)
         return Graph(
             inputs=self.inputs,
-            constants={var: constant for var, constant in self.constants.items() if var.id in used},
+            constants=self.constants,
             nodes=nodes,
-            types={var: kind for var, kind in self.types.items() if var.id in used},
+            types=self.types,
             outputs=self.outputs,
-            labels={var: name for var, name in self.labels.items() if var.id in used},
+            labels=self.labels,
             symbols=self.symbols,
             frames=frames,
             stacks=stacks,
         )
 
-    def _live_nodes(self) -> tuple[Node, ...]:
-        wanted = {var.id for group in (self.outputs.values(), self.symbols.values(), self.labels) for var in group}
-        kept = []
-        for node in reversed(self.nodes):
-            silent = (node.phase == "prelude" and not node.op.startswith("gg.")) or node.op in _BOOKKEEPING
-            if silent and not any(out.id in wanted for out in node.outs):
-                continue
-            wanted.update([var.id for var in node.reads])
-            kept.append(node)
-        return tuple(reversed(kept))
-
 
 DOUBLE: Final = frozenset(("float64", "complex128"))
-_BOOKKEEPING = frozenset(
-    "aten." + name
-    for name in (
-        "as_strided.default",
-        "as_strided_scatter.default",
-        "diagonal_scatter.default",
-        "empty.memory_format",
-        "empty_strided.default",
-        "full.default",
-        "permute.default",
-        "select.int",
-        "select_scatter.default",
-        "slice.Tensor",
-        "slice_scatter.default",
-        "split.Tensor",
-        "split_with_sizes.default",
-        "squeeze.dim",
-        "t.default",
-        "transpose.int",
-        "unbind.int",
-        "unsqueeze.default",
-        "view.default",
-        "view.dtype",
-    )
-)
 
 
 _PLAIN: Final = frozenset((type(None), bool, int, float, str, Var, DType, Sym))

@@ -6,7 +6,7 @@ leaves no node, an operator that writes becomes its functional twin, a view stay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,8 @@ from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
 from graphguard.trace.read_numbers import TAKING_TENSORS, tensor_of
 from graphguard.trace.renaming import Renaming
-from graphguard.trace.twins import functional_of, result_dtypes
+from graphguard.trace.segments import stretches
+from graphguard.trace.twins import result_dtypes, twin_of
 from graphguard.trace.views import dtype_of, recipes, type_of, whole
 
 _WHERE_IT_LIVES = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"))
@@ -62,7 +63,7 @@ _FACTORIES = frozenset(
 )  # fmt: skip
 
 
-def functionalise(events: Iterable[Event], stacks: Stacks, rank: int, races: Races) -> Graph:
+def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Races) -> Graph:
     """The graph of a recording; raises ``TracingError`` for memory that values cannot express, and for races."""
     translation = _Translation(rank)
 
@@ -79,14 +80,12 @@ def functionalise(events: Iterable[Event], stacks: Stacks, rank: int, races: Rac
             raise TracingError("unsupported-operator", message, _place(stacks, event)) from error
 
     renaming = Renaming(translation.builder, translation.memory, translation.is_plain)
-    for event in events:
-        if event.op != "copy":
-            follow(event)
-            continue
-        (copy,) = event.args
-        if races.has_pending or not renaming.renamed(copy):
-            with renaming.learning(copy):
-                for each in copy.events():
+    for part in stretches(events):
+        if isinstance(part, Event):
+            follow(part)
+        elif races.has_pending or part.is_itself or not renaming.renamed(part):
+            with renaming.learning(part):
+                for each in part.events():
                     follow(each)
     return translation.builder.graph(*stacks.resolve())
 
@@ -108,7 +107,7 @@ class _Translation:
 
     def is_plain(self, var: Var) -> bool:
         """Whether nothing but its type is known of a value."""
-        return var not in self._draws and self.builder.bits_of(var) is None
+        return (not self._draws or var not in self._draws) and self.builder.bits_of(var) is None
 
     def step(self, event: Event) -> None:
         """Translate one call."""
@@ -305,21 +304,20 @@ class _Translation:
 
     def _mutating(self, event: Event, kind: Kind) -> None:
         targets = [ref for position, name in kind.written for ref in _flat(event.given(position, name))]
-        twin = functional_of(event.op)
+        twin = twin_of(event.op)
         if twin is None:
             self._mutating_opaque(event, kind, targets)
             return
-        count = len(twin._schema.arguments)  # noqa: SLF001
-        names = {arg.name for arg in twin._schema.arguments}  # noqa: SLF001
-        kwargs = {key: value for key, value in event.kwargs.items() if key in names}
-        dtypes = result_dtypes(twin, event.args[:count], kwargs, [ref.dtype for ref in targets])
+        given = event.args[: twin.count]
+        kwargs = {key: value for key, value in event.kwargs.items() if key in twin.names}
+        dtypes = result_dtypes(twin.operator, given, kwargs, [ref.dtype for ref in targets])
         read = {
             key: self.read(value) for key, value in kwargs.items() if key not in _WHERE_IT_LIVES and value is not None
         }
-        if twin._schema.name.partition("::")[2] in _FACTORIES:  # noqa: SLF001
+        if twin.short_name in _FACTORIES:
             read["dtype"] = DType(targets[0].dtype)
         outs = [(ref.shape, dtype) for ref, dtype in zip(targets, dtypes, strict=True)]
-        op, args = self._with_numbers(str(twin), self.read(event.args[:count]))
+        op, args = self._with_numbers(twin.text, self.read(given))
         values = self.builder.emit(op, args, outs, **read)
         for ref, value in zip(targets, values, strict=True):
             self.memory.write(ref, self.builder.shaped(value, *type_of(ref)))

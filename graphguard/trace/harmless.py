@@ -51,6 +51,7 @@ _OF_MODULES = ("__getattr__", "__getattribute__", "_call_impl", "_wrapped_call_i
 
 identity = object.__hash__
 """What ``id`` gives in another order, without the audit event that costs more than what it is asked for."""
+_ABSENT: Final = object()
 METHODS: Final[dict[str, Any]] = {}
 PROPERTIES: Final[dict[str, Any]] = {}
 FUNCTIONS: Final[dict[int, Any]] = {}
@@ -96,6 +97,7 @@ def own_apply(cls: type) -> bool:
 def static(cls: type, name: str) -> Any:
     """What a class or its bases hold under a name, untouched; None where none does."""
     for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
+        found = base.__dict__.get(name, _ABSENT)
+        if found is not _ABSENT:
+            return found
     return None

@@ -73,6 +73,11 @@ def kind_of_tensor(tensor: Any) -> tuple[Any, ...]:
     return (*geometry, device, tensor.requires_grad, tensor.is_conj(), tensor.is_neg(), keys)
 
 
+def kind_of_memory(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The elements' type, how many there are of them, and how they lie."""
+    return tensor.dtype, tensor.layout, tensor.shape, tensor.stride()
+
+
 def _elements(recorder: Recorder, tensor: FakeTensor) -> bytes | None:
     """The elements, where they are known."""
     knowledge = recorder.constants.knowledge([tensor])

@@ -31,7 +31,6 @@ _PRIMITIVES = frozenset(
     )
 )
 _TENSORS = ("_parameters", "_buffers")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _LISTS = (nn.ModuleList, nn.Sequential)
 _WALKED = ("__iter__", "__getitem__", "__len__")
 _OWN_WALKS = {cls: [static(cls, name) for name in _WALKED] for cls in _LISTS}
@@ -55,6 +54,15 @@ class Pairs:
         self.tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._modules_back: dict[int, int] = {}
         self._tensors_back: dict[int, int] = {}
+        self.own_calls: dict[type, bool] = {}
+        """What is known of classes of modules for as long as no code of the program's runs."""
+
+    def own_call(self, cls: type) -> bool:
+        """Whether the modules of a class are called, and have attributes, as PyTorch's are."""
+        known = self.own_calls.get(cls)
+        if known is None:
+            known = self.own_calls[cls] = own_call(cls)
+        return known
 
     def counterpart(self, value: Any) -> Any:
         """What stands in the place of an object: another module, or the object itself; raises ``Doubt`` for a module that was not met."""
@@ -152,6 +160,7 @@ class Lookups:
     # -- the same again ------------------------------------------------------------------------------------------------
     def hold(self, pairs: Pairs) -> bool:
         """Whether all look-ups find the same, with other modules in the place of those that were asked."""
+        pairs.own_calls.clear()
         try:
             return all(check(pairs, owner, key, found) for check, owner, key, found in self._made.values())
         except (Doubt, ValueError):  # ValueError: an empty cell
@@ -180,7 +189,7 @@ def _same_function(_: Pairs, function: FunctionType, __: Any, parts: tuple[Any, 
 
 
 def _same_attribute(pairs: Pairs, value: Any, name: str, found: tuple[str, Any]) -> bool:
-    place, other = fetched(pairs.counterpart(value), name)
+    place, other = fetched(pairs.counterpart(value), name, pairs.own_call)
     if place != found[0]:
         return False
     return _identical(pairs, found[1], other) if place == "class" else pairs.same(found[1], other)
@@ -221,11 +230,11 @@ def _items(value: Any) -> tuple[Any, ...]:
     raise Doubt(f"the items of a {type(value).__name__}")
 
 
-def fetched(value: Any, name: str) -> tuple[str, Any]:
+def fetched(value: Any, name: str, is_own_call: Callable[[type], bool] = own_call) -> tuple[str, Any]:
     """What ``value.name`` is before it is bound, and where it lies; raises ``Doubt`` where a class decides that in a way of its own."""
     cls = type(value)
     if isinstance(value, nn.Module):
-        if not own_call(cls):
+        if not is_own_call(cls):
             raise Doubt(f"{cls.__name__} has attributes of its own kind")
     elif static(cls, "__getattribute__") is not object.__getattribute__:
         raise Doubt(f"{cls.__name__} has attributes of its own kind")
@@ -251,4 +260,6 @@ def fetched(value: Any, name: str) -> tuple[str, Any]:
 def _is_bare(module: nn.Module) -> bool:
     """Whether nothing is hooked to a module."""
     own = vars(module)
-    return not any(own[name] for name in _HOOKS) and own.get("_is_full_backward_hook") is None
+    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        return False
+    return own.get("_is_full_backward_hook") is None

@@ -46,6 +46,12 @@ class Storage:
             and (self.flat is None) == (other.flat is None)
         )
 
+    def values(self) -> Iterator[Var]:
+        """All values that are known."""
+        yield from self.known.values()
+        if self.flat is not None:
+            yield self.flat
+
     def pairs(self, other: Storage) -> Iterator[tuple[Var, Var]]:
         """The values of this one, each with that of another that is like it."""
         for geometry, var in self.known.items():

@@ -9,35 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from graphguard.ir.graph import Node, TensorType, Var
+from graphguard.ir.graph import Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.harmless import identity
 from graphguard.trace.memory import Memory, Storage
-from graphguard.trace.segments import Copy, Segment
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A node to make again: ``operands`` are the places of its arguments that are variables, ``lists`` of those that hold some."""
-
-    node: Node
-    operands: tuple[tuple[int, int], ...]
-    lists: tuple[tuple[int, Any], ...]
-    keywords: bool
+from graphguard.trace.patterns import Pattern, Place, pattern_of
+from graphguard.trace.segments import Copy
 
 
 @dataclass(frozen=True, slots=True)
 class _Translated:
-    """What became of a copy: the states of its inputs before, and what was made; variables from ``first`` on are its own."""
+    """What became of a copy: the states of its inputs before, and what was made; ``places`` are the pattern's in terms of the segment."""
 
-    copy: Copy
+    places: tuple[Place, ...]
     before: tuple[Storage | None, ...]
     after: tuple[tuple[int, Storage], ...]
-    calls: tuple[_Call, ...]
-    types: tuple[TensorType, ...]
-    first: int
+    pattern: Pattern
 
 
 class Renaming:
@@ -51,10 +39,12 @@ class Renaming:
 
     def renamed(self, copy: Copy) -> bool:
         """Make the nodes of a copy from those of an earlier one; False, and nothing is made, where there is none like it."""
-        for known in self._translated.get(identity(copy.segment), ()):
+        translated = self._translated.get(identity(copy.segment), [])
+        for index, known in enumerate(translated):
             table = self._table(known, copy)
             if table is not None:
                 self._make(known, copy, table)
+                translated.insert(0, translated.pop(index))  # the next is like this one, most likely
                 return True
         return False
 
@@ -63,15 +53,16 @@ class Renaming:
         """A copy is translated call by call inside."""
         builder = self._builder
         before = tuple(self._states(copy))
-        start, first = len(builder.nodes), len(builder.types)
+        start, first = len(builder.nodes), builder.count
         declared = self._declared()
         yield
-        variables = [Var(number) for number in range(first, len(builder.types))]
-        if self._declared() != declared or not all(map(self._is_plain, variables)):
+        made = builder.count - first
+        if self._declared() != declared or not all(self._is_plain(Var(first + number)) for number in range(made)):
             return
-        calls = tuple(map(_call, builder.nodes[start:]))
-        types = tuple(builder.types[var] for var in variables)
-        found = _Translated(copy, before, tuple(self._left(copy, before)), calls, types, first)
+        after = tuple(self._left(copy, before))
+        left = [var.id for _, state in after for var in state.values()]
+        pattern = pattern_of(builder.nodes[start:], first, made, builder.types, left)
+        found = _Translated(_places(pattern, copy), before, after, pattern)
         self._translated.setdefault(identity(copy.segment), []).append(found)
 
     def _declared(self) -> tuple[int, ...]:
@@ -115,58 +106,18 @@ class Renaming:
         return True
 
     def _make(self, known: _Translated, copy: Copy, table: dict[int, Var]) -> None:
-        builder = self._builder
-        first = len(builder.types)
-        own = [Var(first + i) for i in range(len(known.types))]
-        builder.types.update(zip(own, known.types, strict=True))
-        table.update(zip(range(known.first, known.first + len(own)), own, strict=True))
-        places = _Places(known.copy, copy)
-        builder.nodes.extend([_again(call, table, places) for call in known.calls])
+        stacks, forwards = copy.stacks, copy.forwards
+        places = [(stacks.get(s, s), forwards.get(f, f), copy.module(path)) for s, f, path in known.places]
+        self._builder.add(known.pattern, table, places)
         for number, state in known.after:
             self._memory.put(copy.storage(number), state.renamed(table))
 
 
-class _Places:
-    """Stacks and modules of one copy in terms of another of the same segment."""
-
-    def __init__(self, old: Copy, new: Copy) -> None:
-        self._stacks = _composed(old.segment, old.stacks, new.stacks)
-        self._forwards = _composed(old.segment, old.forwards, new.forwards, forward=True)
-        self._modules = {old.module(path): new.module(path) for path in {e.module for e in old.segment.events}}
-
-    def of(self, node: Node) -> tuple[int, int, str]:
-        """Where a node's copy comes from."""
-        return self._stacks[node.stack], self._forwards[node.forward], self._modules[node.module]
-
-
-def _composed(segment: Segment, old: Any, new: Any, *, forward: bool = False) -> dict[int, int]:
-    places = {event.forward if forward else event.stack for event in segment.events}
-    return {old.get(place, place): new.get(place, place) for place in places}
-
-
-def _call(node: Node) -> _Call:
-    operands = tuple((i, arg.id) for i, arg in enumerate(node.args) if isinstance(arg, Var))
-    lists = tuple((i, arg) for i, arg in enumerate(node.args) if isinstance(arg, tuple) and _holds(arg))
-    return _Call(node, operands, lists, _holds(tuple(node.kwargs.values())))
-
-
-def _holds(value: Sequence[Any]) -> bool:
-    return any(isinstance(item, Var) or (isinstance(item, tuple) and _holds(item)) for item in value)
-
-
-def _again(call: _Call, table: dict[int, Var], places: _Places) -> Node:
-    node = call.node
-    args = list(node.args)
-    for place, number in call.operands:
-        args[place] = table[number]
-    for place, items in call.lists:
-        args[place] = _renamed(items, table)
-    kwargs = {key: _renamed(value, table) for key, value in node.kwargs.items()} if call.keywords else node.kwargs
-    outs = tuple([table[out.id] for out in node.outs])
-    return Node(node.op, tuple(args), kwargs, outs, *places.of(node), node.phase, node.draw)
-
-
-def _renamed(value: Any, table: dict[int, Var]) -> Any:
-    if isinstance(value, Var):
-        return table[value.id]
-    return tuple(_renamed(item, table) for item in value) if isinstance(value, tuple) else value
+def _places(pattern: Pattern, copy: Copy) -> tuple[Place, ...]:
+    """Where the calls of a pattern, which are those of a copy, are in its segment."""
+    events = copy.segment.events
+    found = {
+        (copy.stacks.get(e.stack, e.stack), copy.forwards.get(e.forward, e.forward), copy.module(e.module)): e
+        for e in events
+    }
+    return tuple((found[place].stack, found[place].forward, found[place].module) for place in pattern.places)

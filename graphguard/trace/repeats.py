@@ -24,10 +24,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as torch_module
 
 from graphguard.trace.events import refs_in
-from graphguard.trace.likeness import Shown, kinds_of, leaves_of, nobody_else, state_of
+from graphguard.trace.harmless import identity
+from graphguard.trace.likeness import Shown, kind_of_memory, kinds_of, leaves_of, nobody_else, state_of
 from graphguard.trace.lookups import Doubt, Pairs
 from graphguard.trace.segments import Copy
-from graphguard.trace.templates import Layer, Pending, Template, is_argument
+from graphguard.trace.templates import Layer, Pending, Template, is_argument, read_once
 
 if TYPE_CHECKING:
     from graphguard.trace.recorder import Recorder
@@ -57,6 +58,8 @@ class Repeats:
         self._given: tuple[Any, set[int], int | None, tuple[int, str] | None] = None, set(), None, None
         self._doubts: Counter[type] = Counter()
         self.is_plain_backward = False
+        self._roots: Sequence[Any] = ()
+        self._alone: set[int] | None = None
         self._templates: dict[type, list[Template] | None] = {}
         self.is_busy = False
         self._off = ""
@@ -198,14 +201,15 @@ class Repeats:
 
     # -- the backward pass ---------------------------------------------------------------------------------------------
     @contextmanager
-    def differentiating(self, *, plain: bool) -> Iterator[None]:
-        """The engine runs inside; ``plain``: it goes once through everything, and into the parameters' gradients."""
-        before = self.is_plain_backward
+    def differentiating(self, roots: Sequence[Any], *, plain: bool) -> Iterator[None]:
+        """The engine runs inside, from these tensors on; ``plain``: it goes once through everything, and into the parameters' gradients."""
+        before = self.is_plain_backward, self._roots, self._alone
         self.is_plain_backward = plain and _graph_task() == -1 and _current_node() is None
+        self._roots, self._alone = roots, None
         try:
             yield
         finally:
-            self.is_plain_backward = before
+            self.is_plain_backward, self._roots, self._alone = before
 
     def arrived(self, node: Any, layer: Layer, grad: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
         """The gradient of a copy's result has arrived at its node: the gradients of what it read."""
@@ -220,7 +224,21 @@ class Repeats:
         arguments = [memories[i] for i, place in enumerate(layer.leaves) if is_argument(layer, layer.tensors[place])]
         argument = arguments[0] if arguments else None
         self._given = node, {one for one in memories if one is not None and one != argument}, argument, last
-        return grads
+        return self._accumulated(layer, grads)
+
+    def _accumulated(self, layer: Layer, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """The gradients that are left for the engine: those of parameters that get no other go where it would put them at once, which takes it much longer."""
+        if self._alone is None:
+            self._alone = read_once(self._roots)
+        left: list[torch.Tensor | None] = []
+        for place, grad in zip(layer.leaves, grads, strict=True):
+            tensor = layer.tensors[place]
+            if grad is not None and identity(tensor) in self._alone and kind_of_memory(tensor) == kind_of_memory(grad):
+                tensor.grad = grad
+                left.append(None)
+            else:
+                left.append(grad)
+        return left
 
     def _check(self, layer: Layer, grad: torch.Tensor | None) -> None:
         """Give up unless the backward pass through a copy is now what it was when the copy was made."""

@@ -7,12 +7,13 @@ reads no element, assumes nothing.  A *copy* is the segment again on other input
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphguard.trace.collectives import calls_of
 from graphguard.trace.events import Event, Ref, refs_in
+from graphguard.trace.harmless import identity
 from graphguard.trace.kinds import Kind
 from graphguard.trace.lookups import Doubt
 
@@ -47,6 +48,11 @@ class Copy:
     forwards: Mapping[int, int]
     modules: Mapping[str, str]
 
+    @property
+    def is_itself(self) -> bool:
+        """Whether this is the segment as it was recorded."""
+        return self.first == self.segment.first
+
     def storage(self, number: int) -> int:
         """The storage in the place of one of the segment's."""
         inside = number - self.segment.first
@@ -58,6 +64,8 @@ class Copy:
 
     def events(self) -> list[Event]:
         """All calls, one by one."""
+        if self.is_itself:
+            return list(self.segment.events)
         return [self._event(event) for event in self.segment.events]
 
     def _event(self, event: Event) -> Event:
@@ -82,6 +90,8 @@ def segment_of(events: Sequence[Event], inputs: Iterable[int], first: int, end: 
     there = set(listed)
     for event in events:
         _check(event, there, first, end)
+    if not events:
+        raise Doubt("nothing was called")
     return Segment(tuple(events), listed, first, end - first, calls)
 
 
@@ -111,6 +121,24 @@ def _written(event: Event, kind: Kind) -> list[Ref]:
     if not calls or not event.waited or any(call.kind not in _COLLECTIVES for call in calls):
         raise Doubt(f"{event.op} is not done when it returns")
     return [ref for call in calls for ref in call.writes]
+
+
+def stretches(events: Sequence[Event]) -> Iterator[Event | Copy]:
+    """A recording as calls and copies of segments, of which those that were recorded are the first."""
+    segments = {}
+    for event in events:
+        if event.op == "copy":
+            segment = event.args[0].segment
+            segments[identity(segment.events[0])] = segment
+    at = 0
+    while at < len(events):
+        event = events[at]
+        segment = segments.get(identity(event))
+        at += 1 if segment is None else len(segment.events)
+        if segment is not None:
+            yield Copy(segment, {number: number for number in segment.inputs}, segment.first, {}, {}, {})
+        else:
+            yield event.args[0] if event.op == "copy" else event
 
 
 def matched(copy: Copy, events: Sequence[Event]) -> dict[int, int]:

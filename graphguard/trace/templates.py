@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from graphguard.trace.purity import lookups_of
 from graphguard.trace.segments import Copy, Segment, segment_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from graphguard.trace.recorder import Recorder
     from graphguard.trace.rerun import Backward
@@ -171,3 +172,12 @@ def graph_of(start: Any, ends: Container[int]) -> list[Any]:
                 found[identity(following)] = following
                 waiting.append(following)
     return list(found.values())
+
+
+def read_once(roots: Sequence[Any]) -> set[int]:
+    """The leaves, by identity, that a graph reads in one place; ``roots`` are tensors, or edges of the graph."""
+    starts = (grad_fn_of(root) if isinstance(root, torch.Tensor) else root.node for root in roots)
+    nodes = {identity(node): node for start in starts for node in graph_of(start, ())}
+    edges = [to for node in nodes.values() for to, _ in node.next_functions if hasattr(to, "variable")]
+    counts = Counter(identity(to.variable) for to in edges)
+    return {leaf for leaf, count in counts.items() if count == 1}

@@ -22,7 +22,27 @@ _COMPARISONS = frozenset(
 )
 
 
+class Twin:
+    """The overload that returns what an operator writes: how many arguments it takes, their names, and its own."""
+
+    __slots__ = ("count", "names", "operator", "short_name", "text")
+
+    def __init__(self, operator: Any) -> None:
+        schema = operator._schema  # noqa: SLF001
+        self.operator = operator
+        self.count = len(schema.arguments)
+        self.names = frozenset(argument.name for argument in schema.arguments)
+        self.short_name: str = schema.name.partition("::")[2]
+        self.text = str(operator)
+
+
 @cache
+def twin_of(func: Any) -> Twin | None:
+    """The functional twin of an operator that writes, or None where PyTorch has none."""
+    found = functional_of(func)
+    return None if found is None else Twin(found)
+
+
 def functional_of(func: Any) -> Any | None:
     """The overload that returns what ``func`` writes, or None where PyTorch has none."""
     renamed = _RENAMED.get(str(func))

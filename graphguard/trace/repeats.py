@@ -4,8 +4,7 @@ A call of a module is copied where it is proved that recording it would give the
 :mod:`~graphguard.trace.purity` understands, everything that the code looks up is the same as for the layer that was recorded (:mod:`~graphguard.trace.lookups`), and so are its
 tensors' kinds and PyTorch's state; and what was recorded is a closed :class:`~graphguard.trace.segments.Segment`.  Where any of this is in doubt the call is recorded as always.
 
-A copy is one node of the autograd graph.  The first of them whose gradient arrives runs its module after all (:mod:`~graphguard.trace.rerun`), and its backward pass is what
-others copy.  The engine runs the backward pass of such a layer without anything in between, because nodes go in the reverse order of their making, and one result and one differentiable
+A copy is one node of the autograd graph, and its backward pass is a copy of that of the layer that was recorded (:mod:`~graphguard.trace.rerun`).  The engine runs the backward pass of such a layer without anything in between, because nodes go in the reverse order of their making, and one result and one differentiable
 argument are the only ways in and out.  What could tell a copy from the layer itself makes the recording *give up*: then the whole program is recorded again without copies.
 """
 
@@ -28,7 +27,7 @@ from graphguard.trace.harmless import identity
 from graphguard.trace.likeness import Shown, kind_of_memory, kinds_of, leaves_of, nobody_else, state_of
 from graphguard.trace.lookups import Doubt, Pairs
 from graphguard.trace.segments import Copy
-from graphguard.trace.templates import Layer, Pending, Template, is_argument, read_once
+from graphguard.trace.templates import Layer, Pending, Template, condition_of, is_argument, read_once
 
 if TYPE_CHECKING:
     from graphguard.trace.recorder import Recorder
@@ -189,7 +188,7 @@ class Repeats:
             out = layer.result = super(torch.autograd.Function, _Copied).apply(self, layer, *leaves)  # type: ignore[misc]
             stack, path = template.marks[template.nodes - 1]
             recorder.forward_of.setdefault(sequence, (copy.stacks.get(stack, stack), copy.module(path)))
-        layer.condition = self._condition(layer)
+        layer.condition = condition_of(layer)
         return out
 
     def made(self, shown: Shown, copy: Copy) -> FakeTensor:
@@ -244,15 +243,15 @@ class Repeats:
         """Give up unless the backward pass through a copy is now what it was when the copy was made."""
         if layer.is_done or not self.is_plain_backward or grad is None or torch.is_grad_enabled():
             self.give_up("the backward pass through a copied layer is no plain one")
-        if self._condition(layer) != layer.condition:
+        if condition_of(layer) != layer.condition:
             self.give_up("what a copied layer read has been changed")
         template = layer.template
         if template.state != state_of() or not nobody_else() or not template.later.hold(layer.pairs):
             self.give_up("what a copied layer looks up is another thing now")
-        if not self._is_the_same(layer):
+        if not self.is_the_same(layer):
             self.give_up("the gradients of a copied layer are looked after")
 
-    def _is_the_same(self, layer: Layer) -> bool:
+    def is_the_same(self, layer: Layer) -> bool:
         """Whether nobody looks after the gradients of what a copy read, and what is known of it is as it was."""
         template = layer.template
         try:
@@ -262,13 +261,6 @@ class Repeats:
             return not is_known or kinds_of(self.recorder, layer.tensors) == template.kinds
         except Doubt:
             return False
-
-    def _condition(self, layer: Layer) -> tuple[Any, ...]:
-        """How often what a copy read and made has been changed, and where it lies."""
-        return tuple(
-            (one._version, one.untyped_storage()._cdata, one.storage_offset(), one.shape, one.stride())  # noqa: SLF001
-            for one in (*layer.tensors, layer.result)
-        )
 
     def added(self, node: Any, args: Any) -> tuple[int, str]:
         """The engine adds what a copy gave to other gradients: where that belongs, if it is where it would be without copies.

@@ -1,4 +1,8 @@
-"""The backward pass of a copied layer: the first runs the layer after all, as a checkpoint does, and others copy what that gave."""
+"""The backward pass of a copied layer: a copy of that of the layer that was recorded.
+
+The engine comes to that layer last, so it is asked beforehand what its backward pass is, and the graph is kept.  Where it cannot be asked, a layer that is a copy runs after all, as
+a checkpoint does, and others copy what that gave.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from graphguard.trace.lookups import Doubt
 from graphguard.trace.provenance import RawStack
 from graphguard.trace.repeats import Repeats
 from graphguard.trace.segments import Copy, Segment, matched, segment_of
-from graphguard.trace.templates import Layer, grad_fn_of, graph_of, is_argument
+from graphguard.trace.templates import Layer, condition_of, grad_fn_of, graph_of, is_argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,11 @@ def backward(repeats: Repeats, layer: Layer, grad: torch.Tensor) -> Grads:
         there = known.kind, known.phase, known.here, known.outer
         if kind is not None and there == (kind, recorder.phase, recorder.modules.here, outer):
             return _copied(repeats, known, layer, grad)
-    return _run(repeats, layer, grad, kind, outer)
+    found = None if kind is None else _of_the_first(repeats, layer, grad, kind)
+    if found is None:
+        return _run(repeats, layer, grad, kind)
+    layer.template.backwards.append(found)
+    return _copied(repeats, found, layer, grad)
 
 
 def _kind(repeats: Repeats, layer: Layer, grad: torch.Tensor) -> tuple[Any, ...] | None:
@@ -87,43 +95,99 @@ def _place(layer: Layer, node: int | None) -> tuple[int, str] | None:
     return None if mark is None else (layer.copy.stacks.get(mark[0], mark[0]), layer.copy.module(mark[1]))
 
 
-def _readers(graph: Sequence[Any], arguments: Sequence[torch.Tensor]) -> list[int]:
+def _readers(run: _Run) -> list[int]:
     """The nodes that give gradients of arguments, each as often as it gives one, by their numbers of all."""
-    given = {identity(tensor) for tensor in arguments}
+    given = {identity(tensor) for tensor in run.arguments}
+    makers = {identity(node) for node in map(grad_fn_of, run.arguments) if node is not None}
+    graph = graph_of(grad_fn_of(run.out), makers)
     ends = [(node, to) for node in graph for to, _ in node.next_functions if to is not None]
-    return [node._sequence_nr() for node, to in ends if identity(getattr(to, "variable", None)) in given]  # noqa: SLF001
+    found = [node for node, to in ends if identity(to) in makers or identity(getattr(to, "variable", None)) in given]
+    return [node._sequence_nr() for node in found]  # noqa: SLF001
 
 
-def _run(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tuple[Any, ...] | None, outer: RawStack) -> Grads:
+def _of_the_first(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tuple[Any, ...]) -> Backward | None:
+    """The backward pass of the layer that was recorded, for a gradient of that kind; None where it cannot be asked for, or copied.
+
+    Its graph is kept for when the engine comes to it; what is recorded here is for copies alone.
+    """
+    recorder, first = repeats.recorder, layer.template.itself
+    if first is None or not _is_untouched(repeats, first):
+        return None
+    with recorder.pause(), torch.no_grad():
+        given = recorder.kernels.laid_out(tuple(grad.shape), grad.stride(), grad.dtype, grad.device)
+    if _kind(repeats, first, given) != kind:
+        return None
+    leaves = [first.tensors[place] for place in first.leaves]
+    arguments = [tensor for tensor in leaves if is_argument(first, tensor)]
+    start, calls = len(recorder.events), recorder.ledger.counts()
+    try:
+        run = _Run(first.result, leaves, arguments, layer.template.node)
+        return _differentiated(repeats, first, run, given, kind, keep=True).known
+    finally:
+        del recorder.events[start:]
+        recorder.ledger.restore(calls)
+
+
+def _is_untouched(repeats: Repeats, first: Layer) -> bool:
+    """Whether nothing has been done to the layer that was recorded, and nobody looks after its gradients."""
+    template = first.template
+    watched = (*first.tensors, first.result)
+    if condition_of(first) != first.condition or not repeats.is_the_same(first):
+        return False
+    if any(tensor._backward_hooks or tensor.retains_grad for tensor in watched):  # noqa: SLF001
+        return False
+    nodes = range(template.node, template.node + template.nodes)
+    return not any(event.sequence in nodes for event in repeats.recorder.events if event.sequence is not None)
+
+
+def _run(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tuple[Any, ...] | None) -> Grads:
     """Run the layer, whose calls are known, and record its backward pass."""
-    recorder = repeats.recorder
     if not repeats.is_unwatched() or not layer.template.lookups.hold(layer.pairs):
         repeats.give_up("what a copied layer looks up is another thing now")
     with _at(repeats, layer):
-        again = _again(repeats, layer)
-    readers = _readers(graph_of(grad_fn_of(again.out), ()), again.arguments)
+        run = _again(repeats, layer)
+    found = _differentiated(repeats, layer, run, grad, kind, keep=False)
+    if found.known is not None:
+        layer.template.backwards.append(found.known)
+    return found.grads, _place(layer, found.last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the backward pass of a layer gave; ``known`` is for copies, if it can be copied."""
+
+    grads: Sequence[torch.Tensor | None]
+    last: int | None
+    known: Backward | None
+
+
+def _differentiated(
+    repeats: Repeats, layer: Layer, run: _Run, grad: torch.Tensor, kind: tuple[Any, ...] | None, *, keep: bool
+) -> _Found:
+    """Record the backward pass of a layer; ``keep``: its graph is there for another."""
+    recorder = repeats.recorder
+    readers = _readers(run)
     start, first, facts = len(recorder.events), recorder.reserve(0), recorder.facts()
     calls = recorder.ledger.counts()
-    grads = torch.autograd.grad(again.out, again.leaves, grad, allow_unused=True)
+    grads = torch.autograd.grad(run.out, run.leaves, grad, allow_unused=True, retain_graph=keep)
     events = recorder.events[start:]
     is_last = len(readers) == 1 and bool(events) and events[-1].sequence == readers[0]
-    last = readers[0] - again.first if is_last else None
+    last = readers[0] - run.first if is_last else None
     inputs = _inputs(repeats, layer, grad, events)
     if kind is None or facts != recorder.facts():
-        return grads, _place(layer, last)
+        return _Found(grads, last, None)
     try:
         segment = segment_of(events, inputs, first, recorder.reserve(0), recorder.ledger.counts() - calls)
         made = tuple(None if one is None else shown(recorder, one) for one in grads)
         storages = [one.ref.storage for one in made if one is not None]
         _doubt_unless(len(set(storages)) == len(storages) and all(0 <= n - first < segment.made for n in storages))
     except Doubt:
-        return grads, _place(layer, last)
+        return _Found(grads, last, None)
     segment.kept.update(storages)
-    known = Backward(
-        layer, segment, recorder.ref(grad).storage, kind, recorder.phase, recorder.modules.here, outer, made, last
+    here, number = recorder.modules.here, recorder.ref(grad).storage
+    return _Found(
+        grads, last, Backward(layer, segment, number, kind, recorder.phase, here, recorder.outer(), made, last)
     )
-    layer.template.backwards.append(known)
-    return grads, _place(layer, last)
 
 
 def _doubt_unless(certain: bool) -> None:
@@ -158,8 +222,8 @@ def _at(repeats: Repeats, layer: Layer) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Again:
-    """A layer that was run once more, on the memory of the copy: its result, what has gradients, the ``arguments`` among that; nodes are numbered from ``first`` on."""
+class _Run:
+    """A layer that was run: its result, what has gradients, the ``arguments`` among that; nodes are numbered from ``first`` on."""
 
     out: torch.Tensor
     leaves: list[torch.Tensor]
@@ -167,7 +231,8 @@ class _Again:
     first: int
 
 
-def _again(repeats: Repeats, layer: Layer) -> _Again:
+def _again(repeats: Repeats, layer: Layer) -> _Run:
+    """A layer that is run once more, on the memory of the copy."""
     recorder = repeats.recorder
     start, sequence = len(recorder.events), torch.autograd._get_sequence_nr()  # noqa: SLF001
     fresh = {}
@@ -194,4 +259,4 @@ def _again(repeats: Repeats, layer: Layer) -> _Again:
         repeats.give_up("a layer has another graph than it was taken for")
     for offset, (stack, path) in layer.template.marks.items():
         recorder.forward_of[sequence + offset] = layer.copy.stacks.get(stack, stack), layer.copy.module(path)
-    return _Again(out, leaves, list(fresh.values()), sequence)
+    return _Run(out, leaves, list(fresh.values()), sequence)

@@ -31,7 +31,10 @@ grad_fn_of = torch._C.TensorBase.grad_fn.__get__  # noqa: SLF001
 
 @dataclass(slots=True, eq=False)
 class Template:
-    """A call that was recorded, and what a copy of it must have in common with it."""
+    """A call that was recorded, and what a copy of it must have in common with it.
+
+    ``nodes`` are those of its autograd graph, by number from ``node`` on, and ``marks`` says of each, from 0 on, where it was made.  ``itself``: the call, as if it were a copy.
+    """
 
     lookups: Lookups
     later: Lookups
@@ -48,7 +51,9 @@ class Template:
     paths: dict[int, str]
     marks: dict[int, tuple[int, str]]
     nodes: int
+    node: int
     backwards: list[Backward] = field(default_factory=list)
+    itself: Layer | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +72,16 @@ class Layer:
     condition: tuple[Any, ...] = ()
     result: Any = None
     is_done: bool = False
+
+
+def condition_of(layer: Layer) -> tuple[Any, ...]:
+    """How often what a layer read and made has been changed, where it lies, and what made the result."""
+    tensors = (*layer.tensors, layer.result)
+    lies = [
+        (one._version, one.untyped_storage()._cdata, one.storage_offset(), one.shape, one.stride())  # noqa: SLF001
+        for one in tensors
+    ]
+    return (*lies, grad_fn_of(layer.result))
 
 
 def is_argument(layer: Layer, tensor: torch.Tensor) -> bool:
@@ -132,7 +147,19 @@ class Pending:
         args, kwargs = self._given
         grad, phase = torch.is_grad_enabled(), recorder.phase
         told = self._lookups, self._later, args, kwargs, self._kinds, self._state, grad, phase
-        return Template(*told, segment, result, self._outer, stacks, paths, marks, nodes)
+        template = Template(*told, segment, result, self._outer, stacks, paths, marks, nodes, self._sequence)
+        template.itself = self._itself(template, out)
+        return template
+
+    def _itself(self, template: Template, out: torch.Tensor) -> Layer:
+        segment = template.segment
+        copy = Copy(segment, {number: number for number in segment.inputs}, segment.first, {}, {}, {})
+        (module, *args), kwargs = self._given
+        here = self._recorder.modules.here
+        layer = Layer(template, copy, self._pairs, module, tuple(args), kwargs, self._tensors, self._leaves, here)
+        layer.result = out
+        layer.condition = condition_of(layer)
+        return layer
 
     def _differentiable(self, out: torch.Tensor) -> None:
         """Raise ``Doubt`` unless the graph of the result is of this call, and ends at the argument and the parameters that have gradients, at all of them."""

@@ -149,6 +149,7 @@ def shared(make: Callable[[], Any], layer: Callable[[Any], nn.Module]) -> Callab
 GRAPH = "the program looks at the autograd graph"
 ADDED = "the gradients of a copied layer are added to others"
 CHANGED = "what a copied layer read has been changed"
+KEPT = "the gradients of a copied layer are looked after"
 NOT_PLAIN = "the backward pass through a copied layer is no plain one"
 OTHER = "what a copied layer looks up is another thing now"
 PROGRAMS = [
@@ -364,6 +365,59 @@ def other_scale_back(recording: Recording, model: nn.Module) -> None:
     gradients(recording, model)
 
 
+def first_retained(recording: Recording, model: nn.Module) -> None:
+    """The gradient of what the layer that was recorded gives is kept."""
+    x = given(recording) * 1
+    layers = list(model.layers)  # type: ignore[arg-type]
+    first = x = layers[0](x)
+    first.retain_grad()
+    for layer in layers[1:]:
+        x = layer(x)
+    x.sum().backward()
+    gradients(recording, model, first)
+
+
+def first_changed(recording: Recording, model: nn.Module) -> None:
+    """What the layer that was recorded gives is written to."""
+    layers = list(model.layers)  # type: ignore[arg-type]
+    x = layers[0](given(recording) * 1)
+    x.mul_(2.0)
+    for layer in layers[1:]:
+        x = layer(x)
+    x.sum().backward()
+    gradients(recording, model)
+
+
+def first_done(recording: Recording, model: nn.Module) -> None:
+    """The backward pass of the layer that was recorded has been, and its graph is gone, before that of the others."""
+    model.requires_grad_(requires_grad=False)
+    layers = list(model.layers)  # type: ignore[arg-type]
+    inputs = given(recording)
+    first = layers[0](inputs * 1)
+    x = cut = first.detach().requires_grad_()
+    for layer in layers[1:]:
+        x = layer(x)
+    first.sum().backward()
+    x.sum().backward()
+    gradients(recording, model, inputs, cut)
+
+
+def read_elsewhere(recording: Recording, model: nn.Module) -> None:
+    """Parameters of copied layers are in the loss as well."""
+    out = model(given(recording))
+    penalty = sum(p.square().sum() for p in model.parameters())
+    (out.sum() + penalty).backward()
+    gradients(recording, model)
+
+
+def read_elsewhere_first(recording: Recording, model: nn.Module) -> None:
+    """The same, in a backward pass before."""
+    out = model(given(recording))
+    sum(p.square().sum() for p in list(model.parameters())[-1:]).backward()  # type: ignore[union-attr]
+    out.sum().backward()
+    gradients(recording, model)
+
+
 def longer(recording: Recording, model: nn.Module) -> None:
     """A list that layers look at grows on the way."""
     x = given(recording) * 1
@@ -537,11 +591,16 @@ DRIVES = [
     Case("a mask", lambda: stack(layered.Decoder), 5, with_mask),
     Case("a known table", indexed(layered.Crossed), 4, with_known),
     Case("a branch on a known table", indexed(layered.Picking), 4, with_known),
-    Case("a global", indexed(layered.Scaled), OTHER, other_scale),
+    Case("a global", indexed(layered.Scaled), 4, other_scale),
     Case("a global in the backward pass", indexed(layered.LookingBackward), OTHER, other_scale),
     Case("a global before the backward pass", indexed(layered.LookingBackward), OTHER, other_scale_back),
+    Case("the first is kept", PLAIN, 5, first_retained),
+    Case("the first is written to", PLAIN, 5, first_changed),
+    Case("the first is done", PLAIN, 5, first_done),
+    Case("parameters in the loss", PLAIN, ADDED, read_elsewhere),
+    Case("parameters in a loss before", PLAIN, KEPT, read_elsewhere_first),
     Case("a list that grows", indexed(layered.Lengths), 1, longer),
-    Case("a configuration that changes", shared(layered.Settings, layered.Configured), OTHER, other_configuration),
+    Case("a configuration that changes", shared(layered.Settings, layered.Configured), 4, other_configuration),
     Case("other memory", PLAIN, CHANGED, other_data),
     Case("hooks after the call", PLAIN, GRAPH, hooked_later),
     Case("retained", PLAIN, ADDED, retained),

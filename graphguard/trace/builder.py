@@ -56,13 +56,13 @@ class Builder:
 
     def one(self, op: str, args: tuple[Any, ...], shape: tuple[Size, ...], dtype: str, /, **kwargs: Any) -> Var:
         """Append a node with one result; bits that are read as another type and back are what they were."""
-        if op != "aten.view.dtype":
-            return self.emit(op, args, [(shape, dtype)], **kwargs)[0]
-        before = self.bits_of(args[0])
+        before = self.bits_of(args[0]) if op == "aten.view.dtype" else None
         if before is not None and self.types[before] == TensorType(shape, dtype):
             return before
-        result = self.emit(op, args, [(shape, dtype)], **kwargs)[0]
-        self._bits[result] = args[0]
+        result = self.new(shape, dtype)
+        self.append(op, args, kwargs, (result,))
+        if op == "aten.view.dtype":
+            self._bits[result] = args[0]
         return result
 
     def bits_of(self, value: Var) -> Var | None:
@@ -72,10 +72,9 @@ class Builder:
     def append(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any], results: tuple[Var, ...]) -> None:
         """Append a node whose results exist already."""
         at = self.at
-        plain = {key: plain_argument(value) for key, value in kwargs.items()}
-        node = Node(
-            op, tuple(map(plain_argument, args)), plain, results, at.stack, at.forward, at.module, at.phase, at.draw
-        )
+        plain = {key: plain_argument(value) for key, value in kwargs.items()} if kwargs else {}
+        places = at.stack, at.forward, at.module, at.phase, at.draw
+        node = Node(op, tuple([plain_argument(arg) for arg in args]), plain, results, *places)
         self.nodes.append(self._as_written(node) if op.endswith(".Scalar") else node)
 
     def _as_written(self, node: Node) -> Node:

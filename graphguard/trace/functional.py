@@ -21,8 +21,10 @@ from graphguard.trace.communication import Communication
 from graphguard.trace.constants import constant_of
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Ref
+from graphguard.trace.harmless import identity
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.memory import Memory
+from graphguard.trace.overwritten import overwritten
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
 from graphguard.trace.read_numbers import TAKING_TENSORS, tensor_of
@@ -80,9 +82,11 @@ def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Rac
             raise TracingError("unsupported-operator", message, _place(stacks, event)) from error
 
     renaming = Renaming(translation.builder, translation.memory, translation.is_plain)
+    dead = overwritten(events)
     for part in stretches(events):
         if isinstance(part, Event):
-            follow(part)
+            if identity(part) not in dead:
+                follow(part)
         elif races.has_pending or part.is_itself or not renaming.renamed(part):
             with renaming.learning(part):
                 for each in part.events():

@@ -38,12 +38,10 @@ class Storage:
 
     def is_like(self, other: Storage) -> bool:
         """Whether the same is known, whatever the values are."""
+        if self.root != other.root or self.recipes != other.recipes or (self.flat is None) != (other.flat is None):
+            return False
         return (
-            self.root == other.root
-            and self.known.keys() == other.known.keys()
-            and self.recipes == other.recipes
-            and self.seen == other.seen
-            and (self.flat is None) == (other.flat is None)
+            len(self.known) == len(other.known) and self.known.keys() == other.known.keys() and self.seen == other.seen
         )
 
     def values(self) -> Iterator[Var]:

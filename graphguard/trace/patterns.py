@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -49,7 +49,9 @@ class Pattern:
         ]
         for at, node in self.nested:
             kwargs = {key: _renamed(value, table) for key, value in node.kwargs.items()}
-            made[at] = replace(made[at], args=_renamed(node.args, table), kwargs=kwargs)
+            place = made[at].stack, made[at].forward, made[at].module
+            args = _renamed(node.args, table)
+            made[at] = Node(node.op, args, kwargs, made[at].outs, *place, node.phase, node.draw)
         return made
 
 

@@ -97,11 +97,12 @@ class Renaming:
         return table if len(set(table.values())) == len(table) else None
 
     def _paired(self, before: Storage, state: Storage, table: dict[int, Var]) -> bool:
-        types = self._builder.types
+        types, is_plain = self._builder.types, self._is_plain
         for old, new in before.pairs(state):
-            if table.setdefault(old.id, new) != new or types[old] != types[new]:
+            known = table.setdefault(old.id, new)
+            if known is not new and known != new:
                 return False
-            if not self._is_plain(old) or not self._is_plain(new):
+            if types[old] is not types[new] or not is_plain(old) or not is_plain(new):
                 return False
         return True
 

@@ -219,7 +219,7 @@ class Repeats:
         self._given = None, set(), None, None
         assert grad is not None
         grads, last = backward(self, layer, grad)
-        memories = [None if one is None else self.recorder.ref(one).storage for one in grads]
+        memories = [None if one is None else self.recorder.number(one.untyped_storage()) for one in grads]
         arguments = [memories[i] for i, place in enumerate(layer.leaves) if is_argument(layer, layer.tensors[place])]
         argument = arguments[0] if arguments else None
         self._given = node, {one for one in memories if one is not None and one != argument}, argument, last

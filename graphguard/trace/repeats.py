@@ -27,7 +27,15 @@ from graphguard.trace.harmless import identity
 from graphguard.trace.likeness import Shown, kind_of_memory, kinds_of, leaves_of, nobody_else, state_of
 from graphguard.trace.lookups import Doubt, Pairs
 from graphguard.trace.segments import Copy
-from graphguard.trace.templates import Layer, Pending, Template, condition_of, is_argument, read_once
+from graphguard.trace.templates import (
+    Layer,
+    Pending,
+    Template,
+    condition_of,
+    is_argument,
+    nodes_from,
+    read_once,
+)
 
 if TYPE_CHECKING:
     from graphguard.trace.recorder import Recorder
@@ -36,6 +44,9 @@ if TYPE_CHECKING:
 FEWEST: Final = 4
 _MOST_TEMPLATES = 4
 _MOST_DOUBTS = 3
+_NOT_PLAIN = "the backward pass through a copied layer is no plain one"
+_LOOKED_AFTER = "the gradients of a copied layer are looked after"
+_ADDED = "the gradients of a copied layer are added to others"
 _current_node = torch._C._current_autograd_node  # noqa: SLF001
 _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
@@ -57,8 +68,9 @@ class Repeats:
         self._given: tuple[Any, set[int], int | None, tuple[int, str] | None] = None, set(), None, None
         self._doubts: Counter[type] = Counter()
         self.is_plain_backward = False
-        self._roots: Sequence[Any] = ()
         self._alone: set[int] | None = None
+        self._joined: list[Layer] = []
+        self._is_asking = False
         self._templates: dict[type, list[Template] | None] = {}
         self.is_busy = False
         self._off = ""
@@ -181,15 +193,30 @@ class Repeats:
         self.copied.append(recorder.modules.name(layer.module) or "")
         layer.result = self.made(template.result, copy)
         recorder.copied(copy)
-        leaves = [layer.tensors[place] for place in layer.leaves]
         out = layer.result
-        if torch.is_grad_enabled() and leaves:
+        if torch.is_grad_enabled() and layer.leaves:
+            layer.before = self._before(layer)
             sequence = _next_sequence()
-            out = layer.result = super(torch.autograd.Function, _Copied).apply(self, layer, *leaves)  # type: ignore[misc]
+            out = layer.result = super(torch.autograd.Function, _Copied).apply(self, layer, *_read(layer))  # type: ignore[misc]
             stack, path = template.marks[template.nodes - 1]
             recorder.forward_of.setdefault(sequence, (copy.stacks.get(stack, stack), copy.module(path)))
         layer.condition = condition_of(layer)
         return out
+
+    def _before(self, layer: Layer) -> Layer | None:
+        """The layer that was recorded, where a copy reads what that gives: their backward passes go together, so that the engine need not run that one's graph."""
+        first = layer.template.itself
+        if (
+            first is None
+            or any(first is one for one in self._joined)
+            or not first.leaves
+            or condition_of(first) != first.condition
+        ):
+            return None
+        if not any(tensor is first.result for tensor in layer.read()):
+            return None
+        self._joined.append(first)
+        return first
 
     def made(self, shown: Shown, copy: Copy) -> FakeTensor:
         """New memory in the place of what a segment made."""
@@ -200,38 +227,66 @@ class Repeats:
 
     # -- the backward pass ---------------------------------------------------------------------------------------------
     @contextmanager
-    def differentiating(self, roots: Sequence[Any], *, plain: bool) -> Iterator[None]:
-        """The engine runs inside, from these tensors on; ``plain``: it goes once through everything, and into the parameters' gradients."""
-        before = self.is_plain_backward, self._roots, self._alone
+    def differentiating(self, roots: Sequence[Any], inputs: Sequence[Any], *, plain: bool) -> Iterator[None]:
+        """The engine runs inside, from these tensors on, to all leaves or to ``inputs``; ``plain``: it goes once through everything, and into the parameters' gradients."""
+        if inputs and self._joined and not self._is_asking:
+            self.give_up(_NOT_PLAIN)
+        before = self.is_plain_backward, self._alone
         self.is_plain_backward = plain and _graph_task() == -1 and _current_node() is None
-        self._roots, self._alone = roots, None
+        self._alone = None
+        if self.copied and _graph_task() == -1:
+            self._look_around(roots)
         try:
             yield
         finally:
-            self.is_plain_backward, self._roots, self._alone = before
+            self.is_plain_backward, self._alone = before
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """What is differentiated inside is no business of the program's."""
+        self._is_asking = True
+        try:
+            yield
+        finally:
+            self._is_asking = False
 
     def arrived(self, node: Any, layer: Layer, grad: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
         """The gradient of a copy's result has arrived at its node: the gradients of what it read."""
+        self._given = None, set(), None, None
+        leaves = _read(layer)
+        found, last = self._backward(layer, grad)
+        first = layer.before
+        if first is not None:
+            if first.result._backward_hooks or first.result.retains_grad:  # noqa: SLF001
+                self.give_up(_LOOKED_AFTER)
+            further, last = self._backward(first, found[identity(first.result)])
+            found.update(further)
+        grads = [found.get(identity(leaf)) for leaf in leaves]
+        memories = [None if one is None else self.recorder.number(one.untyped_storage()) for one in grads]
+        outermost = layer if first is None else first
+        argument = next(
+            (memory for memory, leaf in zip(memories, leaves, strict=True) if is_argument(outermost, leaf)), None
+        )
+        self._given = node, {one for one in memories if one is not None and one != argument}, argument, last
+        return self._accumulated(leaves, grads)
+
+    def _backward(self, layer: Layer, grad: torch.Tensor | None) -> tuple[dict[int, torch.Tensor | None], Any]:
+        """The gradients of what one layer read, by identity, and the place of the node that gave the argument's."""
         from graphguard.trace.rerun import backward
 
         self._check(layer, grad)
         layer.is_done = True
-        self._given = None, set(), None, None
         assert grad is not None
         grads, last = backward(self, layer, grad)
-        memories = [None if one is None else self.recorder.number(one.untyped_storage()) for one in grads]
-        arguments = [memories[i] for i, place in enumerate(layer.leaves) if is_argument(layer, layer.tensors[place])]
-        argument = arguments[0] if arguments else None
-        self._given = node, {one for one in memories if one is not None and one != argument}, argument, last
-        return self._accumulated(layer, grads)
+        return {identity(leaf): one for leaf, one in zip(layer.read(), grads, strict=True)}, last
 
-    def _accumulated(self, layer: Layer, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    def _accumulated(
+        self, leaves: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
         """The gradients that are left for the engine: those of parameters that get no other go where it would put them at once, which takes it much longer."""
-        if self._alone is None:
-            self._alone = read_once(self._roots)
+        assert self._alone is not None
         left: list[torch.Tensor | None] = []
-        for place, grad in zip(layer.leaves, grads, strict=True):
-            tensor = layer.tensors[place]
+        for tensor, grad in zip(leaves, grads, strict=True):
             if grad is not None and identity(tensor) in self._alone and kind_of_memory(tensor) == kind_of_memory(grad):
                 tensor.grad = grad
                 left.append(None)
@@ -239,17 +294,25 @@ class Repeats:
                 left.append(grad)
         return left
 
+    def _look_around(self, roots: Sequence[Any]) -> None:
+        """See which leaves a graph reads once, and that it reads what a recorded layer gives nowhere but in the copy that this goes with."""
+        nodes = nodes_from(roots)
+        self._alone = read_once(nodes)
+        inner = {identity(layer.condition[-1]) for layer in self._joined}
+        if not inner.isdisjoint(map(identity, nodes)):
+            self.give_up(_ADDED)
+
     def _check(self, layer: Layer, grad: torch.Tensor | None) -> None:
         """Give up unless the backward pass through a copy is now what it was when the copy was made."""
         if layer.is_done or not self.is_plain_backward or grad is None or torch.is_grad_enabled():
-            self.give_up("the backward pass through a copied layer is no plain one")
+            self.give_up(_NOT_PLAIN)
         if condition_of(layer) != layer.condition:
             self.give_up("what a copied layer read has been changed")
         template = layer.template
         if template.state != state_of() or not nobody_else() or not template.later.hold(layer.pairs):
             self.give_up("what a copied layer looks up is another thing now")
         if not self.is_the_same(layer):
-            self.give_up("the gradients of a copied layer are looked after")
+            self.give_up(_LOOKED_AFTER)
 
     def is_the_same(self, layer: Layer) -> bool:
         """Whether nobody looks after the gradients of what a copy read, and what is known of it is as it was."""
@@ -272,7 +335,7 @@ class Repeats:
         giver, others, argument, last = self._given
         storages = {ref.storage for ref in refs_in(args)}
         if node is not giver or argument not in storages or not storages.isdisjoint(others) or last is None:
-            self.give_up("the gradients of a copied layer are added to others")
+            self.give_up(_ADDED)
         assert last is not None
         return last
 
@@ -313,6 +376,14 @@ class Repeats:
             and nobody_else()
             and (threading.get_ident(), sys.gettrace(), sys.getprofile()) == self._home
         )
+
+
+def _read(layer: Layer) -> list[torch.Tensor]:
+    """What the gradients of a copy's node go to."""
+    first = layer.before
+    if first is None:
+        return layer.read()
+    return [*first.read(), *(tensor for tensor in layer.read() if tensor is not first.result)]
 
 
 class _Copied(torch.autograd.Function):

@@ -169,7 +169,8 @@ def _differentiated(
     readers = _readers(run)
     start, first, facts = len(recorder.events), recorder.reserve(0), recorder.facts()
     calls = recorder.ledger.counts()
-    grads = torch.autograd.grad(run.out, run.leaves, grad, allow_unused=True, retain_graph=keep)
+    with repeats.asking():
+        grads = torch.autograd.grad(run.out, run.leaves, grad, allow_unused=True, retain_graph=keep)
     events = recorder.events[start:]
     is_last = len(readers) == 1 and bool(events) and events[-1].sequence == readers[0]
     last = readers[0] - run.first if is_last else None

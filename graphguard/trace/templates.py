@@ -58,7 +58,10 @@ class Template:
 
 @dataclass(slots=True, eq=False)
 class Layer:
-    """A copied call; ``tensors`` are its arguments and parameters, ``leaves`` the places of those that gradients go to."""
+    """A copied call; ``tensors`` are its arguments and parameters, ``leaves`` the places of those that gradients go to.
+
+    ``before``: the call whose result is its argument, and whose backward pass goes with its own.
+    """
 
     template: Template
     copy: Copy
@@ -72,6 +75,11 @@ class Layer:
     condition: tuple[Any, ...] = ()
     result: Any = None
     is_done: bool = False
+    before: Layer | None = None
+
+    def read(self) -> list[torch.Tensor]:
+        """What gradients go to."""
+        return [self.tensors[place] for place in self.leaves]
 
 
 def condition_of(layer: Layer) -> tuple[Any, ...]:
@@ -201,10 +209,14 @@ def graph_of(start: Any, ends: Container[int]) -> list[Any]:
     return list(found.values())
 
 
-def read_once(roots: Sequence[Any]) -> set[int]:
-    """The leaves, by identity, that a graph reads in one place; ``roots`` are tensors, or edges of the graph."""
+def nodes_from(roots: Sequence[Any]) -> list[Any]:
+    """The nodes of the graph of some tensors, or edges of it."""
     starts = (grad_fn_of(root) if isinstance(root, torch.Tensor) else root.node for root in roots)
-    nodes = {identity(node): node for start in starts for node in graph_of(start, ())}
-    edges = [to for node in nodes.values() for to, _ in node.next_functions if hasattr(to, "variable")]
+    return list({identity(node): node for start in starts for node in graph_of(start, ())}.values())
+
+
+def read_once(nodes: Sequence[Any]) -> set[int]:
+    """The leaves, by identity, that a graph reads in one place."""
+    edges = [to for node in nodes for to, _ in node.next_functions if hasattr(to, "variable")]
     counts = Counter(identity(to.variable) for to in edges)
     return {leaf for leaf, count in counts.items() if count == 1}

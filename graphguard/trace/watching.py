@@ -50,7 +50,7 @@ def _differentiated(repeats: Repeats, usual: Any) -> Any:
     def run(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         # after the gradients: whether the graph is kept, whether one of the gradients is made, and what they are wanted of
         plain = len(args) == 4 and not any(args[1:]) and kwargs == {"allow_unreachable": True, "accumulate_grad": True}
-        with repeats.differentiating(tensors, plain=plain):
+        with repeats.differentiating(tensors, args[3] if len(args) > 3 else (), plain=plain):
             return usual(tensors, *args, **kwargs)
 
     return run

@@ -440,12 +440,21 @@ class Kept(nn.Module):
 class Early(Kept):
     """Uses what goes into a layer before the layer does."""
 
+    START = 0
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         total = torch.zeros_like(x)
-        for layer in self.layers:
-            total = total + x * 2
+        for i, layer in enumerate(self.layers):
+            if i >= self.START:
+                total = total + x * 2
             x = layer(x)
         return x + total
+
+
+class EarlyButForTheFirst(Early):
+    """The same, of the third layer and those after it."""
+
+    START = 2
 
 
 class Unrolled(nn.Module):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from graphguard.ir.graph import Size, Sym
 from graphguard.trace.constants import dtype_name
 from graphguard.trace.events import Geometry
+
+stride_of: Final = torch._C.TensorBase.stride  # noqa: SLF001
+"""The strides of a tensor; not by the attribute, which is looked up in Python (see :mod:`~graphguard.trace.shadowed`)."""
 
 
 def size_of(size: Any) -> Size:
@@ -24,7 +27,7 @@ def size_of(size: Any) -> Size:
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
     """Which elements of its storage a tensor shows."""
-    dtype, shape, strides, offset = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+    dtype, shape, strides, offset = tensor.dtype, tensor.shape, stride_of(tensor), tensor.storage_offset()
     if not tensor._has_symbolic_sizes_strides:  # noqa: SLF001  # PyTorch offers no public way to ask
         if tensor.is_conj() or tensor.is_neg():
             return _geometry(_marked(tensor), shape, strides, offset)

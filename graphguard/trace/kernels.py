@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from graphguard.trace.element_types import refuse_types
+from graphguard.trace.geometry import stride_of
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.shapes import shape_function
 
@@ -156,7 +157,7 @@ class Kernels:
                 parts += (
                     value.dtype,
                     value.shape,
-                    value.stride(),
+                    stride_of(value),
                     value.storage_offset(),
                     value._fake_device,  # noqa: SLF001 - ``device`` dispatches
                     value.requires_grad,
@@ -269,7 +270,7 @@ def _result_of(value: Any, operands: list[FakeTensor]) -> Any:
     shown = next((i for i, operand in enumerate(operands) if _memory(operand) == memory), -1)
     if shown < 0 and value.storage_offset() != 0:
         return NotImplemented
-    place = (value.storage_offset(), tuple(value.shape), tuple(value.stride()))
+    place = (value.storage_offset(), tuple(value.shape), tuple(stride_of(value)))
     return _Result(shown, shown >= 0, *place, value.dtype, value._fake_device)  # noqa: SLF001
 
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace.constants import tensors_in
 from graphguard.trace.events import Ref
+from graphguard.trace.geometry import stride_of
 from graphguard.trace.harmless import METHODS, identity
 from graphguard.trace.lookups import Doubt
 
@@ -69,13 +70,13 @@ def kind_of_tensor(tensor: Any) -> tuple[Any, ...]:
     if device.type != "cpu" or tensor.layout is not torch.strided:
         raise Doubt("a tensor that is elsewhere")  # on a GPU, the engine runs in threads of its own
     keys = torch._C._dispatch_keys(tensor).raw_repr()  # noqa: SLF001
-    geometry = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+    geometry = (tensor.dtype, tuple(tensor.shape), stride_of(tensor), tensor.storage_offset())
     return (*geometry, device, tensor.requires_grad, tensor.is_conj(), tensor.is_neg(), keys)
 
 
-def kind_of_memory(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """The elements' type, how many there are of them, and how they lie."""
-    return tensor.dtype, tensor.layout, tensor.shape, tensor.stride()
+def lies_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether tensors of one shape have elements of one type, in one order."""
+    return one.dtype is other.dtype and stride_of(one) == stride_of(other)
 
 
 def _elements(recorder: Recorder, tensor: FakeTensor) -> bytes | None:
@@ -90,11 +91,17 @@ def _elements(recorder: Recorder, tensor: FakeTensor) -> bytes | None:
         return real.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def leaves_of(tensors: Sequence[torch.Tensor], given: Any, *, grad: bool | None = None) -> tuple[int, ...]:
-    """The places of tensors that have gradients: one argument at most, and parameters that nobody watches and that have no gradient yet."""
+def arguments_of(given: Any) -> frozenset[int]:
+    """The tensors, by identity, that a call is given."""
+    return frozenset(map(identity, tensors_in(given)))
+
+
+def leaves_of(
+    tensors: Sequence[torch.Tensor], arguments: frozenset[int], *, grad: bool | None = None
+) -> tuple[int, ...]:
+    """The places of tensors that have gradients: one of the arguments at most, and parameters that nobody watches and that have no gradient yet."""
     if not (torch.is_grad_enabled() if grad is None else grad):
         return ()
-    arguments = set(map(identity, tensors_in(given)))
     places = tuple(place for place, tensor in enumerate(tensors) if tensor.requires_grad)
     if sum(identity(tensors[place]) in arguments for place in places) > 1:
         raise Doubt("two arguments have gradients")
@@ -113,7 +120,7 @@ def shown(recorder: Recorder, tensor: Any) -> Shown:
     kind_of_tensor(tensor)
     if recorder.constants.knowledge([tensor]) != "unknown" or tensor.is_conj() or tensor.is_neg():
         raise Doubt("a tensor of which more is known")
-    sizes, strides = tuple(tensor.shape), tensor.stride()
+    sizes, strides = tuple(tensor.shape), stride_of(tensor)
     last = sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
     size = tensor.element_size()
     if not tensor.numel() or tensor.untyped_storage().nbytes() != last * size or last != tensor.numel():

@@ -46,6 +46,32 @@ def is_primitive(value: Any) -> bool:
     return kind in _PRIMITIVES or (kind in (tuple, torch.Size) and all(map(is_primitive, value)))
 
 
+class Classes:
+    """What classes hold, as far as it was asked; to be thrown away when code of the program's runs."""
+
+    def __init__(self) -> None:
+        self._own: dict[type, bool] = {}
+        self._held: dict[tuple[type, str], Any] = {}
+
+    def has_own_attributes(self, cls: type) -> bool:
+        """Whether attributes are looked up as PyTorch, for modules, or Python does it."""
+        known = self._own.get(cls)
+        if known is None:
+            if issubclass(cls, nn.Module):
+                known = own_call(cls)
+            else:
+                known = static(cls, "__getattribute__") is object.__getattribute__
+            self._own[cls] = known
+        return known
+
+    def held(self, cls: type, name: str) -> Any:
+        """What a class or its bases hold under a name; None where none does."""
+        known = self._held.get((cls, name), _ABSENT)
+        if known is _ABSENT:
+            known = self._held[cls, name] = static(cls, name)
+        return known
+
+
 class Pairs:
     """Modules and tensors of one call, and those in their place in another: one to one."""
 
@@ -54,15 +80,7 @@ class Pairs:
         self.tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._modules_back: dict[int, int] = {}
         self._tensors_back: dict[int, int] = {}
-        self.own_calls: dict[type, bool] = {}
-        """What is known of classes of modules for as long as no code of the program's runs."""
-
-    def own_call(self, cls: type) -> bool:
-        """Whether the modules of a class are called, and have attributes, as PyTorch's are."""
-        known = self.own_calls.get(cls)
-        if known is None:
-            known = self.own_calls[cls] = own_call(cls)
-        return known
+        self.classes = Classes()
 
     def counterpart(self, value: Any) -> Any:
         """What stands in the place of an object: another module, or the object itself; raises ``Doubt`` for a module that was not met."""
@@ -160,7 +178,7 @@ class Lookups:
     # -- the same again ------------------------------------------------------------------------------------------------
     def hold(self, pairs: Pairs) -> bool:
         """Whether all look-ups find the same, with other modules in the place of those that were asked."""
-        pairs.own_calls.clear()
+        pairs.classes = Classes()
         try:
             return all(check(pairs, owner, key, found) for check, owner, key, found in self._made.values())
         except (Doubt, ValueError):  # ValueError: an empty cell
@@ -189,7 +207,7 @@ def _same_function(_: Pairs, function: FunctionType, __: Any, parts: tuple[Any, 
 
 
 def _same_attribute(pairs: Pairs, value: Any, name: str, found: tuple[str, Any]) -> bool:
-    place, other = fetched(pairs.counterpart(value), name, pairs.own_call)
+    place, other = fetched(pairs.counterpart(value), name, pairs.classes)
     if place != found[0]:
         return False
     return _identical(pairs, found[1], other) if place == "class" else pairs.same(found[1], other)
@@ -230,19 +248,17 @@ def _items(value: Any) -> tuple[Any, ...]:
     raise Doubt(f"the items of a {type(value).__name__}")
 
 
-def fetched(value: Any, name: str, is_own_call: Callable[[type], bool] = own_call) -> tuple[str, Any]:
+def fetched(value: Any, name: str, classes: Classes | None = None) -> tuple[str, Any]:
     """What ``value.name`` is before it is bound, and where it lies; raises ``Doubt`` where a class decides that in a way of its own."""
-    cls = type(value)
-    if isinstance(value, nn.Module):
-        if not is_own_call(cls):
-            raise Doubt(f"{cls.__name__} has attributes of its own kind")
-    elif static(cls, "__getattribute__") is not object.__getattribute__:
+    cls, classes = type(value), classes or Classes()
+    if not classes.has_own_attributes(cls):
         raise Doubt(f"{cls.__name__} has attributes of its own kind")
-    held = static(cls, name)
-    if isinstance(held, property):
-        return "class", held
-    if isinstance(held, MemberDescriptorType):
-        return "slot", held.__get__(value)
+    held = classes.held(cls, name)
+    if held is not None:
+        if isinstance(held, property):
+            return "class", held
+        if isinstance(held, MemberDescriptorType):
+            return "slot", held.__get__(value)
     own = getattr(value, "__dict__", None)
     if own is None or (held is not None and hasattr(type(held), "__set__")):
         raise Doubt(f"the attribute '{name}' of a {cls.__name__}")

@@ -26,6 +26,11 @@ class Storage:
     seen: set[Geometry] = field(default_factory=set)
     flat: Var | None = None
 
+    def see(self, geometry: Geometry) -> None:
+        """This geometry is no news any more; the root's never is."""
+        if geometry != self.root:
+            self.seen.add(geometry)
+
     def copied(self) -> Storage:
         """The same, on its own."""
         return Storage(self.root, dict(self.known), dict(self.recipes), set(self.seen), self.flat)
@@ -86,7 +91,8 @@ class Memory:
         """How this geometry is made from another one of the same storage, which from now on must not be made from this one."""
         storage = self._storages[ref.storage]
         storage.recipes[ref.geometry] = recipe
-        storage.seen.update((ref.geometry, recipe.base))
+        storage.see(ref.geometry)
+        storage.see(recipe.base)
 
     def remember(self, ref: Ref, value: Var) -> None:
         """The value of a view, made already."""
@@ -124,7 +130,7 @@ class Memory:
             else:
                 value = recipe.apply(self._builder, self._read(storage, recipe.base), geometry)
             storage.known[geometry] = value
-            storage.seen.add(geometry)
+            storage.see(geometry)
         return value
 
     def _write(self, storage: Storage, geometry: Geometry, value: Var) -> None:
@@ -144,7 +150,7 @@ class Memory:
             else:
                 self._write(storage, recipe.base, whole)
         storage.known[geometry] = value
-        storage.seen.add(geometry)
+        storage.see(geometry)
 
     def _outgrows(self, storage: Storage, geometry: Geometry) -> bool:
         """Whether the memory was enlarged, as ``out=`` does with an empty tensor, and is filled anew."""

@@ -201,11 +201,13 @@ class Recorder(TorchDispatchMode):
 
     # -- dispatch ------------------------------------------------------------------------------------------------------
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE_OF and type(args[0]) is FakeTensor:
+            return args[0]._fake_device  # noqa: SLF001  # most calls are this one, by the autograd engine
         for kind in types:
             if kind is not FakeTensor and kind is not torch.Tensor and _takes_itself_apart(kind):
                 return NotImplemented  # wrapper subclasses (DTensor, AsyncCollectiveTensor) take themselves apart first
         if func is _DEVICE_OF and isinstance(args[0], FakeTensor):
-            return args[0]._fake_device  # noqa: SLF001  # two thirds of all calls are this one, by the autograd engine
+            return args[0]._fake_device  # noqa: SLF001
         kwargs = kwargs or {}
         if "device" in kwargs:
             refuse_cuda(kwargs["device"])

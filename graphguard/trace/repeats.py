@@ -24,7 +24,7 @@ from torch.nn.modules import module as torch_module
 
 from graphguard.trace.events import refs_in
 from graphguard.trace.harmless import identity
-from graphguard.trace.likeness import Shown, kind_of_memory, kinds_of, leaves_of, nobody_else, state_of
+from graphguard.trace.likeness import Shown, arguments_of, kinds_of, leaves_of, lies_alike, nobody_else, state_of
 from graphguard.trace.lookups import Doubt, Pairs
 from graphguard.trace.segments import Copy
 from graphguard.trace.templates import (
@@ -32,7 +32,6 @@ from graphguard.trace.templates import (
     Pending,
     Template,
     condition_of,
-    is_argument,
     nodes_from,
     read_once,
 )
@@ -145,7 +144,8 @@ class Repeats:
         tensors = tuple(other for _, other in pairs.tensors.values())
         try:
             kinds = kinds_of(self.recorder, tensors)
-            leaves = leaves_of(tensors, (args, kwargs))
+            arguments = arguments_of((args, kwargs))
+            leaves = leaves_of(tensors, arguments)
         except Doubt:
             return None
         if kinds != template.kinds or any(
@@ -160,7 +160,8 @@ class Repeats:
         given = tuple(recorder.number(tensor.untyped_storage()) for tensor in tensors)
         storages = dict(zip(segment.inputs, dict.fromkeys(given), strict=True))
         copy = Copy(segment, storages, recorder.reserve(segment.made), names[0], {}, names[1])
-        return Layer(template, copy, pairs, module, args, kwargs, tensors, leaves, recorder.modules.here)
+        here = recorder.modules.here
+        return Layer(template, copy, pairs, module, args, kwargs, tensors, arguments, leaves, here)
 
     def _stacks(self, template: Template) -> dict[int, int] | None:
         """The stacks of a copy that is called here; None where they do not end where the template's do."""
@@ -265,7 +266,8 @@ class Repeats:
         memories = [None if one is None else self.recorder.number(one.untyped_storage()) for one in grads]
         outermost = layer if first is None else first
         argument = next(
-            (memory for memory, leaf in zip(memories, leaves, strict=True) if is_argument(outermost, leaf)), None
+            (memory for memory, leaf in zip(memories, leaves, strict=True) if identity(leaf) in outermost.arguments),
+            None,
         )
         self._given = node, {one for one in memories if one is not None and one != argument}, argument, last
         return self._accumulated(leaves, grads)
@@ -287,7 +289,7 @@ class Repeats:
         assert self._alone is not None
         left: list[torch.Tensor | None] = []
         for tensor, grad in zip(leaves, grads, strict=True):
-            if grad is not None and identity(tensor) in self._alone and kind_of_memory(tensor) == kind_of_memory(grad):
+            if grad is not None and identity(tensor) in self._alone and lies_alike(tensor, grad):
                 tensor.grad = grad
                 left.append(None)
             else:
@@ -318,7 +320,7 @@ class Repeats:
         """Whether nobody looks after the gradients of what a copy read, and what is known of it is as it was."""
         template = layer.template
         try:
-            if leaves_of(layer.tensors, (layer.args, layer.kwargs), grad=True) != layer.leaves:
+            if leaves_of(layer.tensors, layer.arguments, grad=True) != layer.leaves:
                 return False
             is_known = any(kind[-1] is not None for kind in template.kinds)
             return not is_known or kinds_of(self.recorder, layer.tensors) == template.kinds

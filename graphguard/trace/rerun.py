@@ -20,7 +20,7 @@ from graphguard.trace.lookups import Doubt
 from graphguard.trace.provenance import RawStack
 from graphguard.trace.repeats import Repeats
 from graphguard.trace.segments import Copy, Segment, matched, segment_of
-from graphguard.trace.templates import Layer, condition_of, grad_fn_of, graph_of, is_argument
+from graphguard.trace.templates import Layer, condition_of, grad_fn_of, graph_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _of_the_first(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tupl
     if _kind(repeats, first, given) != kind:
         return None
     leaves = [first.tensors[place] for place in first.leaves]
-    arguments = [tensor for tensor in leaves if is_argument(first, tensor)]
+    arguments = [tensor for tensor in leaves if identity(tensor) in first.arguments]
     start, calls = len(recorder.events), recorder.ledger.counts()
     try:
         run = _Run(first.result, leaves, arguments, layer.template.node)
@@ -239,7 +239,7 @@ def _again(repeats: Repeats, layer: Layer) -> _Run:
     fresh = {}
     leaves = []
     for tensor in (layer.tensors[place] for place in layer.leaves):
-        if is_argument(layer, tensor):
+        if identity(tensor) in layer.arguments:
             with recorder.pause():
                 fresh[identity(tensor)] = tensor.detach().requires_grad_()
         leaves.append(fresh.get(identity(tensor), tensor))

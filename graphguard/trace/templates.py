@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from graphguard.trace.constants import tensors_in
 from graphguard.trace.events import refs_in
+from graphguard.trace.geometry import stride_of
 from graphguard.trace.harmless import identity
-from graphguard.trace.likeness import Shown, kinds_of, leaves_of, shown, state_of
+from graphguard.trace.likeness import Shown, arguments_of, kinds_of, leaves_of, shown, state_of
 from graphguard.trace.lookups import Doubt, Lookups, Pairs
 from graphguard.trace.provenance import RawStack
 from graphguard.trace.purity import lookups_of
@@ -58,7 +58,7 @@ class Template:
 
 @dataclass(slots=True, eq=False)
 class Layer:
-    """A copied call; ``tensors`` are its arguments and parameters, ``leaves`` the places of those that gradients go to.
+    """A copied call; ``tensors`` are its arguments, by identity ``arguments``, and parameters, ``leaves`` the places of those that gradients go to.
 
     ``before``: the call whose result is its argument, and whose backward pass goes with its own.
     """
@@ -70,6 +70,7 @@ class Layer:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     tensors: tuple[torch.Tensor, ...]
+    arguments: frozenset[int]
     leaves: tuple[int, ...]
     here: str
     condition: tuple[Any, ...] = ()
@@ -86,15 +87,10 @@ def condition_of(layer: Layer) -> tuple[Any, ...]:
     """How often what a layer read and made has been changed, where it lies, and what made the result."""
     tensors = (*layer.tensors, layer.result)
     lies = [
-        (one._version, one.untyped_storage()._cdata, one.storage_offset(), one.shape, one.stride())  # noqa: SLF001
+        (one._version, one.untyped_storage()._cdata, one.storage_offset(), one.shape, stride_of(one))  # noqa: SLF001
         for one in tensors
     ]
     return (*lies, grad_fn_of(layer.result))
-
-
-def is_argument(layer: Layer, tensor: torch.Tensor) -> bool:
-    """Whether a tensor is an argument of a copied call."""
-    return any(tensor is one for one in tensors_in((layer.args, layer.kwargs)))
 
 
 class Pending:
@@ -112,7 +108,8 @@ class Pending:
             raise Doubt("what a module looks up is not the same twice")
         self._tensors = tuple(one for one, _ in self._pairs.tensors.values())
         self._kinds = kinds_of(recorder, self._tensors)
-        self._leaves = leaves_of(self._tensors, (args, kwargs))
+        self._arguments = arguments_of((args, kwargs))
+        self._leaves = leaves_of(self._tensors, self._arguments)
         self._state = state_of()
         self._inputs = [recorder.ref(tensor).storage for tensor in self._tensors]
         self._outer = recorder.outer()
@@ -164,7 +161,8 @@ class Pending:
         copy = Copy(segment, {number: number for number in segment.inputs}, segment.first, {}, {}, {})
         (module, *args), kwargs = self._given
         here = self._recorder.modules.here
-        layer = Layer(template, copy, self._pairs, module, tuple(args), kwargs, self._tensors, self._leaves, here)
+        read = self._tensors, self._arguments, self._leaves
+        layer = Layer(template, copy, self._pairs, module, tuple(args), kwargs, *read, here)
         layer.result = out
         layer.condition = condition_of(layer)
         return layer

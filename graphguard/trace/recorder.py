@@ -28,7 +28,7 @@ from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.flags import truth_in_general
-from graphguard.trace.geometry import geometry_of
+from graphguard.trace.geometry import geometry_of, stride_of
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
@@ -44,6 +44,7 @@ from graphguard.trace.works import finished_work
 _aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
 _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
+_CLONE = _aten.clone.default
 _LIFT = _aten.lift_fresh.default
 _MESSAGES = frozenset(("c10d::send", "c10d::recv_", "c10d::recv_any_source_"))
 _PLAIN = frozenset((type(None), bool, int, float, str))
@@ -340,6 +341,13 @@ class Recorder(TorchDispatchMode):
         storage = tensor.untyped_storage()
         self._storages[storage._cdata] = number  # noqa: SLF001
         self._memories[number] = storage
+
+    def laid_out_like(self, tensor: torch.Tensor, value: torch.Tensor) -> FakeTensor:
+        """A copy of a value, of which nothing else is known, that lies as a tensor of its shape does."""
+        like = tuple(tensor.shape), stride_of(tensor), tensor.dtype, tensor.device
+        made: FakeTensor = self.kernels.laid_out(*like)
+        self.events.append(Event(_CLONE, (self.ref(value),), {}, self.ref(made), -1, None, "", self.phase))
+        return made
 
     def are_memories(self, numbers: Mapping[int, int]) -> None:
         """Storages that were met under some numbers have others."""

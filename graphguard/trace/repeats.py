@@ -32,8 +32,8 @@ from graphguard.trace.templates import (
     Pending,
     Template,
     condition_of,
+    leaves_read,
     nodes_from,
-    read_once,
 )
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ class Repeats:
         self.recorder = recorder
         self.gave_up = ""
         self.copied: list[str] = []
-        self._given: tuple[Any, set[int], int | None, tuple[int, str] | None] = None, set(), None, None
+        self._given: tuple[Any, int | None, tuple[int, str] | None] = None, None, None
         self._doubts: Counter[type] = Counter()
         self.is_plain_backward = False
-        self._alone: set[int] | None = None
+        self._elsewhere: set[int] = set()
         self._joined: list[Layer] = []
         self._is_asking = False
         self._templates: dict[type, list[Template] | None] = {}
@@ -198,7 +198,7 @@ class Repeats:
         if torch.is_grad_enabled() and layer.leaves:
             layer.before = self._before(layer)
             sequence = _next_sequence()
-            out = layer.result = super(torch.autograd.Function, _Copied).apply(self, layer, *_read(layer))  # type: ignore[misc]
+            out = layer.result = super(torch.autograd.Function, _Copied).apply(self, layer, *_inputs(layer))  # type: ignore[misc]
             stack, path = template.marks[template.nodes - 1]
             recorder.forward_of.setdefault(sequence, (copy.stacks.get(stack, stack), copy.module(path)))
         layer.condition = condition_of(layer)
@@ -230,17 +230,16 @@ class Repeats:
     @contextmanager
     def differentiating(self, roots: Sequence[Any], inputs: Sequence[Any], *, plain: bool) -> Iterator[None]:
         """The engine runs inside, from these tensors on, to all leaves or to ``inputs``; ``plain``: it goes once through everything, and into the parameters' gradients."""
-        if inputs and self._joined and not self._is_asking:
+        if inputs and self.copied and not self._is_asking:
             self.give_up(_NOT_PLAIN)
-        before = self.is_plain_backward, self._alone
+        before = self.is_plain_backward, self._elsewhere
         self.is_plain_backward = plain and _graph_task() == -1 and _current_node() is None
-        self._alone = None
         if self.copied and _graph_task() == -1:
             self._look_around(roots)
         try:
             yield
         finally:
-            self.is_plain_backward, self._alone = before
+            self.is_plain_backward, self._elsewhere = before
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -253,53 +252,47 @@ class Repeats:
 
     def arrived(self, node: Any, layer: Layer, grad: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
         """The gradient of a copy's result has arrived at its node: the gradients of what it read."""
-        self._given = None, set(), None, None
-        leaves = _read(layer)
+        self._given = None, None, None
         found, last = self._backward(layer, grad)
         first = layer.before
         if first is not None:
             if first.result._backward_hooks or first.result.retains_grad:  # noqa: SLF001
                 self.give_up(_LOOKED_AFTER)
-            further, last = self._backward(first, found[identity(first.result)])
+            further, last = self._backward(first, found.pop(identity(first.result))[1])
             found.update(further)
-        grads = [found.get(identity(leaf)) for leaf in leaves]
-        memories = [None if one is None else self.recorder.number(one.untyped_storage()) for one in grads]
-        outermost = layer if first is None else first
-        argument = next(
-            (memory for memory, leaf in zip(memories, leaves, strict=True) if identity(leaf) in outermost.arguments),
-            None,
-        )
-        self._given = node, {one for one in memories if one is not None and one != argument}, argument, last
-        return self._accumulated(leaves, grads)
+        leaves = _inputs(layer)
+        grads = [found.pop(identity(leaf))[1] for leaf in leaves]
+        for tensor, one in found.values():
+            self._put(tensor, one)
+        memory = None if grads[0] is None else self.recorder.number(grads[0].untyped_storage())
+        is_argument = identity(leaves[0]) in (first or layer).arguments
+        self._given = node, memory if is_argument else None, last
+        return grads
 
-    def _backward(self, layer: Layer, grad: torch.Tensor | None) -> tuple[dict[int, torch.Tensor | None], Any]:
-        """The gradients of what one layer read, by identity, and the place of the node that gave the argument's."""
+    def _backward(
+        self, layer: Layer, grad: torch.Tensor | None
+    ) -> tuple[dict[int, tuple[torch.Tensor, torch.Tensor | None]], Any]:
+        """What one layer read, by identity, with its gradient, and the place of the node that gave the argument's."""
         from graphguard.trace.rerun import backward
 
         self._check(layer, grad)
         layer.is_done = True
         assert grad is not None
         grads, last = backward(self, layer, grad)
-        return {identity(leaf): one for leaf, one in zip(layer.read(), grads, strict=True)}, last
+        return {identity(leaf): (leaf, one) for leaf, one in zip(layer.read(), grads, strict=True)}, last
 
-    def _accumulated(
-        self, leaves: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
-        """The gradients that are left for the engine: those of parameters that get no other go where it would put them at once, which takes it much longer."""
-        assert self._alone is not None
-        left: list[torch.Tensor | None] = []
-        for tensor, grad in zip(leaves, grads, strict=True):
-            if grad is not None and identity(tensor) in self._alone and lies_alike(tensor, grad):
-                tensor.grad = grad
-                left.append(None)
-            else:
-                left.append(grad)
-        return left
+    def _put(self, parameter: torch.Tensor, grad: torch.Tensor | None) -> None:
+        """The gradient of a parameter goes where the engine would put it, which takes it much longer; it would copy one that lies otherwise."""
+        if identity(parameter) in self._elsewhere:
+            self.give_up(_ADDED)
+        if grad is not None and not lies_alike(parameter, grad):
+            grad = self.recorder.laid_out_like(parameter, grad)
+        parameter.grad = grad
 
     def _look_around(self, roots: Sequence[Any]) -> None:
-        """See which leaves a graph reads once, and that it reads what a recorded layer gives nowhere but in the copy that this goes with."""
+        """See which leaves a graph reads outside of copies, and that it reads what a recorded layer gives nowhere but in the copy that this goes with."""
         nodes = nodes_from(roots)
-        self._alone = read_once(nodes)
+        self._elsewhere = leaves_read(nodes)
         inner = {identity(layer.condition[-1]) for layer in self._joined}
         if not inner.isdisjoint(map(identity, nodes)):
             self.give_up(_ADDED)
@@ -334,9 +327,9 @@ class Repeats:
         """
         if self.is_busy:
             return -1, ""  # a call that is known, and is not recorded
-        giver, others, argument, last = self._given
+        giver, argument, last = self._given
         storages = {ref.storage for ref in refs_in(args)}
-        if node is not giver or argument not in storages or not storages.isdisjoint(others) or last is None:
+        if node is not giver or argument not in storages or last is None:
             self.give_up(_ADDED)
         assert last is not None
         return last
@@ -380,12 +373,11 @@ class Repeats:
         )
 
 
-def _read(layer: Layer) -> list[torch.Tensor]:
-    """What the gradients of a copy's node go to."""
-    first = layer.before
-    if first is None:
-        return layer.read()
-    return [*first.read(), *(tensor for tensor in layer.read() if tensor is not first.result)]
+def _inputs(layer: Layer) -> list[torch.Tensor]:
+    """What the node of a copy is given: the argument that has a gradient, or, where none has, any parameter."""
+    outermost = layer.before or layer
+    leaves = outermost.read()
+    return [leaf for leaf in leaves if identity(leaf) in outermost.arguments] or leaves[:1]
 
 
 class _Copied(torch.autograd.Function):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphguard.trace.collectives import calls_of
-from graphguard.trace.events import Event, Ref, refs_in
+from graphguard.trace.events import Event, Geometry, Ref, refs_in
 from graphguard.trace.harmless import identity
 from graphguard.trace.kinds import Kind
 from graphguard.trace.lookups import Doubt
@@ -88,23 +88,25 @@ def segment_of(events: Sequence[Event], inputs: Iterable[int], first: int, end: 
     """These events as a segment, which made the storages from ``first`` to ``end``; raises ``Doubt`` where they are not closed."""
     listed = tuple(dict.fromkeys(inputs))
     there = set(listed)
+    geometries: set[Geometry] = set()
     for event in events:
-        _check(event, there, first, end)
+        _check(event, there, geometries, first, end)
+    if any(type(n) is not int for offset, sizes, strides, _ in geometries for n in (offset, *sizes, *strides)):
+        raise Doubt("a size is for the data to decide")
     if not events:
         raise Doubt("nothing was called")
     return Segment(tuple(events), listed, first, end - first, calls)
 
 
-def _check(event: Event, there: set[int], first: int, end: int) -> None:
-    """Raise ``Doubt`` unless a call reads what is ``there``, to which its results are added, and writes what was made since."""
+def _check(event: Event, there: set[int], geometries: set[Geometry], first: int, end: int) -> None:
+    """Raise ``Doubt`` unless a call reads what is ``there``, to which its results are added, and writes what was made since; ``geometries`` gets those of its tensors."""
     kind = event.kind
     if kind is None or event.op.namespace not in _NAMESPACES:
         raise Doubt(f"{event.op} is no operator of PyTorch's")
     if event.draw is not None or kind.needs_values or kind.changes_views or "batch_norm" in kind.name:
         raise Doubt(f"{event.op} is more than a function of tensors")
     read, made = refs_in((event.args, event.kwargs)), refs_in(event.outs)
-    if any(type(n) is not int for ref in (*read, *made) for n in (ref.geometry[0], *ref.geometry[1], *ref.geometry[2])):
-        raise Doubt("a size is for the data to decide")
+    geometries.update([ref.geometry for ref in (*read, *made)])
     if any(ref.storage not in there for ref in read):
         raise Doubt(f"{event.op} reads what is neither an argument nor a parameter")
     if any(ref.storage not in there and not first <= ref.storage < end for ref in made):

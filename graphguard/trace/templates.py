@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -213,8 +212,7 @@ def nodes_from(roots: Sequence[Any]) -> list[Any]:
     return list({identity(node): node for start in starts for node in graph_of(start, ())}.values())
 
 
-def read_once(nodes: Sequence[Any]) -> set[int]:
-    """The leaves, by identity, that a graph reads in one place."""
+def leaves_read(nodes: Sequence[Any]) -> set[int]:
+    """The leaves, by identity, whose gradients some nodes give."""
     edges = [to for node in nodes for to, _ in node.next_functions if hasattr(to, "variable")]
-    counts = Counter(identity(to.variable) for to in edges)
-    return {leaf for leaf, count in counts.items() if count == 1}
+    return {identity(to.variable) for to in edges}

@@ -451,6 +451,18 @@ class Early(Kept):
         return x + total
 
 
+class Turned(nn.Module):
+    """The gradient of its weight lies otherwise than the weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(DIM, DIM))
+        self.norm = nn.LayerNorm(DIM)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.norm(x) @ self.weight.t().contiguous()
+
+
 class EarlyButForTheFirst(Early):
     """The same, of the third layer and those after it."""
 

@@ -86,7 +86,10 @@ class Denotation:
             shape = [-1 if other == dim else 1 for other in range(len(sizes))]
             for axis, stride, count in reversed(digits):
                 if axis >= 0:
-                    index[axis] = index[axis] + (((np.arange(sizes[dim]) // place) % count) * stride).reshape(shape)
+                    places = np.arange(sizes[dim])
+                    if len(digits) > 1:
+                        places = (places // place) % count
+                    index[axis] = index[axis] + (places * stride).reshape(shape)
                 place *= count
         return np.broadcast_to(self.at(kernel, window, index), sizes)
 

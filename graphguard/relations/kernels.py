@@ -110,6 +110,7 @@ class Kernel:
         "core",
         "divisors",
         "factors",
+        "family",
         "id",
         "infinite",
         "kind",
@@ -146,6 +147,7 @@ class Kernel:
         self.axes: list[list[list[tuple[int, int]]]] | None = None
         self.masks: list[tuple[int, tuple[int, int]]] | None = None
         self.divisors: list[Factor] | None = None
+        self.family: tuple[tuple[int, Any], ...] | None = None
         self.infinite = kind == "infinity" or _may_be_infinite(kind, factors)
         self.placed = _is_placed(kind, name, factors)
         self.selects = kind == "onehot" or (kind == "function" and name == "eq0" and factors[0][0].kind == "iota")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Term, Terms
+from graphguard.relations.kernels import Digits, Term, Terms
 from graphguard.relations.values import (
     Box,
     Grid,
@@ -30,8 +30,11 @@ def permute(value: NormalValue, order: Sequence[int]) -> NormalValue:
     """Dims in another order."""
     if list(order) == list(range(len(order))):
         return value
-    starts = _starts(value)
-    cells = [starts[dim] + place for dim in order for place in range(len(value.grid[dim]))]
+    if len(value.pieces) == 1 and len(value.pieces[0][0]) == len(value.shape):
+        cells: Sequence[int] = order  # one digit a dim
+    else:
+        starts = _starts(value)
+        cells = [starts[dim] + place for dim in order for place in range(len(value.grid[dim]))]
     pieces: list[Piece] = []
     for box, terms in value.pieces:
         rows = tuple([(c, (k, off, tuple([dims[cell] for cell in cells]), w)) for c, (k, off, dims, w) in terms])
@@ -308,17 +311,19 @@ def _regrouped(value: NormalValue, shape: tuple[int, ...], groups: tuple[_Group,
     value = coarsened(value)
     out: list[Term] = []
     for c, (k, off, dims, w) in value.pieces[0][1]:
-        fresh: list[tuple[tuple[int, int, int], ...]] = [()] * len(shape)
+        fresh: list[Digits] = []  # the groups are in the order of the new dims
         for old, new in groups:
-            if len(old) == 1 and len(new) == 1:
-                fresh[new[0]] = dims[old[0]]
+            if len(old) == 1 == len(new):
+                fresh.append(dims[old[0]])
                 continue
-            flat = joined([digit for dim in old for digit in dims[dim]])
+            flat = joined(dims[old[0]] if len(old) == 1 else [digit for dim in old for digit in dims[dim]])
+            if len(new) == 1:
+                fresh.append(flat)
+                continue
             parts = split(flat, [shape[dim] for dim in new])
             if parts is None:
                 return None
-            for dim, digits in zip(new, parts, strict=True):
-                fresh[dim] = digits
+            fresh += parts
         out.append((c, (k, off, tuple(fresh), w)))
     return tuple(out)
 

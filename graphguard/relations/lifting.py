@@ -106,14 +106,13 @@ def _narrowed(
 
 def family(universe: Universe, kernel: Kernel) -> Any:
     """What terms must share to be lifted together, cheaply."""
-    key = ("family", kernel.id)
-    known: Any = universe.memo.get(key)
+    known = kernel.family
     if known is None:
         if kernel.kind == "product":
-            known = tuple(sorted((f[0].id, f[1]) for f in kernel.factors))
+            known = tuple(sorted([(f[0].id, f[1]) for f in kernel.factors]))
         else:
             known = ((kernel.id, 1),)
-        universe.memo[key] = known
+        kernel.family = known
     return known
 
 

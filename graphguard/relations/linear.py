@@ -60,13 +60,17 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
     for coefficient, ref in terms:
         known = gathered.get(ref)
         gathered[ref] = coefficient if known is None else known + coefficient
-    items = [(coefficient, ref) for ref, coefficient in gathered.items() if coefficient != 0]
+    items = [(coefficient, ref) for ref, coefficient in gathered.items() if coefficient]
     if len(items) > 1:
-        if any(ref[0].kind == "iota" for _, ref in items):
+        kernels = [ref[0] for _, ref in items]
+        if universe.iota in kernels:
             items = list(fold(universe, items, extents))
-        from graphguard.relations.triangles import join_steps
+            kernels = [ref[0] for _, ref in items]
+        if True in [kernel.placed for kernel in kernels]:
+            from graphguard.relations.triangles import join_steps
 
-        items = join_windows(universe, join_steps(universe, items, extents), extents)
+            items = join_steps(universe, items, extents)
+        items = join_windows(universe, items, extents)
         if len(items) > 1:
             from graphguard.relations.lifting import lifted
 

@@ -28,7 +28,10 @@ _CELLS: Final = 256  # boxes between windows that are looked at
 
 def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """Terms that differ in a window of one sum, as few windows as possible; a mask and its complement are windows too."""
-    if not any(ref[3] and ref[0].kind == "product" for _, ref in items):
+    for _, ref in items:
+        if ref[3] and ref[0].kind == "product":
+            break
+    else:
         return items
     found: dict[Ref, Number] = {ref: coefficient for coefficient, ref in items}
     masked = _take_wholes(universe, found, extents)

@@ -124,9 +124,10 @@ def split(digits: Digits, sizes: list[int]) -> list[Digits] | None:
         while need > 1:
             if not rest:
                 return None
-            axis, stride, count = rest.pop()
+            digit = rest.pop()
+            axis, stride, count = digit
             if need % count == 0:
-                mine.append((axis, stride, count))
+                mine.append(digit)
                 need //= count
             elif count % need == 0:
                 mine.append((axis, stride, need))
@@ -134,8 +135,11 @@ def split(digits: Digits, sizes: list[int]) -> list[Digits] | None:
                 need = 1
             else:
                 return None
-        mine.reverse()
-        out.append(joined(mine))
+        if len(mine) > 1:
+            mine.reverse()
+            out.append(joined(mine))
+        else:
+            out.append(tuple(mine))
     out.reverse()
     return out if not rest else None
 

@@ -225,9 +225,10 @@ def dims_of(dims: int | Sequence[int] | None, rank: int) -> list[int]:
 
 def dim_of(dim: int, rank: int) -> int:
     """A dim counted from 0; raises ``Unsupported`` out of range."""
-    if not -max(rank, 1) <= dim < max(rank, 1):
+    count = rank or 1
+    if not -count <= dim < count:
         raise Unsupported(f"dim {dim} of a tensor with {rank} dims")
-    return dim % max(rank, 1)
+    return dim % count
 
 
 def kept(shape: tuple[int, ...], dims: Sequence[int], keepdim: bool) -> tuple[int, ...]:

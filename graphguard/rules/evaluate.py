@@ -99,7 +99,7 @@ def bind(arg: Arg, values: Mapping[Var, V]) -> Any:
     if isinstance(arg, Var):
         return values[arg]
     if isinstance(arg, tuple):
-        return [bind(item, values) for item in arg]
+        return [item if item.__class__ is int else bind(item, values) for item in arg]
     if isinstance(arg, Sym):
         raise Unsupported(f"a size known only when the program runs: {arg.expr}")
     return arg

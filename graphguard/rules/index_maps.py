@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,9 @@ def take(a: Algebra[V], v: V, dim: int, indices: Indices) -> V:
     indices = _wrapped(indices, extent)
     if indices.size == 0:
         return a.slice(v, dim, 0, 0)
+    step = _step(indices)
+    if step is not None:
+        return _run(a, v, dim, int(indices[0]), step, indices.size)
     period = _period(indices)
     if period is not None:
         return _tiled(a, take(a, v, dim, indices[:period]), dim, indices.size // period)
@@ -68,7 +71,9 @@ def put(a: Algebra[V], v: V, dim: int, indices: Indices, source: V) -> V:
 def in_few_pieces(indices: Indices) -> bool:
     """Whether :func:`take` writes known positions as a small number of slices."""
     flat = indices.reshape(-1)
-    if flat.size <= MOST_PIECES or ((period := _period(flat)) is not None and period <= MOST_PIECES):
+    if flat.size <= MOST_PIECES or _step(flat) is not None:
+        return True
+    if (period := _period(flat)) is not None and period <= MOST_PIECES:
         return True
     return int(np.count_nonzero(np.diff(flat, 2))) <= MOST_PIECES
 
@@ -112,6 +117,14 @@ def _tiled(a: Algebra[V], v: V, dim: int, times: int) -> V:
     return a.reshape(wide, (*shape[:dim], times * shape[dim], *shape[dim + 1 :]))
 
 
+def _step(indices: Indices) -> int | None:
+    """How far each index is from the one before where all are as far, as nearly all known positions are; None of others."""
+    if indices.size < 2:
+        return 1
+    step = int(indices[1]) - int(indices[0])
+    return step if bool((indices[1:] - indices[:-1] == step).all()) else None
+
+
 def _period(indices: Indices) -> int | None:
     """The length of the shortest sequence that the indices repeat at least twice, if that is longer than one."""
     again = np.flatnonzero(indices[1:] == indices[0]) + 1
@@ -122,10 +135,17 @@ def _period(indices: Indices) -> int | None:
 
 
 def _wrapped(indices: Indices, extent: int) -> Indices:
-    flat = np.where(indices < 0, indices + extent, indices).astype(np.int64).reshape(-1)
+    flat = from_the_front(indices, extent).reshape(-1)
     if flat.size and not (flat.min() >= 0 and flat.max() < extent):
         raise Unsupported(f"an index outside a dim of extent {extent}")
     return flat
+
+
+def from_the_front(indices: NDArray[Any], extent: int) -> Indices:
+    """Positions in a dim, those below zero counted from its end."""
+    if indices.size and indices.min() < 0:
+        indices = np.where(indices < 0, indices + extent, indices)
+    return indices.astype(np.int64, copy=False)
 
 
 def strided(a: Algebra[V], flat: V, size: Sequence[int], stride: Sequence[int], offset: int) -> V:

@@ -16,7 +16,7 @@ import numpy as np
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, broadcast_shape, chosen, expanded, full, minus, plus, times
 from graphguard.rules.casting import convert
-from graphguard.rules.index_maps import Indices, in_few_pieces, put, take
+from graphguard.rules.index_maps import Indices, from_the_front, in_few_pieces, put, take
 from graphguard.rules.registry import rule
 from graphguard.rules.scatter import hit, writers
 
@@ -55,9 +55,7 @@ def positions(a: Algebra[V], x: V, indices: Sequence[V | None]) -> tuple[V, Posi
         if elements is None or not in_few_pieces(elements):
             unknown[place] = a.reshape(index, aligned)
         else:
-            extent = x.shape[dims[place]]
-            flat = np.where(elements < 0, elements + extent, elements)
-            known[place] = flat.reshape(aligned).astype(np.int64)
+            known[place] = from_the_front(elements, x.shape[dims[place]]).reshape(aligned)
     return x, Positions(dims, shape, known, unknown)
 
 

@@ -99,6 +99,7 @@ class Evaluator:
         self._calls: dict[object, tuple[NormalValue, ...]] = {}
         self._reasons: dict[object, str] = {}
         self._owned: dict[tuple[object, ...], NormalValue] = {}
+        self._one_each: set[NormalValue] = set()  # the same objects, found faster
         self.narrowing = Narrowing(algebra, self.own)
         self._unknown = 0
         self._single = False
@@ -127,7 +128,11 @@ class Evaluator:
 
     def own(self, value: NormalValue) -> NormalValue:
         """The one object for values equal to this one, which lives as long as the evaluator."""
-        return self._owned.setdefault(value.key(), value)
+        if value in self._one_each:
+            return value
+        found = self._owned.setdefault(value.key(), value)
+        self._one_each.add(found)
+        return found
 
     def constant(self, constant: Constant) -> NormalValue:
         """The value of a literal tensor; an unknown of its own where only its digest is known."""
@@ -176,10 +181,11 @@ class Evaluator:
             notes: list[str] = []
             specifying = self.algebra.universe.specifying
             try:
-                parts = None if specifying else self._shards.results(node, graph.types, values)
-                results = parts or evaluate_node(
-                    self.algebra, node, graph, values, notes.append, self.traits, real=values.real
-                )
+                results = None if specifying else self._shards.results(node, graph.types, values)
+                if not results:
+                    results = evaluate_node(
+                        self.algebra, node, graph, values, notes.append, self.traits, real=values.real
+                    )
             except Unsupported as error:
                 self._give_up(where, node, graph, values, str(error))
                 return

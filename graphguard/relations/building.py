@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations, product
+from operator import itemgetter
 from typing import Any, Final
 
 from graphguard.relations.domains import Domain, Part
@@ -31,6 +32,8 @@ from graphguard.relations.unify import matched, offer, skeleton
 from graphguard.relations.windows import joined
 
 _NONE: Final = frozenset[int]()
+_COLOUR: Final = itemgetter(0)
+_STILL: Final = (-1, 0)  # no axis, along which a digit moves
 _PERMUTED: Final = 4  # symmetric labels beyond this many are left in the order found: incomplete, never wrong
 _MOST_ORDERS: Final = 600  # more are not written out one by one
 
@@ -138,24 +141,17 @@ def _planned(
 
 
 def _intern(universe: Universe, plan: Plan, parts: list[Part]) -> Kernel:
-    kind, attributes = plan.key[0], plan.key[1]
-    number = {digit: index for index, digit in enumerate((*plan.free, *plan.bound))}
-    factors: list[Factor] = []
-    for part in parts:
-        expressions = tuple(
-            sorted([(axis, number[digit], stride) for axis, digit, stride in part.expressions if digit in number])
-        )
-        factors.append((part.kernel, part.payload, part.window, tuple(part.offsets), expressions))
-    factors.sort(key=_factor_key)
-    kernel = universe.add(plan.key, kind, "", plan.shape, plan.extents, tuple(factors), attributes)
+    """The kernel of a plan; its factors are those of the key, whose labels are the kernel's own."""
+    kind, attributes, rows = plan.key[:3]
+    kernels = {part.kernel.id: part.kernel for part in parts}
+    factors: tuple[Factor, ...] = tuple(
+        [(kernels[number], payload, window, offsets, steps) for (number, payload, window, offsets), steps in rows]
+    )
+    kernel = universe.add(plan.key, kind, "", plan.shape, plan.extents, factors, attributes)
     kernel.core = plan.core
     if universe.specifying:
         offer(universe, kernel, plan.alike)
     return kernel
-
-
-def _factor_key(factor: Factor) -> tuple[Any, ...]:
-    return (factor[0].id, factor[1], factor[2], factor[3], factor[4])
 
 
 def _touched(parts: list[Part], live: list[int]) -> dict[int, dict[int, tuple[int, int] | None]]:
@@ -265,17 +261,20 @@ def _canonical(
             seen = [
                 (names[i], axis, s) for i, part in enumerate(parts) for axis, d, s in part.expressions if d == digit
             ]
-        seen.sort()
-        return (digit in reduced, str(core.get(digit, "")), full[digit], seen)
+        if len(seen) > 1:
+            seen.sort()
+        return (digit in reduced, str(core.get(digit, "")) if core else "", full[digit], seen)
 
     def under(order: tuple[int, ...]) -> tuple[Any, ...]:
         label = {digit: index for index, digit in enumerate(order)}
         rows = []
-        for index, part in enumerate(parts):
-            rows.append(
-                (names[index], tuple(sorted([(axis, label[d], s) for axis, d, s in part.expressions if d in label])))
-            )
-        rows.sort()
+        for name, part in zip(names, parts, strict=True):
+            steps = [(axis, label[d], s) for axis, d, s in part.expressions if d in label]
+            if len(steps) > 1:
+                steps.sort()
+            rows.append((name, tuple(steps)))
+        if len(rows) > 1:
+            rows.sort()
         return tuple(rows)
 
     def spelt(rows: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -284,7 +283,7 @@ def _canonical(
     if len(members) < 2:
         order = tuple(members)
         return list(order), spelt(under(order))
-    coloured = sorted([(colour(digit), digit) for digit in members], key=lambda pair: pair[0])
+    coloured = sorted([(colour(digit), digit) for digit in members], key=_COLOUR)
     groups: list[list[int]] = []
     last: Any = None
     for name, digit in coloured:
@@ -343,9 +342,8 @@ def _reference(
         mine: list[Digit] = []
         for digit in digits:
             if digit not in reduced:
-                axis, stride = where.get(digit, (-1, 0))
-                mine.append((axis, stride, sizes[digit]))
-        out.append(joined(mine))
+                mine.append((*where.get(digit, _STILL), sizes[digit]))
+        out.append(joined(mine) if len(mine) != 1 or mine[0][2] == 1 else (mine[0],))
     window = []
     for head in plan.bound:  # of merged digits all but the outermost are summed whole
         digit, stride = max(plan.members[head], key=_stride)

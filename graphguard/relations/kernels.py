@@ -164,13 +164,13 @@ def _is_placed(kind: str, name: str, factors: tuple[Factor, ...]) -> bool:
     """Whether where one looks decides something: a truth about positions, or the column of a one-hot."""
     if kind == "function":
         return name in ("eq0", "gt0") and factors[0][0].kind == "iota"
-    return kind == "product" and any(factor[0].placed or factor[0].kind == "onehot" for factor in factors)
+    return kind == "product" and True in [factor[0].placed or factor[0].kind == "onehot" for factor in factors]
 
 
 def _may_be_infinite(kind: str, factors: tuple[Factor, ...]) -> bool:
     """Whether minus infinity reaches a kernel as a value: maxima and functions of masked sums keep it to themselves."""
     if kind in ("product", "sum", "opaque"):
-        return any(factor[0].infinite for factor in factors)
+        return True in [factor[0].infinite for factor in factors]
     return kind in ("function", "apply") and any(factor[0].infinite and factor[0].kind != "sum" for factor in factors)
 
 

@@ -26,6 +26,7 @@ from graphguard.relations.kernels import (
     Universe,
     Window,
     quotient,
+    ratio,
     times_number,
 )
 from graphguard.relations.partial_sums import join_windows
@@ -125,8 +126,9 @@ def scaled(universe: Universe, terms: Terms, factor: Number, extents: tuple[int,
         return terms
     if factor == 0:
         return ()
-    out = [(coefficient * factor, ref) for coefficient, ref in terms]
-    return normalise(universe, out, extents) if any(ref[0].kind == "iota" for _, ref in out) else tuple(out)
+    factor = ratio(factor)
+    out = [(factor if coefficient == 1 else coefficient * factor, ref) for coefficient, ref in terms]
+    return normalise(universe, out, extents) if universe.iota in [ref[0] for _, ref in out] else tuple(out)
 
 
 def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[Number, Ref]:
@@ -146,7 +148,11 @@ def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[N
 
 def _at_rest(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
     """Terms, which other values may have cut, as they settle; of forms that settle to one another the least."""
-    seen: list[Terms] = []
+    fresh = settled(universe, terms, extents)
+    if fresh is terms:
+        return terms
+    seen = [terms]
+    terms = fresh
     while terms not in seen:
         seen.append(terms)
         terms = settled(universe, terms, extents)

@@ -18,7 +18,7 @@ from graphguard.relations.closed import opaque
 from graphguard.relations.denotation import is_known, known_elements
 from graphguard.relations.grouping import groups
 from graphguard.relations.integers import check_range, closed_quotient, compared, divided, larger_integer, one_hot
-from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe
+from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe, ratio
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
 from graphguard.relations.magnitudes import is_whole, most_counted
@@ -75,7 +75,7 @@ class NormalForm:
             return single(shape, kind, functions.minus_infinity(self.universe, shape))
         if isinstance(value, float) and (value != value or value == float("inf")):
             raise Unsupported("a constant that is infinite or not a number")
-        number = exact(value)
+        number = ratio(exact(value))
         root = as_root(number) if self.universe.expand > 1 else None
         known = single(shape, kind, constant(self.universe, 1 if root else number, shape))
         return self.scale(known, number) if root else known

@@ -31,7 +31,7 @@ def pointwise(
     shape = values[0].shape
     if len(values) > 1:
         values = aligned(values)
-    if all(len(value.pieces) == 1 for value in values):
+    if [len(value.pieces) for value in values] == [1] * len(values):
         work: list[tuple[Box, list[Terms]]] = [(values[0].pieces[0][0], [value.pieces[0][1] for value in values])]
     else:
         work = overlay([value.pieces for value in values])
@@ -156,7 +156,7 @@ def scaled_value(universe: Universe, value: NormalValue, factor: Number, kind: K
 
 def settled_value(universe: Universe, value: NormalValue) -> NormalValue:
     """The value of a part of a tensor in the form it would have had by itself."""
-    if not any(ref[0].placed for _, terms in value.pieces for _, ref in terms):
+    if True not in [ref[0].placed for _, terms in value.pieces for _, ref in terms]:
         return value
     pieces = [(box, settled(universe, terms, extents_of(box))) for box, terms in value.pieces]
     return NormalValue(value.shape, value.kind, merged(pieces), value.grid)

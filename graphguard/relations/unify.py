@@ -35,7 +35,7 @@ def skeleton(kind: str, attributes: tuple[Hashable, ...], factors: Iterable[tupl
 def offer(universe: Universe, kernel: Kernel, alike: Alike) -> None:
     """Let kernels of implementations be matched against this one of the specification, with all of its masks on positions or without some; ``alike`` are those with its skeleton."""
     alike.whole.append(kernel)
-    masks = [place for place, factor in enumerate(kernel.factors) if _is_mask(factor)]
+    masks = [place for place, factor in enumerate(kernel.factors) if factor[0].placed and _is_mask(factor)]
     if not masks and not kernel.reduced:
         return
     pairs = [(factor[0], factor[1]) for factor in kernel.factors]

@@ -351,7 +351,11 @@ def _suffixes(digits: tuple[int, ...]) -> set[int]:
 
 def aligned(values: Sequence[NormalValue]) -> list[NormalValue]:
     """Values of one shape on one grid."""
-    if all(value.grid == values[0].grid for value in values):
+    first = values[0].grid
+    for value in values:
+        if value.grid != first:
+            break
+    else:
         return list(values)
     grid = tuple(common(rows) for rows in zip(*(value.grid for value in values), strict=True))
     return [regrid(value, grid) for value in values]

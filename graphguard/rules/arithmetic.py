@@ -14,13 +14,14 @@ from graphguard.rules.scalars import exact, inverse
 
 Number: TypeAlias = bool | int | float | Fraction
 NUMBER: Final = (bool, int, float, Fraction)
+_PLAIN: Final = frozenset(NUMBER)
 _MINUS: Final = Fraction(-1)
 _ORDER: Final[dict[Kind, int]] = {"bool": 0, "int": 1, "float": 2}
 
 
 def is_number(x: Any) -> bool:
     """Whether an operand is a plain number, no value."""
-    return _is_numeric(x.__class__)
+    return x.__class__ in _PLAIN or _is_numeric(x.__class__)
 
 
 @cache

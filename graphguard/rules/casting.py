@@ -126,17 +126,17 @@ def _fits(source: str, target: str) -> bool:
 
 def are_settled(a: Algebra[V], call: Call, results: Sequence[V]) -> bool:
     """Whether elements that were only moved are what the graph states, since the operands are of one type with the results; they are held in it."""
-    types, outs = call.graph.types, call.node.outs
-    dtype = types[outs[0]].dtype if outs else ABSENT
+    types, node = call.graph.types, call.node
+    wanted = [types[out] for out in node.outs]
+    dtype = wanted[0].dtype if wanted else ABSENT
     kind = _KINDS.get(dtype)
-    if kind is None or dtype == WITHOUT_ZERO or len(results) != len(outs):
+    if kind is None or dtype == WITHOUT_ZERO or len(results) != len(wanted):
         return False
-    for var in call.node.reads:
+    for var in node.reads:
         if types[var].dtype != dtype:
             return False
-    for out, result in zip(outs, results, strict=True):
-        wanted = types[out]
-        if wanted.dtype != dtype or result.shape != wanted.shape or result.kind != kind:
+    for made, result in zip(wanted, results, strict=True):
+        if made.dtype != dtype or result.shape != made.shape or result.kind != kind:
             return False
     if kind == "float":
         for result in results:

@@ -106,7 +106,7 @@ class Call:
 def concrete_shape(kind: TensorType) -> tuple[int, ...]:
     """The extents, all known; raises ``Unsupported`` otherwise."""
     for extent in kind.shape:
-        if isinstance(extent, Sym):
+        if extent.__class__ is not int and isinstance(extent, Sym):
             raise Unsupported(f"a size known only when the program runs: {extent.expr}")
     return kind.shape  # type: ignore[return-value]
 

@@ -261,8 +261,7 @@ def _canonical(
             seen = [
                 (names[i], axis, s) for i, part in enumerate(parts) for axis, d, s in part.expressions if d == digit
             ]
-        if len(seen) > 1:
-            seen.sort()
+        seen.sort()
         return (digit in reduced, str(core.get(digit, "")) if core else "", full[digit], seen)
 
     def under(order: tuple[int, ...]) -> tuple[Any, ...]:
@@ -270,11 +269,9 @@ def _canonical(
         rows = []
         for name, part in zip(names, parts, strict=True):
             steps = [(axis, label[d], s) for axis, d, s in part.expressions if d in label]
-            if len(steps) > 1:
-                steps.sort()
+            steps.sort()
             rows.append((name, tuple(steps)))
-        if len(rows) > 1:
-            rows.sort()
+        rows.sort()
         return tuple(rows)
 
     def spelt(rows: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -339,10 +336,7 @@ def _reference(
         offsets.append(offset)
     out: list[Digits] = []
     for digits in dims:
-        mine: list[Digit] = []
-        for digit in digits:
-            if digit not in reduced:
-                mine.append((*where.get(digit, _STILL), sizes[digit]))
+        mine: list[Digit] = [(*where.get(digit, _STILL), sizes[digit]) for digit in digits if digit not in reduced]
         out.append(joined(mine) if len(mine) != 1 or mine[0][2] == 1 else (mine[0],))
     window = []
     for head in plan.bound:  # of merged digits all but the outermost are summed whole

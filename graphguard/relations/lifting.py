@@ -70,7 +70,7 @@ def _opposites(
     families: dict[Any, list[Ref]] = {}
     for ref in left:
         if ref[0].kind == "product":
-            families.setdefault(family(universe, ref[0]), []).append(ref)
+            families.setdefault(family(ref[0]), []).append(ref)
     for members in families.values():
         members.sort(key=lambda ref: (len(ref[3]), order((1, ref))))
         for window in members:
@@ -104,7 +104,7 @@ def _narrowed(
     return known  # type: ignore[no-any-return]
 
 
-def family(universe: Universe, kernel: Kernel) -> Any:
+def family(kernel: Kernel) -> Any:
     """What terms must share to be lifted together, cheaply."""
     known = kernel.family
     if known is None:
@@ -123,7 +123,7 @@ def _lift_once(universe: Universe, items: list[Term], extents: tuple[int, ...]) 
             continue
         # masks stay apart: case distinction, range duties and products of masks look for single windows of one index
         if ref[0].kind != "product" or not mask_axes(ref[0]):
-            families.setdefault((coefficient, family(universe, ref[0])), []).append((coefficient, ref))
+            families.setdefault((coefficient, family(ref[0])), []).append((coefficient, ref))
     for (coefficient, _), members in families.items():
         if not 2 <= len(members) <= _MEMBERS:
             continue

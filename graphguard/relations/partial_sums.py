@@ -28,10 +28,7 @@ _CELLS: Final = 256  # boxes between windows that are looked at
 
 def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """Terms that differ in a window of one sum, as few windows as possible; a mask and its complement are windows too."""
-    for _, ref in items:
-        if ref[3] and ref[0].kind == "product":
-            break
-    else:
+    if "product" not in [ref[0].kind for _, ref in items if ref[3]]:
         return items
     found: dict[Ref, Number] = {ref: coefficient for coefficient, ref in items}
     masked = _take_wholes(universe, found, extents)
@@ -106,7 +103,7 @@ def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[in
     for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"]:
         for axis, bounds in mask_axes(ref[0]):
             masked = True
-            families = families or {family(universe, other[0]) for other in found}
+            families = families or {family(other[0]) for other in found}
             rest = _unmasked_family(universe, ref[0], axis)
             if rest is not None and rest not in families:
                 continue  # no other term can be this one without its mask
@@ -133,14 +130,14 @@ def _take_neighbours(universe: Universe, found: dict[Ref, Number], extents: tupl
     """See a term as the column right before or after a mask's window where that is what it is: one column alone has lost its axis."""
     from graphguard.relations.lifting import family
 
-    columns = {(family(universe, ref[0]), *column) for ref in found for column in _columns(ref)}
+    columns = {(family(ref[0]), *column) for ref in found for column in _columns(ref)}
     for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"] if columns else ():
         if ref not in found:
             continue
         for axis, _ in mask_axes(ref[0]):
             hot, origin = _hot_of(ref[0], axis)
             for low in (ref[3][axis][0] - 1, ref[3][axis][1]):
-                if (family(universe, ref[0]), hot, origin + low) not in columns:
+                if (family(ref[0]), hot, origin + low) not in columns:
                     continue  # no other term can be this one at that column
                 factor, plain = _whole_mask(universe, ref, axis, (low, low + 1), extents)
                 if factor and plain[0] is not ref[0] and found.get(plain) == found[ref] * factor:

@@ -81,7 +81,7 @@ def rewritten(
 
 def mix(universe: Universe, one: Terms, other: Terms, extents: tuple[int, ...]) -> bool:
     """Whether partial fractions take a product of two of the terms apart: such a product of sums is written out."""
-    if len(one) * len(other) > _PAIRS or not any([divisors(ref[0]) for _, ref in one]):
+    if len(one) * len(other) > _PAIRS or not any(divisors(ref[0]) for _, ref in one):
         return False
     from graphguard.relations.products import multiply
 

@@ -263,7 +263,7 @@ def _replace(found: dict[Ref, Number], old: tuple[Ref, Ref], fresh: list[Term]) 
 
 def _completed(universe: Universe, found: dict[Ref, Number], ref: Ref, extents: tuple[int, ...]) -> list[Ref] | None:
     """Replace a masked term and minus the same term by minus the term under the opposite mask; what is new, or None where nothing is."""
-    present = {family(universe, other[0]) for other in found}
+    present = {family(other[0]) for other in found}
     if not any(without in present for without in _unmasked(universe, ref[0])):
         return None
     for masked in _masks_of(universe, ref, extents):
@@ -278,7 +278,7 @@ def _completed(universe: Universe, found: dict[Ref, Number], ref: Ref, extents: 
 def _between(universe: Universe, found: dict[Ref, Number], ref: Ref, extents: tuple[int, ...]) -> list[Ref] | None:
     """Join two terms that differ in one mask: a half-line less a part of it is an interval, two half-lines apart are all but one."""
     coefficient = found[ref]
-    others = [other for other in found if other is not ref and family(universe, other[0]) == family(universe, ref[0])]
+    others = [other for other in found if other is not ref and family(other[0]) == family(ref[0])]
     for other in others:
         if found[other] not in (coefficient, -coefficient):
             continue
@@ -313,7 +313,7 @@ def _join_equals(universe: Universe, found: dict[Ref, Number], ref: Ref, extents
     without = _unmasked(universe, ref[0])
     for candidate in list(found):
         own = found[candidate]
-        if own != found.get(ref) or steps_in(candidate[0]) or family(universe, candidate[0]) not in without:
+        if own != found.get(ref) or steps_in(candidate[0]) or family(candidate[0]) not in without:
             continue
         masked = _under(universe, candidate, ref, extents)
         if masked is not None:
@@ -324,7 +324,7 @@ def _join_equals(universe: Universe, found: dict[Ref, Number], ref: Ref, extents
 def _unmasked(universe: Universe, kernel: Kernel) -> list[Any]:
     """For each mask on positions among a term's factors, the family of the term without it."""
     if is_step(kernel):
-        return [family(universe, universe.one)]
+        return [family(universe.one)]
     rows = [(factor[0].id, factor[1]) for factor in kernel.factors]
     steps = [place for place, factor in enumerate(kernel.factors) if is_step(factor[0]) and factor[1] == 1]
     return [tuple(sorted(rows[:place] + rows[place + 1 :])) for place in steps]

@@ -128,9 +128,9 @@ def _planned(
     full = dict(sizes)
     touched = _touched(parts, [digit for digit in sorted(full) if full[digit] != 1 or digit in core])
     members = _Merging(touched, full, reduced, partial).merged(core)
-    order, key_parts = _canonical(parts, members, touched, full, reduced, core)
+    order, key_parts = _canonical(parts, members, full, reduced, core)
     free = tuple([digit for digit in order if digit not in reduced])
-    bound = tuple([digit for digit in order if digit in reduced])
+    bound = order[len(free) :]  # summed labels come last
     shape = tuple([full[digit] for digit in free])
     extents = tuple([full[digit] for digit in bound])
     cores = (
@@ -244,25 +244,13 @@ class _Merging:
 def _canonical(
     parts: list[Part],
     members: dict[int, list[tuple[int, int]]],
-    touched: dict[int, dict[int, tuple[int, int] | None]],
     full: dict[int, int],
     reduced: set[int],
     core: dict[int, Hashable],
-) -> tuple[list[int], tuple[Any, ...]]:
+) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """Labels in an order that does not depend on how the factors were written, and the factors under it."""
     full_names = [(part.kernel.id, part.payload, part.window, tuple(part.offsets)) for part in parts]
     ordered, names = _numbered(full_names)
-
-    def colour(digit: int) -> tuple[Any, ...]:
-        places = touched[digit]
-        if None not in places.values():
-            seen: list[Any] = [(names[index], *place) for index, place in places.items() if place is not None]
-        else:
-            seen = [
-                (names[i], axis, s) for i, part in enumerate(parts) for axis, d, s in part.expressions if d == digit
-            ]
-        seen.sort()
-        return (digit in reduced, str(core.get(digit, "")) if core else "", full[digit], seen)
 
     def under(order: tuple[int, ...]) -> tuple[Any, ...]:
         label = {digit: index for index, digit in enumerate(order)}
@@ -279,19 +267,11 @@ def _canonical(
 
     if len(members) < 2:
         order = tuple(members)
-        return list(order), spelt(under(order))
-    coloured = sorted([(colour(digit), digit) for digit in members], key=_COLOUR)
-    groups: list[list[int]] = []
-    last: Any = None
-    for name, digit in coloured:
-        if groups and name == last:
-            groups[-1].append(digit)
-        else:
-            groups.append([digit])
-        last = name
+        return order, spelt(under(order))
+    groups = _alike(names, parts, members, full, reduced, core)
     if len(groups) == len(members):
         order = tuple([group[0] for group in groups])
-        return list(order), spelt(under(order))
+        return order, spelt(under(order))
     tried: Iterable[tuple[int, ...]]
     if math.prod([math.factorial(len(group)) for group in groups if len(group) <= _PERMUTED]) <= _MOST_ORDERS:
         choices = [list(permutations(group)) if len(group) <= _PERMUTED else [tuple(group)] for group in groups]
@@ -304,7 +284,38 @@ def _canonical(
         if best is None or rows < best[0]:
             best = (rows, order)
     assert best is not None
-    return list(best[1]), spelt(best[0])
+    return best[1], spelt(best[0])
+
+
+def _alike(
+    names: list[int],
+    parts: list[Part],
+    members: dict[int, list[tuple[int, int]]],
+    full: dict[int, int],
+    reduced: set[int],
+    core: dict[int, Hashable],
+) -> list[list[int]]:
+    """Digits by where they are met in the factors, in an order that this decides; summed ones come last."""
+    seen: dict[int, list[tuple[int, int, int]]] = {digit: [] for digit in members}
+    for name, part in zip(names, parts, strict=True):
+        for axis, digit, stride in part.expressions:
+            mine = seen.get(digit)
+            if mine is not None:
+                mine.append((name, axis, stride))
+    coloured = []
+    for digit, places in seen.items():
+        places.sort()
+        coloured.append(((digit in reduced, str(core.get(digit, "")) if core else "", full[digit], places), digit))
+    coloured.sort(key=_COLOUR)
+    groups: list[list[int]] = []
+    last: Any = None
+    for colour, digit in coloured:
+        if colour == last:
+            groups[-1].append(digit)
+        else:
+            groups.append([digit])
+        last = colour
+    return groups
 
 
 def _numbered(rows: list[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], list[int]]:

@@ -30,6 +30,8 @@ from graphguard.relations.selection import solve_selections
 from graphguard.relations.windows import joined, refine
 
 _TRUTHS: Final = frozenset(("gt0", "eq0"))
+_WHOLE: Final = frozenset(("leaf", "sum", "max", "onehot"))  # kinds that are never opened
+_COUNTED: Final = frozenset(("number", "iota"))
 _INLINED: Final = 24  # a product of more factors stays one factor of the products it enters
 _POWERS: Final = 4  # whole powers of a reduced product up to this are written out
 
@@ -166,7 +168,8 @@ class Product:
 
     def finish(self) -> tuple[Number, Ref]:
         """The coefficient and the reference; coefficient 0 when the product vanishes."""
-        self._open_deferred()
+        if self.deferred:
+            self._open_deferred()
         while True:
             if self.reduced:
                 self._drop_units()
@@ -262,14 +265,20 @@ class Product:
     def _gather(self) -> None:
         """Join equal factors; a truth value is its own square, a number's whole power is a coefficient."""
         parts = self.parts
+        special = False
         for part in parts:
-            shape = part.kernel.shape
-            if 1 in shape:
+            kernel = part.kernel
+            special = special or kernel.truth or kernel.kind in _COUNTED
+            if 1 in kernel.shape:
+                shape = kernel.shape
                 part.expressions = sorted([step for step in part.expressions if shape[step[0]] != 1])
             elif len(part.expressions) > 1:
                 part.expressions = sorted(part.expressions)
         if len(parts) > 1 and len({part.kernel for part in parts}) < len(parts):
             parts = _equal_joined(parts)
+        if not special:
+            self.parts = [part for part in parts if part.payload]
+            return
         self.parts = []
         for part in parts:
             kernel, kind = part.kernel, part.kernel.kind
@@ -405,8 +414,11 @@ def multiply(
     reduced = {digit for dim in summed for digit in dims[dim]}
     kept = [digits for dim, digits in enumerate(dims) if dim not in summed] if summed else dims
     product = Product(universe, sizes, kept, reduced)
-    for (ref, power), steps in zip(items, used, strict=True):
-        product.push(ref[0], power, ref[3], list(ref[1]), steps)
+    for ((kernel, offsets, _, window), power), steps in zip(items, used, strict=True):
+        if kernel.kind in _WHOLE:
+            product.parts.append(Part(kernel, power, window, list(offsets), steps))
+        else:
+            product.push(kernel, power, window, list(offsets), steps)
     return product.finish()
 
 

@@ -179,11 +179,7 @@ class Product:
                 return 0, _nothing(self)
             if outcome == "changed":
                 continue
-            again = [
-                part
-                for part in self.parts
-                if part.kernel.kind == "product" and _opens(part.payload) and len(part.kernel.factors) <= _INLINED
-            ]
+            again = [part for part in self.parts if part.kernel.kind == "product" and _opens(part)]
             if not again:
                 if self.reduced and self._cancel_sum():
                     continue
@@ -274,7 +270,7 @@ class Product:
                 part.expressions = sorted([step for step in part.expressions if shape[step[0]] != 1])
             elif len(part.expressions) > 1:
                 part.expressions = sorted(part.expressions)
-        if len(parts) > 1 and len({part.kernel for part in parts}) < len(parts):
+        if _repeat(parts):
             parts = _equal_joined(parts)
         if not special:
             self.parts = [part for part in parts if part.payload]
@@ -329,9 +325,10 @@ class Product:
         return (part.kernel, tuple(part.offsets), dims, part.window)
 
 
-def _opens(power: Number) -> bool:
+def _opens(part: Part) -> bool:
     """Whether a power of a sum is written out, where no quotient was there to cancel it."""
-    return power.denominator == 1 and 1 <= power <= _POWERS
+    power = part.payload
+    return bool(power.denominator == 1 and 1 <= power <= _POWERS and len(part.kernel.factors) <= _INLINED)
 
 
 def _expressions(dims: tuple[Digits, ...], digits: list[int]) -> list[Expression] | None:
@@ -340,6 +337,13 @@ def _expressions(dims: tuple[Digits, ...], digits: list[int]) -> list[Expression
         return None
     steps = zip(digits, dims, strict=True)
     return sorted((axis, digit, stride) for digit, radix in steps for axis, stride, _ in radix if axis >= 0)
+
+
+def _repeat(parts: list[Part]) -> bool:
+    """Whether any two factors are of one kernel."""
+    if len(parts) == 2:
+        return parts[0].kernel is parts[1].kernel
+    return len(parts) > 1 and len({part.kernel for part in parts}) < len(parts)
 
 
 def _equal_joined(parts: list[Part]) -> list[Part]:
@@ -364,11 +368,15 @@ def compose(
     """A factor's map onto labels, followed by the labels' map onto digits: where each label starts, and the digits with their strides that move it."""
     moved = list(base)
     composed: list[Expression] = []
+    before, apart = -1, True  # whether every axis is moved by one digit
     for axis, label, stride in steps:
         moved[axis] += origins[label] * stride
-        for digit, step in places[label]:
+        digits = places[label]
+        apart = apart and axis > before and len(digits) < 2
+        before = axis
+        for digit, step in digits:
             composed.append((axis, digit, step * stride))
-    if len(composed) < 2 or len({step[:2] for step in composed}) == len(composed):
+    if apart or len({step[:2] for step in composed}) == len(composed):
         return moved, composed
     total: dict[tuple[int, int], int] = {}
     for axis, digit, stride in composed:
@@ -411,9 +419,12 @@ def multiply(
 ) -> tuple[Number, Ref]:
     """The product of powers of references over a tensor of the given extents, summed over some dims, which are dropped."""
     sizes, dims, used = refine([ref for ref, _ in items], extents)
-    reduced = {digit for dim in summed for digit in dims[dim]}
-    kept = [digits for dim, digits in enumerate(dims) if dim not in summed] if summed else dims
-    product = Product(universe, sizes, kept, reduced)
+    if summed:
+        reduced = {digit for dim in summed for digit in dims[dim]}
+        dims = [digits for dim, digits in enumerate(dims) if dim not in summed]
+    else:
+        reduced = set()
+    product = Product(universe, sizes, dims, reduced)
     for ((kernel, offsets, _, window), power), steps in zip(items, used, strict=True):
         if kernel.kind in _WHOLE:
             product.parts.append(Part(kernel, power, window, list(offsets), steps))

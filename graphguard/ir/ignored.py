@@ -152,8 +152,8 @@ def counted_apart(capture: Capture) -> Iterator[tuple[Leaf, int]]:
 
     With as many ignored ones on every rank as on the others, or none, a mean of means is the mean.
     """
-    ignored = {} if capture.spec is None else _ignored(capture.spec)
-    parts = {name for graph in capture.ranks for name in _averaged_parts(graph, capture)} if ignored else set()
+    parts = {name for graph in capture.ranks for name in _averaged_parts(graph, capture)}
+    ignored = _ignored(capture.spec) if parts and capture.spec is not None else {}
     for leaf in capture.leaves:
         if leaf.name in parts and leaf.name in ignored and leaf.low is None and leaf.high is None:
             yield leaf, ignored[leaf.name]
@@ -161,7 +161,9 @@ def counted_apart(capture: Capture) -> Iterator[tuple[Leaf, int]]:
 
 def _averaged_parts(graph: Graph, capture: Capture) -> Iterator[str]:
     means = [node for node in graph.nodes if node.op in _LOSSES and node.args[3] == _MEAN]
-    producers = graph.producers() if means else {}
+    if not means:
+        return
+    producers = graph.producers()
     shapes = {leaf.name: leaf.type.shape for leaf in capture.leaves}
     for node in means:
         target = node.args[1]

@@ -10,8 +10,8 @@ from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
 from graphguard.relations.hyperbolic import as_product, written_out
-from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
-from graphguard.relations.linear import close, constant, exact, indicator, normalise, order, reopened, times
+from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, Window, order
+from graphguard.relations.linear import close, constant, exact, indicator, normalise, reopened, times
 from graphguard.relations.masks import given, truth_cases
 from graphguard.relations.products import Product, factorised, multiply
 from graphguard.relations.quotients import falling_sigmoid, logarithms, logistic, never_negative, shared_exponentials

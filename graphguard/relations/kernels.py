@@ -160,6 +160,24 @@ class Kernel:
         return f"{self.kind}#{self.id}{self.name and ':' + self.name}{list(self.shape)}{list(self.reduced) or ''}"
 
 
+def family(kernel: Kernel) -> tuple[tuple[int, Any], ...]:
+    """The factors of a kernel without where they are read: what terms must share to be one term, cheaply."""
+    known = kernel.family
+    if known is None:
+        if kernel.kind == "product":
+            known = tuple(sorted([(factor[0].id, factor[1]) for factor in kernel.factors]))
+        else:
+            known = ((kernel.id, 1),)
+        kernel.family = known
+    return known
+
+
+def order(term: Term) -> tuple[Any, ...]:
+    """A sort key that depends on the term alone."""
+    kernel, offsets, dims, window = term[1]
+    return (kernel.id, offsets, dims, window)
+
+
 def _is_placed(kind: str, name: str, factors: tuple[Factor, ...]) -> bool:
     """Whether where one looks decides something: a truth about positions, or the column of a one-hot."""
     if kind == "function":

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graphguard.relations.domains import Part
-from graphguard.relations.kernels import Kernel, Number, Ref, Term, Terms, Universe
-from graphguard.relations.linear import order
+from graphguard.relations.kernels import Kernel, Number, Ref, Term, Terms, Universe, family, order
 from graphguard.relations.partial_sums import mask_axes
 from graphguard.relations.products import Product, multiply
 from graphguard.relations.windows import refine
@@ -102,18 +101,6 @@ def _narrowed(
     if known is None:
         known = universe.memo[key] = multiply(universe, [(part, 1)], extents)
     return known  # type: ignore[no-any-return]
-
-
-def family(kernel: Kernel) -> Any:
-    """What terms must share to be lifted together, cheaply."""
-    known = kernel.family
-    if known is None:
-        if kernel.kind == "product":
-            known = tuple(sorted([(f[0].id, f[1]) for f in kernel.factors]))
-        else:
-            known = ((kernel.id, 1),)
-        kernel.family = known
-    return known
 
 
 def _lift_once(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term] | None:

@@ -7,12 +7,14 @@ so a sum over ranks of partial sums is the whole sum, whatever the order and the
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import floor, gcd
 from typing import Any, Final
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
+from graphguard.relations.factoring import brought_together
 from graphguard.relations.hyperbolic import reduced
 from graphguard.relations.kernels import (
     UNBOUNDED,
@@ -25,14 +27,17 @@ from graphguard.relations.kernels import (
     Terms,
     Universe,
     Window,
+    order,
     quotient,
     ratio,
     times_number,
 )
+from graphguard.relations.lifting import lifted
 from graphguard.relations.partial_sums import join_windows
 from graphguard.relations.permutations import line_of, permuted
 from graphguard.relations.products import multiply, number_power
 from graphguard.relations.quotients import may_divide_apart, mix, partial_fractions, shared_exponentials
+from graphguard.relations.triangles import join_steps
 from graphguard.relations.windows import joined, refine, repeat, through
 
 _TERMS: Final = 512
@@ -43,11 +48,6 @@ _SPREAD: Final = 64  # terms over which a mask or a look-up is distributed
 def constant(universe: Universe, value: Number, extents: tuple[int, ...]) -> Terms:
     """A known number everywhere."""
     return ((value, (universe.one, (), tuple(map(repeat, extents)), ())),) if value else ()
-
-
-def order(term: Term) -> tuple[Any, ...]:
-    """A sort key that depends on the term alone."""
-    return (term[1][0].id, term[1][1], term[1][2], term[1][3])
 
 
 def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -> Terms:
@@ -68,17 +68,11 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
             items = list(fold(universe, items, extents))
             kernels = [ref[0] for _, ref in items]
         if True in [kernel.placed for kernel in kernels]:
-            from graphguard.relations.triangles import join_steps
-
             items = join_steps(universe, items, extents)
         items = join_windows(universe, items, extents)
         if len(items) > 1:
-            from graphguard.relations.lifting import lifted
-
             items = lifted(universe, items, extents)
         if len(items) > 1:
-            from graphguard.relations.factoring import brought_together
-
             items = brought_together(universe, items, extents)
         if universe.places and len(items) > 2:
             from graphguard.relations.places import joined_places
@@ -440,10 +434,15 @@ def exact(value: float | Fraction | int) -> Number:
     fraction = value if isinstance(value, Fraction) else Fraction(value)
     if fraction.denominator == 1:
         return fraction.numerator
-    if fraction.denominator > 1 << 24:
-        simple = fraction.limit_denominator(1 << 24)
-        if abs(simple - fraction) <= abs(fraction) / 10**15:
-            return int(simple) if simple.denominator == 1 else simple
+    return _simplest(fraction) if fraction.denominator > 1 << 24 else fraction
+
+
+@lru_cache(maxsize=4096)
+def _simplest(fraction: Fraction) -> Number:
+    """The simplest fraction that a double does not tell from this one."""
+    simple = fraction.limit_denominator(1 << 24)
+    if abs(simple - fraction) <= abs(fraction) / 10**15:
+        return int(simple) if simple.denominator == 1 else simple
     return fraction
 
 

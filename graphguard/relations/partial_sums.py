@@ -19,6 +19,7 @@ from graphguard.relations.kernels import (
     Term,
     Universe,
     Window,
+    family,
     quotient,
 )
 from graphguard.relations.products import has_divisor, multiply
@@ -96,8 +97,6 @@ def _fill_holes(
 
 def _take_wholes(universe: Universe, found: dict[Ref, Number], extents: tuple[int, ...]) -> bool:
     """See a term as the whole window of a mask where another term has a part of it; whether there are masks at all."""
-    from graphguard.relations.lifting import family
-
     masked = False
     families: set[Hashable] = set()
     for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"]:
@@ -128,8 +127,6 @@ def _unmasked_family(universe: Universe, kernel: Kernel, axis: int) -> Hashable 
 
 def _take_neighbours(universe: Universe, found: dict[Ref, Number], extents: tuple[int, ...]) -> None:
     """See a term as the column right before or after a mask's window where that is what it is: one column alone has lost its axis."""
-    from graphguard.relations.lifting import family
-
     columns = {(family(ref[0]), *column) for ref in found for column in _columns(ref)}
     for ref in [ref for ref in found if ref[3] and ref[0].kind == "product"] if columns else ():
         if ref not in found:

@@ -20,8 +20,20 @@ import numpy as np
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
 from graphguard.relations.functions import applied, elementwise, exponential, larger, logarithm
-from graphguard.relations.kernels import UNBOUNDED, Budget, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
-from graphguard.relations.linear import close, constant, exact, order, powered
+from graphguard.relations.kernels import (
+    UNBOUNDED,
+    Budget,
+    Factor,
+    Kernel,
+    Number,
+    Ref,
+    Term,
+    Terms,
+    Universe,
+    Window,
+    order,
+)
+from graphguard.relations.linear import close, constant, exact, powered
 from graphguard.relations.piecewise import difference
 from graphguard.relations.products import multiply
 from graphguard.relations.values import NormalValue, extents_of

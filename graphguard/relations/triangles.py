@@ -12,8 +12,18 @@ from itertools import product
 from typing import Any, Final
 
 from graphguard.relations.domains import Part, reach
-from graphguard.relations.kernels import Digits, Expression, Factor, Kernel, Number, Ref, Term, Universe, Window
-from graphguard.relations.lifting import family
+from graphguard.relations.kernels import (
+    Digits,
+    Expression,
+    Factor,
+    Kernel,
+    Number,
+    Ref,
+    Term,
+    Universe,
+    Window,
+    family,
+)
 from graphguard.relations.orientation import is_delta, is_step
 from graphguard.relations.products import Product, multiply
 from graphguard.relations.windows import refine

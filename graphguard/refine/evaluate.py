@@ -199,14 +199,17 @@ class Evaluator:
                 self._reasons[key] = notes[0]
             elif specifying:
                 self._shards.learn(node, graph.types, values, results)
-            results = self._calls[key] = self.narrowing.results(key, node, graph.types, values, results)
+            if self.narrowing.active:
+                results = self.narrowing.results(key, node, graph.types, values, results)
+            self._calls[key] = results
         if self._reasons and key in self._reasons:
             self.gaps[where] = Gap(where, node.op, self._reasons[key])
         if len(results) == 1 == len(node.outs):
             values[node.outs[0]] = results[0]
         else:
             values.update(zip(node.outs, results, strict=True))
-        self.narrowing.note(where, node, key, graph, values)
+        if self.narrowing.active:
+            self.narrowing.note(where, node, key, graph, values)
 
     def _give_up(self, where: Location, node: Node, graph: Graph, values: Values, reason: str) -> None:
         """Results of which nothing is known: unknowns that equal nothing else."""

@@ -43,6 +43,7 @@ class Narrowing:
         self._algebra = algebra
         self._own = own
         self._types: tuple[str, ...] = ()
+        self.active = False  # whether there are such types at all
         self._found: dict[object, tuple[Rounding, ...]] = {}
         #: Results that the specification has nowhere, with their types.
         self._free: dict[object, tuple[tuple[int, str], ...]] = {}
@@ -50,6 +51,7 @@ class Narrowing:
     def begin(self, types: tuple[str, ...]) -> None:
         """Look at another program, among whose types there are these coarse ones beside others."""
         self._types, self.roundings, self.traces = types, {}, Traces(self._algebra)
+        self.active = bool(types)
 
     def again(self) -> Narrowing:
         """The same for other ranks of the program: what is known of calls stays known."""

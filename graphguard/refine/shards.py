@@ -103,18 +103,18 @@ class Shards:
         self, wholes: Sequence[NormalValue], indices: Batching, operands: Sequence[NormalValue]
     ) -> Ranges | None:
         """The ranges of the indices of which all operands are parts of the specification's."""
+        if not _may_be_parts(wholes, indices, operands):
+            return None
         ranges: Ranges = {}
         for whole, part, dims in zip(wholes, operands, indices.operands, strict=True):
             starts = self._starts_of(whole, part)
             if starts is None:
                 return None
-            for dim, start, size, extent in zip(dims, starts, part.shape, whole.shape, strict=True):
+            for dim, start, size in zip(dims, starts, part.shape, strict=True):
                 if dim is None:
-                    if size != extent:
-                        return None
                     continue
                 index, multiple = dim
-                if size % multiple or (start is not None and start % multiple):
+                if start is not None and start % multiple:
                     return None
                 mine = (None if start is None else start // multiple, size // multiple)
                 known = ranges.get(index)
@@ -152,6 +152,9 @@ class Shards:
         ):
             return None
         cut = [dim for dim, size in enumerate(whole.shape) if size != part.shape[dim]]
+        seen = _start_seen(whole, part, cut[0]) if len(cut) == 1 else None
+        if seen is not None:
+            return (*(0,) * cut[0], seen[0], *(0,) * (len(whole.shape) - cut[0] - 1))
         starts = _guess(whole, part, cut)
         if starts is None or any((starts[dim] or 0) + part.shape[dim] > whole.shape[dim] for dim in cut):
             return None
@@ -162,6 +165,47 @@ class Shards:
             low = starts[dim] or 0
             made = self.algebra.slice(made, dim, low, low + part.shape[dim])
         return starts if made.key() == part.key() else None
+
+
+def _may_be_parts(wholes: Sequence[NormalValue], indices: Batching, operands: Sequence[NormalValue]) -> bool:
+    """Whether the operands have the extents of parts: what an operator acts on at once is whole."""
+    for whole, part, dims in zip(wholes, operands, indices.operands, strict=True):
+        if len(whole.shape) != len(part.shape):
+            return False
+        for dim, size, extent in zip(dims, part.shape, whole.shape, strict=True):
+            if size != extent if dim is None else size % dim[1]:
+                return False
+    return True
+
+
+def _start_seen(whole: NormalValue, part: NormalValue, dim: int) -> tuple[Start] | None:
+    """Where a part begins along the one dim along which it is shorter, where all terms count that by one digit; None where that does not show."""
+    extent, size = whole.shape[dim], part.shape[dim]
+    if len(whole.pieces) != 1 or len(part.pieces) != 1:
+        return None
+    ((box, terms),), ((other, others),) = whole.pieces, part.pieces
+    if len(box) != len(whole.shape) or len(other) != len(box) or len(terms) != len(others):
+        return None
+    start: Start = None
+    for (factor, mine), (its_factor, its) in zip(terms, others, strict=True):
+        digits = mine[2][dim]
+        if mine[0] is not its[0] or factor != its_factor or mine[3] != its[3] or len(digits) != 1:
+            return None
+        axis, stride, _ = digits[0]
+        fresh = ((axis, stride, size),) if size != 1 else ()
+        if its[2] != (*mine[2][:dim], fresh, *mine[2][dim + 1 :]):
+            return None
+        if axis < 0 or not stride:
+            if mine[1] != its[1]:
+                return None
+            continue
+        begin, rest = divmod(its[1][axis] - mine[1][axis], stride)
+        if rest or (start is not None and start != begin) or not 0 <= begin <= extent - size:
+            return None
+        if its[1] != (*mine[1][:axis], its[1][axis], *mine[1][axis + 1 :]):
+            return None
+        start = begin
+    return (start,)
 
 
 def _guess(whole: NormalValue, part: NormalValue, cut: list[int]) -> tuple[Start, ...] | None:

@@ -31,12 +31,8 @@ def pointwise(
     shape = values[0].shape
     if len(values) > 1:
         values = aligned(values)
-    if [len(value.pieces) for value in values] == [1] * len(values):
-        work: list[tuple[Box, list[Terms]]] = [(values[0].pieces[0][0], [value.pieces[0][1] for value in values])]
-    else:
-        work = overlay([value.pieces for value in values])
     pieces: list[Piece] = []
-    for box, rows in work:
+    for box, rows in overlay([value.pieces for value in values]):
         pieces += act_on(box, rows, act, 0)
     result = NormalValue(shape, kind, merged(pieces), values[0].grid)
     return coarsened(result) if sum(map(len, result.grid)) > len(shape) else result
@@ -72,6 +68,8 @@ def _outer_step(rows: list[tuple[tuple[int, int, int], ...]], size: int) -> int:
 
 def overlay(columns: list[list[Piece]]) -> list[tuple[Box, list[Terms]]]:
     """The common refinement of several divisions of one domain."""
+    if [len(pieces) for pieces in columns] == [1] * len(columns):
+        return [(columns[0][0][0], [pieces[0][1] for pieces in columns])]
     work: list[tuple[Box, list[Terms]]] = [(box, [terms]) for box, terms in columns[0]]
     for pieces in columns[1:]:
         fresh: list[tuple[Box, list[Terms]]] = []

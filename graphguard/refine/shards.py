@@ -19,6 +19,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Ref
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
+from graphguard.relations.windows import sliced
 
 Start: TypeAlias = "int | None"  # where a range begins; None where all ranges look the same
 Ranges: TypeAlias = dict[str, tuple[Start, int]]
@@ -160,6 +161,8 @@ class Shards:
             return None
         if _is_seen(whole, part, cut):
             return starts
+        if _is_another(whole, part, cut, starts):
+            return None
         made = whole
         for dim in cut:
             low = starts[dim] or 0
@@ -241,6 +244,16 @@ def _is_seen(whole: NormalValue, part: NormalValue, cut: list[int]) -> bool:
                 elif digits != its[2][dim]:
                     return False
     return True
+
+
+def _is_another(whole: NormalValue, part: NormalValue, cut: list[int], starts: tuple[Start, ...]) -> bool:
+    """Whether the first term shows that a part of one piece is not what a slice makes of the whole; only of terms that a slice leaves as they are."""
+    terms, others = whole.pieces[0][1], part.pieces[0][1]
+    if len(cut) != 1 or len(part.pieces) != 1 or not terms or any(ref[0].placed for _, ref in terms):
+        return False
+    low = starts[cut[0]] or 0
+    found = sliced(terms[0][1], cut[0], low, low + part.shape[cut[0]])
+    return len(found) != 1 or found[0][2] != others[0][1]
 
 
 def _solve(whole: Ref, part: Ref, cut: list[int], starts: list[Start]) -> bool:

@@ -41,6 +41,25 @@ class Values(dict[Var, NormalValue]):
         return self[var]
 
 
+class OneEach:
+    """The one object for equal values, as long as this lives.
+
+    It is no part of the evaluator, which holds those that ask it: without a cycle a proof is gone when nobody holds it, and not when the collector comes.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[object, ...], NormalValue] = {}
+        self._all: set[NormalValue] = set()  # the same objects, found faster
+
+    def __call__(self, value: NormalValue) -> NormalValue:
+        """The one for values equal to this one: itself where it is the first."""
+        if value in self._all:
+            return value
+        found = self._by_key.setdefault(value.key(), value)
+        self._all.add(found)
+        return found
+
+
 _COMPLEX = ("complex64", "complex128", "complex32")
 
 
@@ -98,8 +117,7 @@ class Evaluator:
         self.gaps: dict[Location, Gap] = {}
         self._calls: dict[object, tuple[NormalValue, ...]] = {}
         self._reasons: dict[object, str] = {}
-        self._owned: dict[tuple[object, ...], NormalValue] = {}
-        self._one_each: set[NormalValue] = set()  # the same objects, found faster
+        self.own = OneEach()
         self.narrowing = Narrowing(algebra, self.own)
         self._unknown = 0
         self._single = False
@@ -125,14 +143,6 @@ class Evaluator:
         for var, constant in graph.constants.items():
             values[var] = self.constant(constant)
         return values
-
-    def own(self, value: NormalValue) -> NormalValue:
-        """The one object for values equal to this one, which lives as long as the evaluator."""
-        if value in self._one_each:
-            return value
-        found = self._owned.setdefault(value.key(), value)
-        self._one_each.add(found)
-        return found
 
     def constant(self, constant: Constant) -> NormalValue:
         """The value of a literal tensor; an unknown of its own where only its digest is known."""

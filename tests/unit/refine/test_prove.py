@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from fractions import Fraction
 
@@ -79,6 +80,20 @@ def test_a_tensor_parallel_layer_refines() -> None:
     relations = {name: str(relation) for name, relation in proof.relations().items()}
     assert relations["mm"] == "concat(mm@0, mm@1; dim=1)"
     assert relations["w"] == "concat(w@0, w@1; dim=1)"
+
+
+@pytest.mark.parametrize("reduce", ["sum", "avg", None])
+def test_a_proof_is_gone_when_nobody_holds_it(reduce: str | None) -> None:
+    """Without a cycle in it: a process that proves all day would else wait for the collector, which is off while it proves."""
+    program = capture(rank(0, reduce), rank(1, reduce))
+    prove(program)
+    gc.collect()
+    gc.disable()
+    try:
+        prove(program)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_shards_in_another_order_refine_too() -> None:

@@ -128,6 +128,37 @@ def test_a_repeated_operand_leaves_the_place_to_the_others(work: Work) -> None:
     )
 
 
+def test_all_terms_of_a_sum_begin_at_one_place(work: Work) -> None:
+    x, y, bias = work.leaf("x", 6, 4), work.leaf("y", 6, 4), work.leaf("b", 4)
+    wide = work.algebra.expand(bias, (6, 4))
+
+    def rows(low: int, other: int) -> NormalValue:
+        parts = [work.rows(x, low, low + 2), work.rows(y, other, other + 2), work.rows(wide, 0, 2)]
+        return work.own(work.algebra.add(parts))
+
+    work.learn("aten.exp.default", (work.own(work.algebra.add([x, y, wide])),), (6, 4))
+    assert work.known("aten.exp.default", (rows(2, 2),), (2, 4)) is not None
+    assert work.known("aten.exp.default", (rows(2, 3),), (2, 4)) is None
+    assert work.known("aten.exp.default", (rows(3, 2),), (2, 4)) is None
+
+
+def test_merged_dims_are_a_part_where_the_cut_meets_the_outer_one(work: Work) -> None:
+    x = work.leaf("x", 8, 4, 6)
+    flat = work.own(work.algebra.reshape(x, (32, 6)))
+    work.learn("aten.exp.default", (flat,), (32, 6))
+    outer = work.own(work.algebra.reshape(work.rows(work.own(x), 4, 8), (16, 6)))
+    inner = work.own(work.algebra.reshape(work.algebra.slice(x, 1, 0, 2), (16, 6)))
+    assert work.known("aten.exp.default", (outer,), (16, 6)) is not None
+    assert work.known("aten.exp.default", (inner,), (16, 6)) is None
+
+
+def test_operands_of_other_ranks_are_no_parts(work: Work) -> None:
+    x, row = work.leaf("x", 6, 4), work.leaf("r", 4)
+    work.learn(ADD, (x, row), (6, 4))
+    assert work.known(ADD, (work.own(work.algebra.reshape(x, (6, 4, 1))), row), (6, 4, 4)) is None
+    assert work.known(ADD, (work.rows(x, 0, 3), row), (3, 4)) is not None
+
+
 def test_pieces_are_parts_together(work: Work) -> None:
     x, y = work.leaf("x", 3, 6), work.leaf("y", 3, 6)
     both = work.own(work.algebra.concat([x, y], 0))

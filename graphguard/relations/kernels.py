@@ -114,6 +114,7 @@ class Kernel:
         "id",
         "infinite",
         "kind",
+        "looks_up",
         "masks",
         "name",
         "placed",
@@ -148,6 +149,7 @@ class Kernel:
         self.masks: list[tuple[int, tuple[int, int]]] | None = None
         self.divisors: list[Factor] | None = None
         self.family: tuple[tuple[int, Any], ...] | None = None
+        self.looks_up: bool | None = None
         self.infinite = kind == "infinity" or _may_be_infinite(kind, factors)
         self.placed = _is_placed(kind, name, factors)
         self.selects = kind == "onehot" or (kind == "function" and name == "eq0" and factors[0][0].kind == "iota")

@@ -315,7 +315,7 @@ def settled(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms
     out: list[Term] = []
     changed = False
     for coefficient, ref in terms:
-        if not ref[0].placed or not _decided(ref):
+        if not ref[0].placed or _only_looks_up(ref[0]) or not _decided(ref):
             out.append((coefficient, ref))
             continue
         key = ("settled", ref, extents)
@@ -326,6 +326,21 @@ def settled(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms
         changed = changed or plain != ref or factor != 1
         out += reopened(universe, times_number(coefficient, factor), plain)
     return normalise(universe, out, extents) if changed else terms
+
+
+def _only_looks_up(kernel: Kernel) -> bool:
+    """Whether a product has look-ups by inputs, which are no sorted lines, and nothing that where one looks could decide."""
+    known = kernel.looks_up
+    if known is None:
+        hots = [factor for factor in kernel.factors if factor[0].kind == "onehot"]
+        known = kernel.looks_up = (
+            kernel.kind == "product"
+            and True not in [factor[0].placed for factor in kernel.factors]
+            and len({hot[0] for hot in hots}) == len(hots)
+            and all(hot[0].factors[0][0].kind == "leaf" for hot in hots)
+            and all(_is_look_up(hot[0], len(kernel.shape), hot[4]) for hot in hots)
+        )
+    return known
 
 
 def _decided(ref: Ref) -> bool:

@@ -55,7 +55,7 @@ def _runs_back(parts: list[Part]) -> bool:
 
 def _turn(parts: list[Part], sizes: list[int], wanted: set[int], limited: set[int]) -> set[int]:
     """Reverse the digits, of those wanted, that run backwards where their direction is read."""
-    colours = _colours(parts, limited)
+    colours = {} if wanted <= limited else _colours(parts, limited)  # which only free digits are compared by
     read: dict[int, tuple[Any, bool]] = {}
     for part in parts:
         for axis, digit, stride in part.expressions:

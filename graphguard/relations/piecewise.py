@@ -157,6 +157,8 @@ def settled_value(universe: Universe, value: NormalValue) -> NormalValue:
     if True not in [ref[0].placed for _, terms in value.pieces for _, ref in terms]:
         return value
     pieces = [(box, settled(universe, terms, extents_of(box))) for box, terms in value.pieces]
+    if len(pieces) == 1 and pieces[0][1] is value.pieces[0][1]:
+        return value
     return NormalValue(value.shape, value.kind, merged(pieces), value.grid)
 
 

@@ -24,8 +24,9 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from graphguard.trace import own_device, state
+from graphguard.trace import attention_kernels, own_device, state
 from graphguard.trace.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
+from graphguard.trace.overrides import overridable
 from graphguard.trace.sources import is_torch
 
 DEVICES = 8
@@ -345,7 +346,7 @@ def _low_level() -> dict[str, Any]:
         "_cuda_getDeviceCount": always(DEVICES),
         "_cuda_isCurrentStreamCapturing": always(False),
         "_cuda_getCurrentRawStream": always(0),
-    }
+    } | attention_kernels.answers()
 
 
 _FACTORIES = (
@@ -366,7 +367,7 @@ _TYPED = {
 
 def _replace_conversions() -> None:
     """Devices given by number, ``.cuda()`` and the typed constructors."""
-    original_to = torch.Tensor.to
+    original_to, original_cuda = torch.Tensor.to, torch.Tensor.cuda
 
     def to_cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:  # noqa: ARG001
         return original_to(self, own_device.device() if device is None else own_device.instead_of(device))
@@ -379,8 +380,8 @@ def _replace_conversions() -> None:
         return original_to(self, *args, **kwargs)
 
     torch.Tensor.__new__ = _legacy
-    torch.Tensor.cuda = to_cuda
-    torch.Tensor.to = functools.wraps(original_to)(to)
+    torch.Tensor.cuda = overridable(original_cuda, to_cuda)
+    torch.Tensor.to = overridable(original_to, to)
     for name in _FACTORIES:
         setattr(torch, name, _with_numbered_devices(getattr(torch, name)))
     for name, dtype in _TYPED.items():

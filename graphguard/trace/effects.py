@@ -18,7 +18,7 @@ import torch
 
 from graphguard.trace.audits import hear_everything, stop_hearing
 from graphguard.trace.limits import data_size
-from graphguard.trace.sources import is_installed, is_own_code, is_torch
+from graphguard.trace.sources import file_of, is_installed, is_own_code, is_torch
 
 # What imports do that read and define.
 _HARMLESS = frozenset(
@@ -85,7 +85,7 @@ class Effects:
         if torch.cuda.is_initialized():
             self._unlike("it uses a device")
         for module in itertools.islice(reversed(sys.modules.values()), max(0, len(sys.modules) - self._loaded)):
-            file = getattr(module, "__file__", None) or ""
+            file = file_of(module)
             if is_installed(file) and not is_torch(file):
                 self._unlike(f"it loads {file}")
 

@@ -41,6 +41,7 @@ from graphguard.trace import (
     symmetric,
 )
 from graphguard.trace.extensions import refuse_builds
+from graphguard.trace.overrides import overridable
 from graphguard.trace.works import as_batch, done, finished
 
 _NOT_WRAPPED = frozenset(("__enter__", "__exit__", "__eq__", "__hash__", "__repr__"))
@@ -420,13 +421,11 @@ def _functions() -> None:
     original_one_hot = nn.functional.one_hot
     original_apply = torch.autograd.Function.apply.__func__
 
-    @functools.wraps(original_sdpa)
     def sdpa(*args: Any, **kwargs: Any) -> Any:
         if state.current_recorder() is None:
             return original_sdpa(*args, **kwargs)
         return attention.scaled_dot_product_attention(*args, **kwargs)
 
-    @functools.wraps(original_dropout)
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
         # the CPU takes another path than the GPU; record the GPU's one operator everywhere
         if state.current_recorder() is None or not training or not 0 < p < 1:
@@ -434,7 +433,6 @@ def _functions() -> None:
         result = torch.native_dropout(input, p, True)[0]
         return input.copy_(result) if inplace else result
 
-    @functools.wraps(original_one_hot)
     def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         # recorded whole, for its parts would not say that a class outside the range is an error
         recorder = state.current_recorder()
@@ -467,7 +465,7 @@ def _functions() -> None:
             validate(*args)
 
     flex_attention._validate_device = validate_device  # noqa: SLF001
-    nn.functional.scaled_dot_product_attention = sdpa
-    nn.functional.dropout = dropout
-    nn.functional.one_hot = one_hot
+    nn.functional.scaled_dot_product_attention = overridable(original_sdpa, sdpa)
+    nn.functional.dropout = overridable(original_dropout, dropout)
+    nn.functional.one_hot = overridable(original_one_hot, one_hot)
     torch.autograd.Function.apply = classmethod(functools.wraps(original_apply)(apply))

@@ -21,7 +21,7 @@ from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.importing import Found, Target, declared, declared_in_text, find, load, reference, reference_of
 from graphguard.trace.limits import Limits
-from graphguard.trace.sources import ProjectFiles, is_installed
+from graphguard.trace.sources import ProjectFiles, file_of, is_installed
 from graphguard.trace.troubles import trouble_of
 
 # Libraries that are slow to import, start no threads, and do not ask which rank they are in.
@@ -128,11 +128,7 @@ def preloadable(modules: dict[str, ModuleType], count: int) -> list[str]:
     The thousands imported before the fork are not looked at: each look would copy a page of memory.
     """
     last = itertools.islice(reversed(modules), count)
-    known = [
-        name
-        for name in last
-        if name.partition(".")[0] in _LIBRARIES and is_installed(getattr(modules[name], "__file__", None) or "")
-    ]
+    known = [name for name in last if name.partition(".")[0] in _LIBRARIES and is_installed(file_of(modules[name]))]
     return known[::-1]
 
 

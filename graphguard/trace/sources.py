@@ -55,6 +55,12 @@ def is_installed(path: str) -> bool:
     return any(part in _INSTALLED for part in Path(path).parts)
 
 
+def file_of(module: object) -> str:
+    """The file that a module was read from, or nothing; what programs put among the modules may answer any question with anything."""
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return file if isinstance(file, str) else ""
+
+
 def in_project(path: str, root: str) -> bool:
     """Whether a file of the user's lies in the checked project."""
     return is_own_code(path) and path.startswith(os.path.join(root, ""))

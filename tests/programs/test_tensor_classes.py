@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import torch.overrides
 
 import graphguard as gg
 
@@ -75,3 +77,66 @@ def test_a_class_that_takes_operators_apart_must_wrap_a_tensor() -> None:
     found = verdict(lambda x: x * 2, lambda x: x.as_subclass(Dispatching) * 2)
     assert found.verdict is None
     assert found.diagnostics[0].message.startswith("a tensor that becomes a Dispatching")
+
+
+class Halving(torch.overrides.TorchFunctionMode):
+    """What the program has in place of one function, which it compares with PyTorch's own."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        return out * 0.5 if func is self.function else out
+
+
+class HalvedAttention(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        return out.as_subclass(torch.Tensor) * 0.5 if func is F.scaled_dot_product_attention else out
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(x, x, x)
+
+
+def dropped(x: torch.Tensor) -> torch.Tensor:
+    return F.dropout(x, 0.5)
+
+
+def classes(x: torch.Tensor) -> torch.Tensor:
+    return F.one_hot(x.argmax(-1), 6)
+
+
+def moved(x: torch.Tensor) -> torch.Tensor:
+    return x.cuda().to("cuda:0").cpu()
+
+
+@pytest.mark.parametrize(
+    ("program", "function"),
+    [
+        (attention, lambda: F.scaled_dot_product_attention),
+        (dropped, lambda: F.dropout),
+        (classes, lambda: F.one_hot),
+        (moved, lambda: torch.Tensor.to),
+        (moved, lambda: torch.Tensor.cuda),
+    ],
+)
+def test_a_mode_is_asked_of_functions_that_are_recorded_whole(
+    program: Callable[..., Any], function: Callable[[], Any]
+) -> None:
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        with Halving(function()):
+            return program(x)
+
+    found = verdict(lambda x: program(x) * 0.5, halved)
+    assert found.verdict is gg.Verdict.REFINES, found.diagnostics
+    assert verdict(program, halved).verdict is gg.Verdict.BROKEN
+
+
+def test_a_class_is_asked_of_attention_too() -> None:
+    found = verdict(lambda x: attention(x) * 0.5, lambda x: attention(x.as_subclass(HalvedAttention)))
+    assert found.verdict is gg.Verdict.REFINES, found.diagnostics
+    assert verdict(attention, lambda x: attention(x.as_subclass(HalvedAttention))).verdict is gg.Verdict.BROKEN

@@ -184,6 +184,26 @@ def clipping(device):
     return weight.grad
 
 
+def _attention_kernels() -> bool:
+    """As a GPU answers: the fused kernel for half precision without a mask, the efficient one for single precision too, cuDNN's for nothing."""
+
+    def answers(dtype: torch.dtype, width: int = 8, mask: bool = False) -> tuple[bool, ...]:
+        q = torch.ones(1, 2, 4, width, dtype=dtype, device="cuda")
+        bias = torch.ones(4, 4, dtype=dtype, device="cuda") if mask else None
+        params = torch.backends.cuda.SDPAParams(q, q, q, bias, 0.0, False, False)
+        asked = ("flash", "efficient", "cudnn")
+        return tuple(getattr(torch.backends.cuda, f"can_use_{name}_attention")(params) for name in asked)
+
+    half = torch.bfloat16
+    return (
+        answers(half) == (True, True, False)
+        and answers(half, mask=True) == (False, True, False)
+        and answers(half, width=6) == (False, False, False)
+        and answers(torch.float32) == (False, True, False)
+        and answers(torch.float64) == (False, False, False)
+    )
+
+
 # What only a GPU program says, with nothing on the CPU to compare with: it must run.
 ONLY_CUDA: dict[str, Callable[[], Any]] = {
     "set_device": lambda: torch.cuda.set_device(0) or True,
@@ -207,6 +227,7 @@ ONLY_CUDA: dict[str, Callable[[], Any]] = {
         isinstance(torch.default_generator, torch.Generator)
         and torch.Generator(device="cuda").manual_seed(1) is not None
     ),
+    "attention_kernels": lambda: _attention_kernels(),
     "empty_cache": lambda: torch.cuda.empty_cache() or True,
     "profiler_ranges": lambda: torch.cuda.nvtx.range_push("step") == torch.cuda.nvtx.range_pop(),
     "is_nccl_available": lambda: dist.is_nccl_available(),

@@ -2,11 +2,12 @@
 
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from graphguard.trace import sources
-from graphguard.trace.sources import ProjectFiles, compile_in_advance
+from graphguard.trace.sources import ProjectFiles, compile_in_advance, file_of
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +61,15 @@ def test_what_the_import_has_to_say_is_left_to_it(file, text):
 def test_no_more_than_there_is_time_for(file):
     compile_in_advance([str(file)], -1.0)
     assert not sources._compiled
+
+
+class Anything(ModuleType):
+    def __getattr__(self, name: str) -> type:
+        return object
+
+
+def test_a_stand_in_among_the_modules_has_no_file():
+    """Programs put modules there that answer every question, and objects that are none."""
+    assert file_of(Anything("flash_attn")) == ""
+    assert file_of(object()) == ""
+    assert file_of(sources) == sources.__file__

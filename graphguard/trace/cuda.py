@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from graphguard.trace import attention_kernels, own_device, state
 from graphguard.trace.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
-from graphguard.trace.overrides import overridable
+from graphguard.trace.overrides import known_to_scripts, overridable
 from graphguard.trace.sources import is_torch
 
 DEVICES = 8
@@ -395,7 +395,7 @@ def _with_numbered_devices(factory: Callable[..., Any]) -> Callable[..., Any]:
             kwargs["device"] = own_device.instead_of(kwargs["device"])
         return factory(*args, **kwargs)
 
-    return make
+    return known_to_scripts(factory, make)
 
 
 def _legacy(*given: Any, **kwargs: Any) -> Any:

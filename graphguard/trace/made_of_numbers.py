@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.jit import _builtins
 
 from graphguard.trace import state
+from graphguard.trace.overrides import known_to_scripts
 
 _NUMBERS = (torch.SymInt, torch.SymFloat)
 
@@ -18,10 +18,7 @@ def install() -> None:
     """Let ``torch.tensor`` and ``torch.as_tensor`` put such numbers together as tensors while a program is recorded."""
     for name in ("tensor", "as_tensor"):
         original = getattr(torch, name)
-        made_of = functools.wraps(original)(_made_of(original))
-        setattr(torch, name, made_of)
-        if _builtins._builtin_table is not None:  # noqa: SLF001  scripts know their functions by identity; a table that is made later has what it finds
-            _builtins._register_builtin(made_of, f"aten::{name}")  # noqa: SLF001
+        setattr(torch, name, known_to_scripts(original, functools.wraps(original)(_made_of(original))))
 
 
 def _made_of(original: Any) -> Any:

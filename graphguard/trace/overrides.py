@@ -1,4 +1,4 @@
-"""Functions that programs may override, by ``__torch_function__`` or a mode: what replaces one of PyTorch's asks them as the function itself would."""
+"""What replaces one of PyTorch's functions is the function to those who ask: to programs that override it (``__torch_function__``, modes), and to TorchScript."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.jit import _builtins
 from torch.overrides import handle_torch_function, has_torch_function
 
 
@@ -20,4 +21,14 @@ def overridable(original: Callable[..., Any], replacement: Callable[..., Any]) -
             return handle_torch_function(public, given, *args, **kwargs)
         return replacement(*args, **kwargs)
 
-    return public
+    return known_to_scripts(original, public)
+
+
+def known_to_scripts(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+    """The replacement, which TorchScript takes for the operator that ``original`` is: PyTorch itself scripts optimizers and formulas for gradients when they are first wanted."""
+    if _builtins._builtin_table is None:  # noqa: SLF001 - a table that is made later has what it finds
+        return replacement
+    operator = _builtins._find_builtin(original)  # noqa: SLF001
+    if operator is not None:
+        _builtins._register_builtin(replacement, operator)  # noqa: SLF001
+    return replacement

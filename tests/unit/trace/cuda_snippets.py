@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,13 @@ simple("item_of_a_constant", lambda d: torch.ones(2, device=d) * torch.tensor([3
 simple("item_of_a_sum", lambda d: torch.ones(2, device=d) * torch.ones(3, device=d).sum().item())
 simple("pin_memory", lambda d: torch.ones(2).pin_memory() * 2 if d == "cuda" else torch.ones(2) * 2)
 simple("typed_constructor", lambda d: (torch.cuda.FloatTensor([1, 2]) if d == "cuda" else torch.tensor([1.0, 2.0])) * 2)
+
+
+@snippet
+def forward_gradient(device):
+    """PyTorch scripts its formulas for these when one is first wanted."""
+    x = torch.ones(2, 4, device=device)
+    return torch.func.jvp(lambda t: F.layer_norm(t, (4,)), (x,), (x * 2,))[1]
 
 
 @snippet
@@ -227,6 +235,7 @@ ONLY_CUDA: dict[str, Callable[[], Any]] = {
         isinstance(torch.default_generator, torch.Generator)
         and torch.Generator(device="cuda").manual_seed(1) is not None
     ),
+    "scripted_optimizers": lambda: importlib.import_module("torch.distributed.optim") is not None,
     "attention_kernels": lambda: _attention_kernels(),
     "empty_cache": lambda: torch.cuda.empty_cache() or True,
     "profiler_ranges": lambda: torch.cuda.nvtx.range_push("step") == torch.cuda.nvtx.range_pop(),

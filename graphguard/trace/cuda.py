@@ -31,8 +31,11 @@ from graphguard.trace.sources import is_torch
 
 DEVICES = 8
 CAPABILITY = (9, 0)
+_TOOLKIT = "12.8"  # what programs read in torch.version.cuda
 _kept: list[Any] = []
 _installed: list[str] = []
+# What programs raise, or run into, on the way that they take without a device.
+_AFTER_ASKING = (AssertionError, AttributeError, RuntimeError, ValueError, ZeroDivisionError)
 _BEYOND_REPAIR = (
     "Torch not compiled with CUDA",
     "support for cuda devices",
@@ -53,13 +56,10 @@ def wants_cuda(error: BaseException) -> bool:
     world = state.current_world()
     if isinstance(error, NeedsCuda):
         return True
-    if (
-        world is None
-        or world.device != "cpu"
-        or not isinstance(error, AssertionError | AttributeError | RuntimeError | ValueError | ZeroDivisionError)
-    ):
+    if world is None or world.device != "cpu" or not isinstance(error, (*_AFTER_ASKING, TypeError)):
         return False
-    return world.asked_for_cuda or any(text in str(error) for text in _BEYOND_REPAIR)
+    asked = world.asked_for_cuda and isinstance(error, _AFTER_ASKING)
+    return asked or any(text in str(error) for text in _BEYOND_REPAIR)
 
 
 def refuse_cuda(device: Any) -> None:
@@ -240,6 +240,7 @@ def _replace_device_functions() -> None:
     for name, value in _low_level().items():
         setattr(torch._C, name, value)  # noqa: SLF001
     torch.cuda.nccl.version = always((2, 27, 5))
+    torch.version.cuda = torch.version.cuda or _TOOLKIT
     torch.cuda.nvtx._nvtx = Profiler()  # noqa: SLF001
     dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = always(True)
     torch.Tensor.pin_memory = lambda self, *_, **__: self

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
@@ -318,3 +319,29 @@ def test_losses_are_scaled_for_cuda(unscale: bool, wanted: gg.Verdict) -> None:
         out_relations=COPY,
     )
     assert result.verdict is wanted, result
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        default_hooks.fp16_compress_hook,
+        default_hooks.bf16_compress_hook,  # which PyTorch takes where there is CUDA
+        default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook),
+    ],
+)
+def test_gradients_that_are_compressed_on_their_way(hook: Any) -> None:
+    def step(net: nn.Module) -> Callable[..., dict[str, Any]]:
+        def run(x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
+            F.mse_loss(net(x), target).backward()
+            return {name.removeprefix("module."): p.grad for name, p in net.named_parameters()}
+
+        return run
+
+    def parallel(_: Any) -> Callable[..., dict[str, Any]]:
+        net = nn.parallel.DistributedDataParallel(Net())
+        net.register_comm_hook(dist.group.WORLD, hook)
+        return step(net)
+
+    found = gg.verify(step(Net()), parallel, DATA, mesh={"dp": 2}, in_relations=ROWS, out_relations="replicate")
+    assert found.verdict is gg.Verdict.BROKEN
+    assert {one.code for one in found.diagnostics} == {"lower-precision"}, found.diagnostics

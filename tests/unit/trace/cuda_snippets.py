@@ -221,6 +221,7 @@ ONLY_CUDA: dict[str, Callable[[], Any]] = {
     "is_available": lambda: torch.cuda.is_available(),
     "device_count": lambda: torch.cuda.device_count(),
     "device_name": lambda: torch.cuda.get_device_name(0),
+    "toolkit": lambda: int((torch.version.cuda or "").split(".")[0]) >= 11,
     "capability": lambda: torch.cuda.get_device_capability(),
     "properties": lambda: torch.cuda.get_device_properties(0).major,
     "synchronize": lambda: torch.cuda.synchronize() or True,

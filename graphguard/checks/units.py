@@ -97,8 +97,10 @@ def _reached(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tupl
     if isinstance(value, torch.nn.Module | torch.Tensor):
         yield name, value
     elif depth < _DEEPEST and isinstance(value, tuple | list | dict):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _reached(f"{name}[{key!r}]" if isinstance(key, str) else f"{name}[{key}]", item, seen, depth + 1)
+        for place, (key, item) in enumerate(value.items() if isinstance(value, dict) else enumerate(value)):
+            # a tensor as a key (an optimizer's states) is not to be written out
+            inner = repr(key) if isinstance(key, str | int) else place
+            yield from _reached(f"{name}[{inner}]", item, seen, depth + 1)
     elif depth < _DEEPEST and (
         inspect.isfunction(value) or inspect.ismethod(value) or isinstance(value, functools.partial)
     ):

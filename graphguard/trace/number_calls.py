@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.jit import _builtins
 
 from graphguard.trace import state
+from graphguard.trace.overrides import known_to_scripts
 from graphguard.trace.rewriting import NAME
 
 _SYMBOLS: Final = (torch.SymInt, torch.SymFloat)
@@ -35,9 +35,7 @@ def install() -> None:
     for name in (*_FUNCTIONS, *_CHECKS):
         original = getattr(math, name)
         taking = functools.wraps(original)(_taking_read_numbers(original, name))
-        setattr(math, name, taking)
-        if _builtins._builtin_table is not None:  # noqa: SLF001  as in made_of_numbers
-            _builtins._register_builtin(taking, f"aten::{name}")  # noqa: SLF001
+        setattr(math, name, known_to_scripts(original, taking))
     for number in _SYMBOLS:
         number.__format__ = _text
     FakeTensor.__format__ = _text_of_tensor

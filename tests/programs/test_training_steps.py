@@ -345,3 +345,23 @@ def test_gradients_that_are_compressed_on_their_way(hook: Any) -> None:
     found = gg.verify(step(Net()), parallel, DATA, mesh={"dp": 2}, in_relations=ROWS, out_relations="replicate")
     assert found.verdict is gg.Verdict.BROKEN
     assert {one.code for one in found.diagnostics} == {"lower-precision"}, found.diagnostics
+
+
+def test_an_optimizer_with_states_writes_nothing_into_texts() -> None:
+    """What a step closes over is named, keys of states among it, which are tensors."""
+
+    def step(net: nn.Module) -> Callable[..., dict[str, Any]]:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for parameter in net.parameters():
+            optimizer.state[parameter]["mine"] = True
+
+        def run(x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
+            F.mse_loss(net(x), target).backward()
+            optimizer.step()
+            return dict(net.named_parameters())
+
+        return run
+
+    found = gg.verify(step(Net()), lambda _: step(Net()), DATA, mesh={"dp": 2}, out_relations="replicate")
+    assert found.verdict is gg.Verdict.REFINES, found.diagnostics
+    assert not [one for one in found.assumed if "texts" in one]

@@ -17,7 +17,7 @@ import platform
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -29,13 +29,16 @@ from graphguard.trace.cuda_objects import AnyDevice, CudaGraph, Event, Profiler,
 from graphguard.trace.overrides import known_to_scripts, overridable
 from graphguard.trace.sources import is_torch
 
+if TYPE_CHECKING:
+    from graphguard.trace.world import World
+
 DEVICES = 8
 CAPABILITY = (9, 0)
 _TOOLKIT = "12.8"  # what programs read in torch.version.cuda
 _kept: list[Any] = []
 _installed: list[str] = []
 # What programs raise, or run into, on the way that they take without a device.
-_AFTER_ASKING = (AssertionError, AttributeError, RuntimeError, ValueError, ZeroDivisionError)
+_AFTER_ASKING = (AssertionError, AttributeError, ImportError, RuntimeError, ValueError, ZeroDivisionError)
 _BEYOND_REPAIR = (
     "Torch not compiled with CUDA",
     "support for cuda devices",
@@ -86,18 +89,14 @@ def watch() -> None:
 
     def is_available() -> bool:
         world = state.current_world()
-        if world is None:
-            return original_available()
-        # torch itself asks all the time; only where the program does may a later failure follow from the answer
-        world.asked_for_cuda |= not is_torch(sys._getframe(1).f_code.co_filename)  # noqa: SLF001
-        return world.device == "cuda"
+        _note_question(world)
+        return original_available() if world is None else world.device == "cuda"
 
-    def device_count() -> int:
+    def device_count() -> int:  # programs divide by it, or take a rank modulo it
         world = state.current_world()
+        _note_question(world)
         if world is None:
             return original_count()
-        # programs divide by it, or take a rank modulo it
-        world.asked_for_cuda |= not is_torch(sys._getframe(1).f_code.co_filename)  # noqa: SLF001
         return DEVICES if world.device == "cuda" else 0
 
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -125,6 +124,17 @@ def watch() -> None:
     torch.cuda.memory_summary = torch.cuda.memory.memory_summary = functools.wraps(original_summary)(memory_summary)
     torch.cuda.device_count = functools.wraps(original_count)(device_count)
     torch.autocast.__init__ = functools.wraps(original_autocast)(autocast)
+
+
+def _note_question(world: World | None) -> None:
+    """A file asks whether there is a device; torch itself asks all the time, and only where the program does may a later failure follow from the answer."""
+    file = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - who asks is what counts
+    if is_torch(file):
+        return
+    if world is None:
+        state.asking_files.add(file)
+    else:
+        world.asked_for_cuda = True
 
 
 def install() -> str:

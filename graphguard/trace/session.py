@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 import time
+import traceback
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.importing import Found, Target, declared, declared_in_text, find, load, reference, reference_of
 from graphguard.trace.limits import Limits
 from graphguard.trace.sources import ProjectFiles, file_of, is_installed
+from graphguard.trace.state import asking_files
 from graphguard.trace.troubles import trouble_of
 
 # Libraries that are slow to import, start no threads, and do not ask which rank they are in.
@@ -99,10 +101,12 @@ def capture_check(
 
 
 def _needs_world(error: BaseException) -> bool:
-    """Whether an import failed for want of process groups or CUDA, which every rank has."""
-    text = str(error)
-    return isinstance(error, AssertionError | RuntimeError | ValueError) and any(
-        word in text for word in ("process group", "CUDA", "NVIDIA")
+    """Whether an import failed for want of process groups or CUDA, which every rank has: it says so, or goes through a file that asked for a device."""
+    if not isinstance(error, AssertionError | ImportError | RuntimeError | ValueError):
+        return False
+    passed = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
+    return not passed.isdisjoint(asking_files) or any(
+        word in str(error) for word in ("process group", "CUDA", "NVIDIA")
     )
 
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _worlds: list[World] = []
 _recorders: list[Recorder] = []
+#: Files that asked for a CUDA device outside of any world, as they do while they are imported.
+asking_files: set[str] = set()
 
 
 def current_world() -> World | None:

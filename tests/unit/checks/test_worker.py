@@ -138,6 +138,28 @@ def test_import_error(project):
     assert "No module named 'no_such_module'" in trouble.message
 
 
+NO_DEVICE = """
+import torch
+if not torch.cuda.is_available():
+    raise NotImplementedError("no accelerator")
+"""
+
+
+def test_an_import_that_fails_without_a_device(project):
+    """Every rank imports the file in a world that has one."""
+    project.write("accelerated.py", NO_DEVICE)
+    capture = project.capture("checks.py", "import accelerated\n" + CHECK)
+    assert not capture.troubles
+    assert len(capture.ranks) == 2
+
+
+def test_an_import_that_fails_whether_there_is_a_device_or_not(project):
+    project.write("accelerated.py", NO_DEVICE + "raise ValueError('never')\n")
+    (trouble, *_) = project.capture("checks.py", "import accelerated\n" + CHECK).troubles
+    assert trouble.message.startswith("ValueError: never")
+    assert trouble.span.file.endswith("accelerated.py")
+
+
 def test_no_such_check(project):
     (trouble,) = project.capture("checks.py", CHECK, name="absent").troubles
     assert "checks.py has no check named 'absent'; it has check" in trouble.message

@@ -117,6 +117,9 @@ PROGRAMS = {
     ),
     "the rank, at import": check(SAME, before="RANK = os.environ.get('RANK')\n"),
     "a process group, at import": check(SAME, before="SIZE = dist.get_world_size()\n"),
+    "a device, at import": check(
+        SAME, before="if not torch.cuda.is_available():\n    raise RuntimeError('no accelerator')\n"
+    ),
     "a file read when the check runs": check(
         "rows = len(open(os.path.join(os.path.dirname(__file__), 'rows.txt')).read())\n"
         "return gg.Refinement(Model(), Model(), (gg.tensor(rows, 4),))"
@@ -252,6 +255,7 @@ REFUSED = frozenset(
     (
         "the rank, at import",
         "a process group, at import",
+        "a device, at import",
         "a file read at import",
         "no check",
         "a syntax error",

@@ -27,7 +27,7 @@ from graphguard.trace.memory import Memory
 from graphguard.trace.overwritten import overwritten
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
-from graphguard.trace.read_numbers import TAKING_TENSORS, tensor_of
+from graphguard.trace.read_numbers import SCALING, TAKING_TENSORS, is_whole, tensor_of
 from graphguard.trace.renaming import Renaming
 from graphguard.trace.segments import stretches
 from graphguard.trace.twins import result_dtypes, twin_of
@@ -157,6 +157,19 @@ class _Translation:
         fits = all(arg is None or isinstance(arg, Var) for arg in found)
         return (taking, found) if fits else (op, args)
 
+    def _scaled(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The operands, one of them multiplied by the number read from tensors by which the call would multiply it, which is taken out of the call."""
+        name, place = SCALING.get(op, ("", 0))
+        number = self._number(kwargs.get(name))
+        operand = args[place] if isinstance(number, Var) else None
+        if not isinstance(operand, Var):
+            return args
+        del kwargs[name]
+        type_, by = self.builder.types[operand], self.builder.types[number].dtype
+        dtype = by if is_whole(type_.dtype) and not is_whole(by) else type_.dtype
+        product = self.builder.one("aten.mul.Tensor", (operand, number), type_.shape, dtype)
+        return (*args[:place], product, *args[place + 1 :])
+
     def _complex(self, number: complex, dtype: torch.dtype) -> Var:
         with _disable_current_modes():
             return self._literal(constant_of(torch.tensor(number, dtype=dtype, device="cpu")))
@@ -233,7 +246,7 @@ class _Translation:
             return
         op = kind.text.replace(".generator", ".default").replace(".low_generator", ".low")
         op = op.removesuffix(".default") if op.startswith("gg.") else op
-        op, args = self._with_numbers(op, self.read(event.args))
+        op, args = self._with_numbers(op, self._scaled(op, self.read(event.args), kwargs))
         self._pure(event, op, args, kwargs)
 
     def _pure(self, event: Event, op: str, args: Any, kwargs: dict[str, Any] | None = None) -> None:
@@ -321,7 +334,7 @@ class _Translation:
         if twin.short_name in _FACTORIES:
             read["dtype"] = DType(targets[0].dtype)
         outs = [(ref.shape, dtype) for ref, dtype in zip(targets, dtypes, strict=True)]
-        op, args = self._with_numbers(twin.text, self.read(given))
+        op, args = self._with_numbers(twin.text, self._scaled(twin.text, self.read(given), read))
         values = self.builder.emit(op, args, outs, **read)
         for ref, value in zip(targets, values, strict=True):
             self.memory.write(ref, self.builder.shaped(value, *type_of(ref)))
@@ -352,7 +365,7 @@ class _Translation:
         op, args, kwargs = foreach.single(stem, event.op._overloadname, args, kwargs)  # noqa: SLF001
         read = {key: self.read(value) for key, value in kwargs.items()}
         dtype = target.dtype if stem == "norm" else result_dtypes(op, args, kwargs, [target.dtype])[0]
-        name, args = self._with_numbers(str(op), self.read(args))
+        name, args = self._with_numbers(str(op), self._scaled(str(op), self.read(args), read))
         return self.builder.one(name, args, target.shape, dtype, **read)
 
     # -- operators with a form of their own ----------------------------------------------------------------------------

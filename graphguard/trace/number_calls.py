@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import _adafactor
 
 from graphguard.trace import state
 from graphguard.trace.overrides import known_to_scripts
@@ -36,6 +37,8 @@ def install() -> None:
         original = getattr(math, name)
         taking = functools.wraps(original)(_taking_read_numbers(original, name))
         setattr(math, name, known_to_scripts(original, taking))
+    for name in ("max", "min"):  # PyTorch's one optimizer that takes them of norms
+        setattr(_adafactor, name, functools.partial(called, getattr(builtins, name)))
     for number in _SYMBOLS:
         number.__format__ = _text
     FakeTensor.__format__ = _text_of_tensor

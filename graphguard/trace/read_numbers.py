@@ -21,8 +21,14 @@ TAKING_TENSORS: Final = {
     },
     **{f"aten.{name}.default": f"aten.{name}.Tensor" for name in ("clamp", "clamp_min", "clamp_max")},
     "aten.pow.Tensor_Scalar": "aten.pow.Tensor_Tensor",
+    "aten.lerp.Scalar": "aten.lerp.Tensor",
 }
 """Which operator takes a tensor where this one takes a number."""
+SCALING: Final = {
+    **{f"aten.{name}.{form}": ("alpha", 1) for name in ("add", "sub") for form in ("Tensor", "default")},
+    **{f"aten.{name}.default": ("value", 1) for name in ("addcmul", "addcdiv")},
+}
+"""Which operator multiplies an operand by a number, by what name it is given, and which operand."""
 
 _Number = Var | int | float
 
@@ -38,6 +44,11 @@ def tensor_of(builder: Builder, number: Sym) -> Var | None:
     except (_NotArithmeticError, SyntaxError):
         return None
     return value if isinstance(value, Var) else None
+
+
+def is_whole(dtype: str) -> bool:
+    """Whether a type is one of whole numbers."""
+    return dtype == "bool" or dtype.startswith(("int", "uint"))
 
 
 def _value(builder: Builder, node: ast.expr) -> _Number:

@@ -109,6 +109,38 @@ PAIRS: dict[str, tuple[Function, Function, bool]] = {
     "filled": (lambda x: x.sum().expand(2), lambda x: torch.full((2,), total(x.sum()).item()), True),
     "bound": (lambda x: x.sum(0).minimum(x.sum()), lambda x: total(x.sum(0)).clamp(max=total(x.sum()).item()), True),
     "compared": (lambda x: x.sum(0) > x.sum(), lambda x: total(x.sum(0)) > total(x.sum()).item(), True),
+    "sum with a factor": (
+        lambda x: x.sum(0) - 2 * x.sum() * x.sum(0),
+        lambda x: total(x.sum(0)).sub_(total(x.sum(0)), alpha=2 * total(x.sum()).item()),
+        True,
+    ),
+    "sum with a factor of whole numbers": (
+        lambda x: x.sum(0) + x.sum() * positive(x).sum(),
+        lambda x: torch.add(total(x.sum(0)), total(positive(x).sum()), alpha=total(x.sum()).item()),
+        True,
+    ),
+    "sum with a rank's own factor": (
+        lambda x: x.sum(0) + x.sum() * x.sum(0),
+        lambda x: total(x.sum(0)).add_(total(x.sum(0)), alpha=x.sum().item()),
+        False,
+    ),
+    "product with a factor": (
+        lambda x: x.sum(0) + x.sum() * x.sum(0) ** 2,
+        lambda x: total(x.sum(0)).addcmul_(total(x.sum(0)), total(x.sum(0)), value=total(x.sum()).item()),
+        True,
+    ),
+    "quotient with a factor": (
+        lambda x: x.sum(0) + x.sum() * x.sum(0) / (x.square().sum(0) + 1),
+        lambda x: torch.addcdiv(
+            total(x.sum(0)), total(x.sum(0)), total(x.square().sum(0)) + 1, value=total(x.sum()).item()
+        ),
+        True,
+    ),
+    "weighted mean": (
+        lambda x: x.sum(0) + x.sum() * (x.square().sum(0) - x.sum(0)),
+        lambda x: total(x.sum(0)).lerp_(total(x.square().sum(0)), total(x.sum()).item()),
+        True,
+    ),
     "exponent": (
         lambda x: x.square().sum(0) ** x.sum(),
         lambda x: total(x.square().sum(0)) ** total(x.sum()).item(),
@@ -148,11 +180,14 @@ def test_fractions_of_numbers_that_only_the_numbers_follow() -> None:
     """What no operator takes as a tensor is computed on numbers, with its fraction."""
 
     def impl(x: torch.Tensor) -> torch.Tensor:
-        found = total(x.sum(0))
-        return found.add(found, alpha=total(x.sum()).item())
+        return torch.nn.functional.leaky_relu(total(x.sum(0)), total(x.sum()).item())
 
-    assert verdict(lambda x: x.sum(0) * (1 + x.sum()), impl) is gg.Verdict.UNKNOWN
-    assert verdict(lambda x: x.sum(0) * (2 + x.sum()), impl) is gg.Verdict.BROKEN
+    def spec(x: torch.Tensor, more: int = 0) -> torch.Tensor:
+        found = x.sum(0)
+        return torch.where(found > 0, found, found * (x.sum() + more))
+
+    assert verdict(spec, impl) is gg.Verdict.UNKNOWN
+    assert verdict(lambda x: spec(x, 1), impl) is gg.Verdict.BROKEN
 
 
 def test_functions_of_python_s_own_need_the_number() -> None:

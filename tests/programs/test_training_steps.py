@@ -68,6 +68,10 @@ def adagrad(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adagrad(parameters, lr=0.1)
 
 
+def adafactor(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adafactor(parameters, lr=0.1)
+
+
 def trained(make: Make, ranks: int, **how: Any) -> gg.Verdict | None:
     return gg.verify(
         Step(make),
@@ -87,6 +91,7 @@ def trained(make: Make, ranks: int, **how: Any) -> gg.Verdict | None:
         (adamw, 2, {}),
         (adamw, 2, {"parts": 2, "scale": 128.0}),
         (adagrad, 2, {}),
+        (adafactor, 2, {}),
     ],
 )
 def test_steps(make: Make, ranks: int, how: dict[str, Any]) -> None:

@@ -123,7 +123,20 @@ def watch() -> None:
 
     torch.cuda.memory_summary = torch.cuda.memory.memory_summary = functools.wraps(original_summary)(memory_summary)
     torch.cuda.device_count = functools.wraps(original_count)(device_count)
+    answers = {"is_available": True, "device_count": DEVICES, "current_accelerator": torch.device("cuda")}
+    for name, answer in answers.items():
+        setattr(torch.accelerator, name, _asking(getattr(torch.accelerator, name), answer))
     torch.autocast.__init__ = functools.wraps(original_autocast)(autocast)
+
+
+def _asking(original: Callable[..., Any], answer: Any) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        world = state.current_world()
+        _note_question(world)
+        return answer if world is not None and world.device == "cuda" else original(*args, **kwargs)
+
+    return ask
 
 
 def _note_question(world: World | None) -> None:

@@ -130,6 +130,7 @@ def test_a_world_of_cpus_says_that_cuda_is_wanted(name: str) -> None:
         "rng_state",
         "old_autocast",
         "rank_modulo_devices",
+        "accelerator_modulo_devices",
         "generator",
         "memory_summary",
     ],

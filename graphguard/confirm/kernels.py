@@ -155,6 +155,42 @@ def efficient_attention(
     return _attended(query, key, value, _Scoring(is_causal, scale, attn_bias))
 
 
+def cudnn_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | None,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """``aten._scaled_dot_product_cudnn_attention`` without dropout: result, logsumexp as a column, and what is no number of the model."""
+    _refuse(dropout_p)
+    _ = compute_log_sumexp, return_debug_mask
+    out, logsumexp, seed, offset = _attended(query, key, value, _Scoring(is_causal, scale, attn_bias))
+    zero = torch.zeros((), dtype=torch.int64)
+    return out, logsumexp[..., None], zero, zero, zero, zero, seed, offset, torch.empty(0)
+
+
+def cudnn_attention_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    *rest: Any,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """Gradients from the weights exp(scores - logsumexp), as :func:`flash_attention_backward`."""
+    _, _, attn_bias, _, _, _, _, dropout_p, is_causal = rest
+    _refuse(dropout_p)
+    return _gradients(grad, (query, key, value), out, logsumexp[..., 0], _Scoring(is_causal, scale, attn_bias))
+
+
 def _refuse(dropout_p: float) -> None:
     if dropout_p:
         raise NotImplementedError("an attention kernel with dropout")
@@ -239,4 +275,6 @@ REFERENCE: Final[dict[str, Kernel]] = {
     f"{_FLASH}.default": flash_attention,
     f"{_FLASH}_backward.default": flash_attention_backward,
     "aten._scaled_dot_product_efficient_attention.default": efficient_attention,
+    "aten._scaled_dot_product_cudnn_attention.default": cudnn_attention,
+    "aten._scaled_dot_product_cudnn_attention_backward.default": cudnn_attention_backward,
 }

@@ -199,7 +199,10 @@ def _with_logsumexp(
         None if call.type(index).dtype == ABSENT else a.full(call.shape(index), Fraction(0), call.kind(index))
         for index in range(2, count)
     ]
-    return [out, a.log(total), *rest][:count]
+    logsumexp = a.log(total)
+    if count > 1 and call.shape(1) == (*logsumexp.shape, 1):  # cuDNN's is a column
+        logsumexp = a.reshape(logsumexp, call.shape(1))
+    return [out, logsumexp, *rest][:count]
 
 
 def _from_logsumexp(
@@ -221,7 +224,7 @@ def _from_logsumexp(
     keys, values = _grouped(a, query, key, True), _grouped(a, query, value, True)
     scores = _scores(a, query, keys, mask, is_causal, scale)
     lead, rank = scores.lead, len(query.shape)
-    column = a.reshape(logsumexp, (*logsumexp.shape, 1))
+    column = a.reshape(logsumexp, (*out.shape[:-1], 1))
     weights = a.exp(minus(a, scores.values, column))
     inner = contracted(a, f"{lead}xz,{lead}yz->{lead}xy", grad_out, values)
     row = a.reshape(a.sum(times(a, grad_out, out), [rank - 1]), column.shape)
@@ -353,3 +356,28 @@ def efficient_backward(
     if len(grad_input_mask) > 3 and grad_input_mask[3]:
         raise Unsupported("the gradient of attn_bias")
     return _from_logsumexp(a, grad_out_, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale)
+
+
+@rule("aten._scaled_dot_product_cudnn_attention_backward.default")
+def cudnn_backward(
+    a: Algebra[V],
+    grad_out: V,
+    query: V,
+    key: V,
+    value: V,
+    out: V,
+    logsumexp: V,
+    philox_seed: V | None,
+    philox_offset: V | None,
+    attn_bias: V | None,
+    cum_seq_q: V | None,
+    cum_seq_k: V | None,
+    max_q: int,
+    max_k: int,
+    dropout_p: Number,
+    is_causal: bool,
+    *,
+    scale: Number | None = None,
+) -> list[V]:
+    """With P = exp(s - logsumexp), S = P (g V^T - sum g out): gQ = scale S K; gK = scale S^T Q; gV = P^T g"""
+    return _from_logsumexp(a, grad_out, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale)

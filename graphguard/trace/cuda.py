@@ -123,18 +123,16 @@ def watch() -> None:
 
     torch.cuda.memory_summary = torch.cuda.memory.memory_summary = functools.wraps(original_summary)(memory_summary)
     torch.cuda.device_count = functools.wraps(original_count)(device_count)
-    answers = {"is_available": True, "device_count": DEVICES, "current_accelerator": torch.device("cuda")}
-    for name, answer in answers.items():
-        setattr(torch.accelerator, name, _asking(getattr(torch.accelerator, name), answer))
+    for name in ("is_available", "device_count", "current_accelerator"):
+        setattr(torch.accelerator, name, _asking(getattr(torch.accelerator, name)))
     torch.autocast.__init__ = functools.wraps(original_autocast)(autocast)
 
 
-def _asking(original: Callable[..., Any], answer: Any) -> Callable[..., Any]:
+def _asking(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def ask(*args: Any, **kwargs: Any) -> Any:
-        world = state.current_world()
-        _note_question(world)
-        return answer if world is not None and world.device == "cuda" else original(*args, **kwargs)
+        _note_question(state.current_world())
+        return original(*args, **kwargs)
 
     return ask
 
@@ -264,6 +262,7 @@ def _replace_device_functions() -> None:
         setattr(torch._C, name, value)  # noqa: SLF001
     torch.cuda.nccl.version = always((2, 27, 5))
     torch.version.cuda = torch.version.cuda or _TOOLKIT
+    torch.accelerator.device_count = always(DEVICES)
     torch.cuda.nvtx._nvtx = Profiler()  # noqa: SLF001
     dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = always(True)
     torch.Tensor.pin_memory = lambda self, *_, **__: self

@@ -111,7 +111,22 @@ def _scores(q: Any, k: Any, mask: Any) -> Any:
 
 written("aten._scaled_dot_product_flash_attention.default", _kernel)
 written("aten._scaled_dot_product_efficient_attention.default", lambda: _kernel(mask=True))
-written("aten._scaled_dot_product_cudnn_attention.default", lambda: _kernel(mask=True))
+
+
+def _column() -> Any:
+    """cuDNN's, whose logsumexp is a column."""
+    operands, kwargs, (out, lse) = _kernel(mask=True)
+    return operands, kwargs, [out, lse[..., None]]
+
+
+def _column_backward() -> Any:
+    half, kwargs, grads = _ring_backward("efficient")
+    *operands, mask, out, lse = half[:7]
+    return (*operands, out, lse[..., None], None, None, mask, None, None, 3, 3, 0.0, False), kwargs, grads
+
+
+written("aten._scaled_dot_product_cudnn_attention.default", _column)
+written("aten._scaled_dot_product_cudnn_attention_backward.default", _column_backward)
 for _name in ("flash", "efficient"):
     _op = f"aten._scaled_dot_product_{_name}_attention_backward.default"
     written(_op, lambda op=_op: _ring_backward(op))

@@ -217,7 +217,7 @@ ONLY_CUDA: dict[str, Callable[[], Any]] = {
     "set_device": lambda: torch.cuda.set_device(0) or True,
     "own_device": lambda: _own_device(),
     "accelerator": lambda: torch.accelerator.set_device_index(2) or torch.cuda.current_device() == 2,
-    "accelerator_modulo_devices": lambda: torch.device("cuda", 1 % torch.accelerator.device_count()) is not None,
+    "accelerator_modulo_devices": lambda: 1 % torch.accelerator.device_count() == 1,
     "legacy_constructors": lambda: _legacy_constructors(),
     "is_available": lambda: torch.cuda.is_available(),
     "device_count": lambda: torch.cuda.device_count(),

@@ -4,10 +4,12 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed._composable import checkpoint, replicate
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from torch.distributed.tensor import Shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -239,3 +241,21 @@ def fsdp_that_keeps_parameters(mesh):
 @gg.check(mesh={"dp": 2})
 def fsdp_that_shards_nothing(mesh):
     return first_generation(mesh, sharding_strategy=ShardingStrategy.NO_SHARD)
+
+
+@gg.check(mesh={"dp": 2})
+def replicated_and_checkpointed(mesh):
+    model = Net()
+    checkpoint(model.up)
+    replicate(model)
+    return gg.Refinement(step(Net()), step(model, mesh.get_group("dp")), X, in_relations=DATA)
+
+
+@gg.check(mesh={"dp": 2})
+def averaged_after_a_local_step(mesh):
+    """One step of SGD on averaged gradients is the average of the ranks' own steps."""
+    group, spec, model = mesh.get_group("dp"), Net(), Net()
+    averager = PeriodicModelAverager(period=1, warmup_steps=0, process_group=group)
+    local = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), averager)
+    sgd = torch.optim.SGD(spec.parameters(), lr=0.1)
+    return gg.Refinement(optimised(spec, sgd), optimised(model, local, group), X, in_relations=DATA)

@@ -284,6 +284,14 @@ def _compared_index(universe: Universe, relation: str, value: Terms, extents: tu
     return ((1, truth(elementwise(universe, "gt0", (), 1, ref))),)
 
 
+def _either_way(universe: Universe, distance: Terms, ref: Ref, extents: tuple[int, ...]) -> Ref:
+    """The distance or its opposite: the same one for ``a == b`` and ``b == a``, where each is a sum of its own."""
+    if ref[0].kind != "sum":
+        return ref
+    _, other = close(universe, tuple((-c, term) for c, term in distance), extents)
+    return min(ref, other, key=lambda each: (each[0].id, each[1:]))
+
+
 def _compared_closed(universe: Universe, relation: str, distance: Terms, extents: tuple[int, ...]) -> Terms:
     coefficient, ref = close(universe, distance, extents)
     if ref[0].kind == "infinity" or any(factor[0].kind == "infinity" for factor in ref[0].factors):
@@ -291,7 +299,7 @@ def _compared_closed(universe: Universe, relation: str, distance: Terms, extents
     if is_positive(ref[0], ref[3]):  # such as a probability
         return constant(universe, 1, extents) if relation != "eq" and coefficient > 0 else ()
     if relation == "eq":
-        return ((1, truth(elementwise(universe, "eq0", (), 1, ref))),)
+        return ((1, truth(elementwise(universe, "eq0", (), 1, _either_way(universe, distance, ref, extents)))),)
     strict = relation == "lt"
     if coefficient > 0:
         return ((1, truth(elementwise(universe, "gt0" if strict else "ge0", (), 1, ref))),)

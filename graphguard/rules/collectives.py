@@ -8,6 +8,7 @@ from fractions import Fraction
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import as_float, larger, scaled, smaller, times
 from graphguard.rules.casting import convert, held, wrapped
+from graphguard.rules.merged_places import place_in_all
 from graphguard.rules.registry import INTEGER_BOUNDS
 
 
@@ -16,7 +17,9 @@ def combine(a: Algebra[V], reduce: str, values: Sequence[V], dtype: str = "") ->
 
     Truth values are added as by ``or`` and multiplied as by ``and``.  Raises ``Unsupported`` for other reductions.
     """
-    total = _combined(a, reduce, values)
+    total = place_in_all(a, reduce, values)
+    if total is None:
+        total = _combined(a, reduce, values)
     return wrapped(a, total, dtype) if dtype in INTEGER_BOUNDS else held(a, total, dtype)
 
 

@@ -14,9 +14,10 @@ from typing import Any, Generic
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, broadcast_shape, chosen, expanded, full, minus, plus, times
+from graphguard.rules.arithmetic import LETTERS, broadcast_shape, expanded, full, minus, plus, times
 from graphguard.rules.casting import convert
 from graphguard.rules.index_maps import Indices, from_the_front, in_few_pieces, put, take
+from graphguard.rules.merged_places import chosen
 from graphguard.rules.registry import rule
 from graphguard.rules.scatter import hit, writers
 

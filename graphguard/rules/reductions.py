@@ -28,6 +28,7 @@ from graphguard.rules.arithmetic import (
 )
 from graphguard.rules.casting import cast, convert
 from graphguard.rules.creation import unknown
+from graphguard.rules.merged_places import note_largest
 from graphguard.rules.registry import Call, rule
 
 Dims: TypeAlias = "int | Sequence[int] | None"
@@ -157,7 +158,10 @@ def max_dim(a: Algebra[V], self: V, dim: int, keepdim: bool = False, *, call: Ca
     """values = the largest element over dim; indices = where it stands, the first of several"""
     dim = dim_of(dim, len(self.shape))
     dims = [dim] if self.shape else []
-    return highest(a, self, dims, keepdim), _where_it_stands(a, self, dim, keepdim, call)
+    value, place = highest(a, self, dims, keepdim), _where_it_stands(a, self, dim, keepdim, call)
+    if self.shape:
+        note_largest(a, self, dim, value, place)
+    return value, place
 
 
 @rule("aten.min.dim")
@@ -165,7 +169,10 @@ def min_dim(a: Algebra[V], self: V, dim: int, keepdim: bool = False, *, call: Ca
     """values = the smallest element over dim; indices = where it stands, the first of several"""
     dim = dim_of(dim, len(self.shape))
     dims = [dim] if self.shape else []
-    return lowest(a, self, dims, keepdim), _where_it_stands(a, negative(a, self), dim, keepdim, call)
+    value, place = lowest(a, self, dims, keepdim), _where_it_stands(a, negative(a, self), dim, keepdim, call)
+    if self.shape:
+        note_largest(a, negative(a, self), dim, negative(a, value), place)
+    return value, place
 
 
 def _where_it_stands(a: Algebra[V], v: V, dim: int, keepdim: bool, call: Call) -> V:

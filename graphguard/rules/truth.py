@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.arithmetic import Number, aligned, chosen, compared, is_number
+from graphguard.rules.arithmetic import Number, aligned, compared, is_number
 from graphguard.rules.casting import convert
+from graphguard.rules.merged_places import chosen
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
 

@@ -310,6 +310,9 @@ class _Translation:
         dtype = dtype_of(ref.geometry)
         if isinstance(number := self._number(value), Var):
             return self.builder.shaped(number, ref.shape, dtype)
+        if isinstance(value, Sym):
+            number = self.builder.one("aten.scalar_tensor.default", (value,), (), dtype, dtype=DType(dtype))
+            return self.builder.shaped(number, ref.shape, dtype)
         if isinstance(value, int | float) and not isinstance(value, bool):
             if dtype == "bool":
                 value = bool(value)

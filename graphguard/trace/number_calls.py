@@ -1,4 +1,4 @@
-"""Python's own functions on numbers that a program reads from tensors: ``int(counts.sum())``, ``float(norm)``, ``max(norm.item(), 1.0)``, ``math.sqrt(total.item())``, and texts of them.
+"""Python's own functions on numbers that a program reads from tensors: ``int(counts.sum())``, ``float(norm)``, ``max(norm.item(), 1.0)``, ``len(rows)``, ``math.sqrt(total.item())``, and texts of them.
 
 Python insists on the number itself, which a recording does not have.  Calls in the user's files come here (:mod:`~graphguard.trace.rewriting`), the functions of ``math`` are
 replaced; plain numbers give what they always give.
@@ -48,11 +48,22 @@ def called(function: Any, *arguments: Any) -> Any:
     """``function(*arguments)``; of None, a text with values put into it."""
     if function is None:
         return _filled(*arguments)
+    if function is len:
+        return _length(*arguments)
     if function is int or function is float:
         return _converted(function, *arguments)
     if function is max or function is min:
         return _extreme(function, arguments)
     return function(*arguments)
+
+
+def _length(value: Any, *others: Any) -> Any:
+    """``len(rows)``, which Python wants to be a number at once, as ``rows.shape[0]``, which may be one that only the data decides."""
+    if isinstance(value, torch.Tensor) and type(value).__len__ is torch.Tensor.__len__ and value.dim() and not others:
+        size = value.shape[0]
+        if isinstance(size, torch.SymInt) and _known(size) is None:
+            return size
+    return len(value, *others)
 
 
 def _converted(function: Any, value: Any, *others: Any) -> Any:

@@ -10,9 +10,9 @@ from typing import Final
 NAME: Final = "__graphguard_called__"
 """Among Python's builtins, who answers: ``int(x)`` becomes ``NAME(int, x)``, and ``"%d" % x`` becomes ``NAME(None, "%d", x) + ""``."""
 
-_CALLED: Final = ("int", "float", "max", "min")
+_CALLED: Final = ("len", "int", "float", "max", "min")
 # No method of these names: ``x.max(-1)`` is PyTorch's to answer.
-_MENTIONED: Final = re.compile(rb"""(?<!\.)\b(?:int|float|max|min)\s*\(|["']\s*%""")
+_MENTIONED: Final = re.compile(rb"""(?<!\.)\b(?:len|int|float|max|min)\s*\(|["']\s*%""")
 # What most nodes are, and has no calls in it.
 _LEAVES: Final = (
     ast.expr_context,

@@ -24,7 +24,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, evaluate_node, kind_of
-from graphguard.rules.arithmetic import as_float
+from graphguard.rules.arithmetic import as_float, full, minus, over, plus, times
 from graphguard.rules.registry import is_complex
 
 _WIDE = ("float32", "float64")  # these hold the few integers that names are
@@ -220,8 +220,8 @@ class Ragged:
     def _expression(self, node: ast.expr) -> NormalValue:
         a = self.algebra
         match node:
-            case ast.Constant(value=int(number)):
-                return a.full((), Fraction(number), "int")
+            case ast.Constant(value=int() | float() as number):
+                return full(a, (), number)
             case ast.Name(id=name) if name in self.graph.symbols and self.graph.symbols[name] in self.values:
                 return a.reshape(self.values[self.graph.symbols[name]], ())
             case ast.Name(id=name) if name in self._measured:
@@ -231,11 +231,13 @@ class Ragged:
             case ast.Call(func=ast.Name(id="ToFloat"), args=[operand]):
                 return as_float(a, self._expression(operand))
             case ast.BinOp(op=ast.Add()):
-                return a.add([self._expression(summand) for summand in _summands(node)])
+                return plus(a, *[self._expression(summand) for summand in _summands(node)])
             case ast.BinOp(left=left, op=ast.Sub(), right=right):
-                return a.add([self._expression(left), a.scale(self._expression(right), Fraction(-1))])
+                return minus(a, self._expression(left), self._expression(right))
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                return a.multiply(self._expression(left), self._expression(right))
+                return times(a, self._expression(left), self._expression(right))
+            case ast.Call(func=ast.Name(id="FloatTrueDiv" | "IntTrueDiv"), args=[left, right]):
+                return over(a, self._expression(left), self._expression(right))
             case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int(divisor))) if divisor > 0:
                 return a.floor_divide(self._expression(left), divisor)
         raise Unsupported(f"a size known only when the program runs: {ast.unparse(node)}")

@@ -26,6 +26,7 @@ def answered(monkeypatch):
         ("try:\n    pass\nexcept E:\n    y = int(x)", "try:\n    pass\nexcept E:\n    y = N(int, x)"),
         ("y = max(x, key=int(x))", "y = max(x, key=N(int, x))"),
         ("y = int()", "y = int()"),
+        ("if not len(x):\n    pass", "if not N(len, x):\n    pass"),
     ],
 )  # fmt: skip
 def test_calls(text, becomes):

@@ -23,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from graphguard.ir.graph import Sym
 from graphguard.ir.spans import Span
 from graphguard.trace import state
+from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.guards import Needed, needed_truth
 from graphguard.trace.provenance import frame_at, is_shown
 from graphguard.trace.sources import is_ours
@@ -44,6 +45,17 @@ _PRESENCE: Final = {
 }
 
 
+_COMPARISONS: Final = {
+    sympy.StrictLessThan: "lt",
+    sympy.LessThan: "le",
+    sympy.StrictGreaterThan: "gt",
+    sympy.GreaterThan: "ge",
+    sympy.Eq: "eq",
+    sympy.Ne: "ne",
+}
+_TURNED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
 #: Why a condition is taken for known: there is something, there is something else, or numbers differ.
 Reason: TypeAlias = Literal["present", "others", "differ"]
 
@@ -53,6 +65,9 @@ class Sizes(ShapeEnv):
 
     def evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
         """The value of an expression over sizes; raises PyTorch's own error where only the data decides it."""
+        compared = self._compared(orig_expr)
+        if compared is not None:
+            return sympy.true if compared else sympy.false
         try:
             return super().evaluate_expr(orig_expr, *args, **kwargs)
         except GuardOnDataDependentSymNode:
@@ -70,6 +85,43 @@ class Sizes(ShapeEnv):
             count, answer = found
             recorder.assume(Sym(str(count)), truth=True, text=_told(frame))
             return answer
+
+    def _compared(self, expression: Any) -> bool | None:
+        """What comparing a number that was read with another is: known where that is infinite, or where the program raises otherwise; None of anything else."""
+        recorder, frame = state.current_recorder(), _asking()
+        if recorder is None or frame is None or recorder.phase == "prelude" or not _is_about_floats(expression):
+            return None
+        name, left, right = _COMPARISONS[type(expression)], expression.lhs, expression.rhs
+        if left.is_number:
+            name, left, right = _TURNED.get(name, name), right, left
+        condition = getattr(torch, name)(self._tensor_of(left), self._operand(right))
+        truth: bool | None = recorder.truth_where_finite(condition)
+        needed = _needed(frame) if truth is None else None
+        if needed is not None:
+            question = Asked(needed.truth, needed.written, frame_at(frame.f_code, frame.f_lasti).function)
+            truth = needed.truth
+            recorder.assume(recorder.ref(condition), truth=truth, text=question.told(truth, None))
+        if truth is None and right.is_infinite:
+            raise TracingError("trace-error", DATA_DEPENDENT)  # PyTorch would trip over it
+        return truth
+
+    def _operand(self, number: Any) -> Any:
+        return float(number) if number.is_number else self._tensor_of(number)
+
+    def _tensor_of(self, number: Any) -> torch.Tensor:
+        return torch.scalar_tensor(torch.SymFloat(sym_node.SymNode(number, self, float, None)), dtype=torch.float64)
+
+
+def _is_about_floats(expression: Any) -> bool:
+    """Whether numbers that were read are compared, of which any may have a fraction, or one with infinity."""
+    if type(expression) not in _COMPARISONS or not expression.free_symbols:
+        return False
+    sides = (expression.lhs, expression.rhs)
+    if all(side.is_number for side in sides) or any(
+        side.is_number and side.is_extended_real is False for side in sides
+    ):
+        return False
+    return any(side.is_infinite or side.is_integer is not True for side in sides)
 
 
 def presence(comparison: str, bound: object) -> bool | None:

@@ -7,13 +7,15 @@ only such checks decide is known: it is followed through the calls recorded so f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from graphguard.ir.graph import Sym
 from graphguard.trace.events import Event, Ref, refs_in
 from graphguard.trace.exchange import tensor_of
 
@@ -59,17 +61,23 @@ class Fact:
         return Fact(self.finite and other.finite, self.positive and other.positive, truth, self.exact or other.exact)
 
 
+_Facts: TypeAlias = dict[int | str, Fact | None]
+"""By storage, and by the name of a number that was read."""
+
+
 def truth_where_finite(events: Iterable[Event], condition: Ref) -> bool | None:
     """The value of a condition where every number is finite; None where it rests on anything else."""
-    facts: dict[int, Fact | None] = {}
+    facts: _Facts = {}
     for event in events:
         _step(event, facts)
     fact = facts.get(condition.storage)
     return None if fact is None else fact.truth
 
 
-def _step(event: Event, facts: dict[int, Fact | None]) -> None:
+def _step(event: Event, facts: _Facts) -> None:
     outs = refs_in(event.outs)
+    if isinstance(event.outs, Sym):
+        facts[event.outs.expr] = Fact().meet(facts.get(next(iter(refs_in(event.args))).storage, Fact()))
     if isinstance(event.op, str):
         if event.op in ("leaf", "constant"):
             facts.update((out.storage, _declared(event)) for out in outs)
@@ -101,10 +109,11 @@ def _declared(event: Event) -> Fact:
         return Fact(bool(torch.isfinite(value).all()), bool((value >= 0).all()), truth, True)
 
 
-def _result(name: str, event: Event, operands: list[Ref], facts: dict[int, Fact | None]) -> Fact | None:
+def _result(name: str, event: Event, operands: list[Ref], facts: _Facts) -> Fact | None:
     if name in _EMPTY:
         return None
     known = [fact for ref in operands if (fact := facts.get(ref.storage, Fact())) is not None]
+    known += [fact for read in _read_in(event.args) if (fact := facts.get(read, Fact())) is not None]
     chosen = _chosen(name, event, facts)
     if chosen is not None:
         return chosen
@@ -125,7 +134,16 @@ def _result(name: str, event: Event, operands: list[Ref], facts: dict[int, Fact 
     return Fact(finite, positive, truth, exact)
 
 
-def _chosen(name: str, event: Event, facts: dict[int, Fact | None]) -> Fact | None:
+def _read_in(value: Any) -> Iterable[str]:
+    """Names of the numbers that were read from tensors, in arguments."""
+    if isinstance(value, Sym):
+        yield from re.findall(r"[A-Za-z_]\w*", value.expr)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _read_in(item)
+
+
+def _chosen(name: str, event: Event, facts: _Facts) -> Fact | None:
     """What a choice is whose condition is known."""
     if name == "mul" and len(refs := refs_in(event.args)) == 2:
         return _product(*(facts.get(ref.storage, Fact()) for ref in refs))
@@ -176,9 +194,17 @@ def _not(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
-def _negative(_: Any, known: list[Fact], numbers: list[float]) -> bool | None:
-    """Less than zero."""
+def _less(_: Any, known: list[Fact], numbers: list[float]) -> bool | None:
+    """Less than infinity, or than zero."""
+    if (beside := _beside_infinity(_, known, numbers)) is not None:
+        return beside
     return False if known and known[0].positive and known[0].finite and numbers == [0] else None
+
+
+def _beside_infinity(_: Any, known: list[Fact], numbers: list[float]) -> bool | None:
+    """Less than infinity."""
+    beside = len(known) == 1 and known[0].finite and len(numbers) == 1 and math.isinf(numbers[0])
+    return numbers[0] > 0 if beside else None
 
 
 def _negated(_: Any, known: list[Fact], __: list[float]) -> bool | None:
@@ -202,8 +228,10 @@ _TESTS: dict[str, Callable[[Any, list[Fact], list[float]], bool | None]] = {
     "isfinite": lambda *call: _not(_none_found(*call)),
     "eq": _equal,
     "ne": lambda *call: _not(_equal(*call)),
-    "lt": _negative,
-    "ge": lambda *call: _not(_negative(*call)),
+    "lt": _less,
+    "le": _beside_infinity,
+    "ge": lambda *call: _not(_less(*call)),
+    "gt": lambda *call: _not(_beside_infinity(*call)),
     "logical_not": _negated,
     "bitwise_not": _negated,
     "logical_and": _both,

@@ -10,20 +10,24 @@ import torch
 
 from graphguard.trace import state
 from graphguard.trace.overrides import known_to_scripts
+from graphguard.trace.shown_arrays import is_shown, refuse
 
 _NUMBERS = (torch.SymInt, torch.SymFloat)
 
 
 def install() -> None:
-    """Let ``torch.tensor`` and ``torch.as_tensor`` put such numbers together as tensors while a program is recorded."""
-    for name in ("tensor", "as_tensor"):
+    """Let ``torch.tensor`` and its kin put such numbers together as tensors while a program is recorded."""
+    for name in ("tensor", "as_tensor", "from_numpy"):
         original = getattr(torch, name)
         setattr(torch, name, known_to_scripts(original, functools.wraps(original)(_made_of(original))))
 
 
 def _made_of(original: Any) -> Any:
     def tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
-        if state.current_recorder() is None or not any(isinstance(each, _NUMBERS) for each in _elements(data)):
+        elements = () if state.current_recorder() is None else list(_elements(data))
+        if any(map(is_shown, elements)):
+            refuse()
+        if not any(isinstance(each, _NUMBERS) for each in elements):
             return original(data, *args, **kwargs)
         dtype = kwargs.get("dtype", args[0] if args else None)
         made = _joined(data, dtype or _type_of(data), kwargs.get("device"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from torch.optim import _adafactor
 from graphguard.trace import state
 from graphguard.trace.overrides import known_to_scripts
 from graphguard.trace.rewriting import NAME
+from graphguard.trace.shown_arrays import is_shown
 
 _SYMBOLS: Final = (torch.SymInt, torch.SymFloat)
 _FUNCTIONS: Final = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos")
@@ -42,6 +44,8 @@ def install() -> None:
     for number in _SYMBOLS:
         number.__format__ = _text
     FakeTensor.__format__ = _text_of_tensor
+    torch.SymFloat.__round__ = _rounded(torch.SymFloat.__round__)
+    json.JSONEncoder.default = _in_json(json.JSONEncoder.default)  # type: ignore[method-assign, assignment]
 
 
 def called(function: Any, *arguments: Any) -> Any:
@@ -107,6 +111,10 @@ def _is_read(value: Any) -> bool:
     return isinstance(value, _SYMBOLS) and _known(value) is None
 
 
+def _is_unread(value: Any) -> bool:
+    return is_shown(value) or _is_read(value)
+
+
 def _is_single(tensor: torch.Tensor) -> bool:
     return (not tensor.dim() or tensor.numel() == 1) and not tensor.is_complex()
 
@@ -125,31 +133,53 @@ def _known(number: Any) -> int | float | None:
 def _filled(text: str, values: Any) -> str:
     """``text % values``, in which numbers that a recording does not have are words."""
     if isinstance(values, dict):
-        unread = {key for key, value in values.items() if _is_read(value)}
+        unread = {key for key, value in values.items() if _is_unread(value)}
         fitting = _CONVERSION.sub(lambda place: f"%({place['key']})s" if place["key"] in unread else place[0], text)
         return fitting % {key: _word(value) if key in unread else value for key, value in values.items()}
     listed = values if isinstance(values, tuple) else (values,)
-    if not any(map(_is_read, listed)):
+    if not any(map(_is_unread, listed)):
         return text % values
     waiting = iter(listed)
 
     def fit(place: re.Match[str]) -> str:
         taken = 0 if place["kind"] == "%" else 1 + place[0].count("*")
-        return "%s" if taken and any(map(_is_read, islice(waiting, taken))) else place[0]
+        return "%s" if taken and any(map(_is_unread, islice(waiting, taken))) else place[0]
 
-    return _CONVERSION.sub(fit, text) % tuple(_word(value) if _is_read(value) else value for value in listed)
+    return _CONVERSION.sub(fit, text) % tuple(_word(value) if _is_unread(value) else value for value in listed)
 
 
 def _word(number: Any) -> str:
     """What stands in a text for a number that a recording does not have, which cannot be read back."""
-    _note_shown()
+    note_shown()
     return "?" if isinstance(number, torch.Tensor) else str(number)
 
 
-def _note_shown() -> None:
+def note_shown() -> None:
+    """Nothing may depend on a text that is made now."""
     recorder = state.current_recorder()
     if recorder is not None:
         recorder.assumed.add(SHOWN)
+
+
+def _rounded(original: Callable[..., Any]) -> Callable[..., Any]:
+    def rounded(number: Any, digits: int | None = None) -> Any:
+        if digits is None or _known(number) is not None or state.current_recorder() is None:
+            return original(number) if digits is None else round(float(number), digits)
+        return torch.round(_tensor_of(number), decimals=digits).item()
+
+    return rounded
+
+
+def _in_json(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Numbers that a recording does not have are words there, too."""
+
+    def default(self: Any, value: Any) -> Any:
+        if not isinstance(value, _SYMBOLS) and not is_shown(value):
+            return original(self, value)
+        known = None if is_shown(value) else _known(value)
+        return _word(value) if known is None else known
+
+    return functools.wraps(original)(default)
 
 
 def _text(number: Any, spec: str) -> str:
@@ -159,6 +189,6 @@ def _text(number: Any, spec: str) -> str:
 
 def _text_of_tensor(tensor: torch.Tensor, spec: str) -> str:
     if not spec or not tensor.dim():
-        _note_shown()
+        note_shown()
         return str(tensor)
     return object.__format__(tensor, spec)

@@ -182,6 +182,11 @@ class Recorder(TorchDispatchMode):
             shown = torch.empty(0, dtype=like.dtype, device=like.device)
             return shown.set_(memory, like.storage_offset(), like.shape, like.stride())
 
+    def decides_by_data(self, tensor: FakeTensor) -> bool:
+        """Whether only the data decides what a tensor of known shape holds."""
+        shaped = not any(isinstance(extent, torch.SymInt) for extent in tensor.shape)
+        return shaped and not self.constants.is_known(tensor) and self.constants.knowledge([tensor]) != "pending"
+
     def elements(self, tensor: FakeTensor) -> torch.Tensor:
         """What a tensor holds, where that is known; a program that needs it otherwise cannot be recorded."""
         if not self.constants.is_known(tensor):
@@ -447,12 +452,10 @@ class Recorder(TorchDispatchMode):
 
     def _truth(self, condition: torch.Tensor) -> bool | None:
         """A condition that only checks for NaN and infinity decide, without which the program raises, or that has one truth in general."""
-        self.need_all()
-        ref = self.ref(condition)
-        truth = truth_where_finite(self.events, ref)
+        truth = self.truth_where_finite(condition)
         if truth is not None:
-            self.assumed.add(ASSUMED)
             return truth
+        ref = self.ref(condition)
         question = None if self.phase == "prelude" else asked()
         if question is None:
             return None
@@ -460,6 +463,14 @@ class Recorder(TorchDispatchMode):
         truth, why = (question.needs, None) if general is None else general
         if truth is not None:
             self.assume(ref, truth=truth, text=question.told(truth, why))
+        return truth
+
+    def truth_where_finite(self, condition: torch.Tensor) -> bool | None:
+        """A condition that is known if every number is finite, which then is assumed."""
+        self.need_all()
+        truth = truth_where_finite(self.events, self.ref(condition))
+        if truth is not None:
+            self.assumed.add(ASSUMED)
         return truth
 
     def assume(self, what: Ref | Sym, *, truth: bool, text: str) -> None:

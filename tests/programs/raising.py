@@ -43,8 +43,13 @@ def branched_on_equality(x: torch.Tensor) -> torch.Tensor:
 
 
 def asserted_of_half(x: torch.Tensor) -> None:
-    """No whole number says whether a half is less than one."""
+    """A half is no whole number."""
     assert (x > 0).sum().item() / 2 >= 1
+
+
+def raised_of_a_sum(x: torch.Tensor) -> None:
+    if x.sum().item() * -1e-6 > 0.5:
+        raise ValueError
 
 
 def raised(x: torch.Tensor) -> None:

@@ -62,7 +62,7 @@ class Shown:
     def __init__(self, like: Any, on_text: Callable[[], None]) -> None:
         self._like, self._on_text = _numpy().asarray(like), on_text
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:  # a program asks whether it is an array
         return _numpy().ndarray
 

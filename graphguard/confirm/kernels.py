@@ -98,8 +98,16 @@ def assume(what: torch.Tensor | int, truth: bool) -> torch.Tensor:
     return torch.ones((), dtype=torch.bool)
 
 
+def masked_scatter(self: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own; raises :class:`UncoveredError` for numbers of which the mask chooses more than the source has."""
+    if int(mask.expand(torch.broadcast_shapes(self.shape, mask.shape)).sum()) > source.numel():
+        raise UncoveredError("on no draw did masked_scatter have as many elements as its mask chooses")
+    return torch.masked_scatter(self, mask, source)
+
+
 OURS: Final[dict[str, Kernel]] = {
     "gg.assume": assume,
+    "aten.masked_scatter.default": masked_scatter,
     "gg.rounded": lambda x, _: x,
     "gg.sdpa": sdpa,
     "gg.sdpa_backward": sdpa_backward,

@@ -24,6 +24,7 @@ from graphguard.checks.placements import (
     local_part,
     packed_pieces,
 )
+from graphguard.trace.constants import in_memory
 from graphguard.trace.errors import TracingError
 
 RULE = "ambiguous-parameter"
@@ -56,9 +57,9 @@ def states_of(module: torch.nn.Module) -> list[State]:
             full = f"{path}.{name}" if path else name
             known = found.get(id(tensor))
             if known is None:
-                found[id(tensor)] = State(full, kind, tensor, tuple(_owners(module, path)))
+                found[id(tensor)] = State(full, kind, in_memory(tensor), tuple(_owners(module, path)))
             elif full != known.name:
-                found[id(tensor)] = State(known.name, known.kind, tensor, known.owners, (*known.aliases, full))
+                found[id(tensor)] = State(known.name, known.kind, known.tensor, known.owners, (*known.aliases, full))
     return list(found.values())
 
 

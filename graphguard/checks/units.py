@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from graphguard.checks.parameters import State, plain_name, states_of, tables_of
+from graphguard.trace.constants import in_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def _closed_over(function: Callable[..., Any]) -> Iterator[State]:
     for name, value in held:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and id(value) not in seen:
             seen.add(id(value))
-            yield State(name, "parameter", value, ())
+            yield State(name, "parameter", in_memory(value), ())
 
 
 def tables(value: Any) -> dict[str, torch.Tensor]:

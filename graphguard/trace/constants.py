@@ -72,6 +72,15 @@ def storage_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata  # noqa: SLF001  # torch offers no public identity of a storage
 
 
+def in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as far as it has memory of its own: what ``expand`` repeats is there once."""
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    for dim, (extent, stride) in enumerate(zip(tensor.shape, strides, strict=False)):
+        if stride == 0 and isinstance(extent, int) and extent > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
 class Constants:
     """Real storages behind the fake storages whose contents are known; tensors of more than ``largest`` elements are not carried along."""
 
@@ -102,7 +111,8 @@ class Constants:
             if storage not in self._real:
                 self._real[storage] = torch.UntypedStorage(tensor.untyped_storage().nbytes())
             self._pending.discard(storage)
-            self.real(tensor).copy_(value.detach())
+            held = self.real(tensor)
+            in_memory(held).copy_(in_memory(value.detach()) if value.shape == held.shape else value.detach())
 
     def forget(self, tensors: Iterable[torch.Tensor], pending: bool = False) -> None:
         """The contents of these tensors' storages are not known any more."""

@@ -1,7 +1,8 @@
 """Storages as values: what every tensor shows, after every change through any other tensor of the same memory.
 
 Each storage has a *root*, the tensor that first filled it.  Every other geometry is read by its recipe from another one, or, where only the strides say,
-from the row-major flattening of the root.  A change through a view is put back along the same way.
+from the row-major flattening of the root.  A change through a view is put back along the same way, but not through a tensor of which several elements share
+memory (``expand``, ``unfold``): there it is put back into the flattening, so that all of them change.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from graphguard.ir.graph import DType, Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Geometry, Ref
-from graphguard.trace.views import BYTES, Recipe, count, dtype_of, itemsize, row_major, whole
+from graphguard.trace.views import BYTES, Recipe, count, dtype_of, itemsize, overlaps, row_major, whole
 
 
 @dataclass(slots=True)
@@ -143,13 +144,14 @@ class Memory:
         else:
             recipe = storage.recipes.get(geometry)
             whole = None
-            if recipe is not None:
+            if recipe is not None and not overlaps(recipe.base):
                 whole = recipe.put_back(self._builder, self._read(storage, recipe.base), value)
             if recipe is None or whole is None:
                 self._write_strided(storage, geometry, value)
             else:
                 self._write(storage, recipe.base, whole)
-        storage.known[geometry] = value
+        if not overlaps(geometry):  # of elements that share memory the last one written is there
+            storage.known[geometry] = value
         storage.see(geometry)
 
     def _outgrows(self, storage: Storage, geometry: Geometry) -> bool:

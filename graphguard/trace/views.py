@@ -141,6 +141,20 @@ def row_major(geometry: Geometry) -> tuple[int, ...] | None:
     return tuple(order)
 
 
+def overlaps(geometry: Geometry) -> bool:
+    """Whether several elements may share memory: along every dim, a step must go past all that the dims of smaller steps reach."""
+    sizes, strides = geometry[1], geometry[2]
+    if 0 in sizes:
+        return False
+    reach = 0
+    steps = [(whole(stride), size) for size, stride in zip(sizes, strides, strict=True) if isinstance(stride, int)]
+    for step, size in sorted(((step, size) for step, size in steps if size != 1), key=lambda pair: pair[0]):
+        if step == 0 or (isinstance(size, int) and step <= reach):
+            return True
+        reach += step * (size - 1) if isinstance(size, int) else 0
+    return False
+
+
 def _is_contiguous(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> bool:
     """Symbolic sizes: fresh results of operators are laid out row by row unless a stride says otherwise in numbers."""
     inner = [n for n in sizes[1:] if not isinstance(n, int)]

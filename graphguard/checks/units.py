@@ -13,6 +13,7 @@ import torch
 
 from graphguard.checks.parameters import State, plain_name, states_of, tables_of
 from graphguard.trace.constants import in_memory
+from graphguard.trace.views import overlaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,14 @@ def _closed_over(function: Callable[..., Any]) -> Iterator[State]:
     for name, value in held:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and id(value) not in seen:
             seen.add(id(value))
-            yield State(name, "parameter", in_memory(value), ())
+            if not _is_shared(in_memory(value)):
+                yield State(name, "parameter", in_memory(value), ())
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory, as windows of ``unfold`` do: such a tensor is no unknown, and keeps its numbers."""
+    plain = tensor.layout is torch.strided
+    return plain and overlaps((tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), ""))
 
 
 def tables(value: Any) -> dict[str, torch.Tensor]:

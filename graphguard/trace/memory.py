@@ -16,6 +16,11 @@ from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Geometry, Ref
 from graphguard.trace.views import BYTES, Recipe, count, dtype_of, itemsize, overlaps, row_major, whole
 
+_SHARED = (
+    "elements that share memory are written all at once, and PyTorch does not say which of them is there in the end\n"
+    "write to a clone of the tensor"
+)
+
 
 @dataclass(slots=True)
 class Storage:
@@ -150,8 +155,7 @@ class Memory:
                 self._write_strided(storage, geometry, value)
             else:
                 self._write(storage, recipe.base, whole)
-        if not overlaps(geometry):  # of elements that share memory the last one written is there
-            storage.known[geometry] = value
+        storage.known[geometry] = value
         storage.see(geometry)
 
     def _outgrows(self, storage: Storage, geometry: Geometry) -> bool:
@@ -192,6 +196,8 @@ class Memory:
         return self._permuted(value, tuple(order.index(d) for d in range(len(order))))
 
     def _write_strided(self, storage: Storage, geometry: Geometry, value: Var) -> None:
+        if overlaps(geometry):
+            raise TracingError("trace-error", _SHARED)
         if not _dense_sizes(geometry):
             raise TracingError("trace-error", "memory of a size that the data decides is written through other strides")
         flat = self._typed(self._flat(storage), geometry)

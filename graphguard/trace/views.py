@@ -17,6 +17,9 @@ BYTES = {
 }  # fmt: skip
 
 
+_COUNTED = 1 << 14  # elements whose places are counted
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """One step of rearrangement from the tensor at ``base`` to one of the same memory: an operator and its further arguments."""
@@ -142,17 +145,32 @@ def row_major(geometry: Geometry) -> tuple[int, ...] | None:
 
 
 def overlaps(geometry: Geometry) -> bool:
-    """Whether several elements may share memory: along every dim, a step must go past all that the dims of smaller steps reach."""
+    """Whether several elements share memory, or may: they do not where along every dim a step goes past all that the dims of smaller steps reach."""
+    return not _is_spread(geometry) and not _is_apart(geometry)
+
+
+def _is_apart(geometry: Geometry) -> bool:
+    """Whether all elements lie at places of their own, counted one by one where they are not too many."""
+    sizes, strides = geometry[1], geometry[2]
+    if not all(isinstance(n, int) for n in (*sizes, *strides)) or count(geometry) > _COUNTED:
+        return False
+    places = {0}
+    for size, stride in zip(sizes, strides, strict=True):
+        places = {place + whole(stride) * step for place in places for step in range(whole(size))}
+    return len(places) == count(geometry)
+
+
+def _is_spread(geometry: Geometry) -> bool:
     sizes, strides = geometry[1], geometry[2]
     if 0 in sizes:
-        return False
+        return True
     reach = 0
     steps = [(whole(stride), size) for size, stride in zip(sizes, strides, strict=True) if isinstance(stride, int)]
     for step, size in sorted(((step, size) for step, size in steps if size != 1), key=lambda pair: pair[0]):
         if step == 0 or (isinstance(size, int) and step <= reach):
-            return True
+            return False
         reach += step * (size - 1) if isinstance(size, int) else 0
-    return False
+    return True
 
 
 def _is_contiguous(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> bool:

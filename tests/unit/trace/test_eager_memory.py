@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from programs import assert_equals_eager
+from programs import assert_equals_eager, record
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
@@ -423,6 +423,46 @@ def nonzero_const(x):
     return (x[torch.tensor([0, 1, 1, 0]).nonzero().flatten()], x[torch.tensor([0, 1, 1, 0]).bool()])
 
 
+@program
+def written_through_an_expanded_view(x):
+    whole = x.sum(0)
+    rows = whole.expand(3, 4)
+    rows[1].mul_(2)
+    rows.narrow(0, 2, 1).add_(1)
+    rows[0:2][1][1:3].zero_()
+    return (rows * 1, whole * 1)
+
+
+@program
+def written_through_windows(x):
+    line = x[0].clone()
+    windows = line.unfold(0, 2, 1)
+    windows[1].mul_(3)
+    windows[:, 0].add_(1)
+    torch.as_strided(line, (2, 2), (1, 2)).neg_()
+    windows.t()[1][0].zero_()
+    return (windows * 1, line * 1)
+
+
+@program
+def written_through_steps_that_are_apart(x):
+    line = torch.zeros(12)
+    line.as_strided((3, 2), (2, 3)).copy_(x.reshape(-1)[:6].view(3, 2))
+    line.as_strided((2, 3, 2), (6, 2, 1)).mul_(2)
+    return line
+
+
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_equals_eager(name: str) -> None:
     assert_equals_eager(PROGRAMS[name], torch.randn(4, 4, generator=torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize("write", [lambda w: w.mul_(2), lambda w: w.add_(w.clone()), lambda w: w[:2].zero_()])
+def test_elements_that_share_memory_are_not_written_at_once(write: Callable[[torch.Tensor], Any]) -> None:
+    def shared(x: torch.Tensor) -> torch.Tensor:
+        line = x[0].clone()
+        write(line.unfold(0, 2, 1))
+        return line
+
+    (trouble,) = record(shared, [torch.ones(3, 4)]).troubles
+    assert trouble.message.startswith("elements that share memory are written all at once")

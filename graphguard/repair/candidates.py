@@ -18,6 +18,7 @@ from graphguard.repair.alignment import Position
 from graphguard.repair.alike import EVERYTHING
 from graphguard.repair.applied import apart, applied, renamed
 from graphguard.repair.asked import forward_place
+from graphguard.repair.attention import causal_from
 from graphguard.repair.bypassed import through_wrapper
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
@@ -49,7 +50,7 @@ from graphguard.repair.fill_source import other_fill
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.gathers import differentiable
 from graphguard.repair.group_source import other_groups
-from graphguard.repair.guided_source import guided_drafts
+from graphguard.repair.guided_source import as_specified, guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
 from graphguard.repair.losses import scaled_losses
@@ -368,6 +369,10 @@ def _other_calls(
         yield from other_groups(program, span, edit.regrouped, capture)
     if edit.turned is not None:
         yield from in_order(program, span, edit.turned, capture)
+    if edit.masked is not None and edit.masked.axis:
+        yield from causal_from(program, span, edit.masked)
+    elif edit.masked is not None:
+        yield from as_specified(program, span, edit.masked.written, sources)
     yield from called_alike(capture, edit, program, span, sources)
     if edit.moved is not None:
         yield from written_further(program, span, *edit.moved)

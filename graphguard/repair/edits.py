@@ -258,6 +258,16 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
+class Masking:
+    """The mask of an attention: that of a causal one from the rank's first query along ``axis``, for so many ``rows`` and ``columns``, or the one that is ``written`` in the specification's call."""
+
+    axis: str = ""
+    rows: int = 0
+    columns: int = 0
+    written: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
@@ -265,7 +275,7 @@ class OtherCalls:
     ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
     ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
     ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it;
-    ``sent`` are tensors that are exchanged as others are, and ``called`` says that a function is.
+    ``sent`` are tensors that are exchanged as others are, ``called`` says that a function is, and ``masked`` how an attention masks.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -280,6 +290,7 @@ class OtherCalls:
     moved: tuple[int, int] | None = None
     sent: Sending | None = None
     called: Called | None = None
+    masked: Masking | None = None
 
 
 Edit = (

@@ -54,16 +54,19 @@ def guided(proof: Proof, around: Neighbours) -> Iterator[Guess]:
     for node in missing:
         yield from _forgotten(node, proof, around)
     yield from _exchanged(frontier, around)
-    yield from _unknown(proof.capture, around)
+    yield from _unknown(missing, proof, around)
     yield from _absent(proof.capture, around)
 
 
-def _unknown(capture: Capture, around: Neighbours) -> Iterator[Guess]:
-    """An operator that the specification has nowhere, such as one that puts rows in another order, may be one too many."""
-    known = {node.op for node in capture.spec.nodes} if capture.spec is not None else set()
+def _unknown(missing: list[Node], proof: Proof, around: Neighbours) -> Iterator[Guess]:
+    """An operator that the specification has nowhere, such as one that puts rows in another order, may be one too many, or stand for another one."""
+    spec = proof.capture.spec
+    known = {node.op for node in spec.nodes} if spec is not None else set()
     for site in around.sites.values():
         if site.node.op not in known and site.node.phase == "forward" and not around.at_frontier(site):
             yield from ((rule, edit, at, POSSIBLE) for rule, edit, at, _ in _superfluous(site, around))
+            for node in missing:
+                yield from _another(site, node, proof, around)
 
 
 def _absent(capture: Capture, around: Neighbours) -> Iterator[Guess]:
@@ -138,6 +141,7 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
             tensors[rank] = operand
     if all(holds_operand(proof, var, tensors) for var, tensors in zip(meant, read, strict=True)):
         same = all(tuple(site.node.args) == found for found in list(args.values())[:1]) and wanted.op == site.node.op
+        same = same and dict(site.node.kwargs) == dict(wanted.kwargs)
         if not same:
             span = _span(proof.capture, wanted)
             rule = "wrong-scale" if scaling and len(meant) == 1 else RULE

@@ -9,7 +9,7 @@ from dataclasses import replace
 from graphguard.ir import Capture, Span, Var
 from graphguard.repair.edits import Accumulate, Bypass, ChangeCall, InsertCall, Mask, Reread, SetArgument, SwapTensors
 from graphguard.repair.frames import Sources
-from graphguard.repair.masks import change_bound, fill_masked
+from graphguard.repair.masks import BOUNDS, change_bound, fill_masked
 from graphguard.repair.passes import added_to_earlier
 from graphguard.repair.program import MODULES, Program, assigned_name, definitions, first_operand
 from graphguard.repair.source import Draft, line_after
@@ -69,7 +69,7 @@ def _by_the_ranks(
 ) -> Iterator[Draft]:
     """Text edits for what the ranks' own programs suggest: their loops, bounds and masks."""
     match edit:
-        case ChangeCall(call=call) if call.expression is None:
+        case ChangeCall(call=call) if call.expression is None and call.op in BOUNDS:
             yield from change_bound(program, span, call.op.split(".")[1])
         case Accumulate():
             yield from added_to_earlier(program, span)
@@ -135,6 +135,14 @@ def _symbol(program: Program, left: ast.expr, right: ast.expr) -> str:
     if end.end_line != start.line:
         return " "
     return program.lines[end.end_line - 1][end.end_column - 1 : start.column - 1].strip(" ()")
+
+
+def as_specified(program: Program, span: Span, where: Span | None, sources: Sources) -> Iterator[Draft]:
+    """A call with the function and the settings of the specification's."""
+    value, meant = program.expression(span), _specified(where, sources)
+    if value is not None and meant is not None:
+        for text in _like(program, value, meant):
+            yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
 
 
 def _like(program: Program, value: ast.expr, meant: tuple[Program, ast.expr]) -> Iterator[str]:

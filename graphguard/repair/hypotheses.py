@@ -13,7 +13,9 @@ from graphguard.ir import Capture
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.prove import Proof
 from graphguard.repair.accumulation import only_added_to
+from graphguard.repair.attention import attention
 from graphguard.repair.called import called
+from graphguard.repair.coded import coded
 from graphguard.repair.edits import (
     Bypass,
     ChangeCall,
@@ -83,6 +85,8 @@ def hypotheses(
     found = [guess for site in sites.values() for guess in guesses_at(site, around)]
     found.extend(guided(proof, around))
     found.extend(dropped_passes(around))
+    found.extend(coded(around))
+    found.extend(attention(proof, around))
     found.extend(masks(around))
     found.extend(triangles(around))
     found.extend(own_places(around))

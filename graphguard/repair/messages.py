@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Var
@@ -35,10 +36,11 @@ from graphguard.repair.edits import (
     Tensors,
     group_of,
 )
-from graphguard.repair.masks import SYMBOLS
+from graphguard.repair.masks import BOUNDS, SYMBOLS
 from graphguard.repair.neighbours import SCALING
 from graphguard.repair.parts import Part, needed_parts, read_parts
 from graphguard.repair.places import differing_number
+from graphguard.repair.settings import other_setting
 from graphguard.repair.slices import Site
 from graphguard.repair.triangles import unmoved
 from graphguard.repair.unlike import misread_text, misreading
@@ -61,7 +63,24 @@ _OPERATIONS = {
     "pow": "a power",
     "bmm": "a product",
     "mm": "a product",
+    "sdpa": "scaled_dot_product_attention",
 }
+_MODES = {
+    "constant_pad": "pad",
+    "reflection_pad": "pad with mode='reflect'",
+    "replication_pad": "pad with mode='replicate'",
+    "upsample_nearest_exact": "interpolate with mode='nearest-exact'",
+    "upsample_nearest": "interpolate with mode='nearest'",
+    "upsample_linear": "interpolate with mode='linear'",
+    "upsample_bilinear": "interpolate with mode='bilinear'",
+    "upsample_bicubic": "interpolate with mode='bicubic'",
+    "upsample_trilinear": "interpolate with mode='trilinear'",
+    "nll_loss": "nll_loss",
+    "embedding_bag": "embedding_bag",
+    "fft": "a Fourier transform",
+    "grid_sampler": "grid_sample",
+}
+"""What functions of PyTorch call by name are several operators, known by how these begin."""
 
 
 def operation(op: str) -> str:
@@ -73,7 +92,7 @@ def operation(op: str) -> str:
         return f"torch.ops.{space}.{name}"
     gradient = name.endswith(("_backward", "_backward_data"))
     name = re.sub(r"(_backward|_backward_data)$", "", name).removeprefix("_").removeprefix("native_")
-    known = _OPERATIONS.get(name, name)
+    known = _OPERATIONS.get(name) or next((told for start, told in _MODES.items() if name.startswith(start)), name)
     return f"the gradient of {known}" if gradient else known
 
 
@@ -248,7 +267,7 @@ def _guided(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -
             if found == meant_factor:
                 found, meant_factor = _factor_of(own, 12), _factor_of(call, 12)
             return f"'{name}' is {found}; in the specification it is {meant_factor}"
-        case ChangeCall(call=call) if call.expression is None:
+        case ChangeCall(call=call) if call.expression is None and call.op in BOUNDS:
             now, wanted = (SYMBOLS[op.split(".")[1]] for op in (site.node.op, call.op))
             return f"'{name}' compares by {now} where {wanted} is needed: the bound itself is on the wrong side"
         case ChangeCall(call=call) if operation(call.op) == operation(site.node.op):
@@ -269,10 +288,12 @@ def _guided(edit: Edit, name: str, site: Site, capture: Capture, named: Named) -
 
 
 def _other_number(name: str, site: Site, call: Call) -> str:
-    """That one number is another one than in the specification; empty where that is not all."""
-    mine, its = site.node.args, call.args[min(site.position)]
-    pairs = [(one, other) for one, other in zip(mine, its, strict=False) if one != other]
-    if len(mine) != len(its) or len(pairs) != 1:
+    """That one number is another one than in the specification, by its name where it has one; empty where that is not all."""
+    meant = replace(site.node, args=call.args[min(site.position)], kwargs=dict(call.kwargs))
+    if told := other_setting(site.node, meant):
+        return f"'{name}' is computed {told}"
+    pairs = [(one, other) for one, other in zip(site.node.args, meant.args, strict=False) if one != other]
+    if len(site.node.args) != len(meant.args) or len(pairs) != 1:
         return ""
     one, other = pairs[0]
     if isinstance(one, Var | tuple | str) or isinstance(other, Var | tuple | str) or one is None or other is None:

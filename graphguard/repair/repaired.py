@@ -9,6 +9,7 @@ from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.naming import operator
 from graphguard.repair.asked import differentiated, forward_place
+from graphguard.repair.attention import SDPA, masking_text
 from graphguard.repair.dead import dead_everywhere, dead_reduction, rearranged_outputs
 from graphguard.repair.edits import (
     Accumulate,
@@ -102,8 +103,32 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
         text = text.replace("{sibling}", f"'{exchanged}'" if exchanged else "another tensor")
     if isinstance(guess.edit, OtherCalls) and guess.edit.called is not None:
         text = text.replace("{sibling}", called_names(capture, guess.edit.called, span, sources)[1])
+    if isinstance(guess.edit, OtherCalls) and guess.edit.masked is not None:
+        text = _masked(capture, guess, text, sources)
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else asked_for(name, text)
+
+
+def _masked(capture: Capture, guess: Hypothesis, text: str, sources: Sources) -> str:
+    """How an attention masks, and the specification's, in place of ``{mine}`` and ``{its}``."""
+    graph, meant, told = capture.ranks[min(guess.site.position)], _meant(capture, guess), text
+    for mark, held, node in (("{mine}", graph, guess.site.node), ("{its}", capture.spec, meant)):
+        if mark in told and held is not None and node is not None:
+            frames = held.stack_of(node.stack)
+            span = frames[0].span if frames else None
+            told = told.replace(mark, masking_text(node, span, sources.program(span.file) if span else None))
+    return told
+
+
+def _meant(capture: Capture, guess: Hypothesis) -> Node | None:
+    """The specification's attention whose place an edit names."""
+    written = guess.edit.masked.written if isinstance(guess.edit, OtherCalls) and guess.edit.masked else None
+    spec = capture.spec
+    for node in spec.nodes if spec is not None else ():
+        frames = spec.stack_of(node.stack) if spec is not None else ()
+        if node.op == SDPA and frames and frames[0].span == written:
+            return node
+    return None
 
 
 def _count(guess: Hypothesis, span: Span | None, sources: Sources) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
@@ -13,6 +11,7 @@ from graphguard.refine.exposed import ROUNDED, is_unmeant
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.prove import GroupRelation
 from graphguard.repair.alignment import FAMILIES
+from graphguard.repair.attention import meant_attention, seen_keys
 from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
 from graphguard.repair.guesses import is_nonlinear, narrows
@@ -22,11 +21,11 @@ from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.parts import split_dim
 from graphguard.repair.retyping import CASTS
 from graphguard.repair.search import Search
+from graphguard.repair.settings import other_settings
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
 from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.summands import unevenly_summed
 from graphguard.repair.unread import unread
-from graphguard.rules.registry import find_rule
 
 STOPPED = "no gradient comes back through '{what}' to what it is computed from: the specification computes one, and no rank does"
 TRAINED = "'{parameter}' gets a gradient, and in the specification it gets none"
@@ -187,8 +186,10 @@ def reason(site: Site, found: Search, around: Neighbours) -> str:
             if over
             else ""
         )
+    if told := _masked(site, found):
+        return told
     meant = _meant(site, found, around)
-    if meant is not None and (other := _other_settings(site.node, meant)):
+    if meant is not None and (other := other_settings(site.node, meant)):
         return other
     if shards and meant is not None:
         axis, dim = shards[0]
@@ -197,6 +198,15 @@ def reason(site: Site, found: Search, around: Neighbours) -> str:
             " the specification computes it of the whole"
         )
     return _padded(site, found)
+
+
+def _masked(site: Site, found: Search) -> str:
+    """That an attention masks otherwise than the specification's, as far as no input decides it."""
+    refuter = found.trials.refuter
+    meant = meant_attention(site.node, site.position, found.proof, found.capture)
+    if refuter is None or meant is None:
+        return ""
+    return seen_keys(site, meant, refuter.point, found.capture)
 
 
 def _padded(site: Site, found: Search) -> str:
@@ -263,43 +273,6 @@ def _meant(site: Site, found: Search, around: Neighbours) -> Node | None:
     return None
 
 
-_TOLD: Final = {"correction": int | float, "ord": int | float, "p": int | float}
-"""The settings that may be whole numbers, and are no sizes or dims."""
-
-
-def _other_settings(node: Node, meant: Node) -> str:
-    """Which names, truths and numbers that are no sizes or dims an operator is called with otherwise than the specification's; empty where none is."""
-    if node.op != meant.op:
-        return ""
-    mine, its = _arguments(node), _arguments(meant)
-    for name in dict.fromkeys((*mine, *its)):
-        pair = _set(mine, name), _set(its, name)
-        told = _TOLD.get(name, str | float | bool | None)
-        if name != "keepdim" and pair[0] != pair[1] and all(isinstance(each, told) for each in pair):
-            return f"'{{what}}' is computed {_setting(name, pair[0])}, the specification's {_setting(name, pair[1])}"
-    return ""
-
-
-def _set(arguments: Mapping[str, object], name: str) -> object:
-    value = arguments.get(name)
-    return 1 if name == "correction" and value is None else value  # as Bessel's is
-
-
-def _arguments(node: Node) -> dict[str, object]:
-    """The arguments of a call by the operator's names for them, those that are left out too; tensors as the graph names them."""
-    rule = find_rule(node.op)
-    parameters = inspect.signature(rule.function).parameters if rule is not None else {}
-    names = rule.parameters if rule is not None else ()
-    defaults = {name: parameters[name].default for name in names}
-    given = {names[place] if place < len(names) else f"argument {place}": arg for place, arg in enumerate(node.args)}
-    left = {name: default for name, default in defaults.items() if default is not inspect.Parameter.empty}
-    return {**left, **given, **node.kwargs}
-
-
-def _setting(name: str, value: object) -> str:
-    return f"without {name}" if value is None else f"with {name}={value!r}"
-
-
 def _computing(frontier: list[Site], around: Neighbours) -> list[Site]:
     """What computes first of tensors off the relation: rearrangements and exchanges before it may be as they should."""
     found: dict[int, Site] = {}
@@ -335,7 +308,7 @@ def _foreign_operand(site: Site, found: Search, around: Neighbours) -> Suspect |
     target = made.relation.target if made.relation is not None and made.state == "whole" else None
     if target is not None and target not in _behind(spec, list(spec.nodes[where.node].operands())[operand]):
         return Suspect("wrong-relation", reader, where, reader)  # too much was computed, or another tensor is read
-    return Suspect("wrong-relation", _location(made), where, reader)
+    return Suspect("wrong-relation", _location(made), where, reader, _masked(site, found))
 
 
 def _behind(graph: Graph, var: Var) -> set[Var]:

@@ -58,6 +58,7 @@ from graphguard.repair.lost_gradients import gathered, switched_on
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
 from graphguard.repair.offset_source import offset_drafts, starts, written_further
+from graphguard.repair.packed_source import cut_by_parts
 from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number
 from graphguard.repair.siblings_source import called_alike
@@ -137,7 +138,12 @@ def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...])
     program = sources.program(span.file) if span is not None else None
     found = []
     drafts = (
-        (*attached(program, span), *differentiable(program, span), *switched_on(program, span))
+        (
+            *attached(program, span),
+            *differentiable(program, span),
+            *switched_on(program, span),
+            *cut_by_parts(program, span),
+        )
         if program is not None and span is not None
         else ()
     )

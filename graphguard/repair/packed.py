@@ -93,13 +93,34 @@ def _cut(graph: Graph, leaf: str) -> tuple[int, int, int, int] | None:
         if node.op == "aten.view.default":  # of a copy, whose memory is copied as a line
             value = node.outs[0]
             continue
-        match node.args:
-            case (_, int(dim), int(start), int(stop)) if (
-                node.op == "aten.slice.Tensor" and graph.types[value].shape == shape
-            ):
-                return index, dim, start, stop - start
-        return None
+        if graph.types[value].shape != shape:
+            return None
+        return _split(graph, index, node) if node.op == "aten.split.Tensor" else _slice(index, node)
     return None
+
+
+def _slice(index: int, node: Node) -> tuple[int, int, int, int] | None:
+    match node.args:
+        case (_, int(dim), int(start), int(stop)) if node.op == "aten.slice.Tensor":
+            return index, dim, start, stop - start
+    return None
+
+
+def _split(graph: Graph, index: int, node: Node) -> tuple[int, int, int, int] | None:
+    """The part that is read of a split into equal ones, as a loader's ``chunk`` makes it; None where that is not one of them."""
+    out = _kept(graph, node)
+    dim = node.args[2] if len(node.args) > 2 else 0
+    if out is None or not isinstance(dim, int) or len({graph.types[each] for each in node.outs}) > 1:
+        return None
+    length = _extent(graph, out, dim)
+    return index, dim % len(graph.types[out].shape), node.outs.index(out) * length, length
+
+
+def _kept(graph: Graph, node: Node) -> Var | None:
+    """The only result of a node that is read."""
+    read = {var for each in graph.nodes for var in each.operands()} | set(graph.outputs.values())
+    kept = [out for out in node.outs if out in read]
+    return kept[0] if len(kept) == 1 else None
 
 
 def _parts(capture: Capture, block: Block) -> Iterator[tuple[int, ...]]:
@@ -193,14 +214,16 @@ def _cut_by_parts(capture: Capture, blocks: list[Block], parts: tuple[int, ...])
 def _pieces(graph: Graph, block: Block, index: int, rows: Rows, types: dict[Var, TensorType]) -> tuple[Node, ...]:
     """The calls that cut some rows of a parameter and join them, in place of the one that cuts a block; ``types`` gets those of the pieces."""
     node = graph.nodes[index]
-    kind = graph.types[node.outs[0]]
+    kept = _kept(graph, node) or node.outs[0]
+    kind = graph.types[kept]
     pieces = []
     for low, high in rows:
         piece = Var(fresh(graph) + len(types))
         types[piece] = replace(kind, shape=(*kind.shape[: block.dim], high - low, *kind.shape[block.dim + 1 :]))
-        pieces.append(replace(node, args=(node.args[0], block.dim, low, high), outs=(piece,)))
+        args = (node.args[0], block.dim, low, high)
+        pieces.append(replace(node, op="aten.slice.Tensor", args=args, outs=(piece,)))
     operands = tuple(piece.outs[0] for piece in pieces)
-    return (*pieces, replace(node, op="aten.cat.default", args=(operands, block.dim)))
+    return (*pieces, replace(node, op="aten.cat.default", args=(operands, block.dim), outs=(kept,)))
 
 
 def packed_finding(capture: Capture, found: Packed, sources: Sources) -> Finding:

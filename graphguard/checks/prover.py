@@ -25,7 +25,6 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Var, capture_from_json, capture_to_json
 from graphguard.ir.collection import without_collection
 from graphguard.ir.ignored import without_ignored
-from graphguard.ir.likeness import same_question
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.memo import Memo, Shelf
 from graphguard.refine.prove import Effort, Proof, prove
@@ -33,6 +32,7 @@ from graphguard.relations.interruption import INTERRUPTION, InterruptedProofErro
 from graphguard.repair.candidates import candidates
 from graphguard.repair.diagnosis import Diagnosis, diagnose
 from graphguard.repair.frames import reader
+from graphguard.repair.same_meaning import asks_the_same
 from graphguard.repair.trials import holds
 from graphguard.report.diagnostics import TextEdit
 from graphguard.trace import wire
@@ -162,8 +162,8 @@ class Prover:
         return all(holds(entry.proof, Var(number)) for number in variables)
 
     def same_question(self, proof: str, other: str) -> bool:
-        """Whether two proofs are of the same specification and of promises that agree: an edit of the specification mends nothing."""
-        return same_question(self._entries[proof].capture, self._entries[other].capture)
+        """Whether two proofs are of specifications that compute the same, and of promises that agree: an edit that gives the specification another meaning mends nothing."""
+        return asks_the_same(self._entries[proof].capture, self._entries[other].capture)
 
     def places(self, proof: str) -> list[dict[str, Any]]:
         """What every tensor in the user's source is, for hover and hints."""

@@ -20,8 +20,10 @@ from graphguard.repair.applied import apart, applied, renamed
 from graphguard.repair.asked import forward_place
 from graphguard.repair.attention import causal_from
 from graphguard.repair.bypassed import through_wrapper
+from graphguard.repair.counted_targets import over_all_targets
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
+from graphguard.repair.dtensor_source import partial_instead, sharded_instead, whole_instead
 from graphguard.repair.edits import (
     Accumulate,
     AddAfterReduction,
@@ -55,11 +57,14 @@ from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
 from graphguard.repair.losses import scaled_losses
 from graphguard.repair.lost_gradients import gathered, switched_on
+from graphguard.repair.means import averaged, is_count
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
+from graphguard.repair.neighbours import SCALING
 from graphguard.repair.offset_source import offset_drafts, starts, written_further
 from graphguard.repair.packed_source import cut_by_parts
 from graphguard.repair.parameters import other_module
+from graphguard.repair.passed import given_instead, passed
 from graphguard.repair.program import Program, is_number
 from graphguard.repair.siblings_source import called_alike
 from graphguard.repair.source import Draft
@@ -185,11 +190,30 @@ def _drafts(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator[t
             if program is not None
             else ()
         )
+    yield from _passed(capture, guess, rank, sources)
     for span in [*(numbers if guess.others else ()), *places, *numbers]:
         program = sources.program(span.file)
         if program is not None:
             for draft in _at(capture, guess, rank, program, span, sources):
                 yield unused or span, draft if unused is None else replace(draft, place=unused)
+
+
+def _passed(capture: Capture, guess: Hypothesis, rank: int, sources: Sources) -> Iterator[tuple[Span, Draft]]:
+    """Drafts for a factor that a function is given, where it is given."""
+    node, edit = guess.site.node, guess.edit
+    if node.op not in SCALING or not isinstance(edit, Bypass | Scale):
+        return
+    for span, neutral in passed(capture.ranks[rank], node, sources):
+        program = sources.program(span.file)
+        if program is None:
+            continue
+        if isinstance(edit, Bypass):
+            yield from ((span, draft) for draft in given_instead(program, span, neutral))
+        else:
+            value = program.expression(span)
+            sizes = size_expressions(program, value, edit.factor, capture) if value is not None else []
+            for by in (1 / edit.factor, edit.factor) if ".div" in node.op else (edit.factor, 1 / edit.factor):
+                yield from ((span, replace(draft, place=span)) for draft in source.scale(program, span, by, sizes))
 
 
 def _where(guess: Hypothesis) -> Location:
@@ -291,6 +315,8 @@ def _arguments(capture: Capture, edit: SetArgument, rank: int, program: Program,
     call = program.expression(span)
     if edit.what in {"dim", "order", "parts"}:
         yield from source.change_concatenation(program, span, edit.what, edit.values[rank])
+        if edit.what == "dim":
+            yield from sharded_instead(program, span, edit.values[rank])
     elif edit.what == "src":
         yield from source.change_sender(program, span, edit.values[rank])
     elif edit.what != "reduce":
@@ -315,7 +341,9 @@ def _reduced(
         yield from plans.output_layouts(other, guess.site.node.module, capture.check.span)
     if value is not None:
         yield from idioms.reduced_by_helper(program, value, edit.axis, group_expressions(program, value, edit.axis))
+    yield from partial_instead(program, span)
     yield from reduced_behind_loop(program, span, edit, capture)
+    yield from whole_instead(program, span)
     yield from source.insert_reduction(program, span, edit, capture)
 
 
@@ -371,6 +399,7 @@ def _other_calls(
         yield from other_module(program, span, edit.renamed)
     if edit.joined is not None:
         yield from join_along(program, span, edit.joined)
+        yield from sharded_instead(program, span, edit.joined)
     if edit.regrouped is not None:
         yield from other_groups(program, span, edit.regrouped, capture)
     if edit.turned is not None:
@@ -379,6 +408,10 @@ def _other_calls(
         yield from causal_from(program, span, edit.masked)
     elif edit.masked is not None:
         yield from as_specified(program, span, edit.masked.written, sources)
+    if edit.averaged:
+        yield from averaged(program, span, edit.averaged, capture, is_count(capture, edit, rank))
+    if edit.targets is not None:
+        yield from over_all_targets(program, span, edit.targets, capture)
     yield from called_alike(capture, edit, program, span, sources)
     if edit.moved is not None:
         yield from written_further(program, span, *edit.moved)

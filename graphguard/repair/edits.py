@@ -268,6 +268,14 @@ class Masking:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedTargets:
+    """A mean over the targets of all ranks along ``axis`` that are not ``ignored``."""
+
+    axis: str
+    ignored: int
+
+
+@dataclass(frozen=True, slots=True)
 class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
@@ -275,7 +283,8 @@ class OtherCalls:
     ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
     ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
     ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it;
-    ``sent`` are tensors that are exchanged as others are, ``called`` says that a function is, and ``masked`` how an attention masks.
+    ``sent`` are tensors that are exchanged as others are, ``called`` says that a function is, and ``masked`` how an attention masks;
+    ``averaged`` is the axis over which a divisor is averaged, and ``targets`` says over which a loss is a mean.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -291,6 +300,8 @@ class OtherCalls:
     sent: Sending | None = None
     called: Called | None = None
     masked: Masking | None = None
+    averaged: str = ""
+    targets: CountedTargets | None = None
 
 
 Edit = (

@@ -222,12 +222,22 @@ def _at_scaling(site: Site, operands: list[Site], around: Neighbours) -> Iterato
     wrong = any(operand.state == "off" and operand.relation is None for operand in operands)
     cost = 2 + (LATE if wrong and site.node.phase == "backward" else 0)
     if site.node.args[1] != 1:
-        yield "wrong-scale", Bypass(site.position), site, 1 if newly else cost
+        derived = LATE if _is_derivative(site, around) else 0
+        yield "wrong-scale", Bypass(site.position), site, (1 if newly else cost) + derived
     factors = axis_factors(around.capture)
     ranks = around.added_up(site) if _divisor(site) in factors else 0
     for factor in factors:
         mean = ranks > 0 and _divisor(site) == ranks * factor
         yield "wrong-scale", Scale(site.tensors, factor), site, 0 if mean else cost
+
+
+def _is_derivative(site: Site, around: Neighbours) -> bool:
+    """Whether autograd makes a factor that no call of the forward pass multiplies by there: that of a square, or of a mean."""
+    if site.node.phase != "backward" or site.node.forward < 0:
+        return False
+    nodes = around.capture.ranks[min(site.position)].nodes
+    called = (node for node in nodes if node.phase == "forward" and node.stack == site.node.forward)
+    return not any(node.op in SCALING for node in called)
 
 
 def _divisor(site: Site) -> Fraction:

@@ -16,6 +16,7 @@ from graphguard.repair.accumulation import only_added_to
 from graphguard.repair.attention import attention
 from graphguard.repair.called import called
 from graphguard.repair.coded import coded
+from graphguard.repair.counted_targets import counted_targets
 from graphguard.repair.edits import (
     Bypass,
     ChangeCall,
@@ -30,6 +31,7 @@ from graphguard.repair.edits import (
 from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
+from graphguard.repair.means import means
 from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
 from graphguard.repair.offsets import offsets
 from graphguard.repair.parameters import parameters
@@ -87,6 +89,8 @@ def hypotheses(
     found.extend(dropped_passes(around))
     found.extend(coded(around))
     found.extend(attention(proof, around))
+    found.extend(means(around))
+    found.extend(counted_targets(around))
     found.extend(masks(around))
     found.extend(triangles(around))
     found.extend(own_places(around))

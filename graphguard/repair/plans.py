@@ -27,7 +27,7 @@ def output_layouts(program: Program, module: str, check: Span) -> Iterator[Draft
         if name == "RowwiseParallel" and len(others) < len(style.keywords):
             yield Draft(f"{name}({kept}) in the plan", (TextEdit(place, f"{name}({kept})"),), place)
         whole = f"{name}({kept}{', ' if kept else ''}output_layouts=Replicate())"
-        yield Draft(f"{whole} in the plan", (TextEdit(place, whole), *_imported(program, "Replicate")), place)
+        yield Draft(f"{whole} in the plan", (TextEdit(place, whole), *imported(program, "Replicate")), place)
 
 
 def sequence_parallel(program: Program, module: str, check: Span) -> Iterator[Draft]:
@@ -42,7 +42,7 @@ def sequence_parallel(program: Program, module: str, check: Span) -> Iterator[Dr
         lines = at.line != plan.lineno
         gap = "\n" + " " * (at.column - 1) if lines else " "
         entry = f'"{module}": SequenceParallel(),{gap}'
-        edits = (TextEdit(start, entry), *_imported(program, "SequenceParallel"))
+        edits = (TextEdit(start, entry), *imported(program, "SequenceParallel"))
         yield Draft(f'"{module}": SequenceParallel() in the plan', edits, start)
 
 
@@ -93,9 +93,9 @@ def _word(program: Program, word: ast.keyword) -> str:
     return f"{word.arg}={program.source(word.value)}"
 
 
-def _imported(program: Program, name: str) -> tuple[TextEdit, ...]:
+def imported(program: Program, name: str) -> tuple[TextEdit, ...]:
     """The import of a name, where the file lacks it: beside the styles, or beside the placements."""
-    module = "torch.distributed.tensor" if name == "Replicate" else "torch.distributed.tensor.parallel"
+    module = "torch.distributed.tensor" if name in ("Replicate", "Partial") else "torch.distributed.tensor.parallel"
     known = {
         alias.asname or alias.name
         for node in program.tree.body

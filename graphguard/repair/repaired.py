@@ -71,6 +71,8 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         if guess.edit.called is not None:
             span = called_place(graph, site.node, guess.edit.called, sources)
             name = called_names(capture, guess.edit.called, span, sources)[0] or name
+        if guess.edit.averaged:
+            name = sources.tensor_at(sources.name_place(graph, site.node)) or name
         span = _filled(span, guess.edit, sources) or _own_number(capture, guess, span, sources) or span
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name

@@ -25,6 +25,7 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Var, capture_from_json, capture_to_json
 from graphguard.ir.collection import without_collection
 from graphguard.ir.ignored import without_ignored
+from graphguard.ir.likeness import same_question
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.memo import Memo, Shelf
 from graphguard.refine.prove import Effort, Proof, prove
@@ -161,9 +162,13 @@ class Prover:
         entry = self._entries[proof]
         return all(holds(entry.proof, Var(number)) for number in variables)
 
-    def same_question(self, proof: str, other: str) -> bool:
-        """Whether two proofs are of specifications that compute the same, and of promises that agree: an edit that gives the specification another meaning mends nothing."""
-        return asks_the_same(self._entries[proof].capture, self._entries[other].capture)
+    def same_question(self, proof: str, other: str, by_meaning: bool = False) -> bool:
+        """Whether two proofs are of specifications that compute the same, and of promises that agree: an edit that gives the specification another meaning mends nothing.
+
+        They are compared ``by_meaning``, by proof, or word by word.
+        """
+        first, second = self._entries[proof].capture, self._entries[other].capture
+        return asks_the_same(first, second) if by_meaning else same_question(first, second)
 
     def places(self, proof: str) -> list[dict[str, Any]]:
         """What every tensor in the user's source is, for hover and hints."""

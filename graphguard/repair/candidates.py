@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,6 +21,7 @@ from graphguard.repair.applied import apart, applied, renamed
 from graphguard.repair.asked import forward_place
 from graphguard.repair.attention import causal_from
 from graphguard.repair.bypassed import through_wrapper
+from graphguard.repair.chains import chain_added
 from graphguard.repair.counted_targets import over_all_targets
 from graphguard.repair.dead import dead_reduction, rearranged_outputs, use_result
 from graphguard.repair.diagnosis import Diagnosis
@@ -31,6 +33,7 @@ from graphguard.repair.edits import (
     Bypass,
     ChangeCall,
     InsertCall,
+    InsertGather,
     InsertReduction,
     Mask,
     MoveDiagonal,
@@ -50,12 +53,13 @@ from graphguard.repair.edits import (
 )
 from graphguard.repair.fill_source import other_fill
 from graphguard.repair.frames import Read, Sources
+from graphguard.repair.gather_source import gathered as gathered_parts
 from graphguard.repair.gathers import differentiable
 from graphguard.repair.group_source import other_groups
 from graphguard.repair.guided_source import as_specified, guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
-from graphguard.repair.losses import scaled_losses
+from graphguard.repair.losses import passed_losses, scaled_losses
 from graphguard.repair.lost_gradients import gathered, switched_on
 from graphguard.repair.means import averaged, is_count
 from graphguard.repair.meeting import meeting_place
@@ -100,6 +104,8 @@ def candidates(
     wrapped = through_wrapper(capture, repair, sources) if not before else ()
     capture = repair.before
     found = {each.fix.edits: each for each in _of_losses(capture, diagnosis, index, sources, before)}
+    for each in _of_passes(capture, repair.hypothesis, sources, before):
+        found.setdefault(each.fix.edits, each)
     for draft in wrapped:
         if (texts := applied(draft.edits, sources)) is not None:
             found[draft.edits] = Candidate(Fix(draft.title, draft.edits, proved=False, place=draft.place), texts)
@@ -135,6 +141,34 @@ def _of_losses(
             if (texts := applied(draft.edits, sources)) is not None:
                 name = sources.tensor_at(draft.place)
                 told = f"'{name}' is {factor_text(1 / factor, capture)} times what the specification computes, and so is all that is computed of it"
+                yield Candidate(Fix(draft.title, draft.edits, proved=False, place=draft.place), texts, told)
+
+
+def _of_passes(
+    capture: Capture, guess: Hypothesis, sources: Sources, before: tuple[TextEdit, ...]
+) -> Iterator[Candidate]:
+    """Scaled losses of a loop, where a gradient is so many times too large as the loop is passed."""
+    if not isinstance(guess.edit, Scale) or guess.edit.factor.numerator != 1 or guess.edit.factor == 1:
+        return
+    times = guess.edit.factor.denominator
+    graph = capture.ranks[min(guess.site.position)]
+
+    def passes(place: Span) -> int:
+        stacks = [graph.stack_of(node.stack) for node in graph.nodes if node.phase == "forward" and node.stack >= 0]
+        made = Counter(stack for stack in stacks if any(frame.span == place for frame in stack))
+        return min(made.values(), default=0)
+
+    for file in sources.project():
+        program = sources.program(file)
+        for draft in passed_losses(program, times, passes, capture) if program is not None else ():
+            edits = (*before, *draft.edits)
+            texts = applied(edits, sources) if apart(before, draft.edits) else None
+            if texts is not None:
+                name = sources.tensor_at(draft.place)
+                told = (
+                    f"'{name}' is that of one of {times} passes of the loop, which are added up where their mean is needed:"
+                    f" what comes of it is {times} times too large"
+                )
                 yield Candidate(Fix(draft.title, draft.edits, proved=False, place=draft.place), texts, told)
 
 
@@ -273,6 +307,8 @@ def _at(
             if guess.rule == "extra-reduction"
             else removal.remove_factor(program, span)
         )
+    elif isinstance(edit, InsertGather):
+        yield from gathered_parts(program, span, edit, capture)
     elif isinstance(edit, Scale):
         yield from _scaled(capture, edit.factor, program, span)
     elif isinstance(edit, OwnPlace):
@@ -410,6 +446,8 @@ def _other_calls(
         yield from as_specified(program, span, edit.masked.written, sources)
     if edit.averaged:
         yield from averaged(program, span, edit.averaged, capture, is_count(capture, edit, rank))
+    if edit.chain:
+        yield from chain_added(program, span, edit.chain, sources)
     if edit.targets is not None:
         yield from over_all_targets(program, span, edit.targets, capture)
     yield from called_alike(capture, edit, program, span, sources)

@@ -284,7 +284,8 @@ class OtherCalls:
     ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
     ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it;
     ``sent`` are tensors that are exchanged as others are, ``called`` says that a function is, and ``masked`` how an attention masks;
-    ``averaged`` is the axis over which a divisor is averaged, and ``targets`` says over which a loss is a mean.
+    ``averaged`` is the axis over which a divisor is averaged, ``targets`` says over which a loss is a mean,
+    and ``chain`` where the specification writes a row of operators that is missing.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -302,6 +303,7 @@ class OtherCalls:
     masked: Masking | None = None
     averaged: str = ""
     targets: CountedTargets | None = None
+    chain: tuple[Span, ...] = ()
 
 
 Edit = (

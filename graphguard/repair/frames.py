@@ -49,7 +49,7 @@ class Sources:
         """The same, but a call that works in place on its argument is named after that argument."""
         program = self.program(span.file) if span is not None else None
         call = program.expression(span) if program is not None and span is not None else None
-        if program is not None and isinstance(call, ast.Call) and isinstance(program.statement(call), ast.Expr):
+        if program is not None and isinstance(call, ast.Call) and program.stands_alone(call):
             operand = first_operand(call)
             return program.source(operand) if operand is not None else program.name_at(program.span(call))
         return self.name_at(span)
@@ -68,6 +68,13 @@ class Sources:
         ):
             return True
         return isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) and statement.value is node
+
+    def is_scaled_by_number(self, span: Span) -> bool:
+        """Whether a product or a quotient has a side in which nothing is read by name."""
+        program = self.program(span.file)
+        value = program.expression(span) if program is not None else None
+        sides = (value.left, value.right) if isinstance(value, ast.BinOp) else ()
+        return any(all(not isinstance(node, ast.Name | ast.Call) for node in ast.walk(side)) for side in sides)
 
     def operand_at(self, span: Span | None) -> str:
         """What the author calls the first operand of the call at a span, which may be copied there."""

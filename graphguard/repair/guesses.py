@@ -6,7 +6,7 @@ Costs say how likely a guess is compared with others: 0 is what a developer most
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 
 from graphguard.ir import Capture, Var
@@ -44,6 +44,7 @@ from graphguard.repair.slices import LAYOUT, Site
 LATE = (
     3  # how much less likely a factor is at fault where what it multiplies is wrong already, and by more than a factor
 )
+_MEANS = frozenset({"aten.mean.default", "aten.mean.dim"})
 _REDUCED = 4  # how much less likely a reduction is missing where all that becomes of a tensor is reduced anyway
 _RANKS = 1 << 20  # more than there are
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
@@ -88,7 +89,8 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
         cost = (0 if born else 1 if last else 2) + (_REDUCED if around.reduced_after(site, axis) else 2 if early else 0)
         yield _reduction_rule(site), insert, site, cost
         if mean is not None:  # every rank's own mean
-            yield _reduction_rule(site), mean, site, cost + 1
+            own = site.node.op in _MEANS and all(operand.state != "partial" for operand in around.operands(site))
+            yield _reduction_rule(site), mean, site, 2 if own and not early else cost + 1
 
 
 def is_nonlinear(site: Site) -> bool:
@@ -129,7 +131,7 @@ def _at_reduction(site: Site, around: Neighbours) -> Iterator[Guess]:
     largest = below in MAXIMA and site.node.args[1] == "sum" and site.number in around.exposed
     if largest or (below in ANY and site.node.args[1] == "min"):
         yield "wrong-relation", SetArgument(site.position, 1, dict.fromkeys(site.position, "max"), "reduce"), site, 1
-    yield from _other_groups(site, 2, capture)
+    yield from _other_groups(site, 2, capture, {axis for each in around.operands(site) for axis in each.partial_axes})
 
 
 def _reduced(reduction: Site, around: Neighbours) -> str:
@@ -143,14 +145,20 @@ def _reduced(reduction: Site, around: Neighbours) -> str:
     return ""
 
 
-def _other_groups(site: Site, argument: int, capture: Capture) -> Iterator[Guess]:
-    """A collective over the groups of another axis; a gather only over one of the same size, which has as many results."""
+def _other_groups(
+    site: Site, argument: int, capture: Capture, partial: Collection[str] = frozenset()
+) -> Iterator[Guess]:
+    """A collective over the groups of another axis; a gather only over one of the same size, which has as many results.
+
+    A mean over ranks that hold the same changes nothing: it is likelier meant for the axis over which its operand is ``partial`` than in vain.
+    """
     rank = min(site.position)
     for axis in capture.mesh:
         groups = {member: group_of(capture, member, axis) for member in site.position}
         fits = site.node.op != "gg.all_gather" or len(groups[rank]) == len(site.node.outs)
         if groups[rank] != site.node.args[argument] and len(capture.mesh) > 1 and fits:
-            yield "wrong-group", SetArgument(site.position, argument, groups, axis), site, 1
+            in_vain = axis in partial and site.node.args[1] == "avg" and site.state == "partial"
+            yield "wrong-group", SetArgument(site.position, argument, groups, axis), site, 0 if in_vain else 1
 
 
 def _factor(site: Site) -> Fraction:

@@ -6,7 +6,7 @@ other's place, or a tensor that is read although another one, which nobody reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -14,6 +14,7 @@ from graphguard.ir import Capture, Node, Placement, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.prove import Proof
+from graphguard.repair.chains import chains
 from graphguard.repair.edits import (
     Bypass,
     Call,
@@ -25,6 +26,7 @@ from graphguard.repair.edits import (
     SwapTensors,
     Tensors,
 )
+from graphguard.repair.guesses import axis_factors
 from graphguard.repair.neighbours import SCALING, Guess, Neighbours
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, state_of
 
@@ -53,6 +55,7 @@ def guided(proof: Proof, around: Neighbours) -> Iterator[Guess]:
             yield from _misnamed(around.sites[number], around, collectives=True)
     for node in missing:
         yield from _forgotten(node, proof, around)
+    yield from chains(missing, proof, around)
     yield from _exchanged(frontier, around)
     yield from _unknown(missing, proof, around)
     yield from _absent(proof.capture, around)
@@ -125,9 +128,8 @@ def _superfluous(site: Site, around: Neighbours) -> Iterator[Guess]:
 def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
     """The same operands, another constant or another operator."""
     scaling = wanted.op == site.node.op and site.node.op in SCALING
-    if scaling and (factors := list(_factor(site, wanted))):
-        yield from factors
-        return
+    if scaling:
+        yield from _factor(site, wanted, axis_factors(proof.capture))
     operands, meant = list(site.node.operands()), list(wanted.operands())
     if site.node.op in COLLECTIVES or len(operands) != len(meant) or len(site.node.outs) != 1:
         return
@@ -148,12 +150,14 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
             yield rule, ChangeCall(site.position, Call(wanted.op, args, wanted.kwargs, span)), site, LIKELY
 
 
-def _factor(site: Site, wanted: Node) -> Iterator[Guess]:
+def _factor(site: Site, wanted: Node, sizes: Collection[Fraction]) -> Iterator[Guess]:
     """Another factor, where the two stand in a ratio of small numbers."""
     mine, other = site.node.args[1], wanted.args[1]
     if not isinstance(mine, int | float) or not isinstance(other, int | float) or mine in (0, other) or other == 0:
         return
     ratio = Fraction(other).limit_denominator(1 << 20) / Fraction(mine).limit_denominator(1 << 20)
+    if ratio not in sizes:
+        return  # another number is meant, not another number of ranks
     if abs(ratio * Fraction(mine) - Fraction(other)) > abs(Fraction(other)) / (1 << 46):
         return  # a root, say: no ratio is as exact as the numbers
     if ".div" in site.node.op:

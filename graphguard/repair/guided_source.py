@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import ast
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from graphguard.ir import Capture, Span, Var
-from graphguard.repair.edits import Accumulate, Bypass, ChangeCall, InsertCall, Mask, Reread, SetArgument, SwapTensors
+from graphguard.repair.edits import (
+    Accumulate,
+    Bypass,
+    Call,
+    ChangeCall,
+    InsertCall,
+    Mask,
+    Reread,
+    SetArgument,
+    SwapTensors,
+)
 from graphguard.repair.frames import Sources
 from graphguard.repair.masks import BOUNDS, change_bound, fill_masked
+from graphguard.repair.neighbours import SCALING
 from graphguard.repair.passes import added_to_earlier
 from graphguard.repair.program import MODULES, Program, assigned_name, definitions, first_operand
 from graphguard.repair.source import Draft, line_after
@@ -44,12 +57,17 @@ def guided_drafts(
                 added = names if call.op == "aten.add.Tensor" else []
                 yield from (_added_behind(program, statement, reduced.id, name) for name in added)
                 texts = []
-            for text in texts:
+            texts += (
+                _by_number(program, value, call)
+                if statement is not None and not isinstance(statement, ast.Expr)
+                else []
+            )
+            for text in dict.fromkeys(texts):
                 yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
         case ChangeCall(call=call):
             meant = _specified(call.expression, sources)
             for text in _like(program, value, meant) if meant is not None else ():
-                yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
+                yield Draft(f"write {text}", (_narrowed(program, value, text),))
         case Bypass(kept=kept):
             yield from _operands(program, value, kept)
         case SwapTensors(tensors, others):
@@ -62,6 +80,17 @@ def guided_drafts(
             if isinstance(operand, Var):
                 for name in names_of(capture, rank, operand, program, sources):
                     yield from _read_instead(program, value, name)
+
+
+def _by_number(program: Program, value: ast.expr, call: Call) -> list[str]:
+    """An expression times or by a number of the specification's call, which need not be written there; a root as the root that it is."""
+    numbers = [arg for arg in next(iter(call.args.values()), ()) if isinstance(arg, int | float)]
+    if call.op not in SCALING or len(numbers) != 1 or not numbers[0]:
+        return []
+    number, symbol = numbers[0], "/" if ".div" in call.op else "*"
+    square = round(number * number)
+    is_root = square > 1 and number == math.sqrt(square) and number != round(number)
+    return [f"{_bare(program, value)} {symbol} {f'{square}**0.5' if is_root else repr(number)}"]
 
 
 def _by_the_ranks(
@@ -143,6 +172,24 @@ def as_specified(program: Program, span: Span, where: Span | None, sources: Sour
     if value is not None and meant is not None:
         for text in _like(program, value, meant):
             yield Draft(f"write {text}", (TextEdit(program.span(value), text),))
+
+
+def _narrowed(program: Program, value: ast.expr, text: str) -> TextEdit:
+    """Another text for an expression, as an edit of the words that differ: what else is mended within it stays apart."""
+    old, place = program.source(value), program.span(value)
+    if "\n" in old + text or place.line != place.end_line:
+        return TextEdit(place, text)
+    ours, its = (re.findall(r"[\w.]+|\s+|[^\w\s]", each) for each in (old, text))
+    first = next((at for at, (one, other) in enumerate(zip(ours, its, strict=False)) if one != other), None)
+    if first is None:
+        return TextEdit(place, text)
+    last = 0
+    while last < min(len(ours), len(its)) - first and ours[-1 - last] == its[-1 - last]:
+        last += 1
+    start = len("".join(ours[:first]))
+    end = len("".join(ours[: len(ours) - last]))
+    at = replace(place, column=place.column + start, end_column=place.column + end)
+    return TextEdit(at, "".join(its[first : len(its) - last]))
 
 
 def _like(program: Program, value: ast.expr, meant: tuple[Program, ast.expr]) -> Iterator[str]:

@@ -32,7 +32,7 @@ from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
 from graphguard.repair.means import means
-from graphguard.repair.neighbours import REDUCING, Guess, Neighbours
+from graphguard.repair.neighbours import REDUCING, SCALING, Guess, Neighbours
 from graphguard.repair.offsets import offsets
 from graphguard.repair.parameters import parameters
 from graphguard.repair.passes import dropped_passes
@@ -77,10 +77,12 @@ def hypotheses(
     places: Callable[[Site], Iterable[Hashable]],
     named: Callable[[Site], bool],
     passes: Callable[[Site], Hashable],
+    literal: Callable[[Site], bool],
 ) -> list[Hypothesis]:
     """Every guess about a slice, cheapest first; sites that share one of their ``places`` in the source are guessed about together first.
 
-    A reduction is likelier of what the author gave a name (``named``) than of a part of an expression.  ``passes`` gives the forward call of a gradient.
+    A reduction is likelier of what the author gave a name (``named``) than of a part of an expression.  ``passes`` gives the forward call of a gradient,
+    ``literal`` says whether a factor is written as a number.
     """
     capture = proof.capture
     around = Neighbours.of(capture, sites)
@@ -100,6 +102,7 @@ def hypotheses(
     found.extend(siblings(around))
     found.extend(called(around))
     found.extend(_at_outputs(around, ratios, promises))
+    found = list(_of_other_numbers(found, literal))
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))
         for rule, edit, site, cost in found
@@ -108,6 +111,20 @@ def hypotheses(
         and not (isinstance(edit, InsertReduction) and only_added_to(site, around))
     ]
     return sorted(_families(found, places, passes), key=lambda guess: (guess.cost, guess.site.number))
+
+
+def _of_other_numbers(guesses: list[Guess], literal: Callable[[Site], bool]) -> Iterator[Guess]:
+    """Guesses about factors: one that is written as a number is another number than the specification's, any other one is off by a number of ranks."""
+    changed = {site.number for _, edit, site, _ in guesses if isinstance(edit, ChangeCall) and site.node.op in SCALING}
+    numbers = {site.number: site for _, _, site, _ in guesses if site.number in changed}
+    written = {number for number, site in numbers.items() if literal(site)}
+    scaled = {site.number for _, edit, site, cost in guesses if isinstance(edit, Scale) and cost <= 1}
+    for rule, edit, site, cost in guesses:
+        if isinstance(edit, Scale) and site.number in written and site.node.op in SCALING:
+            continue
+        if isinstance(edit, ChangeCall) and site.number in (changed & scaled) - written:
+            continue
+        yield rule, edit, site, cost
 
 
 def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[Site], bool]) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from graphguard.ir import Capture
+from graphguard.ir import Capture, Span
 from graphguard.repair import source
 from graphguard.repair.program import Function, Program
 from graphguard.repair.source import Draft
@@ -23,6 +23,19 @@ def scaled_losses(program: Program, factor: Fraction, capture: Capture) -> Itera
                 sizes.reverse()  # micro-batches first: ranks count in a loss through reductions, which have their own factors
                 for draft in source.scale(program, place, factor, sizes):
                     yield Draft(draft.title, draft.edits, place)
+
+
+def passed_losses(program: Program, times: int, passes: Callable[[Span], int], capture: Capture) -> Iterator[Draft]:
+    """Divide each loss by the number of passes through the loop in which autograd adds up its gradients, where those are so many."""
+    for name, function in _differentiated(program):
+        for target, value in assignments(ast.walk(function)):
+            loops = [outer for outer in program.ancestors(value) if isinstance(outer, ast.For)]
+            if target != name or not loops or passes(program.span(value)) != times:
+                continue
+            place, factor = program.span(value), Fraction(1, times)
+            sizes = [size for size in size_expressions(program, value, factor, capture) if "world_size" not in size]
+            for draft in source.scale(program, place, factor, sizes):
+                yield Draft(draft.title, draft.edits, place)
 
 
 def _differentiated(program: Program) -> Iterator[tuple[str, Function]]:

@@ -178,6 +178,17 @@ class Program:
             return node
         return next((outer for outer in self.ancestors(node) if isinstance(outer, ast.stmt)), None)
 
+    def stands_alone(self, node: ast.expr) -> bool:
+        """Whether a call is a statement of its own, what is called on its result apart: it is no argument of another one."""
+        inner: ast.AST = node
+        for outer in self.ancestors(node):
+            if isinstance(outer, ast.stmt):
+                return isinstance(outer, ast.Expr)
+            if isinstance(outer, ast.Call) and inner is not outer.func:
+                return False
+            inner = outer
+        return False
+
     def function(self, node: ast.AST) -> Function | None:
         """The innermost function around a node."""
         return next((outer for outer in self.ancestors(node) if isinstance(outer, Function)), None)

@@ -10,6 +10,7 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.refine.naming import operator
 from graphguard.repair.asked import differentiated, forward_place
 from graphguard.repair.attention import SDPA, masking_text
+from graphguard.repair.chains import chain_name, chain_text
 from graphguard.repair.dead import dead_everywhere, dead_reduction, rearranged_outputs
 from graphguard.repair.edits import (
     Accumulate,
@@ -33,6 +34,7 @@ from graphguard.repair.messages import (
     Named,
     asked_for,
     axis_of_group,
+    factor_text,
     headline,
     held_before,
     needed_and_found,
@@ -71,6 +73,8 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         if guess.edit.called is not None:
             span = called_place(graph, site.node, guess.edit.called, sources)
             name = called_names(capture, guess.edit.called, span, sources)[0] or name
+        if guess.edit.chain:
+            name = chain_name(span, sources) or name
         if guess.edit.averaged:
             name = sources.tensor_at(sources.name_place(graph, site.node)) or name
         span = _filled(span, guess.edit, sources) or _own_number(capture, guess, span, sources) or span
@@ -105,8 +109,16 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
         text = text.replace("{sibling}", f"'{exchanged}'" if exchanged else "another tensor")
     if isinstance(guess.edit, OtherCalls) and guess.edit.called is not None:
         text = text.replace("{sibling}", called_names(capture, guess.edit.called, span, sources)[1])
+    passes = 1 + len(guess.others)
+    looped = guess.site.node.phase == "forward" and guess.site.node.op not in SCALING
+    if isinstance(guess.edit, Scale) and looped and passes > 1 and guess.edit.factor == Fraction(1, passes):
+        text = f"'{name}' is added up over {passes} passes of the loop where their mean is needed: it is {factor_text(Fraction(passes), capture, count=count)} times what the specification computes"
     if isinstance(guess.edit, OtherCalls) and guess.edit.masked is not None:
         text = _masked(capture, guess, text, sources)
+    if isinstance(guess.edit, OtherCalls) and guess.edit.chain:
+        text = text.replace(
+            "{chain}", f"'{chain_text(guess.edit.chain, name if name.isidentifier() else 'x', sources)}'"
+        )
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else asked_for(name, text)
 

@@ -202,8 +202,10 @@ class _Round:
 
 def _questions(
     capture: Capture, sources: Sources
-) -> tuple[Callable[[Site], list[Hashable]], Callable[[Site], bool], Callable[[Site], Hashable]]:
-    """Where a site stands in the source, whether its author gave it a name, and which forward call it is the gradient of."""
+) -> tuple[
+    Callable[[Site], list[Hashable]], Callable[[Site], bool], Callable[[Site], Hashable], Callable[[Site], bool]
+]:
+    """Where a site stands in the source, whether its author gave it a name, which forward call it is the gradient of, and whether its factor is a number there."""
 
     def places(site: Site) -> list[Hashable]:
         graph = capture.ranks[min(site.position)]
@@ -220,7 +222,12 @@ def _questions(
     def passes(site: Site) -> Hashable:
         return sources.forward_call(capture.ranks[min(site.position)], site.node)
 
-    return places, named, passes
+    def literal(site: Site) -> bool:
+        graph = capture.ranks[min(site.position)]
+        inner = sources.frames(graph, site.node)[:1]
+        return any(sources.is_scaled_by_number(frame.span) for frame in inner)
+
+    return places, named, passes, literal
 
 
 def _weight(repair: Repair) -> tuple[int, int]:

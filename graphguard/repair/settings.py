@@ -117,6 +117,8 @@ def _names(node: Node) -> tuple[str, ...]:
 
 def _setting(name: str, value: object) -> str:
     name = _KEYWORDS.get(name, name)
+    if name in _UNNAMED:
+        return f"with {value:.{_DIGITS}g}" if isinstance(value, float) else f"with {value!r}"
     if value is None:
         return f"without {name}"
     return f"with {name}={value:.{_DIGITS}g}" if isinstance(value, float) else f"with {name}={value!r}"

@@ -43,16 +43,27 @@ def insert_reduction(
     value, augmented = program.expression(span), program.augmented(span)
     if augmented is not None and isinstance(augmented.target, ast.Name | ast.Attribute):
         name = program.source(augmented.target)
-        for group in groups_for(program, augmented, edit.axis, capture):
-            line, imports = Reduce(program, group, edit.reduce)(name)
-            yield Draft(f"all_reduce({name}) over '{edit.axis}'", (line_after(program, augmented, line), *imports))
+        for reduce in _forms(program, augmented, edit, capture):
+            line, imports = reduce(name)
+            yield Draft(
+                f"all_reduce({name}) over '{edit.axis}'",
+                (line_after(program, augmented, _below(line, program.indent(augmented))), *imports),
+            )
     if value is None:
         return
     outer = program.parents.get(value)
     if isinstance(outer, ast.Attribute) and outer.attr == "values":
         value = outer  # ``x.max(0)`` is a pair
-    for group in groups_for(program, value, edit.axis, capture):
-        yield from _with_statement_after(program, value, Reduce(program, group, edit.reduce), edit.axis, fresh)
+    for reduce in _forms(program, value, edit, capture):
+        yield from _with_statement_after(program, value, reduce, edit.axis, fresh)
+
+
+def _forms(program: Program, at: ast.AST, edit: graph_edits.InsertReduction, capture: Capture) -> Iterator[Reduce]:
+    """The ways to write a reduction: as it is, or only where there is a group, if the file asks for that elsewhere."""
+    for group in groups_for(program, at, edit.axis, capture):
+        yield Reduce(program, group, edit.reduce)
+        if group and f"if {group} is not None:" in program.text:
+            yield Reduce(program, group, edit.reduce, guarded=True)
 
 
 def scale(program: Program, span: Span, factor: Fraction, sizes: list[str]) -> Iterator[Draft]:
@@ -145,7 +156,7 @@ def divide_after(program: Program, span: Span, factor: Fraction) -> Iterator[Dra
     """Scale the tensor that an in-place collective has just reduced."""
     call = program.expression(span)
     statement = program.statement(call) if call is not None else None
-    if not isinstance(call, ast.Call) or not call.args or not isinstance(statement, ast.Expr):
+    if not isinstance(call, ast.Call) or not call.args or statement is None or not program.stands_alone(call):
         return
     target = program.source(call.args[0])
     line = f"{target}.div_({factor.denominator})" if factor.numerator == 1 else f"{target}.mul_({factor})"
@@ -348,9 +359,14 @@ class Reduce:
     program: Program
     group: str
     reduce: str = "sum"
+    guarded: bool = False
 
     def __call__(self, tensor: str) -> tuple[str, tuple[TextEdit, ...]]:
-        """The call on a tensor, and the import it may need."""
+        """The call on a tensor, if there is a group where that is asked, and the import it may need."""
+        text, imports = self._call(tensor)
+        return f"if {self.group} is not None:\n    {text}" if self.guarded else text, imports
+
+    def _call(self, tensor: str) -> tuple[str, tuple[TextEdit, ...]]:
         imported = imported_function(self.program, "all_reduce")
         dist = distributed_name(self.program)
         arguments = f"{tensor}, group={self.group}" if self.group else tensor
@@ -374,17 +390,18 @@ def _with_statement_after(program: Program, value: ast.expr, call: Reduce, axis:
     name = assigned_name(statement, value)
     if name:
         line, imports = call(name)
-        yield Draft(title.format(name), (line_after(program, statement, line), *imports))
+        below = _below(line, program.indent(statement))
+        yield Draft(title.format(name), (line_after(program, statement, below), *imports))
         return
     start, indent = program.span(statement), program.indent(statement)
     at = Span(start.file, start.line, 1, start.line, 1)
     if isinstance(value, ast.Name) and isinstance(statement, ast.Return):
         line, imports = call(value.id)
-        yield Draft(title.format(value.id), (TextEdit(at, f"{indent}{line}\n"), *imports))
+        yield Draft(title.format(value.id), (TextEdit(at, f"{indent}{_below(line, indent)}\n"), *imports))
         return
     name = program.fresh(fresh, program.function(value))
     line, imports = call(name)
-    above = f"{indent}{name} = {program.source(value)}\n{indent}{line}\n"
+    above = f"{indent}{name} = {program.source(value)}\n{indent}{_below(line, indent)}\n"
     yield Draft(title.format(name), (TextEdit(at, above), TextEdit(program.span(value), name), *imports))
 
 
@@ -396,4 +413,10 @@ def line_after(program: Program, statement: ast.stmt, line: str) -> TextEdit:
     """A line of text behind a statement, indented like it."""
     last = statement.end_lineno or statement.lineno
     column = len(program.lines[last - 1]) + 1  # behind a comment that ends the line
-    return TextEdit(Span(program.file, last, column, last, column), f"\n{program.indent(statement)}{line}")
+    indent = program.indent(statement)
+    return TextEdit(Span(program.file, last, column, last, column), f"\n{indent}{line}")
+
+
+def _below(lines: str, indent: str) -> str:
+    """Lines of which those below the first are indented as well."""
+    return lines.replace("\n", f"\n{indent}")

@@ -25,6 +25,7 @@ from graphguard.repair.settings import other_settings
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
 from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.summands import unevenly_summed
+from graphguard.repair.truths import other_truths
 from graphguard.repair.unread import unread
 
 STOPPED = "no gradient comes back through '{what}' to what it is computed from: the specification computes one, and no rank does"
@@ -308,7 +309,9 @@ def _foreign_operand(site: Site, found: Search, around: Neighbours) -> Suspect |
     target = made.relation.target if made.relation is not None and made.state == "whole" else None
     if target is not None and target not in _behind(spec, list(spec.nodes[where.node].operands())[operand]):
         return Suspect("wrong-relation", reader, where, reader)  # too much was computed, or another tensor is read
-    return Suspect("wrong-relation", _location(made), where, reader, _masked(site, found))
+    its, refuter = list(spec.nodes[where.node].operands())[operand], found.trials.refuter
+    other = other_truths(read[operand], its, refuter.point, found.capture) if refuter is not None else ""
+    return Suspect("wrong-relation", _location(made), where, reader, _masked(site, found) or other)
 
 
 def _behind(graph: Graph, var: Var) -> set[Var]:

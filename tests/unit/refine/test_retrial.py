@@ -34,7 +34,14 @@ def changed(capture: Capture, proof: Proof) -> list[Capture]:
     sites = backward_slice(capture, proof, align(capture), proof.outcome.failing)
     found = []
     guesses = hypotheses(
-        proof, sites, {}, proof.outcome.failing, lambda site: [site.number], lambda site: True, lambda site: None
+        proof,
+        sites,
+        {},
+        proof.outcome.failing,
+        lambda site: [site.number],
+        lambda site: True,
+        lambda site: None,
+        lambda site: False,
     )
     for guess in guesses:
         try:
@@ -94,6 +101,8 @@ def test_a_reduction_that_is_missing_at_every_pass_through_a_line_is_one_guess()
         weight = site.node.args[-1]
         return [(site.node.op, capture.ranks[0].labels.get(weight, "")[-1:] if isinstance(weight, Var) else "")]
 
-    guesses = hypotheses(proof, sites, {}, proof.outcome.failing, line, lambda site: True, lambda site: None)
+    guesses = hypotheses(
+        proof, sites, {}, proof.outcome.failing, line, lambda site: True, lambda site: None, lambda site: False
+    )
     likeliest = [guess for guess in guesses if guess.cost == 0 and isinstance(guess.edit, InsertReduction)]
     assert max(len(guess.edits) for guess in likeliest) == 2

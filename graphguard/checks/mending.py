@@ -74,13 +74,15 @@ def proved_fixes(
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
     Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
-    What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing.
+    What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing; where nothing else does, the specification may be
+    written otherwise if it is proved to compute the same.
     Also the promises that are still broken after the best of them, and its own headline if it has one.
     """
     request, proof = broken.request, broken.report.proof
     params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)
     proved: list[Fix] = []
+    reworded: list[tuple[Fix, str, frozenset[str], str]] = []
     headline = ""
     calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
     left, tries = broken.spoiled, 0 if calls > LARGE else 1 + ALTERNATIVES_PER_FINDING
@@ -101,15 +103,20 @@ def proved_fixes(
         mended = failing <= broken.spoiled - set(finding.promises) and (yield from _keeps(broken, failing))
         if not mended and finding.regains and failing <= broken.spoiled:
             mended = yield Step("prover", "held", {"proof": key, "variables": list(finding.regains)})
-        own = fix.place in (
-            None,
-            finding.span,
-        )  # a function that the specification calls as well is right, but where nothing else is the program's own
-        if mended and (yield Step("prover", "same_question", {"proof": proof, "other": key, "by_meaning": own})):
+        if not mended:
+            continue
+        if (yield Step("prover", "same_question", {"proof": proof, "other": key})):
             left, headline = (left, headline) if proved else (failing, row["headline"])
             proved.append(replace(fix, proved=True))
+        elif fix.place in (None, finding.span):
+            reworded.append((fix, key, failing, row["headline"]))
         if len(proved) == FIXES_PER_FINDING:
             break
+    for fix, key, failing, told in (
+        reworded if not proved else ()
+    ):  # code that the specification runs as well is right, unless nothing else is the program's own
+        if (yield Step("prover", "same_question", {"proof": proof, "other": key, "by_meaning": True})):
+            return [replace(fix, proved=True)], failing, told
     return proved, left, headline
 
 

@@ -65,6 +65,7 @@ from graphguard.repair.means import averaged, is_count
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import factor_text
 from graphguard.repair.neighbours import SCALING
+from graphguard.repair.norms import squares_added
 from graphguard.repair.offset_source import offset_drafts, starts, written_further
 from graphguard.repair.packed_source import cut_by_parts
 from graphguard.repair.parameters import other_module
@@ -446,6 +447,8 @@ def _other_calls(
         yield from as_specified(program, span, edit.masked.written, sources)
     if edit.averaged:
         yield from averaged(program, span, edit.averaged, capture, is_count(capture, edit, rank))
+    if edit.squared:
+        yield from squares_added(program, span, edit.squared == "rooted")
     if edit.chain:
         yield from chain_added(program, span, edit.chain, sources)
     if edit.targets is not None:

@@ -285,7 +285,8 @@ class OtherCalls:
     ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it;
     ``sent`` are tensors that are exchanged as others are, ``called`` says that a function is, and ``masked`` how an attention masks;
     ``averaged`` is the axis over which a divisor is averaged, ``targets`` says over which a loss is a mean,
-    and ``chain`` where the specification writes a row of operators that is missing.
+    ``chain`` where the specification writes a row of operators that is missing,
+    and ``squared`` that squares are added up, with the root behind or without.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
@@ -304,6 +305,7 @@ class OtherCalls:
     averaged: str = ""
     targets: CountedTargets | None = None
     chain: tuple[Span, ...] = ()
+    squared: Literal["", "rooted", "bare"] = ""
 
 
 Edit = (

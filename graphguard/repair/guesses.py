@@ -44,6 +44,7 @@ from graphguard.repair.slices import LAYOUT, Site
 LATE = (
     3  # how much less likely a factor is at fault where what it multiplies is wrong already, and by more than a factor
 )
+_DERIVED = frozenset({"aten.pow.Tensor_Scalar", "aten.mean.default", "aten.mean.dim"})  # whose gradients have factors
 _MEANS = frozenset({"aten.mean.default", "aten.mean.dim"})
 _REDUCED = 4  # how much less likely a reduction is missing where all that becomes of a tensor is reduced anyway
 _RANKS = 1 << 20  # more than there are
@@ -244,8 +245,7 @@ def _is_derivative(site: Site, around: Neighbours) -> bool:
     if site.node.phase != "backward" or site.node.forward < 0:
         return False
     nodes = around.capture.ranks[min(site.position)].nodes
-    called = (node for node in nodes if node.phase == "forward" and node.stack == site.node.forward)
-    return not any(node.op in SCALING for node in called)
+    return any(node.op in _DERIVED and node.phase == "forward" and node.stack == site.node.forward for node in nodes)
 
 
 def _divisor(site: Site) -> Fraction:

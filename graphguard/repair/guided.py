@@ -32,6 +32,7 @@ from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, state_of
 
 RULE = "wrong-relation"
 LIKELY, POSSIBLE = 2, 3
+_ADDING_UP = frozenset({"aten.sum.default", "aten.mean.default"})  # which differ by a number
 _FRONTIER = 4  # operators of the specification that are looked at
 _HOLDERS = 3  # tensors of the ranks that are tried for one operand
 _PAIRS = 12  # pairs of tensors that are tried in each other's place
@@ -69,7 +70,8 @@ def _unknown(missing: list[Node], proof: Proof, around: Neighbours) -> Iterator[
         if site.node.op not in known and site.node.phase == "forward" and not around.at_frontier(site):
             yield from ((rule, edit, at, POSSIBLE) for rule, edit, at, _ in _superfluous(site, around))
             for node in missing:
-                yield from _another(site, node, proof, around)
+                if node.op not in LAYOUT:
+                    yield from _another(site, node, proof, around)
 
 
 def _absent(capture: Capture, around: Neighbours) -> Iterator[Guess]:
@@ -146,7 +148,7 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
         same = same and dict(site.node.kwargs) == dict(wanted.kwargs)
         if not same:
             span = _span(proof.capture, wanted)
-            rule = "wrong-scale" if scaling and len(meant) == 1 else RULE
+            rule = "wrong-scale" if (scaling and len(meant) == 1) or {wanted.op, site.node.op} <= _ADDING_UP else RULE
             yield rule, ChangeCall(site.position, Call(wanted.op, args, wanted.kwargs, span)), site, LIKELY
 
 

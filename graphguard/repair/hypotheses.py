@@ -33,6 +33,7 @@ from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
 from graphguard.repair.means import means
 from graphguard.repair.neighbours import REDUCING, SCALING, Guess, Neighbours
+from graphguard.repair.norms import norms
 from graphguard.repair.offsets import offsets
 from graphguard.repair.parameters import parameters
 from graphguard.repair.passes import dropped_passes
@@ -93,6 +94,7 @@ def hypotheses(
     found.extend(attention(proof, around))
     found.extend(means(around))
     found.extend(counted_targets(around))
+    found.extend(norms(around))
     found.extend(masks(around))
     found.extend(triangles(around))
     found.extend(own_places(around))

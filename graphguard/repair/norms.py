@@ -1,0 +1,90 @@
+"""Norms that are added up over the ranks: their squares are to be added, and the root of the sum is the norm of all."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
+from graphguard.repair.editing import fresh
+from graphguard.repair.edits import OtherCalls
+from graphguard.repair.messages import axis_of_group
+from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.program import Program, first_operand
+from graphguard.repair.slices import LAYOUT, Site
+from graphguard.repair.source import Draft, line_after
+from graphguard.report.diagnostics import TextEdit
+
+_ROOTS: Final = frozenset(
+    {"aten.linalg_vector_norm.default", "aten.sqrt.default", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim"}
+)
+_COST: Final = 1
+_TOLD: Final = "'{{name}}' adds up norms over {over}: what is to be added are their squares{root}"
+
+
+def norms(around: Neighbours) -> Iterator[Guess]:
+    """Guesses for each sum over the ranks of norms: of the squares instead, with the root behind it or without."""
+    for site in around.sites.values():
+        if site.node.op != "gg.all_reduce" or site.node.args[1] != "sum" or not _is_norm(site, around):
+            continue
+        axis = axis_of_group(site.node.args[2], around.capture)
+        over = f"axis '{axis}'" if axis else "all ranks"
+        for rooted in (True, False):
+            told = _TOLD.format(over=over, root=", and the root is taken behind" if rooted else "")
+            calls, types = _squared(site, around.capture, rooted)
+            yield (
+                "nonlinear-on-partial",
+                OtherCalls(calls, types, told, squared="rooted" if rooted else "bare"),
+                site,
+                _COST,
+            )
+
+
+def _is_norm(site: Site, around: Neighbours) -> bool:
+    """Whether what a site reduces is a root, rearranged at most."""
+    below = around.operands(site)
+    while below and below[0].node.op in LAYOUT:
+        below = around.operands(below[0])
+    return bool(below) and below[0].node.op in _ROOTS
+
+
+def _squared(
+    site: Site, capture: Capture, rooted: bool
+) -> tuple[dict[int, Mapping[int, tuple[Node, ...]]], dict[int, Mapping[Var, TensorType]]]:
+    calls: dict[int, Mapping[int, tuple[Node, ...]]] = {}
+    types: dict[int, Mapping[Var, TensorType]] = {}
+    for rank, index in site.position.items():
+        graph = capture.ranks[rank]
+        calls[rank], types[rank] = _of(graph, index, rooted)
+    return calls, types
+
+
+def _of(graph: Graph, index: int, rooted: bool) -> tuple[Mapping[int, tuple[Node, ...]], Mapping[Var, TensorType]]:
+    node, number = graph.nodes[index], fresh(graph)
+    operand, out = node.args[0], node.outs[0]
+    square, total = Var(number), Var(number + 1) if rooted else out
+    made = [
+        replace(node, op="aten.mul.Tensor", args=(operand, operand), outs=(square,)),
+        replace(node, args=(square, *node.args[1:]), outs=(total,)),
+    ]
+    if rooted:
+        made.append(replace(node, op="aten.sqrt.default", args=(total,), outs=(out,)))
+    return {index: tuple(made)}, {square: graph.types[out], total: graph.types[out]}
+
+
+def squares_added(program: Program, span: Span, rooted: bool) -> Iterator[Draft]:
+    """The square of a tensor before it is reduced in place, and its root behind."""
+    call = program.expression(span)
+    statement = program.statement(call) if call is not None else None
+    operand = first_operand(call) if isinstance(call, ast.Call) else None
+    if statement is None or not isinstance(call, ast.Call) or not program.stands_alone(call):
+        return
+    if isinstance(operand, ast.Name):
+        name, start = operand.id, program.span(statement)
+        at = Span(start.file, start.line, 1, start.line, 1)
+        edits = [TextEdit(at, f"{program.indent(statement)}{name} = {name}**2\n")]
+        if rooted:
+            edits.append(line_after(program, statement, f"{name} = {name}**0.5"))
+        yield Draft(f"add up {name}**2{' and take the root' if rooted else ''}", tuple(edits))

@@ -32,7 +32,9 @@ from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, state_of
 
 RULE = "wrong-relation"
 LIKELY, POSSIBLE = 2, 3
-_ADDING_UP = frozenset({"aten.sum.default", "aten.mean.default"})  # which differ by a number
+_ADDING_UP = frozenset(
+    {"aten.sum.default", "aten.mean.default", "aten.sum.dim_IntList", "aten.mean.dim"}
+)  # which differ by a number
 _FRONTIER = 4  # operators of the specification that are looked at
 _HOLDERS = 3  # tensors of the ranks that are tried for one operand
 _PAIRS = 12  # pairs of tensors that are tried in each other's place

@@ -56,7 +56,11 @@ def _mutate(count: int, seed: int) -> int:
             judge([program], each, seed, tally)
             print(f"{tally.mutants} of {count}: {program[0]}", file=sys.stderr, flush=True)
     print("\n".join(tally.lines()))
-    for title, rows in (("wrong proofs", tally.wrong), ("unknown though equal", tally.unknown)):
+    for title, rows in (
+        ("wrong proofs", tally.wrong),
+        ("unknown though equal", tally.unknown),
+        ("left out, not proved themselves", tally.left_out),
+    ):
         print(f"{title}: {len(rows)}", *rows[:40], sep="\n  ")
     return 1 if tally.wrong or tally.share_unknown > UNKNOWN_ALLOWED else 0
 

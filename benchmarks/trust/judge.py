@@ -28,11 +28,12 @@ _NAMES = {
 
 @dataclass(slots=True)
 class Tally:
-    """Counts by outcome; ``wrong`` and ``unknown`` name the mutants concerned."""
+    """Counts by outcome; ``wrong`` and ``unknown`` name the mutants concerned, ``left_out`` the programs that are not proved themselves."""
 
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -71,6 +72,7 @@ def judge(captures: Iterable[tuple[str, Capture]], count: int, seed: int, tally:
     memo = Memo()
     for name, capture in captures:
         if not prove(capture, memo).outcome.proved:
+            tally.left_out.append(name)
             continue
         rng = random.Random(f"{seed} {name}")
         for mutant in mutants(capture, rng, count):

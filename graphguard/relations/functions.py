@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
+from graphguard.relations import selected
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
@@ -64,6 +65,15 @@ def exponential(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> T
             if inner is not None:
                 factor *= Fraction(kernel.factors[0][1]) ** int(coefficient)
                 items.append((inner, coefficient))
+                continue
+        if len(terms) > 1 and selected.selects(universe, ((coefficient, ref),)):
+            # as where it stands alone: selected from the exps of the table
+            one = selected.acted(
+                universe, [((coefficient, ref),)], extents, lambda rows, sizes: exponential(universe, rows[0], sizes)
+            )
+            if len(one) == 1:
+                factor *= one[0][0]
+                items.append((one[0][1], 1))
                 continue
         items.append((elementwise(universe, "exp", (), 1, ref), coefficient))
     if not items:

@@ -28,6 +28,11 @@ class _Selection:
     extent: int
 
 
+def selects(universe: Universe, terms: Terms) -> bool:
+    """Whether terms are what one index selects from a table."""
+    return _selection(universe, terms) is not None
+
+
 def acted(universe: Universe, rows: list[Terms], extents: tuple[int, ...], act: Act) -> Terms:
     """A function of the elements of rows, worked out of what they are selected from where one index selects all of them that are selected."""
     found = [_selection(universe, terms) for terms in rows]

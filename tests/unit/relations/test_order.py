@@ -10,7 +10,7 @@ import pytest
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.piecewise import equal
 from graphguard.relations.values import NormalValue
-from graphguard.rules.arithmetic import negative, square, times
+from graphguard.rules.arithmetic import minus, negative, plus, square, times
 from graphguard.rules.reductions import argmax
 from graphguard.rules.scatter import gather
 from graphguard.rules.selection import sort, topk
@@ -127,3 +127,38 @@ def test_functions_of_a_product_of_selected_rows(a: NormalForm, x: NormalValue) 
     index, w = a.leaf("i", (5,), "int", 0, 4), a.leaf("w", (10, 3), "float")
     first = a.exp(a.contract([(a.lookup(x, index), "id"), (w, "dh")], "ih"))
     assert equal(a.universe, first, a.lookup(a.exp(a.contract([(x, "vd"), (w, "dh")], "vh")), index))
+
+
+SHIFTED: dict[str, Change] = {
+    "exp": lambda a, x: times(a, a.exp(minus(a, x, rows(a, "s"))), a.exp(rows(a, "s"))),
+    "exp of twice": lambda a, x: times(a, a.exp(minus(a, a.scale(x, Fraction(2)), rows(a, "s"))), a.exp(rows(a, "s"))),
+    "logarithm of a sum": lambda a, x: plus(
+        a, a.log(a.sum(a.exp(minus(a, x, rows(a, "s"))), [1])), a.leaf("s", (4,), "float")
+    ),
+    "logarithm of a sum, by the maximum": lambda a, x: plus(
+        a, a.log(a.sum(a.exp(minus(a, x, top(a, x))), [1])), largest(a, x)
+    ),
+}
+PLAIN: dict[str, Change] = {
+    "exp": lambda a, x: a.exp(x),
+    "exp of twice": lambda a, x: a.exp(a.scale(x, Fraction(2))),
+    "logarithm of a sum": lambda a, x: a.log(a.sum(a.exp(x), [1])),
+    "logarithm of a sum, by the maximum": lambda a, x: a.log(a.sum(a.exp(x), [1])),
+}
+
+
+def largest(a: NormalForm, x: NormalValue) -> NormalValue:
+    return a.max_over(x, [1])
+
+
+def top(a: NormalForm, x: NormalValue) -> NormalValue:
+    return a.expand(a.reshape(largest(a, x), (x.shape[0], 1)), x.shape)
+
+
+@pytest.mark.parametrize("function", SHIFTED)
+def test_shifts_of_looked_up_rows_cancel(a: NormalForm, function: str) -> None:
+    """A cross entropy by its largest logit, of what an embedding looks up."""
+    looked_up = a.lookup(a.leaf("x", (7, 10), "float"), a.leaf("i", (4,), "int", 0, 7))
+    assert equal(a.universe, SHIFTED[function](a, looked_up), PLAIN[function](a, looked_up))
+    other = a.lookup(a.leaf("x", (7, 10), "float"), a.leaf("j", (4,), "int", 0, 7))
+    assert not equal(a.universe, SHIFTED[function](a, looked_up), PLAIN[function](a, other))

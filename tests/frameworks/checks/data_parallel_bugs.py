@@ -13,12 +13,12 @@ def hook_that_sums(mesh):
     """DDP divides by itself only without a hook."""
 
     def hook(group, bucket):
-        work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+        work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)  # the mistake
         return work.get_future().then(lambda done: done.value()[0])
 
     def step(model):
         def run(x):
-            model(x).square().mean().backward()  # the mistake
+            model(x).square().mean().backward()
             return {name: p.grad for name, p in model.named_parameters()}
 
         return run

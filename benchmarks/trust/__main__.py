@@ -54,7 +54,8 @@ def _mutate(count: int, seed: int) -> int:
         each = -(-count // (2 * len(programs)))
         for program in programs:
             judge([program], each, seed, tally)
-            print(f"{tally.mutants} of {count}: {program[0]}", file=sys.stderr, flush=True)
+            so_far = f"{tally.mutants} of {count}, {len(tally.wrong)} wrong, {len(tally.unknown)} unknown"
+            print(f"{so_far}: {program[0]}", file=sys.stderr, flush=True)
     print("\n".join(tally.lines()))
     for title, rows in (
         ("wrong proofs", tally.wrong),

@@ -20,6 +20,7 @@ from graphguard.repair.point import Point
 from graphguard.repair.program import Program
 from graphguard.repair.slices import Site
 from graphguard.repair.source import Draft
+from graphguard.repair.truths import told_places
 from graphguard.repair.vocabulary import rank_expressions
 from graphguard.report.diagnostics import TextEdit
 
@@ -266,15 +267,7 @@ def _sees(node: Node, graph: Graph, values: Mapping[Var, Number]) -> Array | Non
 
 
 def _keys(row: Array) -> str:
-    found = [int(key) for key in np.nonzero(row)[0]]
-    if not found:
-        return "no key"
-    if len(found) == 1:
-        return f"key {found[0]}"
-    if found == list(range(found[0], found[-1] + 1)):
-        return f"keys {found[0]}..{found[-1]}"
-    shown = found if len(found) <= 4 else [*found[:3], "...", found[-1]]
-    return f"keys {', '.join(map(str, shown))}"
+    return told_places(row, "key") or "no key"
 
 
 def causal_from(program: Program, span: Span, masking: Masking) -> Iterator[Draft]:

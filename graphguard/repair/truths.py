@@ -49,12 +49,16 @@ def _parts(whole: Array, shape: tuple[int, ...], rank: int, capture: Capture) ->
 
 
 def _columns(row: Array) -> str:
-    found = [int(column) for column in np.nonzero(row)[0]]
-    if not found:
-        return "nowhere"
-    if len(found) == 1:
-        return f"at column {found[0]}"
+    told = told_places(row, "column")
+    return f"at {told}" if told else "nowhere"
+
+
+def told_places(row: Array, name: str) -> str:
+    """Where a row of truths holds, by number, such as ``keys 0..3``; empty where it holds nowhere."""
+    found = [int(place) for place in np.nonzero(row)[0]]
+    if len(found) < 2:
+        return "".join(f"{name} {place}" for place in found)
     if found == list(range(found[0], found[-1] + 1)):
-        return f"at columns {found[0]}..{found[-1]}"
+        return f"{name}s {found[0]}..{found[-1]}"
     shown = found if len(found) <= _SHOWN else [*found[:3], "...", found[-1]]
-    return f"at columns {', '.join(map(str, shown))}"
+    return f"{name}s {', '.join(map(str, shown))}"

@@ -23,7 +23,12 @@ def main() -> int:
     commands.add_parser("rules", help="every rule against PyTorch, over numbers and over the normal form")
     fuzzing = commands.add_parser("fuzz", help="what normal forms of random programs denote, against numbers")
     fuzzing.add_argument("--nodes", type=int, default=100_000)
-    fuzzing.add_argument("--seed", type=int, default=0)
+    fuzzing.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="of the first program; the next has the next, so that runs of near seeds share programs",
+    )
     mutating = commands.add_parser("mutate", help="mutants of traced programs: proofs against numbers")
     mutating.add_argument("--mutants", type=int, default=2000)
     mutating.add_argument("--seed", type=int, default=0)

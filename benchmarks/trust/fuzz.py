@@ -68,6 +68,24 @@ class Noted:
         return noted
 
 
+class Rounded(Denotation):
+    """What a normal form denotes where every sum and product is off by the last digit, each on its own, as rounding leaves them (Monte Carlo arithmetic).
+
+    Where a sum is divided by one of its terms and that is taken off again, what is left may be rounding alone, however little the leaves move.
+    """
+
+    def __init__(self, leaves: Any, tables: Any, noise: np.random.Generator) -> None:
+        super().__init__(leaves, closed, tables)
+        self._noise = noise
+
+    def _combined(self, kernel: Any, window: Any, index: Any) -> np.ndarray:
+        exact = np.asarray(super()._combined(kernel, window, index))
+        if kernel.kind not in ("sum", "product") or (exact == np.rint(exact)).all():
+            return exact
+        off = np.finfo(float).eps * self._noise.uniform(-1, 1, exact.shape)
+        return np.asarray(exact * (1 + off))
+
+
 class Program:
     """One random program, run over numbers and over normal forms side by side."""
 
@@ -180,7 +198,7 @@ class Program:
         return bool((apart <= _LOST * self.denotation.magnitude(form)).all())
 
     def _noisy(self, form: Any, found: np.ndarray, apart: np.ndarray) -> bool:
-        """Whether what the normal form denotes moves as far when the leaves move a little: inside a factor of a term a zero may be left of large numbers, and be multiplied by such."""
+        """Whether what the normal form denotes moves as far when the leaves, and what is rounded, move a little: inside a factor of a term a zero may be left of large numbers, and be multiplied by such."""
         reach = np.zeros(found.shape)
         for _ in range(_NUDGES):
             leaves = {
@@ -190,7 +208,7 @@ class Program:
                 for name, data in self.leaves.items()
             }
             with np.errstate(all="ignore"):
-                again = Denotation(leaves, closed, self.denotation.tables).value(form)
+                again = Rounded(leaves, self.denotation.tables, self.arrays).value(form)
             reach = np.fmax(reach, np.abs(again - found))
         return bool((apart <= 10 * reach).all())
 

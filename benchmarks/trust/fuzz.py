@@ -31,6 +31,7 @@ _CONSTANTS = ("full", "iota", "literal", "leaf")
 _NUDGED = 1e-12  # relative
 _DUST = 1e-15  # of the largest element, or of one: what is left of a sum of zero, or of the logarithm of one
 _NUDGES = 16
+_MOST_LOOKS = 100_000
 _LOST = 1e-14  # of the sum of all terms: what rounding may leave of an element
 
 
@@ -68,7 +69,30 @@ class Noted:
         return noted
 
 
-class Rounded(Denotation):
+class Bounded(Denotation):
+    """What a normal form denotes, if its kernels need not be looked at too often: those of gradients within gradients are, each in all its places."""
+
+    _looks = 0
+
+    def value(self, value: Any) -> np.ndarray:
+        """The elements; raises ``Unsupported`` where it would take for ever."""
+        self._looks = 0
+        return super().value(value)
+
+    def magnitude(self, value: Any) -> np.ndarray:
+        """The sum of the terms' sizes."""
+        self._looks = 0
+        return super().magnitude(value)
+
+    def at(self, kernel: Any, window: Any, index: Any) -> np.ndarray:
+        """The elements of a kernel at some indices."""
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
+            raise Unsupported("kernels within kernels within kernels")
+        return super().at(kernel, window, index)
+
+
+class Rounded(Bounded):
     """What a normal form denotes where every sum and product is off by the last digit, each on its own, as rounding leaves them (Monte Carlo arithmetic).
 
     Where a sum is divided by one of its terms and that is taken off again, what is left may be rounding alone, however little the leaves move.
@@ -98,7 +122,7 @@ class Program:
         self.forms = NormalForm(Universe(expand=self.rng.choice((1, 1, 1, 12)), seconds=20))
         self.forms.universe.exponential = self.forms.universe.expand > 1 and seed % 2 == 0
         self.leaves: dict[str, np.ndarray] = {}
-        self.denotation = Denotation(self.leaves, closed, {})
+        self.denotation = Bounded(self.leaves, closed, {})
         self.pairs: list[tuple[Any, Any]] = []
         self.noise: dict[int, float] = {}  # how far a number lies from what its normal form denotes, by identity
         self.trace: list[str] = []

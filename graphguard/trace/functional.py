@@ -67,12 +67,12 @@ _FACTORIES = frozenset(
 
 def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Races) -> Graph:
     """The graph of a recording; raises ``TracingError`` for memory that values cannot express, and for races."""
-    translation = _Translation(rank)
+    translation, dead = _Translation(rank), overwritten(events)
 
     def follow(event: Event) -> None:
         try:
             races.step(event)
-            if event.op != "wait":
+            if event.op != "wait" and identity(event) not in dead:
                 translation.step(event)
         except TracingError as error:
             error.span = error.span or _place(stacks, event)
@@ -82,11 +82,9 @@ def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Rac
             raise TracingError("unsupported-operator", message, _place(stacks, event)) from error
 
     renaming = Renaming(translation.builder, translation.memory, translation.is_plain)
-    dead = overwritten(events)
     for part in stretches(events):
         if isinstance(part, Event):
-            if identity(part) not in dead:
-                follow(part)
+            follow(part)
         elif races.has_pending or part.is_itself or not renaming.renamed(part):
             with renaming.learning(part):
                 for each in part.events():

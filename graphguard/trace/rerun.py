@@ -117,11 +117,10 @@ def _of_the_first(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tupl
         given = recorder.kernels.laid_out(tuple(grad.shape), grad.stride(), grad.dtype, grad.device)
     if _kind(repeats, first, given) != kind:
         return None
-    leaves = [first.tensors[place] for place in first.leaves]
-    arguments = [tensor for tensor in leaves if identity(tensor) in first.arguments]
+    arguments = [tensor for tensor in first.read() if identity(tensor) in first.arguments]
     start, calls = len(recorder.events), recorder.ledger.counts()
     try:
-        run = _Run(first.result, leaves, arguments, layer.template.node)
+        run = _Run(first.result, first.read(), arguments, layer.template.node)
         return _differentiated(repeats, first, run, given, kind, keep=True).known
     finally:
         del recorder.events[start:]

@@ -9,29 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
+import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from graphguard.trace.constants import Constants
 from graphguard.trace.events import Event, refs_in
+from graphguard.trace.kernels import Kernels, Window
 
 
 class Births:
     """The original memory of every parameter of one recording, and where in its events memory is first read."""
 
-    def __init__(self, events: list[Event]) -> None:
+    def __init__(self, events: list[Event], kernels: Kernels) -> None:
         self._events = events
-        self._first: dict[int, tuple[Any, FakeTensor]] = {}
+        self._kernels = kernels
+        self._windows: dict[int, tuple[Any, Window]] = {}
+        self._shown: dict[int, FakeTensor] = {}
         self._reads: dict[int, int] = {}
         self._looked_at = 0
 
-    def note(self, parameter: Any, memory: FakeTensor) -> None:
-        """``parameter`` was made, and shows ``memory``; it is kept, so that nothing else gets its identity."""
-        self._first[id(parameter)] = parameter, memory
+    def note(self, parameter: FakeTensor) -> None:
+        """``parameter`` was made, and shows its memory; it is kept, so that nothing else gets its identity."""
+        self._windows[id(parameter)] = parameter, self._kernels.window(parameter)
 
-    def memory(self, parameter: Any) -> FakeTensor | None:
-        """What the parameter showed when it was made; None for one that was made elsewhere."""
-        found = self._first.get(id(parameter))
-        return None if found is None else found[1]
+    def storage(self, parameter: Any) -> torch.UntypedStorage | None:
+        """The memory that the parameter was made with; None for one that was made elsewhere."""
+        found = self._windows.get(id(parameter))
+        return None if found is None else found[1].storage
+
+    def shown(self, parameter: Any) -> FakeTensor:
+        """What the parameter showed when it was made, the same tensor each time; inside the fake mode."""
+        shown = self._shown.get(id(parameter))
+        if shown is None:
+            shown = self._shown[id(parameter)] = self._kernels.shown(self._windows[id(parameter)][1])
+        return shown
 
     def first_read(self, storage: int) -> int | None:
         """The first call that takes the elements of a storage elsewhere; what only writes or views it does not."""

@@ -33,9 +33,11 @@ class Found:
     check: CheckRef
 
 
-def find(target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None) -> Found:
-    """Import the file, and find the check; raises whatever the file raises, and ``TracingError`` where it has no such check."""
-    return _chosen(load(target, files), target, name, mesh)
+def find(
+    target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None, known: CheckRef | None = None
+) -> Found:
+    """Import the file, and find the check, whose :func:`reference` may be known; raises whatever the file raises, and ``TracingError`` where it has no such check."""
+    return _chosen(load(target, files), known or reference(target, name), name, mesh)
 
 
 def reference(target: Target, name: str) -> CheckRef:
@@ -72,21 +74,20 @@ def declared(module: ModuleType) -> list[tuple[str, Callable[[Any], Any], Check]
     return found
 
 
-def _chosen(module: ModuleType, target: Target, name: str, mesh: dict[str, int] | None) -> Found:
-    known = {own: (function, check) for own, function, check in declared(module)}
-    if name not in known:
-        names = ", ".join(known) or "none"
+def _chosen(module: ModuleType, known: CheckRef, name: str, mesh: dict[str, int] | None) -> Found:
+    checks = {own: (function, check) for own, function, check in declared(module)}
+    if name not in checks:
+        names = ", ".join(checks) or "none"
         raise TracingError(
-            "trace-error", f"{os.path.basename(target.file)} has no check named {name!r}; it has {names}"
+            "trace-error", f"{os.path.basename(known.span.file)} has no check named {name!r}; it has {names}"
         )
-    function, check = known[name]
+    function, check = checks[name]
     chosen = check.meshes[0] if mesh is None else as_mesh(mesh)
-    return Found(function, chosen, reference_of(target, name, function))
+    return Found(function, chosen, with_place(known, function))
 
 
-def reference_of(target: Target, name: str, function: Any) -> CheckRef:
-    """A check's name and place, its function being known."""
-    known = reference(target, name)
+def with_place(known: CheckRef, function: Any) -> CheckRef:
+    """A check's :func:`reference` with its place, its function being known."""
     if known.span.line == 1:  # declared in a way that reading the text does not show
-        known = replace(known, span=Span(target.file, function.__code__.co_firstlineno))
+        known = replace(known, span=Span(known.span.file, function.__code__.co_firstlineno))
     return known

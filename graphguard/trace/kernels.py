@@ -77,6 +77,14 @@ class _Answer:
 _NOT_PLAIN = _Answer((), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which elements of a ``storage`` a tensor showed; the tensor itself as another one shows it where words do not say that."""
+
+    storage: torch.UntypedStorage
+    elements: _Result | FakeTensor
+
+
 class Kernels:
     """Runs operators for their shapes.  Answers are shared by all recordings of a process: they depend on nothing but the key."""
 
@@ -144,6 +152,22 @@ class Kernels:
         with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001 - where a recorder stands when it asks
             return self._remembered(kind_of(_DETACH), (tensor,), {})
 
+    def window(self, tensor: FakeTensor) -> Window:
+        """What a tensor shows now, which may change: it costs a tenth of another tensor."""
+        storage = tensor.untyped_storage()
+        if tensor.fake_mode is not self._mode or not _is_plain_tensor(tensor):
+            return Window(storage, self.shown_by(tensor))
+        shape, device = tensor.shape, tensor._fake_device  # noqa: SLF001 - ``device`` dispatches
+        return Window(
+            storage, _Result(0, True, tensor.storage_offset(), tuple(shape), stride_of(tensor), tensor.dtype, device)
+        )
+
+    def shown(self, window: Window) -> FakeTensor:
+        """A tensor that shows what a window has kept; inside the fake mode."""
+        if isinstance(window.elements, FakeTensor):
+            return window.elements
+        return self._view(window.elements, window.storage)
+
     def _describe(self, values: Any, parts: list[Any], operands: list[FakeTensor]) -> None:
         """Append what a key says of these arguments."""
         for value in values:
@@ -180,13 +204,16 @@ class Kernels:
     def _made(self, result: _Result, operands: list[FakeTensor]) -> FakeTensor:
         if result.operand >= 0 and not result.is_view:
             return operands[result.operand]
+        if result.is_view:
+            return self._view(result, operands[result.operand].untyped_storage())
         with torch._C._DisableTorchDispatch():  # noqa: SLF001 - below every mode, as FakeTensorMode itself makes its tensors
-            if result.is_view:
-                memory = operands[result.operand].untyped_storage()
-                bare = torch.empty(0, dtype=result.dtype, device="meta")
-                bare.set_(memory, result.offset, result.sizes, result.strides)
-            else:
-                bare = torch.empty_strided(result.sizes, result.strides, dtype=result.dtype, device="meta")
+            bare = torch.empty_strided(result.sizes, result.strides, dtype=result.dtype, device="meta")
+        return self._fake(bare, result.device)
+
+    def _view(self, result: _Result, memory: torch.UntypedStorage) -> FakeTensor:
+        with torch._C._DisableTorchDispatch():  # noqa: SLF001 - as above
+            bare = torch.empty(0, dtype=result.dtype, device="meta")
+            bare.set_(memory, result.offset, result.sizes, result.strides)
         return self._fake(bare, result.device)
 
     def _fake(self, bare: torch.Tensor, device: Any) -> FakeTensor:

@@ -87,7 +87,7 @@ class Recorder(TorchDispatchMode):
         self.paused = 0
         self.inside = 0
         self.repeats = Repeats(self) if copies else None
-        self.births = Births(self.events)
+        self.births = Births(self.events, self.kernels)
         self._values = Values(fake_mode, self.constants, ledger, self.pause)
         self.shared: set[int] = set()
         self._stop = stop
@@ -147,14 +147,16 @@ class Recorder(TorchDispatchMode):
     def born(self, parameter: Any) -> None:
         """A parameter has been made."""
         if isinstance(parameter, FakeTensor) and parameter.fake_mode is self.fake_mode and self.phase == "prelude":
-            with self.pause():
-                self.births.note(parameter, self.kernels.shown_by(parameter))
+            self.births.note(parameter)
 
     def read_since_birth(self, parameter: Any) -> FakeTensor | None:
         """The memory that a parameter was made with, if its elements have gone elsewhere since."""
         self.need_all()
-        memory = self.births.memory(parameter)
-        return None if memory is None or self.births.first_read(self.ref(memory).storage) is None else memory
+        storage = self.births.storage(parameter)
+        if storage is None or self.births.first_read(self.number(storage)) is None:
+            return None
+        with self.pause(), self.fake_mode:
+            return self.births.shown(parameter)
 
     def write_before_reads(self, writes: Iterable[tuple[FakeTensor, Callable[[], torch.Tensor], int | None]]) -> None:
         """Each memory held its value before the call of that number, by default the first that reads it; where nothing has, it holds it now."""

@@ -20,7 +20,7 @@ from graphguard.trace.assumptions import assuming
 from graphguard.trace.children import Ending, Link
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
-from graphguard.trace.importing import Found, Target, declared, declared_in_text, find, load, reference, reference_of
+from graphguard.trace.importing import Found, Target, declared, declared_in_text, find, load, reference, with_place
 from graphguard.trace.limits import Limits
 from graphguard.trace.sources import ProjectFiles, file_of, is_installed
 from graphguard.trace.state import asking_files
@@ -145,7 +145,7 @@ def list_checks(target: Target) -> dict[str, Any]:
         trouble = trouble_of(error, f"importing {os.path.basename(target.file)}", target.root, Span(target.file, 1))
         return {"checks": [], "troubles": [trouble_to_plain(trouble)]}
     rows = [
-        {"name": name, "span": span_to_plain(reference_of(target, name, function).span), "meshes": list(check.meshes)}
+        {"name": name, "span": span_to_plain(with_place(reference(target, name), function).span), "meshes": list(check.meshes)}
         for name, function, check in declared(module)
     ]
     return {"checks": rows, "troubles": []}

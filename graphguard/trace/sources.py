@@ -7,6 +7,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import linecache
+import marshal
 import os
 import sys
 import sysconfig
@@ -18,7 +19,7 @@ from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from graphguard.trace import standins
 from graphguard.trace.assumptions import assumptions
@@ -96,6 +97,9 @@ def _describe(value: Any, words: list[str]) -> None:
         words.append(repr(value))
 
 
+Compiled: TypeAlias = tuple[bytes, bytes]
+"""A file's text, and its code as ``marshal`` writes it."""
+
 # Files as they were when nobody waited for them, by path, with their code.
 _compiled: dict[str, tuple[bytes, CodeType]] = {}
 
@@ -105,18 +109,38 @@ def compile_in_advance(paths: Iterable[str], seconds: float) -> None:
 
     It counts where a file has the same text then.  One that does not compile, or not without a warning, is left to the import, which says so.
     """
+    for text, _ in _compile_changed(ProjectFiles({}), paths, seconds):
+        meaning_digest(text)
+
+
+def compile_for_others(files: ProjectFiles, paths: Iterable[str], seconds: float) -> dict[str, Compiled]:
+    """Compile those files that have changed since this process was forked, for processes that were forked from it before: once, where each of them would."""
+    return {code.co_filename: (text, marshal.dumps(code)) for text, code in _compile_changed(files, paths, seconds)}
+
+
+def take_compiled(compiled: Mapping[str, Compiled]) -> None:
+    """Use what the process that forked this one has compiled since."""
+    for path, (text, code) in compiled.items():
+        _compiled[path] = text, marshal.loads(code)  # noqa: S302 - from our parent, through a socket nobody else has
+
+
+def _compile_changed(files: ProjectFiles, paths: Iterable[str], seconds: float) -> Iterator[tuple[bytes, CodeType]]:
+    """The text and the code of files that are not as they were when they were last compiled; raises nothing."""
     until = time.process_time() + seconds
     for path in paths:
         if time.process_time() > until:
             return
         try:
-            text = Path(path).read_bytes()
+            text = files.text(path)
+            if _compiled.get(path, (None,))[0] == text:
+                continue
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                _compiled[path] = text, _code(text, path)
+                code = _code(text, path)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        meaning_digest(text)
+        _compiled[path] = text, code
+        yield text, code
 
 
 def _code(text: bytes, path: str) -> CodeType:

@@ -13,8 +13,8 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import torch
@@ -24,12 +24,12 @@ from graphguard.trace import effects
 from graphguard.trace.assumptions import assuming
 from graphguard.trace.children import Child, Ending, Family, Link, wait_for_work
 from graphguard.trace.footprint import Footprint, Watch
-from graphguard.trace.importing import Found, Target, find
+from graphguard.trace.importing import Found, Target, find, reference
 from graphguard.trace.job import SPECIFICATION, Job
 from graphguard.trace.limits import Limits, bound_memory
 from graphguard.trace.ranks import AT_ONCE, record, record_in_child
 from graphguard.trace.rehearsal import rehearse_assembly, rehearse_program
-from graphguard.trace.sources import ProjectFiles, compile_in_advance
+from graphguard.trace.sources import Compiled, ProjectFiles, compile_for_others, compile_in_advance, take_compiled
 
 # Wall-clock that all imports get together, which many programs of others may slow down.
 _PATIENCE = 2.0
@@ -43,13 +43,18 @@ class UnlikeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A check to record: what a spare process is told of it, apart from the program."""
+    """A check to record: what a spare process is told of it, apart from the program.
+
+    ``check`` is its reference, and ``compiled`` are files that have changed since the process was forked.
+    """
 
     target: Target
     name: str
     mesh: dict[str, int] | None
     limits: Limits
     started: float
+    check: CheckRef | None = None
+    compiled: Mapping[str, Compiled] = field(default_factory=dict)
 
     @property
     def share(self) -> Limits:
@@ -125,7 +130,8 @@ class Spares:
     """The spare processes of this one, in which a check will be coordinated; made before it is known.  It may import the ``sources`` that the last one imported."""
 
     def __init__(self, count: int, sources: Iterable[str] = ()) -> None:
-        compile_in_advance(sources, _COMPILING)
+        self._sources = tuple(sources)
+        compile_in_advance(self._sources, _COMPILING)
         self.family = Family()
         self._lost = False
         self._idle = [self.family.start_idle(_live, on_end=self._note_loss) for _ in range(count)]
@@ -141,6 +147,10 @@ class Spares:
 
     def begin(self, order: Order) -> Imported:
         """Have the programs recorded, and say what importing the files made; raises ``UnlikeError`` where they must be recorded in another way."""
+        files, file = ProjectFiles(order.target.overlay), order.target.file
+        before = _text_of(files, file)
+        compiled = compile_for_others(files, self._sources, _COMPILING)
+        order = replace(order, check=reference(order.target, order.name), compiled=compiled)
         for program, child in enumerate(self._idle, SPECIFICATION):
             self._at_work[program] = spare = Spare(child)
             work = {"order": pickle.dumps((order, program))}
@@ -149,6 +159,8 @@ class Spares:
             )
         self._idle.clear()
         first = self._first_imports()
+        if first.sources.get(file) != before:
+            raise UnlikeError("the file has changed meanwhile")
         size = math.prod(first.mesh.values())
         for program in [program for program in self._at_work if program >= size]:
             self.family.stop(self._at_work.pop(program).child, "cancelled")
@@ -174,6 +186,14 @@ class Spares:
         return self._at_work.pop(program, None)
 
 
+def _text_of(files: ProjectFiles, file: str) -> bytes | None:
+    """What a file says now; None where it cannot be read."""
+    try:
+        return files.text(file)
+    except OSError:
+        return None
+
+
 def _live(link: Link) -> bytes:
     """A spare process: get pages of one's own, wait, import, record."""
     effects.rehearse()
@@ -185,11 +205,12 @@ def _live(link: Link) -> bytes:
         link.tell({"unlike": why})
         os._exit(0)
 
+    take_compiled(order.compiled)
     files = ProjectFiles(order.target.overlay)
     watch = Watch(files)
     watch.install()
     with effects.Effects(unlike):
-        found = find(order.target, files, order.name, order.mesh)
+        found = find(order.target, files, order.name, order.mesh, order.check)
     if watch.rank_dependent:
         unlike("it asks for its rank")
     link.tell({"imported": pickle.dumps(imported(found, files))})

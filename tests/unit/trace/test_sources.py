@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from graphguard.trace import sources
-from graphguard.trace.sources import ProjectFiles, compile_in_advance, file_of
+from graphguard.trace.sources import ProjectFiles, compile_for_others, compile_in_advance, file_of, take_compiled
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,21 @@ def test_another_text_is_compiled_anew(file):
     assert value(ProjectFiles({str(file): "WIDTH = 5"}), file) == 5
     file.write_text("WIDTH = 6\n")
     assert value(ProjectFiles({}), file) == 6
+
+
+def test_what_has_changed_since_is_compiled_once_for_all(file, monkeypatch):
+    other = file.with_name("other.py")
+    other.write_text("WIDTH = 1\n")
+    compile_in_advance([str(file), str(other)], 10.0)
+    files = ProjectFiles({str(file): "WIDTH = 7\n"})
+    compiled = compile_for_others(files, [str(file), str(other), str(file.with_name("gone.py"))], 10.0)
+    assert {path: text for path, (text, _) in compiled.items()} == {str(file): b"WIDTH = 7\n"}
+    monkeypatch.setattr(sources, "_compiled", {})
+    take_compiled(compiled)
+    code = files.compile(str(file))
+    assert code is files.compile(str(file)), "it was not compiled here"
+    assert value(files, file) == 7
+    assert value(ProjectFiles({str(file): "WIDTH = 8\n"}), file) == 8, "another text is"
 
 
 @pytest.mark.parametrize("text", ["WIDTH = (\n", "WIDTH = 1 is 1\n", "\0", "WIDTH = " + "(" * 1000 + ")" * 1000])

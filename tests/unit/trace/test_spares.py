@@ -11,8 +11,9 @@ import pytest
 
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.worker_client import WorkerClient
-from graphguard.trace import reserve
+from graphguard.trace import reserve, spares
 from graphguard.trace.children import Family, wait_for_work
+from graphguard.trace.importing import Target
 from graphguard.trace.limits import Limits
 
 HEAD = """
@@ -498,3 +499,40 @@ def test_what_the_last_check_imported_is_compiled_before_the_next(tmp_path):
         assert not workers.capture(workers.quick, file)["summary"]["troubles"]
     compiled = {path.read_text() for path in workers.root.glob("*.compiled")}
     assert compiled == {repr(sorted([os.path.basename(workers.known), "model.py"]))}
+
+
+def test_what_was_edited_since_is_compiled_once_for_all_programs(tmp_path):
+    workers = Workers(tmp_path)
+    body = """
+    known = {os.path.basename(path): text for path, (text, _) in COMPILED.items()}
+    open(os.path.join(os.path.dirname(__file__), f"{mesh.get_rank()}.compiled"), "w").write(known["model.py"].decode())
+    return gg.Refinement(Model(), Model(), (gg.tensor(2, 4),))
+    """
+    before = "COMPILED = dict(__import__('graphguard.trace.sources').trace.sources._compiled)\n"
+    edited = MODEL.replace("WIDTH = 4", "WIDTH = 2 + 2")
+    with workers.quick:
+        workers.prepare()
+        (workers.root / "model.py").write_text(edited)
+        assert not workers.capture(workers.quick, workers.file(check(body, before=before)))["summary"]["troubles"]
+    assert {path.read_text() for path in workers.root.glob("*.compiled")} == {edited}
+
+
+def test_a_check_that_changes_while_its_file_is_read_is_not_recorded_by_spare_processes(tmp_path, monkeypatch):
+    file = tmp_path / "check.py"
+    (tmp_path / "model.py").write_text(MODEL)
+    file.write_text(check(SAME))
+    read = spares.reference
+
+    def slow(target, name):
+        found = read(target, name)
+        file.write_text("\n" + check(SAME))
+        return found
+
+    monkeypatch.setattr(spares, "reference", slow)
+    waiting = spares.Spares(3)
+    try:
+        order = spares.Order(Target(str(file), str(tmp_path)), "check", None, Limits(), time.monotonic())
+        with pytest.raises(spares.UnlikeError, match="changed meanwhile"):
+            waiting.begin(order)
+    finally:
+        waiting.family.stop_all()

@@ -145,7 +145,11 @@ def list_checks(target: Target) -> dict[str, Any]:
         trouble = trouble_of(error, f"importing {os.path.basename(target.file)}", target.root, Span(target.file, 1))
         return {"checks": [], "troubles": [trouble_to_plain(trouble)]}
     rows = [
-        {"name": name, "span": span_to_plain(with_place(reference(target, name), function).span), "meshes": list(check.meshes)}
+        {
+            "name": name,
+            "span": span_to_plain(with_place(reference(target, name), function).span),
+            "meshes": list(check.meshes),
+        }
         for name, function, check in declared(module)
     ]
     return {"checks": rows, "troubles": []}

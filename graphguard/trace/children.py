@@ -56,6 +56,7 @@ class Link:
     def __init__(self, connection: socket.socket) -> None:
         self._stream = connection.makefile("rwb")
         self._owner = os.getpid()
+        self._stays = False
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send one message; a copy of the child that user code forked stays silent."""
@@ -70,16 +71,29 @@ class Link:
             os._exit(1)
         return answer
 
+    def stay(self) -> None:
+        """Once it has answered, this process ends when its parent does or lets it go: the kernel takes milliseconds for it, which others may need just then."""
+        self._stays = True
+
+    def end(self) -> None:
+        """Wait until this process may end."""
+        while self._stays and wire.read(self._stream) is not None:  # type: ignore[arg-type]
+            pass
+
 
 @dataclass(slots=True)
 class Child:
-    """A child that has not ended, seen from its parent; one that ``answered`` is on its way out, one that is ``idle`` waits for its work, once it is ``ready``."""
+    """A child that has not ended, seen from its parent.
+
+    One that ``answered`` is on its way out, or there until its parent ends where it is one that ``stays``; one that is ``idle`` waits for its work, once it is ``ready``.
+    """
 
     pid: int
     connection: socket.socket
     stack_file: int
     output: int
     leader: bool
+    stays: bool = False
     limits: Limits = field(default_factory=Limits)
     on_message: Callable[[Child, dict[str, Any]], None] = lambda *_: None
     on_output: Callable[[str], None] = lambda _: None
@@ -138,10 +152,19 @@ class Family:
         return child
 
     def start_idle(
-        self, live: Callable[[Link], Any], *, on_end: Callable[[Ending], None], leader: bool = False
+        self,
+        live: Callable[[Link], Any],
+        *,
+        on_end: Callable[[Ending], None],
+        leader: bool = False,
+        stays: bool = False,
     ) -> Child:
-        """Fork a child that prepares itself, calls :func:`wait_for_work` and answers with what ``live`` returns; ``on_end`` is called where it ends before it has work."""
+        """Fork a child that prepares itself, calls :func:`wait_for_work` and answers with what ``live`` returns.
+
+        ``on_end`` is called where it ends before it has work.  One that ``stays`` is there until this process ends.
+        """
         child = self._fork(live, leader=leader)
+        child.stays = stays
         child.idle, child.on_message, child.on_end = True, _note_ready, on_end
         return child
 
@@ -219,6 +242,8 @@ class Family:
                 child.answered = True
                 _drain(child)
                 child.on_end(Ending("answered", message["result"]))
+                if child.pid in self._children and not child.stays:
+                    _let_go(child)
                 return
             child.on_message(child, message)
 
@@ -263,11 +288,18 @@ class Family:
 
 def wait_for_work(link: Link, forks: int = MAX_FORKS) -> dict[str, Any]:
     """In an idle child: wait for the work, and be bounded from then on; it may start so many ``forks``."""
+    link.stay()
     with first_to_go():
         begun = link.ask({"ready": True})
     confine(Limits(**begun["limits"]), forks)
     work: dict[str, Any] = begun["work"]
     return work
+
+
+def _let_go(child: Child) -> None:
+    """Tell a child that has answered that nobody needs it; one that is gone does not mind."""
+    with contextlib.suppress(OSError):
+        child.connection.shutdown(socket.SHUT_WR)
 
 
 def _note_ready(child: Child, message: dict[str, Any]) -> None:
@@ -306,6 +338,7 @@ def _live(
         faulthandler.register(_STACK_SIGNAL, file=stack_file, all_threads=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         link.tell({"result": live(link)})
+        link.end()
         status = 0
     except BaseException:  # noqa: BLE001 - a defect of ours: it goes to the log, and the parent says that the child ended
         traceback.print_exc()

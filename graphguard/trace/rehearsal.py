@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import marshal
 import pickle
 import time
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from graphguard.checks.api import Refinement, tensor
 from graphguard.ir import Capture, CheckRef, Span, capture_to_json
 from graphguard.ir.codec import capture_summary
 from graphguard.trace.assembly import assembled
-from graphguard.trace.importing import Target, declared_in_text
+from graphguard.trace.importing import Target, declared_in_text, reference
 from graphguard.trace.job import SPECIFICATION, Job
 from graphguard.trace.limits import Limits
 from graphguard.trace.ranks import record_alone
@@ -117,8 +118,11 @@ def rehearse_program() -> None:
 
 
 def rehearse_assembly() -> None:
-    """Put the sample together: this process then has what it takes to do that with any programs."""
-    meaning_digest(ProjectFiles({}).text(__file__))
+    """Compile this file, and put the sample together: this process then has what it takes to do that with any programs."""
+    files = ProjectFiles({})
+    meaning_digest(files.text(__file__))
+    marshal.dumps(files.compile(__file__))
+    reference(Target(__file__, ""), "")
     if _Kept.programs:
         _put_together(_Kept.programs)
     gc.collect()

@@ -134,7 +134,7 @@ class Spares:
         compile_in_advance(self._sources, _COMPILING)
         self.family = Family()
         self._lost = False
-        self._idle = [self.family.start_idle(_live, on_end=self._note_loss) for _ in range(count)]
+        self._idle = [self.family.start_idle(_live, on_end=self._note_loss, stays=True) for _ in range(count)]
         self._at_work: dict[int, Spare] = {}
         rehearse_assembly()
         while not all(child.ready for child in self._idle):

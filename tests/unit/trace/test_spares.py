@@ -486,6 +486,33 @@ def test_bounds_hold_for_work_that_comes_late():
     assert "may start at most" in answers[0]
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_process_that_has_answered_is_taken_apart_when_nobody_waits_for_others(stays):
+    """Until its parent ends where it stays, or once its answer has been passed on."""
+
+    def live(link):
+        wait_for_work(link)
+        return "done"
+
+    family, answers = Family(), []
+    child = family.start_idle(live, on_end=lambda _: None, stays=stays)
+    while not child.ready:
+        family.step()
+    hear = {"on_message": lambda *_: None, "on_output": lambda _: None, "on_end": answers.append}
+    family.begin(child, {}, Limits(30.0), **hear)
+    while not answers:
+        family.step()
+    assert answers[0].answer == "done"
+    assert (len(family), family.at_work) == (1, 0)
+    until = time.monotonic() + (0.3 if stays else 30.0)
+    while len(family) and time.monotonic() < until:
+        family.step(0.05)
+    assert len(family) == stays
+    family.stop_all()
+    assert len(family) == 0
+    assert len(answers) == 1
+
+
 def test_what_the_last_check_imported_is_compiled_before_the_next(tmp_path):
     workers = Workers(tmp_path)
     body = """

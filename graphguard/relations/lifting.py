@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graphguard.relations.domains import Part
-from graphguard.relations.kernels import Kernel, Number, Ref, Term, Terms, Universe, family, order
-from graphguard.relations.partial_sums import mask_axes
+from graphguard.relations.kernels import Kernel, Number, Ref, Term, Terms, Universe, family, order, quotient
+from graphguard.relations.partial_sums import mask_axes, stepped
 from graphguard.relations.products import Product, multiply
 from graphguard.relations.windows import refine
 
@@ -35,11 +35,59 @@ class _Shape:
 def lifted(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """The same sum with fewer terms where slices add up to windows."""
     for _ in range(_ROUNDS):
+        items = _lowered(universe, items, extents)
         fresh = _lift_once(universe, items, extents)
         if fresh is None:
             return items
         items = fresh
-    return items
+    return _lowered(universe, items, extents)
+
+
+def _lowered(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
+    """The same sum with fewer terms where the slices of a lifted one fill what windows leave open: the blocks on a diagonal, with those beside it, are the square."""
+    products = [ref for _, ref in items if ref[0].kind == "product"]
+    if len(products) < 3 or len({len(ref[3]) for ref in products}) < 2:
+        return items
+    left = {ref: coefficient for coefficient, ref in items}
+    families: dict[Any, list[Ref]] = {}
+    for ref in products:
+        families.setdefault(family(ref[0]), []).append(ref)
+    for members in families.values():
+        for ref in sorted(members, key=lambda ref: order((1, ref))):
+            shorter = [other for other in members if len(other[3]) == len(ref[3]) - 1 and other in left]
+            if ref in left and len(shorter) > 1 and not _changes(ref[0]):
+                _lower(universe, left, ref, shorter, extents)
+    return [(coefficient, ref) for ref, coefficient in left.items() if coefficient != 0]
+
+
+def _lower(
+    universe: Universe, left: dict[Ref, Number], lifted: Ref, shorter: list[Ref], extents: tuple[int, ...]
+) -> None:
+    """Take slices of a term, as often as windows beside them are there, into these windows, where that leaves fewer."""
+    for axis, (low, high) in enumerate(lifted[3]):
+        if high - low > _LONGEST:
+            continue
+        factor, first = _narrowed(universe, lifted, axis, low, low + 1, extents)
+        beside = {ref[3]: left[ref] for ref in shorter if ref[:3] == first[:3]}
+        if len(beside) < 2:
+            continue
+        slices = [_narrowed(universe, lifted, axis, place, place + 1, extents) for place in range(low, high)]
+        if any(more != factor or ref[:3] != first[:3] for more, ref in slices):
+            continue
+        for coefficient in sorted(set(beside.values())):
+            filled = dict(beside)
+            for _, ref in slices:
+                filled[ref[3]] = filled.get(ref[3], 0) + coefficient
+            windows = {window: number for window, number in stepped(filled).items() if number}
+            rest = left[lifted] - quotient(coefficient, factor)
+            if len(windows) + (rest != 0) < len(beside) + 1:
+                for window in beside:
+                    del left[(*first[:3], window)]
+                left[lifted] = rest
+                for window, number in windows.items():
+                    more, ref = multiply(universe, [((*first[:3], window), 1)], extents)
+                    left[ref] = left.get(ref, 0) + number * more
+                return
 
 
 def cancelled(universe: Universe, items: Terms, extents: tuple[int, ...]) -> Terms:

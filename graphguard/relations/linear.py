@@ -176,13 +176,14 @@ def _leading(term: Term) -> tuple[Any, ...]:
 
 
 def opened(ref: Ref) -> Terms | None:
-    """The terms of a reference to a sum kernel."""
-    out = []
+    """The terms of a reference to a sum kernel; those of the sum itself where it is the negative of one, which roots are taken of."""
+    out: list[Term] = []
     for factor in ref[0].factors:
         part = through(ref, factor)
         if part is None:
             return None
-        out.append((factor[1], part))
+        inner = opened(part) if part[0].kind == "sum" else None
+        out += ((factor[1], part),) if inner is None else [(factor[1] * number, term) for number, term in inner]
     return tuple(out)
 
 

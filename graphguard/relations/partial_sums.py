@@ -45,7 +45,7 @@ def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]
             _fill_holes(universe, found, groups, (kernel, offsets, dims), extents)
             for window in windows:
                 del found[kernel, offsets, dims, window]
-            for window, coefficient in _stepped(windows).items():
+            for window, coefficient in stepped(windows).items():
                 factor: Number = 1
                 ref = (kernel, offsets, dims, window)
                 narrow = any(high - low == 1 for low, high in window)
@@ -89,7 +89,7 @@ def _fill_holes(
                 taken.add(plain)
                 holes[cell] = (plain, quotient(found[plain], factor))
     filled = {**windows, **{cell: coefficient for cell, (_, coefficient) in holes.items()}}
-    if holes and len(_stepped(filled)) < len(_stepped(windows)) + len(holes):
+    if holes and len(stepped(filled)) < len(stepped(windows)) + len(holes):
         for cell, (plain, coefficient) in holes.items():
             del found[plain]
             windows[cell] = found[(*place, cell)] = coefficient
@@ -199,7 +199,7 @@ def _find_mask_axes(kernel: Kernel) -> list[tuple[int, tuple[int, int]]]:
     return out
 
 
-def _stepped(windows: dict[Window, Number]) -> dict[Window, Number]:
+def stepped(windows: dict[Window, Number]) -> dict[Window, Number]:
     """Coefficients as a step function over each reduced axis in turn: disjoint windows, none of which could be joined."""
     axes = len(next(iter(windows)))
     changed = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
@@ -11,6 +11,7 @@ from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.refine.coarse import adds_coarsely, coarse_types
 from graphguard.refine.constants import elements
+from graphguard.refine.hidden import Hidden
 from graphguard.refine.narrowing import Narrowing
 from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
 from graphguard.refine.ragged import Ragged, Rows, has_symbols
@@ -107,10 +108,16 @@ class Evaluator:
     """Evaluates nodes into one universe; equal calls on equal values are made once, whichever program makes them.
 
     Equal values are one object (``own``), so a call is known by its operands as objects: what a rank does with a replicated tensor is what the
-    specification did, and is not done again.
+    specification did, and is not done again.  With ``shown``, contractions of the specification but these are ``hidden``.
     """
 
-    def __init__(self, algebra: NormalForm, capture: Capture, traits: Mapping[str, Trait]) -> None:
+    def __init__(
+        self,
+        algebra: NormalForm,
+        capture: Capture,
+        traits: Mapping[str, Trait],
+        shown: Collection[int] | None = None,
+    ) -> None:
         self.algebra = algebra
         self.capture = capture
         self.traits = traits
@@ -123,6 +130,7 @@ class Evaluator:
         self._single = False
         declared = [op for op, trait in traits.items() if trait.form == "elementwise"]
         self._shards = Shards(algebra, self.own, declared)
+        self.hidden = None if shown is None else Hidden(algebra, self.own, self._shards, shown)
 
     def begin(self, capture: Capture, floats: frozenset[str]) -> None:
         """Evaluate calls of a capture from here on, whose tensors are of these float types."""
@@ -205,6 +213,8 @@ class Evaluator:
                 self._give_up(where, node, graph, values, _FAILED.format(type(error).__name__, error))
                 return
             results = tuple([self.own(self.algebra.written_down(value)) for value in results])
+            if self.hidden is not None:
+                results = self._hidden(node, graph.types, results)
             if notes:
                 self._reasons[key] = notes[0]
             elif specifying:
@@ -220,6 +230,15 @@ class Evaluator:
             values.update(zip(node.outs, results, strict=True))
         if self.narrowing.active:
             self.narrowing.note(where, node, key, graph, values)
+
+    def _hidden(
+        self, node: Node, types: Mapping[Var, TensorType], results: tuple[NormalValue, ...]
+    ) -> tuple[NormalValue, ...]:
+        """Results as they are gone on with where contractions are unknowns of their own."""
+        assert self.hidden is not None
+        if self.algebra.universe.specifying:
+            return self.hidden.of_specification(node, types, results)
+        return tuple(map(self.hidden.of_rank, results))
 
     def _give_up(self, where: Location, node: Node, graph: Graph, values: Values, reason: str) -> None:
         """Results of which nothing is known: unknowns that equal nothing else."""
@@ -293,6 +312,12 @@ class Evaluator:
                 reason = str(error) if isinstance(error, Unsupported) else SENDER_UNKNOWN
                 self._give_up(Location(rank, index), graphs[rank].nodes[index], graphs[rank], values[rank], reason)
             return
+        if self.hidden is not None:
+            hidden = self.hidden.of_rank
+            results = {
+                rank: [value if isinstance(value, Rows) else hidden(self.own(value)) for value in received]
+                for rank, received in results.items()
+            }
         keys: dict[int, object] = {}
         for rank, index in call.nodes.items():
             where = Location(rank, index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -45,11 +45,18 @@ class Ground:
         return Lookup(capture, self.specification, ranks, self.layouts, targets=self.targets)
 
 
-def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand: int, deadline: float) -> Ground:
+def grounded(
+    capture: Capture,
+    traits: Mapping[str, Trait],
+    facts: Facts,
+    expand: int,
+    deadline: float,
+    shown: Collection[int] | None = None,
+) -> Ground:
     """Evaluate a specification, anew where its own look-ups state ranges that should have held from the start.
 
-    ``facts`` are ranges that hold, products of sums of at most ``expand`` terms are written out.  Raises ``Exhausted`` past the deadline, ``Unsupported`` for an
-    input that cannot be represented.
+    ``facts`` are ranges that hold, products of sums of at most ``expand`` terms are written out; with ``shown``, contractions but these are hidden.  Raises ``Exhausted`` past the
+    deadline, ``Unsupported`` for an input that cannot be represented.
     """
     assert capture.spec is not None
     known, unstated = dict(facts), frozenset[str]()
@@ -60,7 +67,7 @@ def grounded(capture: Capture, traits: Mapping[str, Trait], facts: Facts, expand
         universe.facts = dict(known)
         universe.unstated = unstated
         algebra = NormalForm(universe)
-        evaluator = Evaluator(algebra, capture, traits)
+        evaluator = Evaluator(algebra, capture, traits, shown)
         evaluator.begin(capture, floats)
         leaves = evaluator.leaves(capture.leaves)
         stale = partial(_stated_late, universe, known)

@@ -19,6 +19,7 @@ from graphguard.refine.cuts import Division, divided
 from graphguard.refine.exposed import exposed
 from graphguard.refine.frontiers import implementation_frontier, relevant_gaps, specification_frontier
 from graphguard.refine.ground import Ground, grounded
+from graphguard.refine.hidden import CONTRACTIONS
 from graphguard.refine.lookup import GroupRelation, Lookup
 from graphguard.refine.memo import Memo
 from graphguard.refine.naming import names_of
@@ -103,6 +104,17 @@ class Proof:
         if self._answers is not None:
             return dict(self._answers.segments.facts)
         return {} if self._known is None else dict(self._known.algebra.universe.facts)
+
+    @property
+    def unmet(self) -> frozenset[int] | None:
+        """The contractions of the specification that were hidden though no rank had them; None where nothing was hidden."""
+        hidden = None if self._known is None else self._known.evaluator.hidden
+        return None if hidden is None else hidden.unmet
+
+    @property
+    def coarse(self) -> bool:
+        """Whether some tensors are of a narrower type than others, so that it matters where numbers are rounded."""
+        return self._known is None or self._known.evaluator.narrowing.active
 
     @property
     def roundings(self) -> Mapping[Location, tuple[Rounding, ...]]:
@@ -339,15 +351,35 @@ class _Search:
         return self.again(first, started) if self.patience else first
 
     def again(self, first: Proof, started: float) -> Proof:
-        """What a second attempt, which writes products out, makes of the first."""
+        """What further attempts, which write products out, make of the first: on contractions as unknowns, then on all that they are made of."""
+        judgement = _Judgement(self.capture, self.joined, started)
+        first = self._with_hidden(first, judgement)
+        if first.outcome.proved:
+            return first
         attempt = _Attempt(self.capture, self.traits, self.joined, first.facts, _EXPANDED, self.patience)
         second = attempt.run(started)
         if second.outcome.proved:
             return second
-        whole = completed(first, second, _Judgement(self.capture, self.joined, started))
+        whole = completed(first, second, judgement)
         if not whole.outcome.proved and time.thread_time() > attempt.deadline:
             whole.outcome = replace(whole.outcome, hurried=True)
         return whole
+
+    def _with_hidden(self, first: Proof, judgement: _Judgement) -> Proof:
+        """The first attempt with what is proved where contractions of the specification are unknowns of their own."""
+        assert self.capture.spec is not None
+        if first.coarse or not any(node.op in CONTRACTIONS for node in self.capture.spec.nodes):
+            return first
+        shown: frozenset[int] | None = frozenset()
+        until = time.thread_time() + self.patience / 2
+        while not first.outcome.proved and (left := until - time.thread_time()) > 0:
+            attempt = _Attempt(self.capture, self.traits, self.joined, first.facts, _EXPANDED, left, shown)
+            proof = attempt.run(judgement.started)
+            first = completed(first, proof, judgement)
+            if proof.unmet is None or proof.unmet == shown:
+                break
+            shown = proof.unmet
+        return first
 
 
 def completed(first: Proof, second: Proof, judgement: _Judgement) -> Proof:
@@ -383,18 +415,26 @@ class _Attempt:
     """One evaluation of the specification, and a judgement of the ranks on it."""
 
     def __init__(
-        self, capture: Capture, traits: Mapping[str, Trait], joined: Joined, facts: Facts, expand: int, seconds: float
+        self,
+        capture: Capture,
+        traits: Mapping[str, Trait],
+        joined: Joined,
+        facts: Facts,
+        expand: int,
+        seconds: float,
+        shown: Collection[int] | None = None,
     ) -> None:
         self.capture = capture
         self.traits = traits
         self.joined = joined
         self.facts = facts
         self.expand = expand
+        self.shown = shown
         self.deadline = time.thread_time() + seconds
 
     def run(self, started: float) -> Proof:
         try:
-            ground = grounded(self.capture, self.traits, self.facts, self.expand, self.deadline)
+            ground = grounded(self.capture, self.traits, self.facts, self.expand, self.deadline, self.shown)
         except Exhausted as reason:
             return Proof(self.capture, failed(self.capture, str(reason), started))
         except Unsupported as reason:

@@ -108,7 +108,7 @@ class Shards:
             return None
         ranges: Ranges = {}
         for whole, part, dims in zip(wholes, operands, indices.operands, strict=True):
-            starts = self._starts_of(whole, part)
+            starts = self.starts(whole, part)
             if starts is None:
                 return None
             for dim, start, size in zip(dims, starts, part.shape, strict=True):
@@ -125,6 +125,16 @@ class Shards:
                     return None
         return ranges
 
+    def part(self, value: NormalValue, starts: Sequence[Start], shape: tuple[int, ...]) -> NormalValue:
+        """The part of a value that begins there."""
+        part = value
+        for dim, (start, size) in enumerate(zip(starts, shape, strict=True)):
+            if size != part.shape[dim]:
+                part = self.algebra.slice(part, dim, start or 0, (start or 0) + size)
+        part = self.own(part)
+        self._starts[value, part] = tuple(starts)
+        return part
+
     def _part(self, value: NormalValue, dims: Dims, ranges: Ranges) -> NormalValue:
         part = value
         starts: list[Start] = [0] * len(dims)
@@ -138,7 +148,7 @@ class Shards:
         self._starts[value, part] = tuple(starts)
         return part
 
-    def _starts_of(self, whole: NormalValue, part: NormalValue) -> tuple[Start, ...] | None:
+    def starts(self, whole: NormalValue, part: NormalValue) -> tuple[Start, ...] | None:
         """Where a value begins in another, of which it is a part along some dims; None where it is none."""
         if whole is part:
             return (0,) * len(whole.shape)

@@ -55,7 +55,6 @@ NEEDS = {
 }
 #: Not proved yet: equal on numbers.
 OPEN = {
-    "data_parallel::batch_norm_over_ranks",
     "megatron_moe::gathered_tokens",
     "titan_deepseek::experts",
     "transformers_meshes::experts_that_add_up",

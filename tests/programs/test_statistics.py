@@ -73,6 +73,40 @@ def test_mean_of_variances() -> None:
     assert normalised("mean of variances", 2) is gg.Verdict.BROKEN
 
 
+class Convolved(BatchNorm):
+    """A padded convolution, which is in nine pieces, before the norm, and another one behind it."""
+
+    def __init__(self, mesh: Any = None, how: str = "") -> None:
+        super().__init__(mesh, how)
+        self.before = nn.Conv2d(2, CHANNELS, 3, padding=1, bias=False)
+        self.behind = nn.Conv2d(CHANNELS, 2, 3, padding=1, stride=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.group is None:
+            return self.behind(self.norm(self.before(x)).relu())
+        before, behind, bias = (Copy.apply(p, self.group) for p in (self.before.weight, *self.behind.parameters()))
+        y = F.conv2d(x, before, padding=1)
+        return F.conv2d(super().forward(y).relu(), behind, bias, padding=1, stride=2)
+
+
+@pytest.mark.parametrize(
+    ("how", "verdict"),
+    [
+        ("gathered", gg.Verdict.REFINES),
+        ("two passes", gg.Verdict.REFINES),
+        ("mean of variances", gg.Verdict.BROKEN),
+    ],
+)
+def test_batch_norm_between_convolutions(how: str, verdict: gg.Verdict) -> None:
+    """The convolution is in nine pieces, whose mean in a square has too many terms: what is proved of any tensor in its place holds for it."""
+    part = {"dp": Shard(0)}
+    inputs = (gg.tensor(4, 2, 5, 6),)
+    found = gg.verify(
+        Convolved(), lambda mesh: Convolved(mesh, how), inputs, mesh={"dp": 2}, in_relations=part, out_relations=part
+    )
+    assert found.verdict is verdict
+
+
 class Halo(torch.autograd.Function):
     """A row of each neighbour above and below; gradients go back to where the rows came from."""
 

@@ -49,6 +49,20 @@ class Normalised(nn.Module):
         return self.down(self.norm(self.up(x)).relu())
 
 
+class Convolved(nn.Module):
+    """Padded convolutions, each with its norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.Conv2d(4, 5, 3, padding=1, stride=2)
+        self.norms = nn.ModuleList((nn.BatchNorm2d(4), nn.BatchNorm2d(5)))
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norms[0](self.first(x)).relu()
+        return self.head(self.norms[1](self.second(x)).relu().mean((2, 3)))
+
+
 def over_all(loss: torch.Tensor, group=None) -> torch.Tensor:
     """The mean of the ranks' losses, as trainers log it."""
     loss = loss.detach().clone()
@@ -171,6 +185,14 @@ def batch_norm_over_ranks(mesh):
     model = nn.SyncBatchNorm.convert_sync_batchnorm(Normalised().cuda(), group)
     model = data_parallel(mesh, model, broadcast_buffers=False)
     return gg.Refinement(step(Normalised()), step(model, group), X, in_relations=DATA)
+
+
+@gg.check(mesh={"dp": 2})
+def batch_norm_behind_convolutions(mesh):
+    group = mesh.get_group("dp")
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(Convolved().cuda(), group)
+    model = data_parallel(mesh, model, broadcast_buffers=False)
+    return gg.Refinement(step(Convolved()), step(model, group), (gg.tensor(4, 3, 5, 6),), in_relations=DATA)
 
 
 @gg.check(mesh=[{"dp": 2}, {"dp": 4}])

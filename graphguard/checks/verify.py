@@ -126,12 +126,13 @@ class _Forks:
         for module in _LOADED_ONCE:
             importlib.import_module(module)
         from graphguard.trace import ranks
+        from graphguard.trace.footprint import with_sources_of_frames
         from graphguard.trace.job import Job
 
         def run(_: Link) -> bytes:
             ranks.settle()
             job = Job(self._build, params["mesh"], self._check, self._root, self._limits, time.monotonic())
-            return capture_to_json(ranks.record(job, _log)[0])
+            return capture_to_json(with_sources_of_frames(ranks.record(job, _log)[0]))
 
         data = _in_child(run, self._limits, self._failed)
         return {"capture": data, "summary": capture_summary(capture_from_json(data)), "cached": False}

@@ -6,12 +6,13 @@ import hashlib
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from graphguard.ir import Capture
 from graphguard.trace.audits import hear_openings
-from graphguard.trace.sources import ProjectFiles, is_installed, is_ours, is_torch, meaning_digest
+from graphguard.trace.sources import ProjectFiles, is_installed, is_ours, is_own_code, is_torch, meaning_digest
 
 # Set by the recording itself, differently in every rank.
 RANK_VARIABLES = frozenset(
@@ -45,6 +46,16 @@ class Footprint:
     def digests(self) -> dict[str, str]:
         """The meaning of every source, by path."""
         return {path: meaning_digest(text) for path, text in sorted(self.sources.items())}
+
+
+def with_sources_of_frames(capture: Capture) -> Capture:
+    """A capture whose sources are those of the frames as well: what was imported before the recording began was read by nobody who took notes."""
+    graphs = (capture.spec, *capture.ranks)
+    files = {frame.span.file for graph in graphs if graph is not None for frame in graph.frames}
+    own = sorted(file for file in files - set(capture.sources) if is_own_code(file) and os.path.isfile(file))
+    return replace(
+        capture, sources={**capture.sources, **{file: meaning_digest(Path(file).read_bytes()) for file in own}}
+    )
 
 
 def value_digest(value: str | None) -> str | None:

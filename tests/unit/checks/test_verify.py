@@ -1,5 +1,6 @@
 """gg.verify and gg.assert_refines: any callable, from any process, and nothing left behind."""
 
+import importlib
 import linecache
 import os
 import subprocess
@@ -93,6 +94,24 @@ PRODUCT = {
     "in_relations": ({"tp": Shard(1)}, {"tp": Shard(0)}),
     "out_relations": "replicate",
 }
+
+
+def test_a_defect_in_a_module_that_was_imported_before_is_told_there(tmp_path, monkeypatch):
+    (tmp_path / "parallel_heads.py").write_text("def run(x, w):\n    logits = x @ w\n    return logits.exp()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = importlib.import_module("parallel_heads").run
+    report = gg.verify(
+        lambda x, w: (x @ w).exp(),
+        lambda mesh: run,
+        (gg.tensor(3, 8), gg.tensor(8, 2)),
+        mesh={"tp": 2},
+        in_relations=({"tp": Shard(1)}, {"tp": Shard(0)}),
+        out_relations="replicate",
+        grads=False,
+    )
+    (diagnostic,) = report.diagnostics
+    assert (diagnostic.rule, diagnostic.span.file) == ("missing-reduction", str(tmp_path / "parallel_heads.py"))
+    assert "'logits'" in diagnostic.message
 
 
 def test_counterexample_is_on_the_smallest_mesh_where_the_same_is_wrong():

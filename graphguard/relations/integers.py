@@ -17,6 +17,7 @@ from graphguard.relations.linear import close, constant, fold, normalise, times
 from graphguard.relations.masks import between, cases, hot, mask_range
 from graphguard.relations.permutations import known_range, permuted
 from graphguard.relations.ranges import is_whole, note
+from graphguard.relations.thresholds import Step, threshold
 from graphguard.relations.triangles import is_positive
 from graphguard.relations.windows import refine, repeat
 
@@ -225,10 +226,44 @@ def _compared_integers(universe: Universe, relation: str, distance: Terms, exten
     if relation == "le":
         more = normalise(universe, [*distance, *constant(universe, 1, extents)], extents)
         return compared(universe, "lt", (), more, extents, integral=True)
+    found = cases(universe, distance, extents)
+    stepped = _compared_steps(universe, found, extents) if relation == "lt" and len(found) > 1 else None
+    if stepped is not None:
+        return stepped
     out: list[Term] = []
-    for guard, value in cases(universe, distance, extents):
+    for guard, value in found:
         out += times(universe, guard, _integer_case(universe, relation, value, extents), extents)
     return normalise(universe, out, extents)
+
+
+def _compared_steps(universe: Universe, found: list[tuple[Terms, Terms]], extents: tuple[int, ...]) -> Terms | None:
+    """[f(n) + index > 0] of a step function of one integer as [n > threshold], or its opposite; None where it is no such comparison."""
+    if any(len(guard) != 1 or guard[0][0] != 1 for guard, _ in found):
+        return None
+    masks = [mask_range(guard[0][1]) for guard, _ in found]
+    first = masks[0]
+    if first is None or any(mask is None or mask[0] != first[0] for mask in masks):
+        return None
+    hot_one, offsets, dims, _ = first[0]
+    base: Ref = (hot_one.factors[0][0], offsets[:-1], dims, hot_one.factors[0][2])
+    known, steps, moves = known_range(base[0]), [], None
+    for mask, (_, value) in zip(masks, found, strict=True):
+        sign, part, index = affine(universe, value, extents)
+        if mask is None or (part is not None and part != base) or moves not in (None, index[2]):
+            return None
+        moves = index[2]
+        steps.append(Step(mask[1], mask[2], 0 if part is None else sign, index[1][0]))
+    if known is None or moves is None or all(axis < 0 for digits in moves for axis, _, _ in digits):
+        return None
+    line = threshold(steps, known, moves)
+    if line is None:
+        return None
+    shift = _times((universe.iota, (0,), moves, ()), line.factor)
+    value = normalise(universe, [(1, base), (1, shift), *constant(universe, -line.start, extents)], extents)
+    above = _integer_case(universe, "lt", value, extents)
+    if line.rises:
+        return above
+    return normalise(universe, [*constant(universe, 1, extents), *((-c, ref) for c, ref in above)], extents)
 
 
 def _integer_case(universe: Universe, relation: str, value: Terms, extents: tuple[int, ...]) -> Terms:

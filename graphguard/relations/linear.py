@@ -6,9 +6,10 @@ so a sum over ranks of partial sums is the whole sum, whatever the order and the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import floor, gcd
+from math import floor, gcd, lcm
 from typing import Any, Final
 
 from graphguard.relations.algebra import Unsupported
@@ -159,13 +160,32 @@ def _order(terms: Terms) -> list[tuple[Any, ...]]:
 
 def _closed_sum(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term:
     sizes, dims, used = refine([ref for _, ref in terms], extents)
-    first = min([(ref[0].kind == "one", ref[0].id) for _, ref in terms])[1]
-    leading = [term for term in terms if term[1][0].id == first]
-    lead = (min(leading, key=_leading) if len(leading) > 1 else leading[0])[0]
+    others = [term for term in terms if term[1][0].kind not in ("iota", "one")]
+    mixed = len(others) > 0 and universe.iota in [ref[0] for _, ref in terms]
+    lead = abs(_lead(others)) if mixed else _lead([term for term in terms if term[1][0].kind != "one"])
     parts = []
     for (coefficient, ref), steps in zip(terms, used, strict=True):
         parts.append(Part(ref[0], quotient(coefficient, lead), ref[3], list(ref[1]), steps))
-    return lead, build(universe, "sum", (), parts, sizes, dims, set())
+    return lead, build(universe, "sum", (), _with_one_index(parts) if mixed else parts, sizes, dims, set())
+
+
+def _lead(terms: Sequence[Term]) -> Number:
+    """The coefficient of the term that leads: of several of one kernel, one that all shards of it have."""
+    first = min([ref[0].id for _, ref in terms])
+    leading = [term for term in terms if term[1][0].id == first]
+    return (min(leading, key=_leading) if len(leading) > 1 else leading[0])[0]
+
+
+def _with_one_index(parts: list[Part]) -> list[Part]:
+    """The same parts, a multiple of an index and a constant as one affine index over a number: every second row of a mask is the mask, read at steps of two."""
+    index = next(part for part in parts if part.kernel.kind == "iota")
+    factor = Fraction(index.payload)
+    start = factor * index.offsets[0] + sum(Fraction(part.payload) for part in parts if part.kernel.kind == "one")
+    moves = [(axis, digit, factor * stride) for axis, digit, stride in index.expressions]
+    bottom = lcm(start.denominator, *(stride.denominator for _, _, stride in moves))
+    index.payload, index.offsets = quotient(1, bottom), [int(start * bottom)]
+    index.expressions = [(axis, digit, int(stride * bottom)) for axis, digit, stride in moves]
+    return [part for part in parts if part.kernel.kind != "one"]
 
 
 def _leading(term: Term) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.confirm.counterexample import CLEAR, clarity, minimised
 from graphguard.confirm.draws import (
     DRAWS,
+    FRACTIONS,
     FURTHER_DRAWS,
     MIXED_DRAWS,
     SPARSE,
@@ -38,6 +39,9 @@ BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
 _CHOOSING: Final = frozenset(
     ("topk", "argmax", "argmin", "sort", "sign", "round", "floor", "ceil", "lt", "le", "gt", "ge")
+)
+_OF_FRACTIONS: Final = frozenset(
+    ("log", "log2", "log10", "log1p", "logit", "acos", "asin", "atanh", "erfinv", "special_entr")
 )
 ENOUGH: Final = 2  # draws that must fail before a difference is described
 SURE: Final = (
@@ -146,8 +150,13 @@ def _draws(capture: Capture) -> tuple[Draw, ...]:
     further = (*FURTHER_DRAWS, *(MIXED_DRAWS if _chooses(capture) else ()))
     if _asks_whether_finite(capture):
         further = (*further, *overflow_draws(capture))
-    draws = (*DRAWS, *(further if calls <= FEW_CALLS else ()))
+    draws = (*DRAWS, *(further if calls <= FEW_CALLS else ()), *((FRACTIONS,) if _is_of_fractions(capture) else ()))
     return (*draws, SPARSE) if any(map(is_sparse, capture.leaves)) else draws
+
+
+def _is_of_fractions(capture: Capture) -> bool:
+    """Whether the specification has functions that are numbers for probabilities, and not for most other inputs."""
+    return capture.spec is not None and any(node.op.split(".")[1] in _OF_FRACTIONS for node in capture.spec.nodes)
 
 
 def _chooses(capture: Capture) -> bool:
@@ -172,6 +181,8 @@ def _is_about_infinity(node: Node) -> bool:
 def _decide(trial: Trial, describe: Describe) -> Confirmation:
     failures: list[Failure] = []
     for draw in _draws(trial.capture):
+        if draw is FRACTIONS and failures:
+            continue
         try:
             failures.extend(_covered(trial, draw))
         except OutOfTimeError:

@@ -14,7 +14,9 @@ from graphguard.confirm.ranges import IndexRange
 from graphguard.confirm.replay import constant_value
 from graphguard.ir import Capture, Leaf
 
-Style = Literal["normal", "positive", "integers", "ones", "zeros", "sparse", "mixed", "infinite", "undefined"]
+Style = Literal[
+    "normal", "positive", "fractions", "integers", "ones", "zeros", "sparse", "mixed", "infinite", "undefined"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ FURTHER_DRAWS: Final = (Draw(12, 0.5, "integers"), Draw(13, 10.0), Draw(14, 3.0)
 # For programs that choose (experts, signs, bounds): a wrong count shows only where it moves a choice, and a bias on top of scores makes all choices alone
 # unless it is small beside them.
 MIXED_DRAWS: Final = tuple(Draw(seed, 1.0, "mixed") for seed in range(31, 46))
+# Between zero and one, as probabilities and uniform noise are: of other inputs ``-(-u.log()).log()`` is no number anywhere.
+FRACTIONS: Final = Draw(16, style="fractions")
 # One position alone holds, is counted or is other than the least: a rank that has none of it divides by what is zero on it alone.
 SPARSE: Final = Draw(15, 0.3, "sparse")
 # One element of one leaf is infinite, or no number, the first or the last: a rank that asks its own part alone does not see it.
@@ -147,6 +151,8 @@ def _reals(
         return torch.full(shape, float(style == "ones"), dtype=dtype)
     if style == "integers":
         return torch.randint(-2, 3, shape, generator=generator).to(dtype) * scale
+    if style == "fractions":
+        return torch.rand(shape, generator=generator, dtype=dtype)
     value = torch.randn(shape, generator=generator, dtype=dtype) * scale
     if style in ("infinite", "undefined") and value.numel():
         value.view(-1)[generator.initial_seed() // _APART % 2 - 1] = math.inf if style == "infinite" else math.nan

@@ -98,3 +98,34 @@ def test_wrong_tokens(pick: Pick, offset: bool) -> None:
 def test_the_last_of_equal_logits() -> None:
     """Where logits are equal the specification takes the first: random numbers do not show it."""
     assert verdict(last_of_equals, 2) is not gg.Verdict.REFINES
+
+
+def noisy(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """A sample is the largest of the logits with Gumbel noise, which uniform noise makes."""
+    return logits - (-noise.log()).log()
+
+
+@pytest.mark.parametrize(("part", "expected"), [(True, gg.Verdict.REFINES), (False, gg.Verdict.BROKEN)])
+def test_samples_from_noise_that_all_ranks_have(part: bool, expected: gg.Verdict) -> None:
+    """Where every rank adds the first part of the noise it is another sample; only noise between zero and one shows it."""
+
+    def impl(mesh: Any) -> Callable[..., torch.Tensor]:
+        start = mesh.get_local_rank("tp") * VOCABULARY // 2
+
+        def run(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+            first = start if part else 0
+            values, tokens = noisy(logits, noise[:, first : first + logits.shape[1]]).max(-1)
+            return by_index(gathered(values), gathered(tokens + start))
+
+        return run
+
+    report = gg.verify(
+        lambda logits, noise: noisy(logits, noise).argmax(-1),
+        impl,
+        (gg.tensor(BATCH, VOCABULARY), gg.tensor(BATCH, VOCABULARY)),
+        mesh={"tp": 2},
+        in_relations=({"tp": Shard(1)}, {"tp": Replicate()}),
+        out_relations="replicate",
+        grads=False,
+    )
+    assert report.verdict is expected

@@ -12,8 +12,9 @@ from graphguard.relations.building import build
 from graphguard.relations.domains import Part
 from graphguard.relations.hyperbolic import as_product, written_out
 from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, Window, order
-from graphguard.relations.linear import close, constant, exact, indicator, normalise, reopened, times
+from graphguard.relations.linear import close, constant, exact, indicator, normalise, reopened, scaled, times
 from graphguard.relations.masks import given, truth_cases
+from graphguard.relations.outermost import is_exponential, positive_factor
 from graphguard.relations.products import Product, factorised, multiply
 from graphguard.relations.quotients import falling_sigmoid, logarithms, logistic, never_negative, shared_exponentials
 from graphguard.relations.truths import largest_truth
@@ -382,6 +383,9 @@ def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> T
     truths = largest_truth(universe, rows, extents)
     if truths is not None:
         return normalise(universe, [*outside, *truths], extents)
+    exponent = _largest_exponent(universe, rows, extents)
+    if exponent is not None:
+        return normalise(universe, [*outside, *exponential(universe, exponent, extents)], extents)
     items = [item for row in rows for item in _flattened(close(universe, row, extents))]
     items = _join_maxima(items)
     if len(items) == 1:
@@ -397,6 +401,13 @@ def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> T
     ]
     best = build(universe, "maximum", (), parts, sizes, dims, set())
     return normalise(universe, [*outside, (lead, best)], extents)
+
+
+def _largest_exponent(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> Terms | None:
+    """The largest of the exponents where all rows are exponentials; None where one is not."""
+    if len(rows) < 2 or not all(len(row) == 1 and row[0][0] == 1 and is_exponential(row[0][1]) for row in rows):
+        return None
+    return larger(universe, [logarithm(universe, row, extents) for row in rows], extents)
 
 
 def _size(number: Number) -> Number:
@@ -454,7 +465,7 @@ def _union(a: Window, b: Window) -> Window | None:
 
 
 def largest(universe: Universe, terms: Terms, extents: tuple[int, ...], summed: tuple[int, ...]) -> Terms:
-    """The maximum over dims, which are dropped; terms that do not vary there come out, and a positive factor does."""
+    """The maximum over dims, which are dropped; terms that do not vary there come out, and positive factors and exponentials do."""
     kept = tuple(size for dim, size in enumerate(extents) if dim not in summed)
     outside: list[Term] = []
     inside: list[Term] = []
@@ -466,8 +477,29 @@ def largest(universe: Universe, terms: Terms, extents: tuple[int, ...], summed: 
             inside.append((coefficient, ref))
     if inside:
         coefficient, ref = close(universe, tuple(inside), extents)
-        outside.append((_size(coefficient), _max_kernel(universe, 1 if coefficient > 0 else -1, ref, extents, summed)))
+        found = _largest_product(universe, coefficient, ref, extents, summed)
+        if found is None:
+            sign = 1 if coefficient > 0 else -1
+            found = ((_size(coefficient), _max_kernel(universe, sign, ref, extents, summed)),)
+        outside.extend(found)
     return normalise(universe, outside, kept)
+
+
+def _largest_product(
+    universe: Universe, coefficient: Number, ref: Ref, extents: tuple[int, ...], summed: tuple[int, ...]
+) -> Terms | None:
+    """The maximum of a product by that of a part of it, or by that of the logarithm; None where neither is seen to do."""
+    kept = tuple(size for dim, size in enumerate(extents) if dim not in summed)
+    parts = positive_factor(universe, ref, extents, summed)
+    if parts is not None:
+        number, (kernel, offsets, dims, window), (inner, rest) = parts
+        factor = (kernel, offsets, tuple(d for dim, d in enumerate(dims) if dim not in summed), window)
+        inside = largest(universe, ((number * inner * coefficient, rest),), extents, summed)
+        return times(universe, ((1, factor),), inside, kept)
+    if coefficient <= 0 or not is_exponential(ref):
+        return None
+    inside = largest(universe, logarithm(universe, ((1, ref),), extents), extents, summed)
+    return scaled(universe, exponential(universe, inside, kept), coefficient, kept)
 
 
 def _max_kernel(universe: Universe, sign: int, ref: Ref, extents: tuple[int, ...], summed: tuple[int, ...]) -> Ref:

@@ -15,6 +15,7 @@ from graphguard.relations.functions import applied, elementwise, known_number, t
 from graphguard.relations.kernels import Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, fold, normalise, times
 from graphguard.relations.masks import between, cases, hot, mask_range
+from graphguard.relations.monotone import like_signed
 from graphguard.relations.permutations import known_range, permuted
 from graphguard.relations.ranges import is_whole, note
 from graphguard.relations.thresholds import Step, threshold
@@ -328,6 +329,8 @@ def _either_way(universe: Universe, distance: Terms, ref: Ref, extents: tuple[in
 
 
 def _compared_closed(universe: Universe, relation: str, distance: Terms, extents: tuple[int, ...]) -> Terms:
+    if len(distance) > 1 and not any(ref[0].infinite for _, ref in distance):
+        distance = like_signed(universe, distance, extents)
     coefficient, ref = close(universe, distance, extents)
     if ref[0].kind == "infinity" or any(factor[0].kind == "infinity" for factor in ref[0].factors):
         raise Unsupported("a comparison with infinity")

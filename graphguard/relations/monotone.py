@@ -9,7 +9,8 @@ from typing import Final
 
 from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, opened
-from graphguard.relations.quotients import clusters, never_negative
+from graphguard.relations.products import multiply
+from graphguard.relations.quotients import clusters, factors_outside, never_negative, shared_factors
 from graphguard.relations.windows import through
 
 #: Functions that are strictly increasing wherever they are defined.
@@ -50,15 +51,19 @@ def _further(universe: Universe, term: Term, extents: tuple[int, ...], dim: int)
 
 
 def _varying_factor(universe: Universe, sign: Number, ref: Ref, extents: tuple[int, ...], dim: int) -> Terms | None:
-    """The factors of a product that vary along the dim, where all others are positive; of a power of a positive number, the number."""
+    """The factors of a product that vary along the dim, together, where all others are positive; of a power of a positive number, the number."""
     parts = clusters(universe, ref, extents)
     moving = [part for part in parts if _varies(part.ref, dim)]
-    if len(moving) != 1 or not all(
-        map(_positive, (f for part in parts if part is not moving[0] for f in part.factors))
-    ):
+    still = [part for part in parts if not _varies(part.ref, dim)]
+    if not moving or not all(map(positive_power, (factor for part in still for factor in part.factors))):
         return None
     for part in parts:
         sign = sign if part.coefficient > 0 else -sign
+    if len(moving) > 1:
+        if not still:
+            return None
+        factor, together = multiply(universe, [(part.ref, 1) for part in moving], extents)
+        return ((sign if factor > 0 else -sign, together),) if factor else None
     (first, *others), whole = moving[0].factors, moving[0].ref
     base = through(ref, first) if not others and not moving[0].labels and positive(first[0]) else None
     if base is not None:
@@ -66,11 +71,22 @@ def _varying_factor(universe: Universe, sign: Number, ref: Ref, extents: tuple[i
     return ((sign, whole),) if len(parts) > 1 else None
 
 
+def like_signed(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
+    """Terms of the same sign everywhere, without positive factors: what is divided by is multiplied with instead, where that is positive."""
+    return shared_factors(universe, terms, extents, _positive_factors)[1]
+
+
+def _positive_factors(ref: Ref) -> dict[Ref, Number]:
+    if ref[0].kind == "function" and positive(ref[0]):
+        return {ref: 1}
+    return factors_outside(ref, positive_power)
+
+
 def _varies(ref: Ref, dim: int) -> bool:
     return any(digit[0] >= 0 for digit in ref[2][dim])
 
 
-def _positive(factor: Factor) -> bool:
+def positive_power(factor: Factor) -> bool:
     """Whether a power of a kernel is more than zero everywhere; what is divided by is not zero."""
     kernel, power = factor[:2]
     return positive(kernel) or (power < 0 and never_negative(kernel))
@@ -83,7 +99,7 @@ def positive(kernel: Kernel) -> bool:
     if kernel.kind == "function":
         return kernel.name in ("exp", "sigmoid")
     if kernel.kind == "product":
-        return all(map(_positive, kernel.factors))
+        return all(map(positive_power, kernel.factors))
     if kernel.kind == "sum":
         above = all(factor[1] > 0 and never_negative(factor[0]) for factor in kernel.factors)
         return above and any(positive(factor[0]) for factor in kernel.factors)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from graphguard.relations import outermost
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
@@ -62,8 +63,19 @@ def first_place(universe: Universe, terms: Terms, extents: tuple[int, ...], dim:
     inside = tuple(term for term in terms if any(digit[0] >= 0 for digit in term[1][2][dim]))
     if not inside:
         return ()
+    inside = _without_still_factor(universe, inside, extents, dim)
     found = _whole_line(universe, inside, extents, dim) or _place(universe, inside, extents, dim)
     return normalise(universe, [(1, found), *constant(universe, -found[3][0][0], kept)], kept)
+
+
+def _without_still_factor(universe: Universe, terms: Terms, extents: tuple[int, ...], dim: int) -> Terms:
+    """The line over a positive factor that is the same all along, which maxima leave as well, so that parts of it are joined by their maxima."""
+    coefficient, ref = close(universe, terms, extents)
+    parts = outermost.positive_factor(universe, ref, extents, (dim,))
+    if parts is None:
+        return terms
+    number, _, (inner, rest) = parts
+    return ((number * inner * coefficient, rest),)
 
 
 def _whole_line(universe: Universe, terms: Terms, extents: tuple[int, ...], dim: int) -> Ref | None:

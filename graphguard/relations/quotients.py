@@ -200,9 +200,16 @@ def shared_exponentials(
 
     A softmax is the same whatever number its exponents are taken less; of the terms no exponential is left that divides any of them.
     """
+    return shared_factors(universe, terms, extents, exponentials)
+
+
+def shared_factors(
+    universe: Universe, terms: Terms, extents: tuple[int, ...], factors_of: Callable[[Ref], dict[Ref, Number]]
+) -> tuple[list[tuple[Ref, Number]], Terms]:
+    """Powers of factors that divide any of the terms, and the terms without them: those that ``factors_of`` finds in a term, outside its sums."""
     if not 1 < len(terms) <= _SHARING:
         return [], terms
-    powers = [exponentials(ref) for _, ref in terms]
+    powers = [factors_of(ref) for _, ref in terms]
     every = dict.fromkeys(place for found in powers for place in found)
     least = {place: min(found.get(place, 0) for found in powers) for place in every}
     pulled = [(place, power) for place, power in least.items() if power]
@@ -223,15 +230,17 @@ def exponentials(ref: Ref) -> dict[Ref, Number]:
     kernel = ref[0]
     if kernel.kind == "function" and kernel.name == "exp":
         return {ref: 1}
+    return factors_outside(ref, lambda factor: factor[0].kind == "function" and factor[0].name == "exp")
+
+
+def factors_outside(ref: Ref, wanted: Callable[[Factor], bool]) -> dict[Ref, Number]:
+    """The factors of a kind by which a product is multiplied outside its sums, with their powers."""
+    kernel = ref[0]
     found: dict[Ref, Number] = {}
     if kernel.kind == "product":
         free = len(kernel.shape)
         for factor in kernel.factors:
-            if (
-                factor[0].name == "exp"
-                and factor[0].kind == "function"
-                and not any(label >= free for _, label, _ in factor[4])
-            ):
+            if wanted(factor) and not any(label >= free for _, label, _ in factor[4]):
                 place = through(ref, factor)
                 if place is not None:
                     found[place] = factor[1]

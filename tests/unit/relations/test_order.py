@@ -151,6 +151,44 @@ def largest(a: NormalForm, x: NormalValue) -> NormalValue:
     return a.max_over(x, [1])
 
 
+def test_the_largest_of_exponentials_and_of_multiples(a: NormalForm, x: NormalValue) -> None:
+    t = a.leaf("t", (4,), "float")
+    factor = a.exp(t)
+    assert equal(a.universe, largest(a, a.exp(x)), a.exp(largest(a, x)))
+    assert equal(a.universe, largest(a, times(a, x, a.exp(rows(a)))), times(a, largest(a, x), factor))
+    assert equal(a.universe, largest(a, softmax_over(a, x, 1)), a.exp(largest(a, log_softmax_over(a, x, 1))))
+    assert equal(a.universe, a.maximum(a.exp(x), a.exp(rows(a))), a.exp(a.maximum(x, rows(a))))
+    opposite = negative(a, x)
+    assert equal(a.universe, largest(a, times(a, opposite, a.exp(rows(a)))), times(a, largest(a, opposite), factor))
+
+
+def test_the_largest_of_what_is_no_multiple_by_a_positive_number(a: NormalForm, x: NormalValue) -> None:
+    t = a.leaf("t", (4,), "float")
+    assert not equal(a.universe, largest(a, times(a, x, rows(a))), times(a, largest(a, x), t))
+    assert not equal(a.universe, largest(a, negative(a, a.exp(x))), negative(a, a.exp(largest(a, x))))
+    assert not equal(a.universe, largest(a, a.power(x, Fraction(2))), a.power(largest(a, x), Fraction(2)))
+    moving = a.exp(a.leaf("s", SHAPE, "float"))
+    assert not equal(a.universe, largest(a, times(a, x, moving)), times(a, largest(a, x), largest(a, moving)))
+
+
+@pytest.mark.parametrize("relation", ["lt", "le", "eq"])
+def test_what_is_compared_may_be_divided_by_a_positive_number(a: NormalForm, x: NormalValue, relation: str) -> None:
+    y, factor = a.leaf("y", SHAPE, "float"), a.exp(rows(a))
+    scaled = a.compare(relation, times(a, x, factor), times(a, y, factor))
+    assert equal(a.universe, scaled, a.compare(relation, x, y))
+    assert equal(
+        a.universe,
+        a.compare(relation, times(a, x, a.power(factor, Fraction(-1))), y),
+        a.compare(relation, x, times(a, y, factor)),
+    )
+    unknown = a.compare(relation, times(a, x, rows(a)), times(a, y, rows(a)))
+    assert not equal(a.universe, unknown, a.compare(relation, x, y))
+    if relation != "eq":
+        turned = a.compare(relation, negative(a, times(a, x, factor)), negative(a, times(a, y, factor)))
+        assert not equal(a.universe, turned, a.compare(relation, x, y))
+    assert not equal(a.universe, a.compare(relation, times(a, x, factor), y), a.compare(relation, x, y))
+
+
 def top(a: NormalForm, x: NormalValue) -> NormalValue:
     return a.expand(a.reshape(largest(a, x), (x.shape[0], 1)), x.shape)
 

@@ -371,8 +371,11 @@ def norm_dim(
 
 @rule("aten.logsumexp.default", "aten.special_logsumexp.default")
 def logsumexp(a: Algebra[V], self: V, dim: Dims, keepdim: bool = False) -> V:
-    """out = log(sum exp(self))"""
-    return a.log(total(a, a.exp(as_float(a, self)), dims_of(dim, len(self.shape)), keepdim))
+    """out = log(sum exp(self)); minus infinity of nothing, as a rank without keys has it"""
+    dims = dims_of(dim, len(self.shape))
+    if extent(self.shape, dims) == 0:
+        return a.full(kept(self.shape, dims, keepdim), -math.inf, "float")
+    return a.log(total(a, a.exp(as_float(a, self)), dims, keepdim))
 
 
 @rule("aten.cumsum.default")

@@ -12,6 +12,8 @@ from graphguard.rules.registry import Call, rule
 
 def softmax_over(a: Algebra[V], v: V, dim: int) -> V:
     """exp(v) / sum exp(v)."""
+    if 0 in v.shape:
+        return v
     if not v.shape:
         return over(a, v, v)
     exponential = a.exp(v)
@@ -20,6 +22,8 @@ def softmax_over(a: Algebra[V], v: V, dim: int) -> V:
 
 def log_softmax_over(a: Algebra[V], v: V, dim: int) -> V:
     """v - log(sum exp(v))."""
+    if 0 in v.shape:
+        return v
     if not v.shape:
         return minus(a, v, v)
     return minus(a, v, a.log(total(a, a.exp(v), [dim_of(dim, len(v.shape))], True)))

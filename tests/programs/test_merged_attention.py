@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
 
@@ -83,3 +84,29 @@ def test_parts_of_a_causal_softmax_are_merged(ranks: int) -> None:
 
 def test_keys_of_the_wrong_chunk() -> None:
     assert verdict(2, half=1) is gg.Verdict.BROKEN
+
+
+def summed(x: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+    x = x.clone()
+    dist.all_reduce(x, op=op)
+    return x
+
+
+@pytest.mark.parametrize(("keys", "ranks"), [(4, 2), (4, 3), (2, 3)])
+@pytest.mark.parametrize(("weighed", "expected"), [(True, gg.Verdict.REFINES), (False, gg.Verdict.BROKEN)])
+def test_keys_of_which_the_last_ranks_may_have_none(keys: int, ranks: int, weighed: bool, expected: gg.Verdict) -> None:
+    def impl(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out, lse = attend(q, k, v, causal=False)
+        weight = (lse - summed(lse, dist.ReduceOp.MAX)).exp()
+        return summed(out * weight) / (summed(weight) if weighed else weight)
+
+    report = gg.verify(
+        lambda q, k, v: attend(q, k, v, causal=False)[0],
+        lambda mesh: impl,
+        (gg.tensor(2, WIDTH), gg.tensor(keys, WIDTH), gg.tensor(keys, 3)),
+        mesh={"cp": ranks},
+        in_relations=({"cp": Replicate()}, {"cp": Shard(0)}, {"cp": Shard(0)}),
+        out_relations="replicate",
+        grads=False,
+    )
+    assert report.verdict is expected

@@ -162,7 +162,9 @@ def _closed_sum(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> T
     sizes, dims, used = refine([ref for _, ref in terms], extents)
     others = [term for term in terms if term[1][0].kind not in ("iota", "one")]
     mixed = len(others) > 0 and universe.iota in [ref[0] for _, ref in terms]
-    lead: Number = abs(_lead(others)) if mixed else _lead([term for term in terms if term[1][0].kind != "one"])
+    lead = _lead(others if mixed else [term for term in terms if term[1][0].kind != "one"])
+    if mixed and lead < 0:
+        lead = -lead
     parts = []
     for (coefficient, ref), steps in zip(terms, used, strict=True):
         parts.append(Part(ref[0], quotient(coefficient, lead), ref[3], list(ref[1]), steps))

@@ -90,14 +90,13 @@ def _told(finding: Finding, found: Bypass) -> Finding:
 def _wrapped(sources: Sources) -> dict[str, str]:
     """What the project's files wrap, and what they call the wrapper, as text."""
     found: dict[str, str] = {}
-    for file in sources.project():
-        program = sources.program(file)
-        names = _names(program) if program is not None else frozenset[str]()
-        for statement in ast.walk(program.tree) if program is not None and names else ():
+    for program in sources.programs():
+        names = _names(program)
+        for statement in ast.walk(program.tree) if names else ():
             if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name | ast.Attribute):
                 continue
             for call in ast.walk(statement.value):
-                if program is not None and isinstance(call, ast.Call) and call.args and _last(call.func) in names:
+                if isinstance(call, ast.Call) and call.args and _last(call.func) in names:
                     found[program.source(call.args[0])] = program.source(statement.targets[0])
     return found
 

@@ -100,6 +100,14 @@ class Sources:
         forward = graph.stack_of(node.forward) if node.phase == "backward" else ()
         return tuple(frame for frame in forward if self.in_project(frame.span.file)) or self.frames(graph, node)
 
+    def places(self, graph: Graph, node: Node) -> list[Span]:
+        """Every place that a node goes through: its own first, then those of the calls around it and of what it is the gradient of."""
+        first = self.place(graph, node)
+        spans = [] if first is None else [first]
+        forward = graph.stack_of(node.forward) if node.phase == "backward" else ()
+        frames = (*self.frames(graph, node), *(each for each in forward if self.in_project(each.span.file)))
+        return list(dict.fromkeys([*spans, *(frame.span for frame in frames)]))
+
     def numbers(self, graph: Graph, node: Node) -> list[Span]:
         """Where the numbers get their values that the innermost call of a node reads by name."""
         for frame in self.frames(graph, node)[:1]:
@@ -112,6 +120,10 @@ class Sources:
     def project(self) -> list[str]:
         """The files of the checked project, that of the check first."""
         return list(dict.fromkeys([self.capture.check.span.file, *self.capture.sources]))
+
+    def programs(self) -> list[Program]:
+        """The project's files that can be read."""
+        return [program for file in self.project() if (program := self.program(file)) is not None]
 
     def in_project(self, file: str) -> bool:
         """Whether a file belongs to the checked project: it was imported from it, or only linecache knows it."""

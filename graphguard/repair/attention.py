@@ -13,8 +13,9 @@ from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
 from graphguard.refine.prove import Proof
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.editing import fresh, renamed
-from graphguard.repair.edits import Masking, OtherCalls, Tensors
+from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.guided import holds_operand
+from graphguard.repair.meanings import Masking
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.point import Point
 from graphguard.repair.program import Program
@@ -92,7 +93,7 @@ def _from_own_row(site: Site, meant: Node, capture: Capture) -> Iterator[Guess]:
         )
         yield (
             "wrong-shard",
-            OtherCalls(calls, types, told, masked=Masking(axis, rows, columns)),
+            OtherCalls(calls, types, told, Masking(axis, rows, columns)),
             site,
             _LIKELY,
         )
@@ -166,7 +167,7 @@ def _as_specified(site: Site, meant: Node, proof: Proof, capture: Capture) -> It
     cost = _LIKELY if mine is None or mask is None or shared else _POSSIBLE
     frames = spec.stack_of(meant.stack) if meant.stack >= 0 else ()
     written = frames[0].span if frames else None
-    yield "wrong-relation", OtherCalls(calls, types, _OTHER, masked=Masking(written=written)), site, cost
+    yield "wrong-relation", OtherCalls(calls, types, _OTHER, Masking(written=written)), site, cost
 
 
 def _made_alike(mine: Var, its: Var, site: Site, capture: Capture) -> bool:

@@ -11,7 +11,8 @@ from graphguard.ir import Capture, Node, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import Array, Number
-from graphguard.repair.edits import Offset, OtherCalls
+from graphguard.repair.edits import OtherCalls
+from graphguard.repair.meanings import Offset
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.point import Point
 from graphguard.repair.slices import Site
@@ -150,7 +151,7 @@ def _guess(capture: Capture, sites: Sequence[Site], found: Sequence[_Bound]) -> 
     moved = {bound.needed - bound.now for bound in found}
     rule = "wrong-relation" if len(moved) == 1 else "wrong-shard"
     offset = Offset("", moved.pop(), "bound") if len(moved) == 1 else _block(sites, found)
-    return rule, OtherCalls(calls, {rank: {} for rank in calls}, told, offset=offset), first.site, 0
+    return rule, OtherCalls(calls, {rank: {} for rank in calls}, told, offset), first.site, 0
 
 
 def _block(sites: Sequence[Site], found: Sequence[_Bound]) -> Offset | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from graphguard.ir import Capture, Frame, Graph, Node, Span, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.repair.editing import fresh, renamed
-from graphguard.repair.edits import Called, OtherCalls, Tensors
+from graphguard.repair.edits import OtherCalls, Tensors
+from graphguard.repair.meanings import Called
 from graphguard.repair.neighbours import Guess, Neighbours
 
 _SPARE = "'{name}' is computed once too often: the specification goes on with what it is computed of"
@@ -115,7 +116,7 @@ def _left_out(capture: Capture, calls: Mapping[int, _Call], operands: Tensors) -
     for rank, call in calls.items():
         names = {call.result: operands[rank]}
         edited[rank] = _renamed_behind(capture.ranks[rank], call.last, names)
-    return OtherCalls(edited, {rank: {} for rank in calls}, _SPARE, called=Called(calls[min(calls)].span, None))
+    return OtherCalls(edited, {rank: {} for rank in calls}, _SPARE, Called(calls[min(calls)].span, None))
 
 
 def _renamed_behind(graph: Graph, place: int, names: dict[Var, Var]) -> dict[int, tuple[Node, ...]]:
@@ -168,4 +169,4 @@ def _again(around: Neighbours, calls: Mapping[int, _Call], operands: Tensors, te
             names |= dict(zip(node.outs, outs, strict=True))
         behind = _renamed_behind(graph, at, {var: names[call.result]})
         edited[rank] = {**behind, at: (*behind.get(at, (graph.nodes[at],)), *copy)}
-    return OtherCalls(edited, types, _LACKING, called=Called(calls[min(calls)].span, tensors))
+    return OtherCalls(edited, types, _LACKING, Called(calls[min(calls)].span, tensors))

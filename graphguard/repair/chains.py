@@ -13,6 +13,7 @@ from graphguard.refine.prove import Proof
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.frames import Sources
+from graphguard.repair.meanings import Chain
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import MODULES, Program, assigned_name, first_operand
 from graphguard.repair.slices import JOINING, LAYOUT
@@ -124,7 +125,7 @@ def _inserted(row: list[Node], tensors: Tensors, capture: Capture) -> OtherCalls
             names[each.outs[0]] = new
         calls[rank], types[rank] = {index: tuple(made)}, kinds
     spans = tuple(frames[0].span for node in row if (frames := _frames(capture, node)))
-    return OtherCalls(calls, types, _TOLD, chain=spans if len(spans) == len(row) else ())
+    return OtherCalls(calls, types, _TOLD, Chain(spans) if len(spans) == len(row) else None)
 
 
 def _frames(capture: Capture, node: Node) -> tuple[Frame, ...]:

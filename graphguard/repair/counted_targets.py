@@ -12,7 +12,8 @@ from typing import Final
 
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
 from graphguard.repair.editing import fresh
-from graphguard.repair.edits import CountedTargets, OtherCalls, group_of
+from graphguard.repair.edits import OtherCalls, group_of
+from graphguard.repair.meanings import CountedTargets
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import Program
 from graphguard.repair.source import Draft, groups_for
@@ -45,7 +46,7 @@ def counted_targets(around: Neighbours) -> Iterator[Guess]:
                     calls[rank], types[rank] = _of_all(graph, index, group_of(around.capture, rank, axis))
                 ignored = site.node.args[4]
                 number = ignored if isinstance(ignored, int) else -100
-                yield "missing-reduction", OtherCalls(calls, types, told, targets=CountedTargets(axis, number)), site, 1
+                yield "missing-reduction", OtherCalls(calls, types, told, CountedTargets(axis, number)), site, 1
 
 
 def is_mean(node: Node) -> bool:

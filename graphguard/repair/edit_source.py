@@ -29,7 +29,6 @@ from graphguard.repair.edits import (
     MoveDiagonal,
     MoveReduction,
     MoveSlice,
-    Offset,
     OtherCalls,
     OtherPart,
     OwnPlace,
@@ -49,12 +48,28 @@ from graphguard.repair.group_source import other_groups
 from graphguard.repair.guided_source import as_specified, guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
+from graphguard.repair.meanings import (
+    Averaging,
+    Called,
+    Chain,
+    CountedTargets,
+    Filling,
+    Joining,
+    Masking,
+    Offset,
+    Regrouping,
+    Renaming,
+    Sending,
+    Squaring,
+    Turning,
+    Writing,
+)
 from graphguard.repair.means import averaged, is_count
 from graphguard.repair.norms import squares_added
 from graphguard.repair.offset_source import offset_drafts, starts, written_further
 from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number
-from graphguard.repair.siblings_source import called_alike
+from graphguard.repair.siblings_source import called_alike, exchanged_alike
 from graphguard.repair.source import Draft
 from graphguard.repair.turned import in_order
 from graphguard.repair.vocabulary import group_expressions, size_expressions
@@ -204,34 +219,57 @@ def _other_calls(
     capture: Capture, edit: OtherCalls, rank: int, program: Program, span: Span, sources: Sources
 ) -> Iterator[Draft]:
     """What other calls mean for the text, where that is known."""
-    if edit.filled is not None:
-        yield from other_fill(program, span, *edit.filled)
-    if edit.renamed is not None:
-        yield from other_module(program, span, edit.renamed)
-    if edit.joined is not None:
-        yield from join_along(program, span, edit.joined)
-        yield from sharded_instead(program, span, edit.joined)
-    if edit.regrouped is not None:
-        yield from other_groups(program, span, edit.regrouped, capture)
-    if edit.turned is not None:
-        yield from in_order(program, span, edit.turned, capture)
-    if edit.masked is not None and edit.masked.axis:
-        yield from causal_from(program, span, edit.masked)
-    elif edit.masked is not None:
-        yield from as_specified(program, span, edit.masked.written, sources)
-    if edit.averaged:
-        yield from averaged(program, span, edit.averaged, capture, is_count(capture, edit, rank))
-    if edit.squared:
-        yield from squares_added(program, span, edit.squared == "rooted")
-    if edit.chain:
-        yield from chain_added(program, span, edit.chain, sources)
-    if edit.targets is not None:
-        yield from over_all_targets(program, span, edit.targets, capture)
-    yield from called_alike(capture, edit, program, span, sources)
-    if edit.moved is not None:
-        yield from written_further(program, span, *edit.moved)
-    if edit.offset is not None:
-        yield from offset_drafts(capture, edit.offset, rank, program, span, sources)
+    match edit.means:
+        case Filling(number, needed):
+            yield from other_fill(program, span, number, needed)
+        case Renaming():
+            yield from other_module(program, span, edit.means)
+        case Joining(dim):
+            yield from join_along(program, span, dim)
+            yield from sharded_instead(program, span, dim)
+        case Regrouping():
+            yield from other_groups(program, span, edit.means, capture)
+        case Turning():
+            yield from in_order(program, span, edit.means, capture)
+        case Masking():
+            yield from _masked(program, span, edit.means, sources)
+        case Sending():
+            yield from exchanged_alike(capture, edit.means, program, span, sources)
+        case Called():
+            yield from called_alike(capture, edit.means, program, span, sources)
+        case Chain(spans):
+            yield from chain_added(program, span, spans, sources)
+        case Averaging() | Squaring() | CountedTargets():
+            yield from _other_means(capture, edit, edit.means, rank, program, span)
+        case Writing(offset, further):
+            yield from () if further is None else written_further(program, span, *further)
+            yield from () if offset is None else offset_drafts(capture, offset, rank, program, span, sources)
+        case Offset():
+            yield from offset_drafts(capture, edit.means, rank, program, span, sources)
+
+
+def _other_means(
+    capture: Capture,
+    edit: OtherCalls,
+    meaning: Averaging | Squaring | CountedTargets,
+    rank: int,
+    program: Program,
+    span: Span,
+) -> Iterator[Draft]:
+    """What is summed over ranks is another thing: a count, squares, what all targets give."""
+    match meaning:
+        case Averaging(axis):
+            return averaged(program, span, axis, capture, is_count(capture, edit, rank))
+        case Squaring(rooted):
+            return squares_added(program, span, rooted)
+        case CountedTargets():
+            return over_all_targets(program, span, meaning, capture)
+
+
+def _masked(program: Program, span: Span, masking: Masking, sources: Sources) -> Iterator[Draft]:
+    if masking.axis:
+        return causal_from(program, span, masking)
+    return as_specified(program, span, masking.written, sources)
 
 
 def _born(capture: Capture, tensors: Tensors, rank: int, sources: Sources) -> Span | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
 
 from graphguard.ir import Capture, Node, Span, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.repair.alignment import Position
+from graphguard.repair.meanings import Meaning
 
 Tensors = dict[int, Var]
 """One tensor per rank."""
@@ -208,104 +208,16 @@ class SwapTensors:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
-    """Numbers that lack the start of a rank's part, which is its place along ``axis`` times ``length``.
-
-    ``kind`` says which: a ``number`` that others are compared with or moved by, ``rows`` that are looked up (the ranks' ``tensors``), rows that are ``written``, positions in a ``pass`` through the parts of all ranks, or in a pass
-    through the ``block``s of the rank's own part, where each has those behind the ones before and there is no axis; a ``bound`` of a mask that is so much too low on every rank; or places that are ``found``
-    in the rank's part, of an operator's results the one at ``slot``.
-    """
-
-    axis: str
-    length: int
-    kind: Literal["number", "rows", "pass", "written", "block", "bound", "found"]
-    tensors: Tensors | None = None
-    slot: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Regrouping:
-    """That many ``times`` as many groups of a dim as there are, which is the size of ``axis`` or its reciprocal."""
-
-    axis: str
-    times: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class Turning:
-    """Parts of the first dim, told apart as ``parts`` say, of which number ``ranks`` is that of the ranks, that change places; of what is ``sent``, else of what was received."""
-
-    parts: tuple[int, int]
-    ranks: int
-    sent: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """Tensors that are exchanged as others are, by the call that ends at a ``position``; ``later`` says that this is done behind it, else as soon as they are made."""
-
-    tensors: Tensors
-    position: Position
-    later: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """The call of a function that is left out, or made of other ``tensors`` as well."""
-
-    span: Span
-    tensors: Tensors | None
-
-
-@dataclass(frozen=True, slots=True)
-class Masking:
-    """The mask of an attention: that of a causal one from the rank's first query along ``axis``, for so many ``rows`` and ``columns``, or the one that is ``written`` in the specification's call."""
-
-    axis: str = ""
-    rows: int = 0
-    columns: int = 0
-    written: Span | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CountedTargets:
-    """A mean over the targets of all ranks along ``axis`` that are not ``ignored``."""
-
-    axis: str
-    ignored: int
-
-
-@dataclass(frozen=True, slots=True)
 class OtherCalls:
     """Other calls in place of some, by rank and index, and the types of what they add; ``told`` says of ``{name}`` what is wrong.
 
-    What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.
-    ``filled`` are the number that tensors are filled up with and the one that they should be, where that is all that changes; ``joined`` is the dim along which gathered parts are to be joined, likewise;
-    ``renamed`` are the module whose parameters are read and the one whose are to be; ``offset`` is the rank's start that numbers lack;
-    ``regrouped`` is how many times as many groups are meant, and ``turned`` which parts are to change places; ``moved`` are a dim and the number by which all ranks write too early along it;
-    ``sent`` are tensors that are exchanged as others are, ``called`` says that a function is, and ``masked`` how an attention masks;
-    ``averaged`` is the axis over which a divisor is averaged, ``targets`` says over which a loss is a mean,
-    ``chain`` where the specification writes a row of operators that is missing,
-    and ``squared`` that squares are added up, with the root behind or without.
+    What comes of comparing the ranks' values with the specification's: such calls differ from rank to rank.  ``means`` says what they are to the program's text, where that is known.
     """
 
     calls: Mapping[int, Mapping[int, tuple[Node, ...]]]
     types: Mapping[int, Mapping[Var, TensorType]]
     told: str
-    filled: tuple[float, float] | None = None
-    joined: int | None = None
-    renamed: tuple[str, str] | None = None
-    offset: Offset | None = None
-    regrouped: Regrouping | None = None
-    turned: Turning | None = None
-    moved: tuple[int, int] | None = None
-    sent: Sending | None = None
-    called: Called | None = None
-    masked: Masking | None = None
-    averaged: str = ""
-    targets: CountedTargets | None = None
-    chain: tuple[Span, ...] = ()
-    squared: Literal["", "rooted", "bare"] = ""
+    means: Meaning | None = None
 
 
 Edit = (

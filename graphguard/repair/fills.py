@@ -9,6 +9,7 @@ from graphguard.ir import Capture, Constant, Graph, Node, TensorType, Var
 from graphguard.refine.constants import elements
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
+from graphguard.repair.meanings import Filling
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.slices import Site
 from graphguard.rules import kind_of
@@ -57,7 +58,7 @@ def _guess(capture: Capture, sites: list[tuple[Site, list[_Fill]]], number: floa
         graph = capture.ranks[fill.rank]
         calls.setdefault(fill.rank, {})[fill.node] = _with(graph, fill, other, types.setdefault(fill.rank, {}))
     told = f"'{{name}}' is filled up with {number:g}, which counts in what is computed of it; {other:g} does not"
-    return "wrong-relation", OtherCalls(calls, types, told, (number, other)), sites[0][0], 0
+    return "wrong-relation", OtherCalls(calls, types, told, Filling(number, other)), sites[0][0], 0
 
 
 def _at(site: Site, capture: Capture) -> dict[float, list[_Fill]]:

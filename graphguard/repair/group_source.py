@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from graphguard.ir import Capture, Span
-from graphguard.repair.edits import Regrouping
+from graphguard.repair.meanings import Regrouping
 from graphguard.repair.program import METHODS, Program
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import size_expressions

@@ -31,6 +31,7 @@ from graphguard.repair.edits import (
 from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
 from graphguard.repair.masks import masks
+from graphguard.repair.meanings import Sending
 from graphguard.repair.means import means
 from graphguard.repair.neighbours import REDUCING, SCALING, Guess, Neighbours
 from graphguard.repair.norms import norms
@@ -133,8 +134,8 @@ def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[
     """How much less likely a guess is by what it is about: a part of an expression, or the sum of a count that each rank has worked out."""
     if isinstance(edit, InsertReduction):
         return 1 if 1 <= cost <= 3 and site.node.phase != "backward" and not named(site) else 0
-    if isinstance(edit, OtherCalls) and edit.sent is not None:
-        return 0 if edit.sent.later or named(_maker(edit.sent.tensors, site, proof.capture)) else 1
+    if isinstance(edit, OtherCalls) and isinstance(edit.means, Sending):
+        return 0 if edit.means.later or named(_maker(edit.means.tensors, site, proof.capture)) else 1
     if site.node.op not in REDUCING or not isinstance(edit, Bypass | SetArgument):
         return 0
     nodes = ((rank, proof.capture.ranks[rank].nodes[index]) for rank, index in site.position.items())
@@ -167,7 +168,9 @@ def _multiplies(edit: Edit, site: Site, proof: Proof) -> bool:
 
 def _stays_the_same(edit: Edit, proof: Proof) -> bool:
     """Whether an edit exchanges what all ranks hold alike."""
-    return isinstance(edit, OtherCalls) and edit.sent is not None and _is_replicated(edit.sent.tensors, proof)
+    return (
+        isinstance(edit, OtherCalls) and isinstance(edit.means, Sending) and _is_replicated(edit.means.tensors, proof)
+    )
 
 
 def _is_replicated(tensors: Tensors, proof: Proof) -> bool:

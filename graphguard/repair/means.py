@@ -12,6 +12,7 @@ from typing import Final
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import InsertReduction, OtherCalls, Tensors, group_of
+from graphguard.repair.meanings import Averaging
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import Program
 from graphguard.repair.slices import Site
@@ -55,7 +56,7 @@ def _averaged(tensors: Tensors, axis: str, capture: Capture) -> OtherCalls:
     for rank, var in tensors.items():
         graph = capture.ranks[rank]
         calls[rank], types[rank] = _reread(graph, var, group_of(capture, rank, axis))
-    return OtherCalls(calls, types, _TOLD.format(axis=axis), averaged=axis)
+    return OtherCalls(calls, types, _TOLD.format(axis=axis), Averaging(axis))
 
 
 def _reread(

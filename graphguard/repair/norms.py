@@ -10,6 +10,7 @@ from typing import Final
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
+from graphguard.repair.meanings import Squaring
 from graphguard.repair.messages import axis_of_group
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import Program, first_operand
@@ -36,7 +37,7 @@ def norms(around: Neighbours) -> Iterator[Guess]:
             calls, types = _squared(site, around.capture, rooted)
             yield (
                 "nonlinear-on-partial",
-                OtherCalls(calls, types, told, squared="rooted" if rooted else "bare"),
+                OtherCalls(calls, types, told, Squaring(rooted)),
                 site,
                 _COST,
             )

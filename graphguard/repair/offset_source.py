@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Span
-from graphguard.repair.edits import Offset
 from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import names_of
+from graphguard.repair.meanings import Offset
 from graphguard.repair.program import Function, Program, first_operand, further, is_number
 from graphguard.repair.source import Draft, line_after
 from graphguard.repair.triangles import diagonal_by, diagonal_further

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from graphguard.ir import Capture, Node, TensorType, Var
 from graphguard.repair.editing import fresh
-from graphguard.repair.edits import Offset, OtherCalls
+from graphguard.repair.edits import OtherCalls
+from graphguard.repair.meanings import Offset
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.slices import Site
 
@@ -137,7 +138,7 @@ def _replaced(
     site, now, new = changes[0]
     rank = next(rank for rank in sorted(new) if new[rank] != now[rank])
     told = f"'{{name}}' goes by another start than that of the rank's own part along axis '{axis}': rank {rank} has {now[rank]}, needs {new[rank]}"
-    yield RULE, OtherCalls(calls, _no_types(calls), told, offset=Offset(axis, length, "number")), site, 2
+    yield RULE, OtherCalls(calls, _no_types(calls), told, Offset(axis, length, "number")), site, 2
 
 
 def _no_types(calls: Mapping[int, object]) -> dict[int, dict[Var, TensorType]]:
@@ -173,7 +174,7 @@ def _passes(around: Neighbours, axis: str, size: int, length: int) -> Iterator[G
                     rule, edit, site, cost = guess
                     assert isinstance(edit, OtherCalls)
                     told = edit.told.replace("the rank's own part", "the part that has come")
-                    yield rule, replace(edit, told=told, offset=Offset(axis, length, "pass")), site, cost
+                    yield rule, replace(edit, told=told, means=Offset(axis, length, "pass")), site, cost
 
 
 def _blocks(around: Neighbours) -> Iterator[Guess]:
@@ -258,7 +259,7 @@ def _added(
             added = replace(node, op="aten.add.Tensor", args=(before, numbers[rank]), kwargs={}, outs=moved, draw=None)
             outs = (*node.outs[:slot], before, *node.outs[slot + 1 :])
             calls.setdefault(rank, {})[index] = (replace(node, outs=outs), added)
-    return OtherCalls(calls, types, told, offset=offset)
+    return OtherCalls(calls, types, told, offset)
 
 
 def _rows(around: Neighbours, axis: str, length: int) -> Iterator[Guess]:
@@ -293,4 +294,4 @@ def _less(site: Site, place: int, around: Neighbours, axis: str, length: int) ->
     last = max(site.position, key=lambda rank: around.capture.coordinates(rank)[axis])
     start = length * around.capture.coordinates(last)[axis]
     told = f"'{{name}}' takes numbers of the whole for those of the rank's own part: rank {last} needs them less {start}, where its part along axis '{axis}' starts"
-    return OtherCalls(calls, types, told, offset=Offset(axis, length, "rows", read))
+    return OtherCalls(calls, types, told, Offset(axis, length, "rows", read))

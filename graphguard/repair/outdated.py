@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from graphguard.ir import Capture, Graph, Var
 from graphguard.repair.edits import (
     Bypass,
-    Called,
     ChangeCall,
     Edit,
     InsertCall,
@@ -16,11 +15,11 @@ from graphguard.repair.edits import (
     OtherCalls,
     OtherPart,
     Scale,
-    Sending,
     SetArgument,
     SwapTensors,
 )
 from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.meanings import Called, Sending
 from graphguard.repair.trials import Repair
 
 _OF_VALUES = frozenset({"wrong-relation", "wrong-shard", "wrong-scale"})
@@ -74,9 +73,9 @@ def _differentiated(edit: Edit, before: Capture) -> Mapping[int, list[Var]]:
                 rank: (before.ranks[rank].nodes[place].args[index], values[rank]) for rank, place in position.items()
             }
             return {rank: [each for each in pair if isinstance(each, Var)] for rank, pair in read.items()}
-        case OtherCalls(sent=Sending(tensors=tensors)):
+        case OtherCalls(means=Sending(tensors=tensors)):
             return {rank: [var] for rank, var in tensors.items()}
-        case OtherCalls(called=Called(tensors=tensors), calls=calls):
+        case OtherCalls(means=Called(tensors=tensors), calls=calls):
             made = tensors or {}
             found = {r: [v for index in own for v in before.ranks[r].nodes[index].reads] for r, own in calls.items()}
             return {rank: [made[rank]] if rank in made else reads for rank, reads in found.items()}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.repair.edits import Call, InsertCall, OtherCalls, Tensors
+from graphguard.repair.meanings import Renaming
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import Program
 from graphguard.repair.slices import JOINING, LAYOUT, Site
@@ -87,7 +88,7 @@ def _mistaken(unread: Mapping[str, Tensors], around: Neighbours) -> Iterator[Gue
                         f"'{{name}}' reads the parameters of '{other}': those of '{own}' are meant, which nothing reads"
                     )
                     types: dict[int, dict[Var, TensorType]] = {rank: {} for rank in calls}
-                    edit = OtherCalls(calls, types, told, renamed=(other, own))
+                    edit = OtherCalls(calls, types, told, Renaming(other, own))
                     yield "wrong-relation", edit, site, 1
 
 
@@ -135,10 +136,10 @@ def _renamed(node: Node, names: Mapping[Var, Var]) -> Node:
     return replace(node, args=tuple(names.get(arg, arg) if isinstance(arg, Var) else arg for arg in node.args))
 
 
-def other_module(program: Program, span: Span, renamed: tuple[str, str]) -> Iterator[Draft]:
+def other_module(program: Program, span: Span, renaming: Renaming) -> Iterator[Draft]:
     """Call, or read from, another module of ``self`` in the expression at a place."""
     value = program.expression(span)
-    mine, meant = (name.rpartition(".")[2] for name in renamed)
+    mine, meant = (name.rpartition(".")[2] for name in (renaming.module, renaming.meant))
     for node in ast.walk(value) if value is not None else ():
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name) if name == mine:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span
-from graphguard.repair.edits import OtherCalls, Regrouping
+from graphguard.repair.edits import OtherCalls
+from graphguard.repair.meanings import Joining, Regrouping
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.retyping import Shape, refitted
 from graphguard.repair.slices import Site
@@ -41,7 +42,7 @@ def _joints(around: Neighbours) -> Iterator[Guess]:
             for group in _together(sites):
                 changes = [(site, _with(around, site, 1, other)) for site in group]
                 if other != dim and (edit := _edit(around.capture, changes, told)) is not None:
-                    yield "wrong-shard", replace(edit, joined=other), group[0], 1
+                    yield "wrong-shard", replace(edit, means=Joining(other)), group[0], 1
 
 
 def _joined(site: Site, around: Neighbours) -> tuple[int, Shape]:
@@ -106,7 +107,7 @@ def _counted(around: Neighbours, sites: Sequence[Site], axis: str, times: Fracti
             told = f"'{{name}}' has {now} groups on every rank; {new} of the specification's are the rank's own along axis '{axis}'"
             changes = [(each, _with(around, each, place, int(new))) for each in sites]
             if (edit := _edit(around.capture, changes, told)) is not None:
-                yield "wrong-scale", replace(edit, regrouped=Regrouping(axis, times)), site, 1
+                yield "wrong-scale", replace(edit, means=Regrouping(axis, times)), site, 1
         return
     shape = _shape(graph, site.node)
     for count, content in _split_apart(graph, site.node, shape):
@@ -120,7 +121,7 @@ def _counted(around: Neighbours, sites: Sequence[Site], axis: str, times: Fracti
             told = f"'{{name}}' makes groups of {shape[content]} on every rank; the specification's have {other[content]}: what it counts them by is not that of the rank's part along axis '{axis}'"
             changes = [(each, _with_shape(around, each, other)) for each in sites]
             if (edit := _edit(around.capture, changes, told)) is not None:
-                yield "wrong-scale", replace(edit, regrouped=Regrouping(axis, times)), site, 1
+                yield "wrong-scale", replace(edit, means=Regrouping(axis, times)), site, 1
 
 
 def _norms_meant(capture: Capture, op: str) -> set[int]:

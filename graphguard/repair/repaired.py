@@ -29,6 +29,7 @@ from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.leaves import differentiated_leaf
+from graphguard.repair.meanings import Averaging, Called, Chain, Filling, Masking, Sending
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import (
     Named,
@@ -65,19 +66,7 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     if met is not None:
         name = sources.tensor_at(met)
     if isinstance(guess.edit, OtherCalls):
-        span = sources.own_place(graph, site.node, guess.edit.calls.get(rank, {}))
-        name = sources.tensor_at(span) or name
-        if guess.edit.sent is not None:
-            span = sibling_place(capture, guess.edit.sent, sources) if guess.edit.sent.later else span
-            name = sent_name(capture, guess.edit.sent, span, sources) or name
-        if guess.edit.called is not None:
-            span = called_place(graph, site.node, guess.edit.called, sources)
-            name = called_names(capture, guess.edit.called, span, sources)[0] or name
-        if guess.edit.chain:
-            name = chain_name(span, sources) or name
-        if guess.edit.averaged:
-            name = sources.tensor_at(sources.name_place(graph, site.node)) or name
-        span = _filled(span, guess.edit, sources) or _own_number(capture, guess, span, sources) or span
+        span, name = _other_calls(capture, guess, guess.edit, name, sources)
     if (factor := _forward_factor(graph, guess, sources)) is not None:
         span, name = factor, sources.tensor_at(factor) or name
     if isinstance(guess.edit, Accumulate):
@@ -100,32 +89,65 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     )
 
 
+def _other_calls(
+    capture: Capture, guess: Hypothesis, edit: OtherCalls, name: str, sources: Sources
+) -> tuple[Span | None, str]:
+    """The place of calls that are to be others, and the name of what they make; ``name`` where they say none."""
+    rank, node = min(guess.site.position), guess.site.node
+    graph = capture.ranks[rank]
+    span = sources.own_place(graph, node, edit.calls.get(rank, {}))
+    name = sources.tensor_at(span) or name
+    match edit.means:
+        case Sending():
+            span = sibling_place(capture, edit.means, sources) if edit.means.later else span
+            name = sent_name(capture, edit.means, span, sources) or name
+        case Called():
+            span = called_place(graph, node, edit.means, sources)
+            name = called_names(capture, edit.means, span, sources)[0] or name
+        case Chain():
+            name = chain_name(span, sources) or name
+        case Averaging():
+            name = sources.tensor_at(sources.name_place(graph, node)) or name
+        case Filling(number):
+            span = _filled(span, number, sources) or span
+            return span, name
+    return _own_number(capture, guess, span, sources) or span, name
+
+
 def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None, sources: Sources) -> str:
     """What is wrong, of the gradient where the place is the forward call that it is of."""
     count = _count(guess, span, sources)
     text = headline(guess.rule, guess.edit, name, guess.site, capture, _named(capture, guess, sources), count)
-    if isinstance(guess.edit, OtherCalls) and guess.edit.sent is not None:
-        exchanged = sibling_name(capture, guess.edit.sent, sources)
-        text = text.replace("{sibling}", f"'{exchanged}'" if exchanged else "another tensor")
-    if isinstance(guess.edit, OtherCalls) and guess.edit.called is not None:
-        text = text.replace("{sibling}", called_names(capture, guess.edit.called, span, sources)[1])
     passes = 1 + len(guess.others)
     looped = guess.site.node.phase == "forward" and guess.site.node.op not in SCALING
     if isinstance(guess.edit, Scale) and looped and passes > 1 and guess.edit.factor == Fraction(1, passes):
         text = f"'{name}' is added up over {passes} passes of the loop where their mean is needed: it is {factor_text(Fraction(passes), capture, count=count)} times what the specification computes"
-    if isinstance(guess.edit, OtherCalls) and guess.edit.masked is not None:
-        text = _masked(capture, guess, text, sources)
-    if isinstance(guess.edit, OtherCalls) and guess.edit.chain:
-        text = text.replace(
-            "{chain}", f"'{chain_text(guess.edit.chain, name if name.isidentifier() else 'x', sources)}'"
-        )
+    if isinstance(guess.edit, OtherCalls):
+        text = _filled_in(capture, guess, guess.edit, text, name, span, sources)
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else asked_for(name, text)
 
 
-def _masked(capture: Capture, guess: Hypothesis, text: str, sources: Sources) -> str:
+def _filled_in(
+    capture: Capture, guess: Hypothesis, edit: OtherCalls, text: str, name: str, span: Span | None, sources: Sources
+) -> str:
+    """A headline of other calls with what it leaves open: another tensor's name, the specification's expression, how an attention masks."""
+    match edit.means:
+        case Sending():
+            exchanged = sibling_name(capture, edit.means, sources)
+            return text.replace("{sibling}", f"'{exchanged}'" if exchanged else "another tensor")
+        case Called():
+            return text.replace("{sibling}", called_names(capture, edit.means, span, sources)[1])
+        case Masking():
+            return _masked(capture, guess, edit.means, text, sources)
+        case Chain(spans):
+            return text.replace("{chain}", f"'{chain_text(spans, name if name.isidentifier() else 'x', sources)}'")
+    return text
+
+
+def _masked(capture: Capture, guess: Hypothesis, masking: Masking, text: str, sources: Sources) -> str:
     """How an attention masks, and the specification's, in place of ``{mine}`` and ``{its}``."""
-    graph, meant, told = capture.ranks[min(guess.site.position)], _meant(capture, guess), text
+    graph, meant, told = capture.ranks[min(guess.site.position)], _meant(capture, masking), text
     for mark, held, node in (("{mine}", graph, guess.site.node), ("{its}", capture.spec, meant)):
         if mark in told and held is not None and node is not None:
             frames = held.stack_of(node.stack)
@@ -134,13 +156,12 @@ def _masked(capture: Capture, guess: Hypothesis, text: str, sources: Sources) ->
     return told
 
 
-def _meant(capture: Capture, guess: Hypothesis) -> Node | None:
+def _meant(capture: Capture, masking: Masking) -> Node | None:
     """The specification's attention whose place an edit names."""
-    written = guess.edit.masked.written if isinstance(guess.edit, OtherCalls) and guess.edit.masked else None
     spec = capture.spec
     for node in spec.nodes if spec is not None else ():
         frames = spec.stack_of(node.stack) if spec is not None else ()
-        if node.op == SDPA and frames and frames[0].span == written:
+        if node.op == SDPA and frames and frames[0].span == masking.written:
             return node
     return None
 
@@ -159,12 +180,10 @@ def _count(guess: Hypothesis, span: Span | None, sources: Sources) -> str:
     return ""
 
 
-def _filled(span: Span | None, edit: OtherCalls, sources: Sources) -> Span | None:
+def _filled(span: Span | None, number: float, sources: Sources) -> Span | None:
     """Where the number is said that a tensor is filled up with, if it is not in the call at a place."""
-    program = sources.program(span.file) if span is not None and edit.filled is not None else None
-    if program is None or span is None or edit.filled is None:
-        return None
-    return filled_at(program, span, edit.filled[0])
+    program = sources.program(span.file) if span is not None else None
+    return None if program is None or span is None else filled_at(program, span, number)
 
 
 def _own_number(capture: Capture, guess: Hypothesis, span: Span | None, sources: Sources) -> Span | None:
@@ -343,7 +362,7 @@ def _related(
     forward = [frame for frame in graph.stack_of(node.forward) if sources.in_project(frame.span.file)][:1]
     if forward_place(graph, node, repair.hypothesis.edit, sources) is not None:
         found = [Related(frame.span, ASKED) for frame in outer[:1]]
-    elif isinstance(repair.hypothesis.edit, OtherCalls) and repair.hypothesis.edit.filled is not None:
+    elif isinstance(repair.hypothesis.edit, OtherCalls) and isinstance(repair.hypothesis.edit.means, Filling):
         found = [Related(frame.span, "what is filled up") for frame in outer[:1]]
     else:
         found = [Related(frame.span, f"called in {frame.function.rpartition('<locals>.')[2]}") for frame in outer]

@@ -10,6 +10,7 @@ from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
+from graphguard.repair.meanings import Joining
 from graphguard.repair.neighbours import Guess
 from graphguard.repair.slices import Site
 from graphguard.repair.wanted import Joint, Places, Read, Rereading, rereadings
@@ -38,14 +39,15 @@ def reread(
                 calls[rank], types[rank] = own, added
         rule = "wrong-group" if found.groups else "wrong-shard"
         told = _told(capture, found.reads, found.groups)
-        yield rule, OtherCalls(calls, types, told, joined=_joined_dim(found)), sites[first], 0
+        yield rule, OtherCalls(calls, types, told, _joined(found)), sites[first], 0
 
 
-def _joined_dim(found: Rereading) -> int | None:
-    """The dim along which all ranks are to join what they gather; None where they are to read something else."""
+def _joined(found: Rereading) -> Joining | None:
+    """Along which dim all ranks are to join what they gather; None where they are to read something else."""
     reads = [read for own in found.reads.values() for read in own]
     dims = {read.dim if isinstance(read, Joint) else None for read in reads}
-    return dims.pop() if len(dims) == 1 and not found.groups else None
+    dim = dims.pop() if len(dims) == 1 and not found.groups else None
+    return None if dim is None else Joining(dim)
 
 
 def _over(node: Node, group: tuple[int, ...]) -> tuple[Node, ...]:

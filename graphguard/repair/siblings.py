@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from graphguard.ir import Graph, Node, TensorType, Var
 from graphguard.repair.editing import fresh, renamed
-from graphguard.repair.edits import OtherCalls, Sending, Tensors
+from graphguard.repair.edits import OtherCalls, Tensors
+from graphguard.repair.meanings import Sending
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.slices import JOINING, REARRANGING, SPLITS, Site
 
@@ -140,7 +141,7 @@ def _sent(tensors: Tensors, reader: Site, chain: Sequence[_Exchange], around: Ne
             return
         calls[rank], types[rank] = made, own
     sending = Sending(tensors, first.site.position, later)
-    edit = OtherCalls(calls, types, _TOLD, sent=sending)
+    edit = OtherCalls(calls, types, _TOLD, sending)
     same = all(graphs[rank].types[var] == graphs[rank].types[first.given[rank]] for rank, var in tensors.items())
     yield "wrong-shard", edit, first.site if later else reader, _COST if later or same else _UNLIKE
 

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Graph, Node, Span
-from graphguard.repair.edits import Called, OtherCalls, Sending, Tensors
+from graphguard.repair.edits import Tensors
 from graphguard.repair.frames import COPYING, Sources
 from graphguard.repair.guided_source import names_of
+from graphguard.repair.meanings import Called, Sending
 from graphguard.repair.program import Program, first_operand
 from graphguard.repair.source import Draft, line_after
 from graphguard.report.diagnostics import TextEdit
@@ -88,23 +89,21 @@ def _read(
     return first_operand(value)
 
 
-def called_alike(capture: Capture, edit: OtherCalls, program: Program, span: Span, sources: Sources) -> Iterator[Draft]:
-    """A call of one tensor, of another one as well: what exchanges it, or what computes something of it first; or that call left out."""
-    if edit.sent is not None:
-        yield from _exchanged_alike(capture, edit.sent, program, span, sources)
-    if edit.called is None or edit.called.span.file != program.file:
+def called_alike(capture: Capture, called: Called, program: Program, span: Span, sources: Sources) -> Iterator[Draft]:
+    """A call of one tensor, which computes something of it first, of another one as well; or that call left out."""
+    if called.span.file != program.file:
         return
-    call, tensors = program.expression(edit.called.span), edit.called.tensors
+    call, tensors = program.expression(called.span), called.tensors
     operand = first_operand(call)
     if tensors is not None:
         value = program.expression(span)
         yield from _around(program, call, value, _read(capture, tensors, program, value, sources))
     elif call is not None and operand is not None:
         text = program.source(operand)
-        yield Draft(f"{text} instead of {program.source(call)}", (TextEdit(edit.called.span, text),))
+        yield Draft(f"{text} instead of {program.source(call)}", (TextEdit(called.span, text),))
 
 
-def _exchanged_alike(
+def exchanged_alike(
     capture: Capture, sending: Sending, program: Program, span: Span, sources: Sources
 ) -> Iterator[Draft]:
     """The call that exchanges the other tensor, of this one: behind that call, or around what is read at a place."""

@@ -9,7 +9,8 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.repair.editing import fresh
-from graphguard.repair.edits import OtherCalls, Turning
+from graphguard.repair.edits import OtherCalls
+from graphguard.repair.meanings import Turning
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import Program, first_operand
 from graphguard.repair.retyping import Shape
@@ -63,7 +64,7 @@ def _parts(around: Neighbours, site: Site, size: int, sent: bool) -> Iterator[Gu
             own = types.setdefault(rank, {})
             made = _turned(around.capture, rank, index, way, sent, own)
             calls[rank] = {index: made}
-        edit = OtherCalls(calls, types, told, turned=Turning(way, 0 if way[0] == size else 1, sent))
+        edit = OtherCalls(calls, types, told, Turning(way, 0 if way[0] == size else 1, sent))
         yield "wrong-shard", edit, site, 0
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
 from graphguard.relations.numbers import Array
 from graphguard.repair.editing import fresh
-from graphguard.repair.edits import Offset, OtherCalls
+from graphguard.repair.edits import OtherCalls
+from graphguard.repair.meanings import Offset, Writing
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.point import Point
 from graphguard.repair.rereading import places_text, runs_of
@@ -141,10 +142,10 @@ def _edit(capture: Capture, changes: Sequence[tuple[Write, tuple[int, ...]]]) ->
     everyone = len(alike) == 1 and len({write.rank for write, _ in changes}) == capture.world_size
     who = "every rank" if everyone else f"rank {write.rank}"
     told = f"'{{name}}' is written to the wrong place: {who} writes {rows}{places_text(write.now)}{where}, needs {places_text(places)}"
-    return OtherCalls(calls, types, told, offset=_offset(capture, changes), moved=_moved(capture, changes))
+    return OtherCalls(calls, types, told, Writing(_offset(capture, changes), _further(capture, changes)))
 
 
-def _moved(capture: Capture, changes: Sequence[tuple[Write, tuple[int, ...]]]) -> tuple[int, int] | None:
+def _further(capture: Capture, changes: Sequence[tuple[Write, tuple[int, ...]]]) -> tuple[int, int] | None:
     """The dim and the number of places by which every rank writes too early, where these are the same for all that they write."""
     found = {
         (write.dim, needed - now) for write, places in changes for now, needed in zip(write.now, places, strict=True)

@@ -8,10 +8,10 @@ from fractions import Fraction
 from graphguard.ir import Capture
 from graphguard.refine.finding import Finding
 from graphguard.repair.edits import Bypass, InsertCall, InsertReduction, MoveReduction, Scale, SetArgument
-from graphguard.repair.messages import axis_of_group
 from graphguard.repair.neighbours import REDUCING
 from graphguard.repair.stopped import is_gradient
 from graphguard.repair.trials import Repair
+from graphguard.repair.words import axis_of_group
 
 EVERYTHING = "everything by"
 _MANIFOLD = frozenset({"wrong-scale", "wrong-shard"})

@@ -21,10 +21,10 @@ from graphguard.repair.gathers import differentiable
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.losses import passed_losses, scaled_losses
 from graphguard.repair.lost_gradients import switched_on
-from graphguard.repair.messages import factor_text
 from graphguard.repair.packed_source import cut_by_parts
 from graphguard.repair.source import Draft
 from graphguard.repair.stopped import attached
+from graphguard.repair.words import factor_text
 from graphguard.report.diagnostics import Fix, TextEdit
 
 _REDUCES = "reduce the gradient of "  # what the titles of such drafts begin with

@@ -10,7 +10,7 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.refine.naming import operator
 from graphguard.refine.outcome import Location
 from graphguard.repair.frames import Sources
-from graphguard.repair.messages import spoiled_text
+from graphguard.repair.words import spoiled_text
 
 _REASONS: Final = {
     "log": "takes a logarithm of what is not positive",

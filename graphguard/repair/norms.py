@@ -11,11 +11,11 @@ from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.meanings import Squaring
-from graphguard.repair.messages import axis_of_group
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import Program, first_operand
 from graphguard.repair.slices import LAYOUT, Site
 from graphguard.repair.source import Draft, line_after
+from graphguard.repair.words import axis_of_group
 from graphguard.report.diagnostics import TextEdit
 
 _ROOTS: Final = frozenset(

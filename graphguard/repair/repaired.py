@@ -31,22 +31,13 @@ from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.leaves import differentiated_leaf
 from graphguard.repair.meanings import Averaging, Called, Chain, Filling, Masking, Sending
 from graphguard.repair.meeting import meeting_place
-from graphguard.repair.messages import (
-    Named,
-    asked_for,
-    axis_of_group,
-    factor_text,
-    headline,
-    held_before,
-    needed_and_found,
-    operation,
-    unadded,
-)
+from graphguard.repair.messages import asked_for, headline, held_before, needed_and_found, unadded
 from graphguard.repair.neighbours import REDUCING, SCALING
 from graphguard.repair.program import definitions
 from graphguard.repair.siblings_source import called_names, called_place, sent_name, sibling_name, sibling_place
 from graphguard.repair.trials import Repair
 from graphguard.repair.vocabulary import factor_name, passes_name
+from graphguard.repair.words import Named, axis_of_group, factor_text, operation
 
 FORWARD = "the forward call whose gradient this is"
 ASKED = "the gradient is asked for here"

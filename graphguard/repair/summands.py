@@ -8,11 +8,11 @@ from graphguard.ir import Graph, Var
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.relations.weights import Weights
 from graphguard.repair.leaves import leaf_behind
-from graphguard.repair.messages import listed
 from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.search import Search
 from graphguard.repair.slices import Site
 from graphguard.repair.weighing import LEFT_OUT, Told, uneven
+from graphguard.repair.words import listed
 
 _ADDING: Final = frozenset({"aten.add.Tensor", "aten.sum.default", "aten.sum.dim_IntList"})
 _LAST: Final = 8  # sums of the specification that one is compared with

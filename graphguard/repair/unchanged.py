@@ -8,9 +8,9 @@ from graphguard.ir import Capture, Graph, Span
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location
 from graphguard.repair.frames import Sources
-from graphguard.repair.messages import listed
 from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT
+from graphguard.repair.words import listed
 
 _MOVING = LAYOUT | JOINING | {"gg.all_gather"}
 

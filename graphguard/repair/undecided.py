@@ -9,9 +9,7 @@ from graphguard.ir import Capture, Graph
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import CONSEQUENCES, SPECIFICATION, Gap, Location, Outcome
 from graphguard.repair.frames import Sources
-from graphguard.repair.messages import (
-    operation,
-)
+from graphguard.repair.words import operation
 from graphguard.report.wording import UNKNOWN_OPERATOR
 
 

@@ -14,14 +14,7 @@ from graphguard.repair.alike import common_factor
 from graphguard.repair.frames import Sources
 from graphguard.repair.gathers import without_gradient
 from graphguard.repair.lost_gradients import gathered, switch
-from graphguard.repair.messages import (
-    asked_for,
-    factor_text,
-    gradients_unreduced,
-    listed,
-    operation,
-    spoiled_text,
-)
+from graphguard.repair.messages import asked_for, gradients_unreduced
 from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Search
 from graphguard.repair.slices import partial_axes
@@ -31,6 +24,7 @@ from graphguard.repair.unchanged import made_by_specification
 from graphguard.repair.undecided import causes, graph_at, why_closed
 from graphguard.repair.unread_calls import called_in_vain
 from graphguard.repair.widening import rounding_text
+from graphguard.repair.words import factor_text, listed, operation, spoiled_text
 
 _LOST = frozenset({STOPPED, UNREAD, NOT_PASSED_ON, CUT_GATHER, SWITCHED})
 

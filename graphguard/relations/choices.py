@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from graphguard.relations.functions import is_infinite, larger
+from graphguard.relations.infinity import is_infinite
 from graphguard.relations.kernels import Ref, Terms, Universe
 from graphguard.relations.linear import close, normalise
+from graphguard.relations.maxima import larger
 from graphguard.relations.windows import through
 
 

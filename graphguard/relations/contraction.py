@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from graphguard.relations.algebra import Kind, Unsupported
-from graphguard.relations.functions import larger, largest
 from graphguard.relations.kernels import Digits, Terms, Universe
 from graphguard.relations.layout import permute
 from graphguard.relations.linear import summed_over, times
+from graphguard.relations.maxima import larger, largest
 from graphguard.relations.piecewise import act_on, gathered, overlay
 from graphguard.relations.values import Grid, NormalValue, Piece, aligned, coarsened, single
 from graphguard.relations.windows import repeat

@@ -16,7 +16,7 @@ from graphguard.relations.windows import through
 
 def written_out(universe: Universe, name: str, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
     """A function of the terms as a sum of exponentials and of what is divided by them; None where it is none of these, or may be taken of infinity."""
-    from graphguard.relations.functions import exponential
+    from graphguard.relations.exponentials import exponential
     from graphguard.relations.linear import constant, normalise, powered, scaled
 
     if any(ref[0].infinite for _, ref in terms):

@@ -10,7 +10,8 @@ import numpy as np
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.denotation import Denotation, exactly_known
-from graphguard.relations.functions import elementwise, minus_infinity, truth
+from graphguard.relations.functions import elementwise, truth
+from graphguard.relations.infinity import minus_infinity
 from graphguard.relations.kernels import Digits, Ref, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise
 from graphguard.relations.values import Box, NormalValue, Piece, box_of, extents_of, merged, single

@@ -15,7 +15,8 @@ from math import ceil, floor, isfinite, trunc
 from typing import Any, Final
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.functions import applied, exponential, logarithm
+from graphguard.relations.exponentials import exponential, logarithm
+from graphguard.relations.functions import applied
 from graphguard.relations.kernels import Budget, Expression, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
 from graphguard.relations.linear import constant, exact, normalise, powered, reopened, scaled, summed_over, times
 from graphguard.relations.orientation import is_step

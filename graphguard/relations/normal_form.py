@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graphguard.relations import contraction, functions, layout, selected, sorting
+from graphguard.relations import contraction, exponentials, functions, infinity, layout, maxima, selected, sorting
 from graphguard.relations.algebra import Kind, Scalar, Unsupported
 from graphguard.relations.choices import compared_choice
 from graphguard.relations.closed import opaque
@@ -72,7 +72,7 @@ class NormalForm:
     def full(self, shape: tuple[int, ...], value: Scalar, kind: Kind) -> NormalValue:
         """One known number everywhere."""
         if value == float("-inf"):
-            return single(shape, kind, functions.minus_infinity(self.universe, shape))
+            return single(shape, kind, infinity.minus_infinity(self.universe, shape))
         if isinstance(value, float) and (value != value or value == float("inf")):
             raise Unsupported("a constant that is infinite or not a number")
         number = ratio(exact(value))
@@ -237,11 +237,15 @@ class NormalForm:
 
     def exp(self, v: NormalValue) -> NormalValue:
         """The exponential."""
-        return self._by_function([v], "float", lambda rows, sizes: functions.exponential(self.universe, rows[0], sizes))
+        return self._by_function(
+            [v], "float", lambda rows, sizes: exponentials.exponential(self.universe, rows[0], sizes)
+        )
 
     def log(self, v: NormalValue) -> NormalValue:
         """The natural logarithm."""
-        return self._by_function([v], "float", lambda rows, sizes: functions.logarithm(self.universe, rows[0], sizes))
+        return self._by_function(
+            [v], "float", lambda rows, sizes: exponentials.logarithm(self.universe, rows[0], sizes)
+        )
 
     def sum(self, v: NormalValue, dims: Sequence[int]) -> NormalValue:
         """Summed over dims."""
@@ -260,7 +264,7 @@ class NormalForm:
 
         def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
             chosen = larger_integer(self.universe, rows[0], rows[1], sizes) if whole else None
-            return functions.larger(self.universe, rows, sizes) if chosen is None else chosen
+            return maxima.larger(self.universe, rows, sizes) if chosen is None else chosen
 
         return self._by_function([a, b], _numeric([a, b]), act)
 

@@ -12,11 +12,11 @@ from graphguard.relations import outermost
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
-from graphguard.relations.functions import larger, largest
 from graphguard.relations.integers import compared
 from graphguard.relations.kernels import UNBOUNDED, Number, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, normalise, opened, times
 from graphguard.relations.masks import taken_apart
+from graphguard.relations.maxima import larger, largest
 from graphguard.relations.monotone import like_ordered
 from graphguard.relations.values import Box, NormalValue, Piece, extents_of, meet, merged, regrid, single
 from graphguard.relations.windows import refine, through

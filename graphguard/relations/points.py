@@ -19,7 +19,8 @@ import numpy as np
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
-from graphguard.relations.functions import applied, elementwise, exponential, larger, logarithm
+from graphguard.relations.exponentials import exponential, logarithm
+from graphguard.relations.functions import applied, elementwise
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Budget,
@@ -34,6 +35,7 @@ from graphguard.relations.kernels import (
     order,
 )
 from graphguard.relations.linear import close, constant, exact, powered
+from graphguard.relations.maxima import larger
 from graphguard.relations.piecewise import difference
 from graphguard.relations.products import multiply
 from graphguard.relations.values import NormalValue, extents_of

@@ -260,7 +260,7 @@ def logistic(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term
 
     What a logarithm is taken of is positive, so neither a nor a + b is zero.
     """
-    from graphguard.relations.functions import exponential
+    from graphguard.relations.exponentials import exponential
     from graphguard.relations.linear import close, normalise, powered, times
 
     if not any(is_logarithm(ref) for _, ref in terms):

@@ -44,4 +44,4 @@ def _address(storage: torch.UntypedStorage) -> int:
     """Where a storage begins; 0, as for PyTorch, where there is nothing in it."""
     recorder = state.current_recorder()
     assert recorder is not None
-    return _FIRST + (recorder.number(storage) << _APART) if storage.nbytes() else 0
+    return _FIRST + (recorder.storages.number(storage) << _APART) if storage.nbytes() else 0

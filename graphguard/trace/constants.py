@@ -14,10 +14,11 @@ from functools import cache
 from typing import Any, Literal
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant, TensorType
+from graphguard.trace.errors import TracingError
 
 LARGEST = 8192  # elements; beyond that nobody branches on a value, and a generator's state has 5056
 LARGEST_TABLE = 1 << 17  # elements, while models are built: rotary tables of 2048 positions
@@ -79,6 +80,17 @@ def in_memory(tensor: torch.Tensor) -> torch.Tensor:
         if stride == 0 and isinstance(extent, int) and extent > 1:
             tensor = tensor.narrow(dim, 0, 1)
     return tensor
+
+
+def whole_memory(real: torch.Tensor) -> torch.Tensor:
+    """The tensor itself where it shows all of its memory in order, else that memory as one flat tensor."""
+    size = real.untyped_storage().nbytes() // real.element_size() if real.numel() else 0
+    if real.numel() == size and real.is_contiguous() and not real.is_conj() and not real.is_neg():
+        return real
+    if real.layout is not torch.strided:
+        raise TracingError("trace-error", f"a {real.layout} tensor from outside the program cannot be traced")
+    with unset_fake_temporarily(), torch.no_grad():
+        return torch.empty(0, dtype=real.dtype, device="cpu").set_(real.untyped_storage(), 0, (size,), (1,))
 
 
 class Constants:

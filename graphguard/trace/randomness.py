@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from graphguard.trace import state
+from graphguard.trace.constants import tensors_in
 
 UNSEEDED = 67280421310721  # c10::detail::default_rng_seed_val: what a generator starts from when nobody seeds it
 
@@ -23,6 +25,17 @@ class Draws:
 
     def __init__(self) -> None:
         self._position: dict[bytes, int] = {}
+
+    def of_call(self, func: Any, args: Any, kwargs: Any) -> tuple[str, int] | None:
+        """The draw that a call of a random operator makes, if it makes one."""
+        if _drops_nothing(func._schema, args, kwargs):  # noqa: SLF001
+            return None
+        generator = kwargs.get("generator")
+        generator = next((arg for arg in args if isinstance(arg, torch.Generator)), generator)
+        tensor = next(iter(tensors_in(args)), None)
+        device = kwargs.get("device") if tensor is None else tensor.device
+        kind = torch.device(device).type if device is not None else torch.get_default_device().type
+        return self.next(generator, "cpu" if kind == "meta" else kind)
 
     def next(self, generator: torch.Generator | None, device: str) -> tuple[str, int]:
         """Name the draw that is about to happen, and move the generator on."""
@@ -67,3 +80,11 @@ def own_random_state() -> Iterator[None]:
 
 def _digest(generator: torch.Generator) -> bytes:
     return hashlib.sha256(generator.get_state().numpy().tobytes()).digest()
+
+
+def _drops_nothing(schema: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an attention kernel is called without dropout: it is random only with it."""
+    position = next((i for i, argument in enumerate(schema.arguments) if argument.name == "dropout_p"), None)
+    if position is None:
+        return False
+    return not (args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))

@@ -7,7 +7,7 @@ autograd engine's calls included.  Collectives are written down and never run.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
@@ -15,20 +15,20 @@ from typing import Any
 import torch
 from torch._library import simple_registry
 from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import Sym
 from graphguard.trace.arguments import plain
 from graphguard.trace.births import Births, forget_copies
 from graphguard.trace.branches import asked
-from graphguard.trace.constants import Constants, constant_of, dtype_name, storage_of, tensors_in
+from graphguard.trace.constants import Constants, constant_of, dtype_name, storage_of, tensors_in, whole_memory
 from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.flags import truth_in_general
-from graphguard.trace.geometry import geometry_of, stride_of
+from graphguard.trace.geometry import stride_of
 from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
@@ -38,6 +38,7 @@ from graphguard.trace.provenance import RawStack, Stacks, walk
 from graphguard.trace.randomness import Draws
 from graphguard.trace.repeats import COPIED, Repeats
 from graphguard.trace.segments import Copy
+from graphguard.trace.storages import Storages
 from graphguard.trace.values import Values, grouped
 from graphguard.trace.works import finished_work
 
@@ -77,6 +78,8 @@ class Recorder(TorchDispatchMode):
         self.ledger = ledger
         self.events: list[Event] = []
         self.stacks = Stacks()
+        self.storages = Storages()
+        self.ref = self.storages.ref  # asked for every tensor of every call
         self.constants = Constants()
         self.draws = Draws()
         self.modules = ModulePaths()
@@ -92,28 +95,14 @@ class Recorder(TorchDispatchMode):
         self.shared: set[int] = set()
         self._stop = stop
         self.forward_of: dict[int, tuple[int, str]] = {}
-        self._storages: dict[int, int] = {}
-        self._memories: list[torch.UntypedStorage | None] = []
         self._alive: list[Any] = []
         self._twins: dict[int, FakeTensor] = {}
 
     # -- identities ----------------------------------------------------------------------------------------------------
-    def ref(self, tensor: torch.Tensor) -> Ref:
-        """What memory a fake tensor shows."""
-        return Ref(self.number(tensor.untyped_storage()), geometry_of(tensor))
-
-    def number(self, storage: torch.UntypedStorage) -> int:
-        """The number of a storage, in the order in which they are first met."""
-        number = self._storages.get(storage._cdata)  # noqa: SLF001
-        if number is None:
-            number = self._storages[storage._cdata] = len(self._memories)  # noqa: SLF001
-            self._memories.append(storage)
-        return number
-
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """The number of the storage that a tensor shows, if an operator has met it."""
         fake = tensor if isinstance(tensor, FakeTensor) else self.twin_of(tensor)
-        return None if fake is None else self._storages.get(fake.untyped_storage()._cdata)  # noqa: SLF001
+        return None if fake is None else self.storages.known(fake)
 
     def twin(self, real: torch.Tensor) -> FakeTensor:
         """The fake tensor that stands for a real one from outside, the same each time; its value is known."""
@@ -173,11 +162,11 @@ class Recorder(TorchDispatchMode):
                     storages.add(self.ref(memory).storage)
         if groups:
             self.births.insert(groups)
-            forget_copies(self.events[min(groups) :], storages, self._storages, self.constants)
+            forget_copies(self.events[min(groups) :], storages, self.storages.numbers, self.constants)
 
     def showing(self, number: int, like: torch.Tensor) -> FakeTensor:
         """A tensor that shows a storage as another tensor shows its own."""
-        memory = self._memories[number]
+        memory = self.storages.met(number)
         if memory is None:
             self.need_all()
         with self.pause(), self.fake_mode, torch.no_grad():
@@ -270,7 +259,7 @@ class Recorder(TorchDispatchMode):
         func, random = kind.operator, kind.is_random
         if kind.changes_views and self.repeats is not None:
             self.repeats.needs_calls()  # to which a view is not what a copy's result is
-        draw = self._draw(func, args, kwargs) if random else None
+        draw = self.draws.of_call(func, args, kwargs) if random else None
         knowledge = "unknown" if random else self._values.known_of(kind, args, operands)
         if knowledge == "known" and kind.needs_values:
             out = self._values.result(func, args, kwargs)
@@ -337,33 +326,12 @@ class Recorder(TorchDispatchMode):
         """The program's own frames, as they are where this is asked."""
         return walk(sys._getframe(1), self._stop)  # noqa: SLF001
 
-    def reserve(self, count: int) -> int:
-        """The first of so many numbers for storages that are not there yet."""
-        first = len(self._memories)
-        self._memories.extend([None] * count)
-        return first
-
-    def is_memory(self, number: int, tensor: torch.Tensor) -> None:
-        """The storage of that number is the one that a tensor shows."""
-        storage = tensor.untyped_storage()
-        self._storages[storage._cdata] = number  # noqa: SLF001
-        self._memories[number] = storage
-
     def laid_out_like(self, tensor: torch.Tensor, value: torch.Tensor) -> FakeTensor:
         """A copy of a value, of which nothing else is known, that lies as a tensor of its shape does."""
         like = tuple(tensor.shape), stride_of(tensor), tensor.dtype, tensor.device
         made: FakeTensor = self.kernels.laid_out(*like)
         self.events.append(Event(_CLONE, (self.ref(value),), {}, self.ref(made), -1, None, "", self.phase))
         return made
-
-    def are_memories(self, numbers: Mapping[int, int]) -> None:
-        """Storages that were met under some numbers have others."""
-        for met, number in numbers.items():
-            storage = self._memories[met]
-            if met != number and storage is not None:
-                self._storages[storage._cdata] = number  # noqa: SLF001
-                self._alive.append(storage)
-                self._memories[number] = self._memories[number] or storage
 
     def facts(self) -> tuple[int, ...]:
         """How much there is that is neither a call nor a tensor."""
@@ -444,7 +412,7 @@ class Recorder(TorchDispatchMode):
     def _literal(self, fake: FakeTensor, real: torch.Tensor) -> None:
         stack = self.stacks.here(3, self._stop)
         self._alive.append(real)
-        value = _whole_storage(real)
+        value = whole_memory(real)
         ref = self.ref(fake)
         if value is not real:
             ref = Ref(ref.storage, (0, (value.numel(),), (1,), dtype_name(value.dtype)))
@@ -481,16 +449,6 @@ class Recorder(TorchDispatchMode):
         self.assumed.add(text)
         self.events.append(Event("assume", (what, truth), {}, None, stack, None, self.modules.here, self.phase))
 
-    def _draw(self, func: Any, args: Any, kwargs: Any) -> tuple[str, int] | None:
-        if _drops_nothing(func._schema, args, kwargs):  # noqa: SLF001
-            return None
-        generator = kwargs.get("generator")
-        generator = next((arg for arg in args if isinstance(arg, torch.Generator)), generator)
-        tensor = next(iter(tensors_in(args)), None)
-        device = kwargs.get("device") if tensor is None else tensor.device
-        kind = torch.device(device).type if device is not None else torch.get_default_device().type
-        return self.draws.next(generator, "cpu" if kind == "meta" else kind)
-
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self.pause():
             out = func(*args, **kwargs)
@@ -512,22 +470,3 @@ simple_registry.find_torch_dispatch_rule = _find_rule(simple_registry.find_torch
 
 def _takes_itself_apart(kind: Any) -> bool:
     return not issubclass(kind, FakeTensor) and kind.__torch_dispatch__ is not _PASSES_ON
-
-
-def _drops_nothing(schema: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an attention kernel is called without dropout: it is random only with it."""
-    position = next((i for i, argument in enumerate(schema.arguments) if argument.name == "dropout_p"), None)
-    if position is None:
-        return False
-    return not (args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))
-
-
-def _whole_storage(real: torch.Tensor) -> torch.Tensor:
-    """The tensor itself where it shows all of its memory in order, else that memory as one flat tensor."""
-    size = real.untyped_storage().nbytes() // real.element_size() if real.numel() else 0
-    if real.numel() == size and real.is_contiguous() and not real.is_conj() and not real.is_neg():
-        return real
-    if real.layout is not torch.strided:
-        raise TracingError("trace-error", f"a {real.layout} tensor from outside the program cannot be traced")
-    with unset_fake_temporarily(), torch.no_grad():
-        return torch.empty(0, dtype=real.dtype, device="cpu").set_(real.untyped_storage(), 0, (size,), (1,))

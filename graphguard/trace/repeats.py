@@ -27,14 +27,7 @@ from graphguard.trace.harmless import identity
 from graphguard.trace.likeness import Shown, arguments_of, kinds_of, leaves_of, lies_alike, nobody_else, state_of
 from graphguard.trace.lookups import Doubt, Pairs
 from graphguard.trace.segments import Copy
-from graphguard.trace.templates import (
-    Layer,
-    Pending,
-    Template,
-    condition_of,
-    leaves_read,
-    nodes_from,
-)
+from graphguard.trace.templates import Layer, Pending, Template, condition_of, leaves_read, nodes_from
 
 if TYPE_CHECKING:
     from graphguard.trace.recorder import Recorder
@@ -157,9 +150,9 @@ class Repeats:
             return None
         recorder = self.recorder
         segment = template.segment
-        given = tuple(recorder.number(tensor.untyped_storage()) for tensor in tensors)
+        given = tuple(recorder.storages.number(tensor.untyped_storage()) for tensor in tensors)
         storages = dict(zip(segment.inputs, dict.fromkeys(given), strict=True))
-        copy = Copy(segment, storages, recorder.reserve(segment.made), names[0], {}, names[1])
+        copy = Copy(segment, storages, recorder.storages.reserve(segment.made), names[0], {}, names[1])
         here = recorder.modules.here
         return Layer(template, copy, pairs, module, args, kwargs, tensors, arguments, leaves, here)
 
@@ -223,7 +216,7 @@ class Repeats:
         """New memory in the place of what a segment made."""
         recorder = self.recorder
         made = recorder.kernels.laid_out(shown.sizes, shown.strides, shown.dtype, shown.device)
-        recorder.is_memory(copy.storage(shown.ref.storage), made)
+        recorder.storages.is_memory(copy.storage(shown.ref.storage), made)
         return made
 
     # -- the backward pass ---------------------------------------------------------------------------------------------
@@ -264,7 +257,7 @@ class Repeats:
         grads = [found.pop(identity(leaf))[1] for leaf in leaves]
         for tensor, one in found.values():
             self._put(tensor, one)
-        memory = None if grads[0] is None else self.recorder.number(grads[0].untyped_storage())
+        memory = None if grads[0] is None else self.recorder.storages.number(grads[0].untyped_storage())
         is_argument = identity(leaves[0]) in (first or layer).arguments
         self._given = node, memory if is_argument else None, last
         return grads

@@ -83,7 +83,7 @@ def _copied(repeats: Repeats, known: Backward, layer: Layer, grad: torch.Tensor)
     forwards = {old.stacks.get(index, index): new.stacks.get(index, index) for index in layer.template.stacks}
     modules = {old.module(path): new.module(path) for path in layer.template.paths.values()}
     segment = known.segment
-    copy = Copy(segment, storages, recorder.reserve(segment.made), {}, forwards, modules)
+    copy = Copy(segment, storages, recorder.storages.reserve(segment.made), {}, forwards, modules)
     recorder.copied(copy)
     grads = [None if one is None else repeats.made(one, copy) for one in known.grads]
     return grads, _place(layer, known.last)
@@ -166,7 +166,7 @@ def _differentiated(
     """Record the backward pass of a layer; ``keep``: its graph is there for another."""
     recorder = repeats.recorder
     readers = _readers(run)
-    start, first, facts = len(recorder.events), recorder.reserve(0), recorder.facts()
+    start, first, facts = len(recorder.events), recorder.storages.reserve(0), recorder.facts()
     calls = recorder.ledger.counts()
     with repeats.asking():
         grads = torch.autograd.grad(run.out, run.leaves, grad, allow_unused=True, retain_graph=keep)
@@ -177,7 +177,7 @@ def _differentiated(
     if kind is None or facts != recorder.facts():
         return _Found(grads, last, None)
     try:
-        segment = segment_of(events, inputs, first, recorder.reserve(0), recorder.ledger.counts() - calls)
+        segment = segment_of(events, inputs, first, recorder.storages.reserve(0), recorder.ledger.counts() - calls)
         made = tuple(None if one is None else shown(recorder, one) for one in grads)
         storages = [one.ref.storage for one in made if one is not None]
         _doubt_unless(len(set(storages)) == len(storages) and all(0 <= n - first < segment.made for n in storages))
@@ -252,7 +252,7 @@ def _again(repeats: Repeats, layer: Layer) -> _Run:
     events = recorder.events[start:]
     del recorder.events[start:]
     try:
-        recorder.are_memories(matched(layer.copy, events))
+        recorder.storages.are_memories(matched(layer.copy, events))
     except Doubt as doubt:
         repeats.give_up(f"a layer is not what it was taken for: {doubt}")
     if torch.autograd._get_sequence_nr() - sequence != layer.template.nodes:  # noqa: SLF001

@@ -115,7 +115,7 @@ class Pending:
         self._sequence = _next_sequence()
         if self._sequence - 1 not in recorder.forward_of:
             raise Doubt("nothing was recorded before")
-        self._start, self._first = len(recorder.events), recorder.reserve(0)
+        self._start, self._first = len(recorder.events), recorder.storages.reserve(0)
         self._facts, self._calls = recorder.facts(), recorder.ledger.counts()
 
     def _looks_up(self) -> bool:
@@ -130,7 +130,7 @@ class Pending:
             recorder.events[self._start :],
             self._inputs,
             self._first,
-            recorder.reserve(0),
+            recorder.storages.reserve(0),
             recorder.ledger.counts() - self._calls,
         )
         result = shown(recorder, out)

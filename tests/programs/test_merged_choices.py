@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
 from graphguard.rules.merged_choices import NO_TIES
+
+from .divided_vocabulary import verdict
 
 K = 3
 Chosen = tuple[torch.Tensor, ...]
@@ -38,18 +39,6 @@ def merged(
 
 def likeliest(logits: torch.Tensor) -> Chosen:
     return torch.topk(logits, K)
-
-
-def verdict(spec: Callable[..., Any], impl: Callable[..., Any], extent: int = 10, ranks: int = 2) -> Any:
-    return gg.verify(
-        spec,
-        lambda _: impl,
-        (gg.tensor(4, extent),),
-        mesh={"tp": ranks},
-        in_relations={"tp": Shard(1)},
-        out_relations={"tp": Replicate()},
-        grads=False,
-    )
 
 
 @pytest.mark.parametrize(("extent", "ranks"), [(10, 2), (12, 3), (6, 3), (4, 2)])

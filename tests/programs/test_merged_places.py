@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
+
+from .divided_vocabulary import verdict
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 BEYOND = 1 << 30
@@ -57,18 +58,6 @@ def smallest(x: torch.Tensor) -> torch.Tensor:
     value, place = x.min(-1)
     token = place + dist.get_rank() * x.shape[-1]
     return reduced(torch.where(value == reduced(value, dist.ReduceOp.MIN), token, BEYOND), dist.ReduceOp.MIN)
-
-
-def verdict(spec: Function, impl: Function, extent: int = 10, ranks: int = 2) -> Any:
-    return gg.verify(
-        spec,
-        lambda _: impl,
-        (gg.tensor(4, extent),),
-        mesh={"tp": ranks},
-        in_relations={"tp": Shard(1)},
-        out_relations={"tp": Replicate()},
-        grads=False,
-    )
 
 
 def likeliest(x: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Span
@@ -36,7 +36,7 @@ def bypass(capture: Capture, repair: Repair, sources: Sources) -> Bypass | None:
     group = group_of(capture, rank, edit.axis)
     if any(each.op == "gg.all_reduce" and each.phase == "backward" and each.args[-1] == group for each in graph.nodes):
         return None  # a wrapper over these ranks was called
-    wrapped = _wrapped(sources)
+    wrapped = _wrapped(sources, {frame.span for frame in graph.frames})
     for frame in graph.stack_of(node.forward) if wrapped else ():
         program = sources.program(frame.span.file) if sources.in_project(frame.span.file) else None
         call = program.expression(frame.span) if program is not None else None
@@ -87,8 +87,8 @@ def _told(finding: Finding, found: Bypass) -> Finding:
     )
 
 
-def _wrapped(sources: Sources) -> dict[str, str]:
-    """What the project's files wrap, and what they call the wrapper, as text."""
+def _wrapped(sources: Sources, run: Set[Span]) -> dict[str, str]:
+    """What the project's files wrap, and what they call the wrapper, as text, of the calls that a program has ``run``: a wrapper sends parameters when it is made."""
     found: dict[str, str] = {}
     for program in sources.programs():
         names = _names(program)
@@ -96,7 +96,7 @@ def _wrapped(sources: Sources) -> dict[str, str]:
             if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name | ast.Attribute):
                 continue
             for call in ast.walk(statement.value):
-                if isinstance(call, ast.Call) and call.args and _last(call.func) in names:
+                if isinstance(call, ast.Call) and call.args and _last(call.func) in names and program.span(call) in run:
                     found[program.source(call.args[0])] = program.source(statement.targets[0])
     return found
 

@@ -88,10 +88,23 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
         for reader in early:
             yield "nonlinear-on-partial", mean or insert, reader, 0
         cost = (0 if born else 1 if last else 2) + (_REDUCED if around.reduced_after(site, axis) else 2 if early else 0)
+        if any(_is_mean_by_hand(reader, axis, around) for reader in readers):
+            cost += 2
+        elif _is_mean_by_hand(site, axis, around):
+            cost = min(cost, 0)
         yield _reduction_rule(site), insert, site, cost
         if mean is not None:  # every rank's own mean
             own = site.node.op in _MEANS and all(operand.state != "partial" for operand in around.operands(site))
             yield _reduction_rule(site), mean, site, 2 if own and not early else cost + 1
+
+
+def _is_mean_by_hand(site: Site, axis: str, around: Neighbours) -> bool:
+    """Whether a hook divides a partial gradient by the number of ranks, which is to be added up there, too."""
+    node = site.node
+    if axis not in site.partial_axes or node.phase != "backward" or node.stack < 0 or node.op not in SCALING:
+        return False
+    by, size = node.args[1], around.capture.mesh[axis]
+    return isinstance(by, int | float) and (by == size if ".div" in node.op else by * size == 1)
 
 
 def is_nonlinear(site: Site) -> bool:

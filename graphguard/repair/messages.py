@@ -150,7 +150,7 @@ def gradients_unreduced(names: Sequence[str], axis: str, averaged: bool = False)
         return f"the gradients of {listed(names)} are each rank's own over axis '{axis}': they are not averaged"
     if len(names) > 1:
         return f"the gradients of {listed(names)} are partial sums over axis '{axis}': they are not reduced"
-    if re.fullmatch(r"out(\[.*\])?", names[0]):
+    if re.fullmatch(r"out(\[.*\])?|[\w.]+\.grad", names[0]):
         return f"'{names[0]}' is a gradient that is a partial sum over axis '{axis}': it is not reduced"
     what = names[0] if names[0].startswith("an operand of ") else f"'{names[0]}'"
     return f"the gradient of {what} is a partial sum over axis '{axis}': it is not reduced"

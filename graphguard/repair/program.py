@@ -15,6 +15,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 SHOWN_LENGTH = 40
 _LINES: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _PARSED: Final = 128  # files that stay parsed: every question about a finding asks the same ones again
+_PAIRS: Final = frozenset({"max", "min", "topk", "sort", "cummax", "cummin", "kthvalue", "median", "mode"})
 MODULES = frozenset({"torch", "F", "dist", "nn", "funcol", "np"})
 METHODS = frozenset(
     [
@@ -216,6 +217,15 @@ class Program:
         line = self.lines[statement.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
+    def values_of(self, node: ast.expr) -> ast.expr:
+        """Of a call that gives values with their places, as ``x.max(0)`` does, the expression that takes the values; any other expression is its own."""
+        match self.parents.get(node):
+            case ast.Attribute(attr="values") as outer:
+                return outer
+            case ast.Subscript(slice=ast.Constant(value=0)) as outer if _is_pair(node) and outer.value is node:
+                return outer
+        return node
+
     def name_at(self, span: Span) -> str:
         """What the author calls the value of an expression: the name it is assigned to, else its text, shortened; of ``x /= n`` it is x."""
         node, augmented = self.expression(span), self.augmented(span)
@@ -223,6 +233,7 @@ class Program:
             return " ".join(self.source(augmented.target).split())
         if node is None:
             return ""
+        node = self.values_of(node)
         target = assigned_name(self.statement(node), node)
         if target:
             return target
@@ -315,6 +326,14 @@ def is_module(node: ast.expr) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and node.id in MODULES
+
+
+def _is_pair(node: ast.expr) -> bool:
+    """Whether a call gives values and their places: ``x.max(0)``, ``torch.min(x, dim=1)``."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=receiver, attr=attr), args=args, keywords=keywords):
+            return attr in _PAIRS and len(args) + len(keywords) > is_module(receiver)
+    return False
 
 
 def first_operand(call: ast.expr | None) -> ast.expr | None:

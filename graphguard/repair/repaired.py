@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
@@ -270,7 +271,8 @@ def _relations(capture: Capture, repair: Repair, name: str, sources: Sources, it
             return "", ""
         rank = min(partial.position)
         site, name = partial, _naming(capture, sources)(rank, partial.tensors[rank])
-    value = f"grad({name})" if guess.rule == "gradient-not-reduced" and not itself else name
+    of = guess.rule == "gradient-not-reduced" and not itself and not name.endswith(".grad")
+    value = f"grad({name})" if of else name
     return needed_and_found(value, site, edit.axis, capture)
 
 
@@ -326,7 +328,8 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
         return ", ".join(gradients)
     returned = [name for var, name in rearranged_outputs(graph) if var in node.outs and name in mends]
     if returned and not gradients:  # the program hands out the gradient itself
-        return differentiated(span, sources) or returned[0]
+        shared = sources.tensor_at(span) if guess.others else ""  # a hook works on all of them
+        return differentiated(span, sources) or (shared if re.fullmatch(r"[\w.]+", shared) else returned[0])
     if operand := sources.operand_at(span) or differentiated_leaf(graph, node):
         return operand
     forward = next(iter(graph.stack_of(node.forward)), None)

@@ -51,9 +51,7 @@ def insert_reduction(
             )
     if value is None:
         return
-    outer = program.parents.get(value)
-    if isinstance(outer, ast.Attribute) and outer.attr == "values":
-        value = outer  # ``x.max(0)`` is a pair
+    value = program.values_of(value)
     for reduce in _forms(program, value, edit, capture):
         yield from _with_statement_after(program, value, reduce, edit.axis, fresh)
 
@@ -387,7 +385,7 @@ def _with_statement_after(program: Program, value: ast.expr, call: Reduce, axis:
     if statement is None or not _simple(statement):
         return
     title = f"all_reduce({{}}) over '{axis}'"
-    name = assigned_name(statement, value)
+    name = assigned_name(statement, value) or _changed_name(program, statement, value)
     if name:
         line, imports = call(name)
         below = _below(line, program.indent(statement))
@@ -403,6 +401,19 @@ def _with_statement_after(program: Program, value: ast.expr, call: Reduce, axis:
     line, imports = call(name)
     above = f"{indent}{name} = {program.source(value)}\n{indent}{_below(line, indent)}\n"
     yield Draft(title.format(name), (TextEdit(at, above), TextEdit(program.span(value), name), *imports))
+
+
+def _changed_name(program: Program, statement: ast.stmt, value: ast.expr) -> str:
+    """What a statement that is one call changes in place: ``p.grad`` of ``p.grad.div_(n)``; empty for any other."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name() | ast.Attribute() as changed, attr=method)):
+            in_place = method.endswith("_") and not method.endswith("__")
+            return (
+                program.source(changed)
+                if in_place and isinstance(statement, ast.Expr) and statement.value is value
+                else ""
+            )
+    return ""
 
 
 def _simple(statement: ast.stmt) -> bool:

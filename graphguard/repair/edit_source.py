@@ -65,7 +65,7 @@ from graphguard.repair.meanings import (
     Writing,
 )
 from graphguard.repair.means import averaged, is_count
-from graphguard.repair.norms import squares_added
+from graphguard.repair.norms import norm_of_all, squares_added
 from graphguard.repair.offset_source import offset_drafts, starts, written_further
 from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number
@@ -260,8 +260,8 @@ def _other_means(
     match meaning:
         case Averaging(axis):
             return averaged(program, span, axis, capture, is_count(capture, edit, rank))
-        case Squaring(rooted):
-            return squares_added(program, span, rooted)
+        case Squaring(rooted, axis):
+            return norm_of_all(program, span, axis, capture) if axis else squares_added(program, span, rooted)
         case CountedTargets():
             return over_all_targets(program, span, meaning, capture)
 

@@ -34,7 +34,7 @@ from graphguard.repair.masks import masks
 from graphguard.repair.meanings import Sending
 from graphguard.repair.means import means
 from graphguard.repair.neighbours import REDUCING, SCALING, Guess, Neighbours
-from graphguard.repair.norms import norms
+from graphguard.repair.norms import norms, own_norms
 from graphguard.repair.offsets import offsets
 from graphguard.repair.parameters import parameters
 from graphguard.repair.passes import dropped_passes
@@ -96,6 +96,7 @@ def hypotheses(
     found.extend(means(around))
     found.extend(counted_targets(around))
     found.extend(norms(around))
+    found.extend(own_norms(around))
     found.extend(masks(around))
     found.extend(triangles(around))
     found.extend(own_places(around))

@@ -125,9 +125,10 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Squaring:
-    """Squares are to be added up, with the root behind if it is ``rooted``."""
+    """Squares are to be added up, with the root behind if it is ``rooted``: where that is done already, or ``over`` an axis."""
 
     rooted: bool
+    over: str = ""
 
 
 Meaning = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Frame, Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.repair.program import Program, first_operand, numbers_behind, parse
+from graphguard.repair.program import METHODS, Program, first_operand, is_module, numbers_behind, parse
 
 COPYING = frozenset({"clone", "contiguous", "detach", "view_as"})
 Read = Callable[[str], str | None]
@@ -86,6 +86,16 @@ class Sources:
         ):
             operand = operand.func.value
         return "" if program is None or operand is None else program.source(operand)
+
+    def is_operator(self, span: Span | None) -> bool:
+        """Whether the expression at a place can be one operator: arithmetic, a function of PyTorch's, or a tensor's method, and no call of the project's or a library's."""
+        program = self.program(span.file) if span is not None else None
+        match program.expression(span) if program is not None and span is not None else None:
+            case ast.Call(func=ast.Attribute(value=receiver, attr=method)):
+                return method in METHODS or is_module(receiver) or (method.endswith("_") and not method.endswith("__"))
+            case ast.Call():
+                return False
+        return True
 
     def frames(self, graph: Graph, node: Node) -> tuple[Frame, ...]:
         """The project's frames of a node, innermost first: its own, else those of the forward call it differentiates."""

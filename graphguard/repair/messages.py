@@ -136,28 +136,37 @@ def _too_early(name: str, axis: str, site: Site) -> str:
     return f"'{name}' is {does} of a partial sum over axis '{axis}', and {does} is not linear: the sum must come first"
 
 
+def is_asking(name: str) -> bool:
+    """Whether a name is that of a call such as ``loss.backward()``."""
+    return re.search(r"\bbackward\(.*\)$", name) is not None
+
+
 def asked_for(name: str, text: str) -> str:
     """A sentence about the value of ``loss.backward()`` as one about what that call computes: gradients have no names of their own there."""
     quoted = f"'{name}'"
-    if re.search(r"\bbackward\(.*\)$", name) is None or not text.startswith(f"{quoted} "):
+    if not is_asking(name) or not text.startswith(f"{quoted} "):
         return text
     return f"a gradient that {quoted} computes{text.removeprefix(quoted)}"
 
 
 def gradients_unreduced(names: Sequence[str], axis: str, averaged: bool = False) -> str:
     """That gradients, by the names of what they are of, are summands on the ranks, or to be ``averaged``, and stay so."""
+    handed_out = all(re.fullmatch(r"out(\[.*\])?|[\w.]+\.grad", name) for name in names)
+    if len(names) > 1 and handed_out and not averaged:
+        return f"{listed(names)} are gradients that are partial sums over axis '{axis}': they are not reduced"
     if len(names) > 1 and averaged:
         return f"the gradients of {listed(names)} are each rank's own over axis '{axis}': they are not averaged"
     if len(names) > 1:
         return f"the gradients of {listed(names)} are partial sums over axis '{axis}': they are not reduced"
-    if re.fullmatch(r"out(\[.*\])?|[\w.]+\.grad", names[0]):
+    if handed_out:
         return f"'{names[0]}' is a gradient that is a partial sum over axis '{axis}': it is not reduced"
     what = names[0] if names[0].startswith("an operand of ") else f"'{names[0]}'"
     return f"the gradient of {what} is a partial sum over axis '{axis}': it is not reduced"
 
 
 def _gradient(name: str, axis: str, averaged: bool) -> str:
-    names = name.split(", ") if re.fullmatch(r"[\w.]+(, [\w.]+)+", name) else [name]
+    one = r"(?:[\w.]+|out\[[^,\]]+\])"
+    names = name.split(", ") if re.fullmatch(rf"{one}(, {one})+", name) else [name]
     return gradients_unreduced(names, axis, averaged)
 
 

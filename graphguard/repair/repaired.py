@@ -30,9 +30,9 @@ from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.leaves import differentiated_leaf
-from graphguard.repair.meanings import Averaging, Called, Chain, Filling, Masking, Sending
+from graphguard.repair.meanings import Averaging, Called, Chain, Filling, Masking, Sending, Squaring
 from graphguard.repair.meeting import meeting_place
-from graphguard.repair.messages import asked_for, headline, held_before, needed_and_found, unadded
+from graphguard.repair.messages import asked_for, headline, held_before, is_asking, needed_and_found, unadded
 from graphguard.repair.neighbours import REDUCING, SCALING
 from graphguard.repair.program import definitions
 from graphguard.repair.siblings_source import called_names, called_place, sent_name, sibling_name, sibling_place
@@ -98,6 +98,8 @@ def _other_calls(
             name = called_names(capture, edit.means, span, sources)[0] or name
         case Chain():
             name = chain_name(span, sources) or name
+        case Squaring(over=axis) if axis:
+            name = sources.name_at(span) or name
         case Averaging():
             name = sources.tensor_at(sources.name_place(graph, node)) or name
         case Filling(number):
@@ -328,13 +330,20 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
         return ", ".join(gradients)
     returned = [name for var, name in rearranged_outputs(graph) if var in node.outs and name in mends]
     if returned and not gradients:  # the program hands out the gradient itself
-        shared = sources.tensor_at(span) if guess.others else ""  # a hook works on all of them
-        return differentiated(span, sources) or (shared if re.fullmatch(r"[\w.]+", shared) else returned[0])
-    if operand := sources.operand_at(span) or differentiated_leaf(graph, node):
+        hooked = sources.tensor_at(span) if guess.others and sources.is_operator(span) else ""
+        if re.fullmatch(r"[\w.]+", hooked):
+            return hooked
+        alike = guess.rule == "gradient-not-reduced" and len(mends) == 1 + len(guess.others)
+        return differentiated(span, sources) or ", ".join(mends if alike else returned[:1])
+    within = node.forward < 0 and not sources.is_operator(span)  # what a library runs, and autograd for itself
+    if operand := ("" if within else sources.operand_at(span)) or differentiated_leaf(graph, node):
         return operand
     forward = next(iter(graph.stack_of(node.forward)), None)
     call = sources.name_at(forward.span) if forward is not None else ""
-    return gradients[0] if gradients else f"an operand of {call}" if call else operation(node.op)
+    if gradients or call:
+        return gradients[0] if gradients else f"an operand of {call}"
+    asked = sources.name_at(span) if within and not isinstance(guess.edit, Scale) else ""
+    return asked if is_asking(asked) else mends[0] if mends else operation(node.op)
 
 
 def _in_vain(capture: Capture, graph: Graph, repair: Repair, sources: Sources) -> list[Related]:

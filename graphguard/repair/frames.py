@@ -85,6 +85,8 @@ class Sources:
             isinstance(operand, ast.Call) and isinstance(operand.func, ast.Attribute) and operand.func.attr in COPYING
         ):
             operand = operand.func.value
+        if program is not None and isinstance(operand, ast.Starred):
+            return f"{program.source(operand.value)}[0]"
         return "" if program is None or operand is None else program.source(operand)
 
     def is_operator(self, span: Span | None) -> bool:

@@ -154,6 +154,12 @@ def reduced_operand(program: Program, span: Span, axis: str, groups: list[str]) 
     operand = first_operand(call)
     if call is None or operand is None:
         return
+    if isinstance(operand, ast.Starred):  # ``f(*args)``: the first of them
+        args = program.source(operand.value)
+        for replacement, more in _reducing(program, call, f"{args}[0]", groups):
+            edit = TextEdit(program.span(operand), f"{replacement}, *{args}[1:]")
+            yield Draft(f"reduce the gradient of {args}[0] over '{axis}'", (edit, *more))
+        return
     for replacement, more in _reducing(program, call, program.source(operand), groups):
         yield from _used(program, call, operand, replacement, more, axis)
 
@@ -177,7 +183,7 @@ def _reducing(
         if count == 1:
             yield f"{name}({text})", ()
         else:
-            yield from ((f"{name}({text}, {group})", ()) for group in groups if group)
+            yield from ((f"{name}({text}, {group or 'None'})", ()) for group in groups)
     for group in groups:
         yield f"ReduceGradient.apply({text}, {group or 'None'})", _new_class(program, call)
 

@@ -239,21 +239,27 @@ def _forgotten(node: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
         return
     shape = spec.types[node.outs[0]].shape
     choices = [proof.holders(operand)[:_HOLDERS] for operand in operands]
-    sites = {site.tensors[min(site.tensors)]: site for site in around.sites.values() if site.tensors}
+    sites = {(rank, var): site for site in around.sites.values() for rank, var in site.tensors.items()}
     for groups in product(*choices):
         for place, operand in enumerate(operands):
-            tensors, _ = groups[place]
-            site = sites.get(tensors[min(tensors)])
-            if spec.types[operand].shape != shape or site is None or set(site.tensors) != set(tensors):
+            made = _made(groups[place][0], sites)
+            if spec.types[operand].shape != shape or not made or not _fit(groups):
                 continue
-            if site.node.phase == "prelude" or not _fit(groups):
-                continue
-            args = _calls(node, operands, groups, capture)
-            span = _span(capture, node)
             rule = _rule_of(node)
             cost = LIKELY if place == 0 and rule == RULE else POSSIBLE
-            yield rule, InsertCall(tensors, Call(node.op, args, node.kwargs, span)), site, cost
+            for site in made:
+                args = _calls(node, operands, groups, site.tensors)
+                call = Call(node.op, args, node.kwargs, _span(capture, node))
+                yield rule, InsertCall(dict(site.tensors), call), site, cost
             break
+
+
+def _made(tensors: Tensors, sites: Mapping[tuple[int, Var], Site]) -> list[Site]:
+    """Where all of the ranks' tensors are made: at one site, or, in a pipeline, at one of some ranks each."""
+    found = {site.number: site for held in tensors.items() if (site := sites.get(held)) is not None}
+    held = sum(len(site.tensors) for site in found.values())
+    whole = held == len(tensors) and all(tensors.get(r) == v for s in found.values() for r, v in s.tensors.items())
+    return [site for site in found.values() if site.node.phase != "prelude"] if whole else []
 
 
 def _rule_of(forgotten: Node) -> str:
@@ -269,9 +275,11 @@ def _fit(groups: tuple[Held, ...]) -> bool:
     return all(other == first or not other or not first for other in others)
 
 
-def _calls(node: Node, operands: list[Var], groups: tuple[Held, ...], capture: Capture) -> dict[int, tuple[Arg, ...]]:
+def _calls(
+    node: Node, operands: list[Var], groups: tuple[Held, ...], ranks: Collection[int]
+) -> dict[int, tuple[Arg, ...]]:
     calls = {}
-    for rank in range(len(capture.ranks)):
+    for rank in ranks:
         names = {operand: tensors[rank] for operand, (tensors, _) in zip(operands, groups, strict=True)}
         calls[rank] = tuple(_renamed(arg, names) for arg in node.args)
     return calls

@@ -59,6 +59,7 @@ from graphguard.repair.meanings import (
     Offset,
     Regrouping,
     Renaming,
+    Rescaling,
     Sending,
     Squaring,
     Turning,
@@ -69,6 +70,7 @@ from graphguard.repair.norms import norm_of_all, squares_added
 from graphguard.repair.offset_source import offset_drafts, starts, written_further
 from graphguard.repair.parameters import other_module
 from graphguard.repair.program import Program, is_number
+from graphguard.repair.rescaled import multiplied
 from graphguard.repair.siblings_source import called_alike, exchanged_alike
 from graphguard.repair.source import Draft
 from graphguard.repair.turned import in_order
@@ -237,6 +239,8 @@ def _other_calls(
             yield from exchanged_alike(capture, edit.means, program, span, sources)
         case Called():
             yield from called_alike(capture, edit.means, program, span, sources)
+        case Rescaling():
+            yield from multiplied(program, span, edit.means, sources)
         case Chain(spans):
             yield from chain_added(program, span, spans, sources)
         case Averaging() | Squaring() | CountedTargets():

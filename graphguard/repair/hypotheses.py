@@ -39,6 +39,7 @@ from graphguard.repair.offsets import offsets
 from graphguard.repair.parameters import parameters
 from graphguard.repair.passes import dropped_passes
 from graphguard.repair.places import places as own_places
+from graphguard.repair.rescaled import rescaled
 from graphguard.repair.siblings import siblings
 from graphguard.repair.slices import JOINING, LAYOUT, Site
 from graphguard.repair.triangles import triangles
@@ -97,6 +98,7 @@ def hypotheses(
     found.extend(counted_targets(around))
     found.extend(norms(around))
     found.extend(own_norms(around))
+    found.extend(rescaled(around))
     found.extend(masks(around))
     found.extend(triangles(around))
     found.extend(own_places(around))

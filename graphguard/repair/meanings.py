@@ -131,6 +131,14 @@ class Squaring:
     over: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """A sum's first summand is to be multiplied by the factor that the product at ``span`` has, its right side or, for ``place`` 0, its left one."""
+
+    span: Span
+    place: int
+
+
 Meaning = (
     Filling
     | Joining
@@ -146,4 +154,5 @@ Meaning = (
     | CountedTargets
     | Chain
     | Squaring
+    | Rescaling
 )

@@ -30,11 +30,12 @@ from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.leaves import differentiated_leaf
-from graphguard.repair.meanings import Averaging, Called, Chain, Filling, Masking, Sending, Squaring
+from graphguard.repair.meanings import Averaging, Called, Chain, Filling, Masking, Rescaling, Sending, Squaring
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import asked_for, headline, held_before, is_asking, needed_and_found, unadded
 from graphguard.repair.neighbours import REDUCING, SCALING
 from graphguard.repair.program import definitions
+from graphguard.repair.rescaled import factor_and_sibling
 from graphguard.repair.siblings_source import called_names, called_place, sent_name, sibling_name, sibling_place
 from graphguard.repair.trials import Repair
 from graphguard.repair.vocabulary import factor_name, passes_name
@@ -132,6 +133,10 @@ def _filled_in(
             return text.replace("{sibling}", f"'{exchanged}'" if exchanged else "another tensor")
         case Called():
             return text.replace("{sibling}", called_names(capture, edit.means, span, sources)[1])
+        case Rescaling():
+            factor, other = factor_and_sibling(edit.means, sources)
+            text = text.replace("{factor}", f"'{factor}'" if factor else "a factor")
+            return text.replace("{sibling}", f"'{other}'" if other else "another sum")
         case Masking():
             return _masked(capture, guess, edit.means, text, sources)
         case Chain(spans):

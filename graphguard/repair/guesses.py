@@ -80,7 +80,7 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
     """A partial sum should be reduced where it is born, else where it is last seen; or before a non-linear operator reads it."""
     readers = [around.sites[number] for number in around.readers.get(site.number, ())]
     born = all(operand.state != "partial" for operand in around.operands(site)) and site.node.op in CONTRACTING
-    last = not readers or any(reader.state != "partial" for reader in readers)
+    last = not readers or any(reader.state != "partial" for reader in readers) or _gathers(site, readers, around)
     for axis in site.partial_axes:
         early = [reader for reader in readers if is_nonlinear(reader) and around.summed_behind(reader, axis)]
         insert = InsertReduction(site.tensors, axis)
@@ -96,6 +96,27 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
         if mean is not None:  # every rank's own mean
             own = site.node.op in _MEANS and all(operand.state != "partial" for operand in around.operands(site))
             yield _reduction_rule(site), mean, site, 2 if own and not early else cost + 1
+
+
+def _gathers(site: Site, readers: list[Site], around: Neighbours) -> bool:
+    """Whether all gradients of one tensor that several products read, each a partial sum, are added up at a site: there the tensor's own is whole but for the ranks."""
+    return _adds_products(site, around) and not any(_adds_products(reader, around) for reader in readers)
+
+
+def _adds_products(site: Site, around: Neighbours) -> bool:
+    if site.node.op != "aten.add.Tensor" or site.node.phase != "backward":
+        return False
+    below = [_laid_out(operand, around) for operand in around.operands(site)]
+    return bool(below) and all(
+        each.state == "partial" and (each.node.op in CONTRACTING or _adds_products(each, around)) for each in below
+    )
+
+
+def _laid_out(site: Site, around: Neighbours) -> Site:
+    """What a site rearranges."""
+    while site.node.op in LAYOUT and (operands := around.operands(site)):
+        site = operands[0]
+    return site
 
 
 def _is_mean_by_hand(site: Site, axis: str, around: Neighbours) -> bool:

@@ -103,9 +103,17 @@ def clarity(failure: Failure) -> int:
     sides = [side for c in failure.comparisons for side in (c.expected, c.found)]
     readable = all(bool(side.isfinite().all()) for side in sides)
     tame = all(bool((side.abs() <= TAME).all()) for side in sides if side.is_floating_point())
-    evident = any(not c.shaped or bool(_evident(c.expected, c.found).any()) for c in failure.comparisons)
-    visible = any(not c.shaped or bool(_visible(c.expected, c.found).any()) for c in failure.comparisons)
+    evident = any(not c.shaped or bool(_told(c, failure).any()) for c in failure.comparisons)
+    visible = any(
+        not c.shaped or bool((_told(c, failure) & _visible(c.expected, c.found)).any()) for c in failure.comparisons
+    )
     return 2 * (readable + tame + evident) + visible
+
+
+def _told(comparison: Comparison, failure: Failure) -> torch.Tensor:
+    """Where two tensors of one shape differ evidently, and by more than rounding explains."""
+    expected, found = comparison.expected, comparison.found
+    return failure.slack.apart(expected, found) & _evident(expected, found)
 
 
 def _evident(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
@@ -177,9 +185,9 @@ def example_of(capture: Capture, failure: Failure, inputs: dict[str, str]) -> Co
 def _place(comparison: Comparison, failure: Failure) -> tuple[int, ...] | None:
     expected, found = comparison.expected, comparison.found
     if comparison.shaped:
-        apart = failure.slack.apart(expected, found)
-        evident = apart & _evident(expected, found)
-        best = next((kind for kind in (evident & _visible(expected, found), evident) if kind.any()), apart)
+        evident = _told(comparison, failure)
+        kinds = (evident & _visible(expected, found), evident)
+        best = next((kind for kind in kinds if kind.any()), failure.slack.apart(expected, found))
         places = best.nonzero()
         return tuple(int(i) for i in places[0]) if len(places) else None
     if not expected.numel():

@@ -15,6 +15,7 @@ from graphguard.repair.edits import AddAfterReduction, BiasAfterReduction, Bypas
 from graphguard.repair.frames import Sources
 from graphguard.repair.gathers import differentiable
 from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.kept_source import of_kept_numbers
 from graphguard.repair.lost_gradients import gathered
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.neighbours import SCALING
@@ -38,6 +39,9 @@ def drafts_of(capture: Capture, guess: Hypothesis, sources: Sources) -> Iterator
     for program, span in _readable(sources, _places(capture, guess, rank, sources)):
         for draft in drafts_at(capture, guess, rank, program, span, sources):
             yield unused or span, draft if unused is None else replace(draft, place=unused)
+    if guess.rule == "wrong-scale" and node.phase == "forward" and node.op in SCALING:
+        for program, span in _readable(sources, sources.places(graph, node)):
+            yield from ((span, draft) for draft in of_kept_numbers(program, span, capture))
 
 
 def _readable(sources: Sources, spans: Iterable[Span]) -> Iterator[tuple[Program, Span]]:

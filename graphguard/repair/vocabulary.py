@@ -217,6 +217,8 @@ def assignments(statements: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]
 
 
 def _gives_size(value: ast.AST) -> bool:
+    if isinstance(value, ast.IfExp):  # ``1 if group is None else dist.get_world_size(group)``
+        return _gives_size(value.body) or _gives_size(value.orelse)
     return isinstance(value, ast.Call) and _called(value) in {"get_world_size", "size"}
 
 

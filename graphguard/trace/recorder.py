@@ -142,7 +142,7 @@ class Recorder(TorchDispatchMode):
         """The memory that a parameter was made with, if its elements have gone elsewhere since."""
         self.need_all()
         storage = self.births.storage(parameter)
-        if storage is None or self.births.first_read(self.number(storage)) is None:
+        if storage is None or self.births.first_read(self.storages.number(storage)) is None:
             return None
         with self.pause(), self.fake_mode:
             return self.births.shown(parameter)

@@ -63,6 +63,7 @@ from graphguard.repair.meanings import (
     Sending,
     Squaring,
     Turning,
+    Unapplied,
     Writing,
 )
 from graphguard.repair.means import averaged, is_count
@@ -74,6 +75,7 @@ from graphguard.repair.rescaled import multiplied
 from graphguard.repair.siblings_source import called_alike, exchanged_alike
 from graphguard.repair.source import Draft
 from graphguard.repair.turned import in_order
+from graphguard.repair.unapplied import computed_first
 from graphguard.repair.vocabulary import group_expressions, size_expressions
 from graphguard.repair.widening import widened
 
@@ -235,14 +237,8 @@ def _other_calls(
             yield from in_order(program, span, edit.means, capture)
         case Masking():
             yield from _masked(program, span, edit.means, sources)
-        case Sending():
-            yield from exchanged_alike(capture, edit.means, program, span, sources)
-        case Called():
-            yield from called_alike(capture, edit.means, program, span, sources)
-        case Rescaling():
-            yield from multiplied(program, span, edit.means, sources)
-        case Chain(spans):
-            yield from chain_added(program, span, spans, sources)
+        case Sending() | Called() | Rescaling() | Unapplied() | Chain():
+            yield from _as_elsewhere(capture, edit.means, program, span, sources)
         case Averaging() | Squaring() | CountedTargets():
             yield from _other_means(capture, edit, edit.means, rank, program, span)
         case Writing(offset, further):
@@ -250,6 +246,27 @@ def _other_calls(
             yield from () if offset is None else offset_drafts(capture, offset, rank, program, span, sources)
         case Offset():
             yield from offset_drafts(capture, edit.means, rank, program, span, sources)
+
+
+def _as_elsewhere(
+    capture: Capture,
+    meaning: Sending | Called | Rescaling | Unapplied | Chain,
+    program: Program,
+    span: Span,
+    sources: Sources,
+) -> Iterator[Draft]:
+    """What is computed of another tensor of the program, or of the specification's, is computed here, too."""
+    match meaning:
+        case Sending():
+            return exchanged_alike(capture, meaning, program, span, sources)
+        case Called():
+            return called_alike(capture, meaning, program, span, sources)
+        case Rescaling():
+            return multiplied(program, span, meaning, sources)
+        case Unapplied(written):
+            return computed_first(program, span, written, sources)
+        case Chain(spans):
+            return chain_added(program, span, spans, sources)
 
 
 def _other_means(

@@ -150,7 +150,7 @@ def _apply_guided(
         case Reread(readers, argument, steps, tensors):
             return _reread(graph, readers[rank], argument, steps, tensors[rank])
         case InsertCall(tensors, call):
-            return _insert_call(graph, tensors[rank], call.op, call.args[rank], dict(call.kwargs))
+            return _insert_call(graph, tensors[rank], call.op, call.args[rank], dict(call.kwargs), call.further)
         case ChangeCall(position, call):
             node = replace(graph.nodes[position[rank]], op=call.op, args=call.args[rank], kwargs=dict(call.kwargs))
             return with_nodes(graph, {position[rank]: (node,)})
@@ -212,12 +212,24 @@ def _scaled(graph: Graph, var: Var, factor: Fraction) -> Graph:
     return _spliced(graph, var, nodes, {between: kind, new: kind}, new)
 
 
-def _insert_call(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kwargs: dict[str, Arg]) -> Graph:
-    """Call an operator where its last operand is defined; later readers of ``var`` and outputs see the result."""
-    new, producers = Var(fresh(graph)), graph.producers()
-    node = Node(op, args, kwargs, (new,))
+def _insert_call(
+    graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], further: tuple[TensorType, ...] = ()
+) -> Graph:
+    """Call an operator where its last operand is defined; later readers of ``var`` and outputs see its first result."""
+    first, producers, kind = fresh(graph), graph.producers(), graph.types[var]
+    new, *others = (Var(first + place) for place in range(1 + len(further)))
+    types = {new: kind, **{other: like(each, kind) for other, each in zip(others, further, strict=True)}}
+    node = Node(op, args, kwargs, (new, *others))
     last = max(node.operands(), key=lambda operand: producers.get(operand, -1))
-    return _spliced(graph, var, (node,), {new: graph.types[var]}, new, producers.get(last, -1))
+    return _spliced(graph, var, (node,), types, new, producers.get(last, -1))
+
+
+def like(statistic: TensorType, whole: TensorType) -> TensorType:
+    """The type of a statistic of a rank's part, which has one element where it is one number for several of the specification's."""
+    if len(statistic.shape) != len(whole.shape):
+        return statistic
+    sizes = (1 if size == 1 else own for size, own in zip(statistic.shape, whole.shape, strict=True))
+    return replace(statistic, shape=tuple(sizes))
 
 
 def _masked(graph: Graph, var: Var, mask: Var, shape: tuple[int, ...], fill: float) -> Graph:

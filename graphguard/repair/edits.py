@@ -133,12 +133,13 @@ class ReduceToAll:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of an operator: its arguments on every rank, and where the specification writes it."""
+    """A call of an operator: its arguments on every rank, and where the specification writes it; the types of what it gives there beside its result are ``further``."""
 
     op: str
     args: Mapping[int, tuple[Arg, ...]]
     kwargs: Mapping[str, Arg]
     expression: Span | None = None
+    further: tuple[TensorType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from graphguard.repair.edits import (
 from graphguard.repair.guesses import axis_factors
 from graphguard.repair.neighbours import SCALING, Guess, Neighbours
 from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, state_of
+from graphguard.repair.unapplied import unapplied
 
 RULE = "wrong-relation"
 LIKELY, POSSIBLE = 2, 3
@@ -56,8 +57,9 @@ def guided(proof: Proof, around: Neighbours) -> Iterator[Guess]:
     if not frontier:  # everything is a tensor of the specification, so another one was meant
         for number in sorted(around.exposed):
             yield from _misnamed(around.sites[number], around, collectives=True)
-    for node in missing:
+    for node in (*missing, *_missing_norms(proof)):
         yield from _forgotten(node, proof, around)
+    yield from unapplied([*missing, *_missing_norms(proof)], proof, around)
     yield from chains(missing, proof, around)
     yield from _exchanged(frontier, around)
     yield from _unknown(missing, proof, around)
@@ -108,11 +110,22 @@ def _levels(node: Node, site: Site, capture: Capture) -> bool:
 
 
 def _missing(proof: Proof) -> list[Node]:
+    return [node for node in _first_missing(proof) if len(node.outs) == 1]
+
+
+def _missing_norms(proof: Proof) -> Iterator[Node]:
+    """Norms, whose statistics are further results, that the specification takes of something of the same type."""
+    types = proof.capture.spec.types if proof.capture.spec is not None else {}
+    for node in _first_missing(proof):
+        operand = next(node.operands(), None)
+        if len(node.outs) > 1 and operand is not None and types[operand] == types[node.outs[0]]:
+            yield node
+
+
+def _first_missing(proof: Proof) -> list[Node]:
     spec = proof.capture.spec
-    if spec is None:
-        return []
     places = [place for place in proof.outcome.specification_frontier if place.graph == SPECIFICATION]
-    return [spec.nodes[place.node] for place in places[:_FRONTIER] if len(spec.nodes[place.node].outs) == 1]
+    return [spec.nodes[place.node] for place in places[:_FRONTIER]] if spec is not None else []
 
 
 def _superfluous(site: Site, around: Neighbours) -> Iterator[Guess]:
@@ -235,7 +248,7 @@ def _forgotten(node: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
     """The specification's operator, applied to the ranks' tensors that hold its operands."""
     spec, capture = proof.capture.spec, proof.capture
     operands = list(dict.fromkeys(node.operands()))
-    if spec is None or node.op in LAYOUT or not 1 <= len(operands) <= 2:
+    if spec is None or node.op in LAYOUT or not 1 <= len(operands) <= (2 if len(node.outs) == 1 else 3):
         return
     shape = spec.types[node.outs[0]].shape
     choices = [proof.holders(operand)[:_HOLDERS] for operand in operands]
@@ -249,7 +262,8 @@ def _forgotten(node: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
             cost = LIKELY if place == 0 and rule == RULE else POSSIBLE
             for site in made:
                 args = _calls(node, operands, groups, site.tensors)
-                call = Call(node.op, args, node.kwargs, _span(capture, node))
+                further = tuple(spec.types[out] for out in node.outs[1:])
+                call = Call(node.op, args, node.kwargs, _span(capture, node), further)
                 yield rule, InsertCall(dict(site.tensors), call), site, cost
             break
 

@@ -116,6 +116,13 @@ def _specified(where: Span | None, sources: Sources) -> tuple[Program, ast.expr]
     return None if program is None or expression is None else (program, expression)
 
 
+def applied_to(program: Program, operand: ast.expr, where: Span, sources: Sources) -> Iterator[str]:
+    """The specification's expression at a place, of one of the implementation's."""
+    meant = _specified(where, sources)
+    if meant is not None:
+        yield from _applied(program, operand, meant, [], False, True)
+
+
 def _bare(program: Program, node: ast.expr) -> str:
     """The text of an expression, in brackets where another operator would take it apart."""
     text = program.source(node)
@@ -129,6 +136,9 @@ def _applied(
     spec, expression = meant
     text, bare = program.source(value), _bare(program, value)
     match expression:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self")) as function, args=[_, *more]):  # a module's module
+            rest = [*(spec.source(arg) for arg in more), *_words(spec, expression)]
+            yield f"{spec.source(function)}({', '.join((text, *rest))})"
         case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if not _is_module(receiver):
             rest = [*(spec.source(arg) for arg in expression.args), *_words(spec, expression)]
             yield f"{bare}.{method}({', '.join(rest)})"

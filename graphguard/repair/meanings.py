@@ -139,6 +139,13 @@ class Rescaling:
     place: int
 
 
+@dataclass(frozen=True, slots=True)
+class Unapplied:
+    """The specification's expression ``written`` there is to be computed of what is read, first."""
+
+    written: Span
+
+
 Meaning = (
     Filling
     | Joining
@@ -155,4 +162,5 @@ Meaning = (
     | Chain
     | Squaring
     | Rescaling
+    | Unapplied
 )

@@ -30,7 +30,17 @@ from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.leaves import differentiated_leaf
-from graphguard.repair.meanings import Averaging, Called, Chain, Filling, Masking, Rescaling, Sending, Squaring
+from graphguard.repair.meanings import (
+    Averaging,
+    Called,
+    Chain,
+    Filling,
+    Masking,
+    Rescaling,
+    Sending,
+    Squaring,
+    Unapplied,
+)
 from graphguard.repair.meeting import meeting_place
 from graphguard.repair.messages import asked_for, headline, held_before, is_asking, needed_and_found, unadded
 from graphguard.repair.neighbours import REDUCING, SCALING
@@ -133,6 +143,9 @@ def _filled_in(
             return text.replace("{sibling}", f"'{exchanged}'" if exchanged else "another tensor")
         case Called():
             return text.replace("{sibling}", called_names(capture, edit.means, span, sources)[1])
+        case Unapplied():
+            operand = sources.operand_at(span)
+            return text.replace("{operand}", f"'{operand}'" if operand else "a tensor")
         case Rescaling():
             factor, other = factor_and_sibling(edit.means, sources)
             text = text.replace("{factor}", f"'{factor}'" if factor else "a factor")

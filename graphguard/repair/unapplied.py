@@ -16,7 +16,7 @@ from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.frames import Sources
 from graphguard.repair.guided_source import applied_to
 from graphguard.repair.meanings import Unapplied
-from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.neighbours import SCALING, Guess, Neighbours
 from graphguard.repair.program import Program, first_operand
 from graphguard.repair.slices import LAYOUT, Site
 from graphguard.repair.source import Draft
@@ -31,6 +31,8 @@ def unapplied(missing: Sequence[Node], proof: Proof, around: Neighbours) -> Iter
     """Guesses for each first operator that the specification has and no rank: it is computed in front of all that first read its operand, and of each of these alone."""
     frontier = [site for site in around.sites.values() if around.at_frontier(site) and _reads(site)]
     for node in missing:
+        if node.op in SCALING or (len(node.outs) == 1 and len(set(node.operands())) > 1):
+            continue  # a factor or a term is told as that
         readers = [site for site in frontier if _held(node, site, proof, around.capture) is not None]
         for sites in [readers, *([site] for site in readers if len(readers) > 1)] if readers else []:
             edit = _in_front(node, sites, proof, around.capture)

@@ -5,6 +5,7 @@ A position outside the extent is an error of the program, so the one-hot factors
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -189,7 +190,8 @@ def scatter_value(a: Algebra[V], self: V, dim: int, index: V, value: Number) -> 
     """self with [..., index[..., j, ...], ...] = value"""
     dim = dim_of(dim, len(self.shape))
     filled = full(a, index.shape, value, self.kind)
-    if _line_of(a, index, dim) is not None or index.shape[dim] == 1:
+    in_one_place = index.shape[dim] == 1 and math.isfinite(value)  # infinity is chosen: nothing is multiplied by it
+    if _line_of(a, index, dim) is not None or in_one_place:
         return scatter_src(a, self, dim, index, filled)
     region = _cut_to(a, self, index.shape, dim)
     named = hit(a, index, dim, self.shape[dim])

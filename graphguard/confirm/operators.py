@@ -13,6 +13,7 @@ import torch
 
 from graphguard.confirm.elements import DTYPES, FLOATS, NARROW, UnrunnableError, narrows, rounded, stored
 from graphguard.confirm.kernels import OURS, REFERENCE
+from graphguard.confirm.lookups import LOOKUPS
 from graphguard.confirm.randomness import KERNELS as DRAWN
 from graphguard.confirm.randomness import generator_of
 from graphguard.ir import DType, Graph, Node, Sym, Var
@@ -23,40 +24,6 @@ from graphguard.rules.casting import ABSENT
 # Torch's own operators that do more than compute: a capture is data and may come from anywhere.
 _REFUSED: Final = frozenset({"from_file", "_print", "set_data", "save", "load"})
 _NAMESPACES: Final = frozenset({"aten", "prims"})
-
-
-def _look_up(
-    x: torch.Tensor, indices: list[torch.Tensor | None], extents: list[int], run: Callable[..., torch.Tensor]
-) -> torch.Tensor:
-    """A look-up that torch would refuse gives no number where the index is outside, so that it matters only if it is used."""
-    inside = [
-        torch.ones((), dtype=torch.bool) if i is None or i.dtype == torch.bool else (i < n) & (i >= -n)
-        for i, n in zip(indices, extents, strict=True)
-    ]
-    if all(bool(flags.all()) for flags in inside) or x.dtype != torch.float64:
-        return run(x, indices)
-    safe = [
-        i if i is None or i.dtype == torch.bool else torch.where(ok, i, 0)
-        for i, ok in zip(indices, inside, strict=True)
-    ]
-    found = run(x, safe)
-    known = functools.reduce(torch.logical_and, inside)
-    if indices[0] is not None:  # a look-up of the first dims: what follows are whole rows
-        known = known.reshape(*known.shape, *(1,) * (found.dim() - known.dim()))
-    return torch.where(known, found, torch.nan)
-
-
-def _index(x: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
-    return _look_up(x, indices, list(x.shape[: len(indices)]), torch.ops.aten.index.Tensor)
-
-
-def _embedding(table: torch.Tensor, index: torch.Tensor, *_: Any) -> torch.Tensor:
-    return _look_up(table, [index], [table.shape[0]], torch.ops.aten.index.Tensor)
-
-
-def _gather(x: torch.Tensor, dim: int, index: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    extent = x.shape[dim] if x.dim() else 1
-    return _look_up(x, [index], [extent], lambda table, found: torch.gather(table, dim, found[0]))
 
 
 def _packed(x: torch.Tensor) -> torch.Tensor:
@@ -97,7 +64,7 @@ def _softplus_backward(grad: torch.Tensor, x: torch.Tensor, beta: float, thresho
     return grad * torch.sigmoid(x * beta)
 
 
-# A graph has value semantics, so these must not depend on strides; a look-up must not fail.
+# A graph has value semantics, so these must not depend on strides.
 _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.view.default": torch.reshape,
     "aten._unsafe_view.default": torch.reshape,
@@ -105,11 +72,8 @@ _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.as_strided.default": lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
     "aten.as_strided_copy.default": lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
     "aten.as_strided_scatter.default": lambda x, src, *args: torch.as_strided_scatter(_packed(x), src, *args),
-    "aten.index.Tensor": _index,
-    "aten.embedding.default": _embedding,
     "aten._embedding_bag.default": _embedding_bag,
     "aten._embedding_bag_forward_only.default": _embedding_bag,
-    "aten.gather.default": _gather,
     "aten.softplus.default": _softplus,
     "aten.softplus_backward.default": _softplus_backward,
     "aten.alias.default": lambda x: x,
@@ -128,7 +92,7 @@ _CASTS: Final = frozenset({"_to_copy", "to", "convert_element_type", "type_as", 
 @functools.cache
 def function_of(op: str) -> Callable[..., Any]:
     """What runs an operator; raises :class:`UnrunnableError` for one that is unknown or that mutates."""
-    for table in (OURS, REFERENCE, _BY_VALUE):
+    for table in (OURS, REFERENCE, LOOKUPS, _BY_VALUE):
         if op in table:
             return table[op]
     namespace, _, rest = op.partition(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import torch
@@ -80,8 +80,12 @@ class Trial:
                 doubtful[promise.name] = alternatives
         if not doubtful:
             return []
-        noise = self._noise(draw, leaves, expected, found)
+        noise, chosen = self._noise(draw, leaves, expected, found)
         slacks = {name: Slack(noise[name], strict) for name in doubtful}
+        for promise in self.promises if chosen else ():
+            if promise.name in doubtful and promise.wanted != "infer":
+                alternatives = self._but_for_choices(promise, doubtful[promise.name], chosen)
+                doubtful[promise.name], slacks[promise.name] = alternatives, Slack(0.0, strict)
         for name in self._moved_by_strange_draws(doubtful, slacks, leaves, found):
             self.excused[name] = None
             del doubtful[name]
@@ -89,6 +93,17 @@ class Trial:
             Failure(promise, _closest(doubtful[promise.name], slacks[promise.name]), slacks[promise.name], draw)
             for promise in self.promises
             if promise.name in doubtful and _refuted(doubtful[promise.name], slacks[promise.name])
+        ]
+
+    def _but_for_choices(
+        self, promise: Promise, alternatives: list[list[Comparison]], runs: Sequence[tuple[Values, list[Values]]]
+    ) -> list[list[Comparison]]:
+        """The comparisons in which every element that moves, in either program, with what is taken of equal numbers counts as equal."""
+        assert self.capture.spec is not None
+        again = [comparisons(self.capture, promise, *values, self.preludes, ()) for values in runs]
+        return [
+            [_but_for_moving(one, [other[i][j] for other in again]) for j, one in enumerate(option)]
+            for i, option in enumerate(alternatives)
         ]
 
     def _moved_by_strange_draws(
@@ -171,25 +186,40 @@ class Trial:
 
     def _noise(
         self, draw: Draw, leaves: dict[str, torch.Tensor], expected: Values, found: Sequence[Values]
-    ) -> dict[str, float]:
-        """How far each promised value moves, in either program, when every operation is disturbed.
+    ) -> tuple[dict[str, float], list[tuple[Values, list[Values]]]]:
+        """How far each promised value moves, in either program, when every operation is disturbed; and the runs in which calls chose among equal numbers.
 
         Of two equal numbers one run takes either, by chance the one that was taken before: where there are such, several are made.
         """
         moved = dict.fromkeys((promise.name for promise in self.promises), 0.0)
         jitter, tied = torch.Generator().manual_seed(draw.seed), list[Node]()
         graphs = (self.capture.spec, *self.capture.ranks)
+        runs = []
         for again in range(_CHOICES):
             if again and not tied:
                 break
             expected_again, found_again = self._both(leaves, jitter, tied)
+            runs.append((expected_again, found_again))
             pairs = zip(graphs, (expected, *found), (expected_again, *found_again), strict=True)
             for graph, before, after in pairs:
                 for name in moved:
                     if graph is not None and name in graph.outputs:
                         var = graph.outputs[name]
                         moved[name] = max(moved[name], _distance(before[var], after[var]))
-        return moved
+        return moved, runs if tied else []
+
+
+def _but_for_moving(one: Comparison, again: Sequence[Comparison]) -> Comparison:
+    """The comparison with the expected element for every found one where either moves by more than rounding."""
+    if not one.shaped:
+        return one
+    slack = Slack(0.0, strict=True)
+    moving = torch.zeros(one.expected.shape, dtype=torch.bool)
+    for other in again:
+        if not other.shaped:
+            return replace(one, found=one.expected)
+        moving |= slack.apart(one.expected, other.expected) | slack.apart(one.found, other.found)
+    return replace(one, found=torch.where(moving, one.expected, one.found))
 
 
 def _apart(one: torch.Tensor, other: torch.Tensor, slack: Slack) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 
 from graphguard.ir.capture import Capture, Leaf
 from graphguard.ir.graph import Graph, Node, Var
-from graphguard.ir.lookups import MOVING, held_by, implied, looked_up, origin
+from graphguard.ir.lookups import MOVING, held_by, implied, looked_up, origins
 
 DEFAULT_IGNORED: Final = -100
 _MEAN: Final = 1
@@ -54,19 +54,18 @@ def _ignored(spec: Graph) -> dict[str, int]:
     found = [(node, index, extent) for node in spec.nodes for index, extent in looked_up(spec, node)]
     producers = spec.producers() if found else {}
     for node, index, extent in found:
-        leaf, shift = origin(spec, producers, index)
-        if leaf is not None:
+        for leaf, shift in origins(spec, producers, index):
             told = set() if shift else {*_told(node), *_replaced(spec, producers, index, leaf)}
             here = {number for number in told if not 0 <= number < extent}
             numbers[leaf] = here & numbers.get(leaf, here)
     return {leaf: min(found) for leaf, found in numbers.items() if found}
 
 
-def _targets(spec: Graph) -> set[str | None]:
+def _targets(spec: Graph) -> set[str]:
     """The leaves that are targets of losses that ignore some: what such a range means is known."""
     producers = spec.producers()
     found = (looked_up(spec, node) for node in spec.nodes if node.op in _LOSSES)
-    return {origin(spec, producers, index)[0] for pairs in found for index, _ in pairs}
+    return {leaf for pairs in found for index, _ in pairs for leaf, _ in origins(spec, producers, index)}
 
 
 def _told(node: Node) -> Iterator[int]:
@@ -81,7 +80,7 @@ def _replaced(graph: Graph, producers: Mapping[Var, int], var: Var, leaf: str) -
     while var in producers:
         node = graph.nodes[producers[var]]
         held = held_by(graph, producers, node)
-        mine = next((one for one in held if origin(graph, producers, one) == (leaf, 0)), None)
+        mine = next((one for one in held if (leaf, 0) in origins(graph, producers, one)), None)
         if mine is None:
             return
         for mask, gone in _masks(node, mine):
@@ -120,7 +119,7 @@ def _marked_by(graph: Graph, producers: Mapping[Var, int], mask: Var, gone: bool
             return None
         if node.op in _COMPARISONS:
             number = node.args[1]
-            same = gone == (name == "eq") and origin(graph, producers, operand) == (leaf, 0)
+            same = gone == (name == "eq") and (leaf, 0) in origins(graph, producers, operand)
             return number if same and isinstance(number, int) and not isinstance(number, bool) else None
         if name in ("bitwise_not", "logical_not"):
             gone = not gone
@@ -142,7 +141,7 @@ def _compares(graph: Graph, leaf: Leaf, number: int) -> bool:
         node.op in _COMPARISONS
         and node.args[1] == number
         and isinstance(node.args[0], Var)
-        and origin(graph, producers, node.args[0]) == (leaf.name, 0)
+        and (leaf.name, 0) in origins(graph, producers, node.args[0])
         for node in graph.nodes
     )
 
@@ -167,13 +166,9 @@ def _averaged_parts(graph: Graph, capture: Capture) -> Iterator[str]:
     shapes = {leaf.name: leaf.type.shape for leaf in capture.leaves}
     for node in means:
         target = node.args[1]
-        leaf, _ = origin(graph, producers, target) if isinstance(target, Var) else (None, 0)
-        if (
-            leaf is not None
-            and isinstance(target, Var)
-            and _elements(graph.types[target].shape) < _elements(shapes[leaf])
-        ):
-            yield leaf
+        for leaf, _ in origins(graph, producers, target) if isinstance(target, Var) else ():
+            if isinstance(target, Var) and _elements(graph.types[target].shape) < _elements(shapes[leaf]):
+                yield leaf
 
 
 def _elements(shape: tuple[object, ...]) -> int:

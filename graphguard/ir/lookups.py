@@ -24,7 +24,8 @@ MOVING: Final = frozenset(
     )
 )  # fmt: skip
 # Operators whose integer result holds the values of their first operand, at most shifted or replaced in places.
-_PASSING: Final = MOVING | {"index_put", "masked_fill", "where", "copy", "mul"}
+_PASSING: Final = MOVING | {"index_put", "masked_fill", "where", "copy", "mul", "cat", "stack"}
+_JOINING: Final = ("cat", "stack")
 
 
 def implied(spec: Graph) -> dict[str, tuple[int, int]]:
@@ -33,8 +34,7 @@ def implied(spec: Graph) -> dict[str, tuple[int, int]]:
     spans: dict[str, tuple[int, int]] = {}
     for node in spec.nodes:
         for index, extent in looked_up(spec, node):
-            leaf, shift = origin(spec, producers, index)
-            if leaf is not None:
+            for leaf, shift in origins(spec, producers, index):
                 low, high = spans.get(leaf, (-(1 << 62), 1 << 62))
                 spans[leaf] = (max(low, shift), min(high, extent + shift))
     return {leaf: (low, high) for leaf, (low, high) in spans.items() if low < high}
@@ -62,8 +62,8 @@ def looked_up(spec: Graph, node: Node) -> list[tuple[Var, int]]:
     return [(index, extent)] if isinstance(index, Var) and isinstance(extent, int) and extent > 0 else []
 
 
-def origin(graph: Graph, producers: Mapping[Var, int], var: Var) -> tuple[str | None, int]:
-    """The leaf whose values an index holds, and by how much the leaf's values lie above them."""
+def origins(graph: Graph, producers: Mapping[Var, int], var: Var) -> tuple[tuple[str, int], ...]:
+    """The leaves whose values an index holds, several where it is joined of several, and by how much the leaf's values lie above them."""
     shift = 0
     while var in producers:
         node = graph.nodes[producers[var]]
@@ -73,19 +73,22 @@ def origin(graph: Graph, producers: Mapping[Var, int], var: Var) -> tuple[str | 
         if name in ("add", "sub") and len(held) == 1 and literal is not None:
             shift += literal if name == "sub" else -literal
         elif name not in _PASSING or not held:
-            return None, 0
+            return ()
         if len(held) > 1:
-            found = (origin(graph, producers, one) for one in held)
-            leaf, further = next((one for one in found if one[0] is not None), (None, 0))
-            return leaf, shift + further
+            found = [origins(graph, producers, one) for one in held]
+            some = [each for each in found if each]
+            leaves = [leaf for each in (some if name in _JOINING else some[:1]) for leaf in each]
+            return tuple((leaf, shift + further) for leaf, further in dict.fromkeys(leaves))
         var = held[0]
-    return graph.inputs.get(var), shift
+    return ((graph.inputs[var], shift),) if var in graph.inputs else ()
 
 
 def held_by(graph: Graph, producers: Mapping[Var, int], node: Node) -> tuple[Var, ...]:
-    """The operands whose numbers a result may hold: both of what a condition chooses from, a factor beside a truth, else the first."""
+    """The operands whose numbers a result may hold: both of what a condition chooses from, a factor beside a truth, all that are joined, else the first."""
     operands = tuple(arg for arg in node.args if isinstance(arg, Var))
     name = node.op.split(".")[1]
+    if name in _JOINING:
+        return node.reads
     if name == "where":
         return tuple(arg for arg in node.args[1:] if isinstance(arg, Var))
     if name == "mul":

@@ -349,3 +349,40 @@ def test_means_of_each_rank_s_rows_are_no_mean_of_all(dim: int) -> None:
         grads=False,
     )
     assert found.verdict is (gg.Verdict.REFINES if dim else gg.Verdict.BROKEN), found.diagnostics
+
+
+def unpaired(x: torch.Tensor, good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Losses of good rows and of bad ones, each of their own kind."""
+    x = x.detach().requires_grad_()
+    loss = torch.where(good[:, None], 1 - torch.sigmoid(x), 2 * torch.sigmoid(x)).mean()
+    loss.backward()
+    return loss.detach(), x.grad
+
+
+def unpaired_of_parts(wrong: str) -> Any:
+    """The rows of either kind are taken out, and the mean is that of both together."""
+
+    def run(x: torch.Tensor, good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.detach().requires_grad_()
+        chosen, rejected = 1 - torch.sigmoid(x[good]), 2 * torch.sigmoid(x[good if wrong == "rows" else ~good])
+        loss = torch.cat([chosen, rejected]).mean() / dist.get_world_size()
+        if wrong == "means":
+            loss = (chosen.mean() + rejected.mean()) / (2 * dist.get_world_size())
+        loss.backward()
+        return total(loss.detach()), x.grad
+
+    return run
+
+
+@pytest.mark.parametrize("wrong", ["", "rows", "means"])
+def test_a_gradient_that_is_alike_for_all_rows_is_cut_anywhere(wrong: str) -> None:
+    found = gg.verify(
+        unpaired,
+        lambda _: unpaired_of_parts(wrong),
+        (X, MASK),
+        mesh={"dp": 2},
+        in_relations=DP,
+        out_relations=({"dp": Replicate()}, DP),
+        grads=False,
+    )
+    assert found.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), found.diagnostics

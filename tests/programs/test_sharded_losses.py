@@ -108,3 +108,72 @@ def test_losses(spec: Function, impl: Callable[[bool], Function], inputs: int, p
         out_relations={"dp": Shard(0)} if promised == "shard" else "replicate",
     )
     assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics
+
+
+def average_logps(hidden: torch.Tensor, labels: torch.Tensor, safe: torch.Tensor) -> torch.Tensor:
+    picked = hidden.log_softmax(-1).gather(2, safe[..., None])[..., 0]
+    mask = labels != -100
+    return (picked * mask).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def odds(order: Callable[[Any, Any], tuple[Any, Any]]) -> Function:
+    """Preferences of chosen sequences, which come first, over rejected ones, in one batch."""
+
+    def run(chosen: torch.Tensor, rejected: torch.Tensor, good: torch.Tensor, bad: torch.Tensor) -> torch.Tensor:
+        labels = torch.cat(order(good, bad))
+        safe = torch.where(labels == -100, 0, labels)
+        first, second = average_logps(torch.cat([chosen, rejected]), labels, safe).chunk(2)
+        return F.logsigmoid(first - second)
+
+    return run
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_labels_that_are_joined_of_several_and_may_be_ignored(wrong: bool) -> None:
+    rows = {"dp": Shard(0)}
+    hidden, labels = gg.tensor(5, 3, 7), gg.tensor(5, 3, dtype=torch.int64, low=-100, high=7)
+    report = gg.verify(
+        odds(lambda good, bad: (good, bad)),
+        lambda mesh: odds(lambda good, bad: (bad, good) if wrong else (good, bad)),
+        inputs=(hidden, hidden, labels, labels),
+        mesh={"dp": 2},
+        in_relations=rows,
+        out_relations=rows,
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics
+
+
+def pairs_of_views(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    views, count = torch.cat([a, b]), len(a)
+    scores = (views @ views.t()).masked_fill(torch.eye(2 * count, dtype=torch.bool), float("-inf"))
+    return F.cross_entropy(scores, torch.cat([torch.arange(count) + count, torch.arange(count)]))
+
+
+def pairs_with_gathered_views(wrong: bool) -> Function:
+    """Infinity is written over each row's score with itself."""
+
+    def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        count, whole = len(a), [torch.empty(2 * len(a), WIDTH) for _ in range(dist.get_world_size())]
+        dist.all_gather(whole, torch.cat([a, b]))
+        views = torch.cat([each[:count] for each in whole] + [each[count:] for each in whole])
+        own = torch.arange(count) + (0 if wrong else dist.get_rank() * count)
+        first, second = own, own + len(views) // 2
+        scores = torch.cat([a, b]) @ views.t()
+        scores = scores.scatter(1, torch.cat([first, second])[:, None], float("-inf"))
+        return total(F.cross_entropy(scores, torch.cat([second, first]))) / dist.get_world_size()
+
+    return run
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_infinity_that_is_written_over_one_score_a_row(wrong: bool) -> None:
+    views = gg.tensor(SAMPLES, WIDTH)
+    report = gg.verify(
+        pairs_of_views,
+        lambda mesh: pairs_with_gathered_views(wrong),
+        inputs=(views, views),
+        mesh={"dp": 2},
+        in_relations={"dp": Shard(0)},
+        out_relations="replicate",
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics

@@ -307,3 +307,40 @@ def test_padded_words_are_never_read(low_of: Callable[[int], int], verdict: gg.V
         out_relations="replicate",
     )
     assert report.verdict is verdict
+
+
+def target_logit(upper: Callable[[torch.Tensor, int], torch.Tensor]) -> Callable[..., Any]:
+    """The target's logit, masked behind the look-up, and its gradient."""
+
+    def run(logits: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = logits.detach().requires_grad_()
+        count = logits.shape[1]
+        low = dist.get_rank() * count
+        inside = (target >= low) & upper(target, low + count)
+        hit = logits.gather(1, torch.where(inside, target - low, 0)[:, None])[:, 0] * inside
+        hit.sum().backward()
+        hit = hit.detach()
+        dist.all_reduce(hit)
+        return hit, logits.grad
+
+    return run
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_look_up_outside_of_a_rank_s_part_is_broken(wrong: bool) -> None:
+    def spec(logits: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = logits.detach().requires_grad_()
+        hit = logits.gather(1, target[:, None])[:, 0]
+        hit.sum().backward()
+        return hit.detach(), logits.grad
+
+    columns = {"tp": Shard(1)}
+    report = gg.verify(
+        spec,
+        lambda mesh: target_logit((lambda t, high: t <= high) if wrong else (lambda t, high: t < high)),
+        (gg.tensor(TOKENS, VOCABULARY), gg.tensor(TOKENS, dtype=torch.long, low=0, high=VOCABULARY)),
+        mesh={"tp": 2},
+        in_relations=(columns, {}),
+        out_relations=({"tp": Replicate()}, columns),
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics

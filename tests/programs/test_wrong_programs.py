@@ -105,3 +105,30 @@ def test_rows_between_parts_of_which_a_rank_reads_none() -> None:
     )
     assert found.verdict is gg.Verdict.BROKEN
     assert "torch.gradient(x, dim=1)" in found.diagnostics[0].message
+
+
+def best_rows(local: bool) -> Function:
+    """The largest of every column over all ranks' rows, at their places."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        parts = [torch.empty_like(x) for _ in range(2)]
+        dist.all_gather(parts, x)
+        whole = torch.cat([x, x] if local else parts)
+        best, places = whole.topk(3, 0)
+        return share(torch.zeros_like(whole).scatter(0, places, best))
+
+    return run
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_ties_excuse_the_elements_alone_that_they_decide(local: bool) -> None:
+    rows = {"tp": Shard(0)}
+
+    def spec(x: torch.Tensor) -> torch.Tensor:
+        best, places = x.topk(3, 0)
+        return torch.zeros_like(x).scatter(0, places, best)
+
+    report = gg.verify(
+        spec, lambda mesh: best_rows(local), (gg.tensor(8, 3),), mesh={"tp": 2}, in_relations=rows, out_relations=rows
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if local else gg.Verdict.REFINES), report.diagnostics

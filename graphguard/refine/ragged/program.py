@@ -24,7 +24,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, evaluate_node, kind_of
-from graphguard.rules.arithmetic import as_float, full, minus, over, plus, times
+from graphguard.rules.arithmetic import as_float, expanded, full, minus, over, plus, times
 from graphguard.rules.registry import is_complex
 
 _WIDE = ("float32", "float64")  # these hold the few integers that names are
@@ -186,6 +186,10 @@ class Ragged:
             raise Unsupported("places that are not seen to be those of the rows")
         if made.op == "aten.arange.default":
             return self.orders.places(order)
+        if made.op == "aten.slice.Tensor":
+            row = self.one_row(var)
+            assert row is not None
+            return Rows(expanded(self.algebra, row, (order.slots, *row.shape[1:])), order)
         blank = {one: self.placed(one, order) for one in made.operands() if one in self.blanks}
         if blank:  # computed row by row of such tensors
             (result,) = self._of_rows(made, blank)
@@ -194,6 +198,42 @@ class Ragged:
             return result
         operands = {one: self.rows[one].data if one in self.rows else self.value_of(one) for one in made.operands()}
         return Rows(self.on_slots(made, operands, order, 0)[0], order)
+
+    def one_row(self, var: Arg) -> NormalValue | None:
+        """The row of a tensor whose rows are all alike; None for one of which that is not seen."""
+        assert isinstance(var, Var)
+        if var in self.rows:
+            return None
+        if var in self.values:
+            value = self.values[var]
+            if not value.shape or not value.shape[0]:
+                return None
+            row = self.algebra.slice(value, 0, 0, 1)
+            return row if self.orders.same(expanded(self.algebra, row, value.shape), value) else None
+        if var not in self.blanks:
+            return None
+        made, width = self.blanks[var], self.graph.types[var].shape[1:]
+        shape = (1, *(size for size in width if isinstance(size, int)))
+        if len(shape) <= len(width) or made.op == "aten.arange.default":
+            return None
+        if made.op == "aten.slice.Tensor":
+            return self.one_row(made.args[0])
+        if made.op == "aten.expand.default":
+            return expanded(self.algebra, self.value_of(made.args[0]), shape)
+        return self._one_row_of(made, shape)
+
+    def _one_row_of(self, made: Node, shape: tuple[int, ...]) -> NormalValue | None:
+        """A row of what acts on tensors row by row of which all rows are alike."""
+        blank = {one: self.one_row(one) for one in made.operands() if one in self.blanks}
+        alike = {one: row for one, row in blank.items() if row is not None}
+        if not alike or len(alike) < len(blank):
+            return None
+        operands = {one: alike[one] if one in alike else self.value_of(one) for one in made.operands()}
+        shapes = {one: value.shape for one, value in operands.items()}
+        if dim_of_rows(made, shapes, dict.fromkeys(alike, 0)) != 0:
+            return None
+        called, numbers = self._with_numbers(made)
+        return self.evaluated(called, {**operands, **numbers}, {made.outs[0]: shape})[0]
 
     def lies_within(self, at: Rows, extent: int, always: bool = False) -> None:
         """Duty of places: they are known to lie within, also where slots are not valid, of which a look-up must not state anything; raises ``Unsupported``.

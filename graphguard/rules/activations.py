@@ -22,7 +22,7 @@ from graphguard.rules.arithmetic import (
     square,
     times,
 )
-from graphguard.rules.elementwise import add, clamp
+from graphguard.rules.elementwise import add, clamped
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
 
@@ -30,7 +30,7 @@ from graphguard.rules.scalars import exact
 @rule("aten.hardtanh.default")
 def hardtanh(a: Algebra[V], self: V, min_val: Number = -1, max_val: Number = 1) -> V:
     """out = min(max(self, min_val), max_val)"""
-    return clamp(a, self, min_val, max_val)
+    return clamped(a, self, min_val, max_val)
 
 
 @rule("aten.hardtanh_backward.default")
@@ -78,7 +78,7 @@ def _within(a: Algebra[V], v: V, bound: Number) -> V:
 @rule("aten.relu6.default")
 def relu6(a: Algebra[V], self: V) -> V:
     """out = min(max(self, 0), 6)"""
-    return clamp(a, self, 0, 6)
+    return clamped(a, self, 0, 6)
 
 
 @rule("aten.threshold.default")
@@ -288,7 +288,7 @@ def mish_backward(a: Algebra[V], grad_output: V, self: V) -> V:
 @rule("aten.hardsigmoid.default")
 def hardsigmoid(a: Algebra[V], self: V) -> V:
     """out = min(max(self + 3, 0), 6) / 6"""
-    return over(a, clamp(a, plus(a, self, 3), 0, 6), 6)
+    return over(a, clamped(a, plus(a, self, 3), 0, 6), 6)
 
 
 @rule("aten.hardsigmoid_backward.default")

@@ -32,8 +32,9 @@ from graphguard.rules.arithmetic import (
     times,
 )
 from graphguard.rules.casting import distinct
-from graphguard.rules.registry import rule
+from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
+from graphguard.rules.type_bounds import is_end, type_of
 
 LARGEST_WHOLE_POWER: Final = 64
 
@@ -310,7 +311,7 @@ def xlog1py(a: Algebra[V], self: Any, other: Any) -> V:
 @rule("aten.logit.default")
 def logit(a: Algebra[V], self: V, eps: float | None = None) -> V:
     """out = log(x / (1 - x)), x = self, or self within [eps, 1 - eps]"""
-    x: V = as_float(a, self) if eps is None else clamp(a, as_float(a, self), eps, 1 - exact(eps))
+    x: V = as_float(a, self) if eps is None else clamped(a, as_float(a, self), eps, 1 - exact(eps))
     return minus(a, a.log(x), a.log(minus(a, 1, x)))
 
 
@@ -458,10 +459,17 @@ def minimum(a: Algebra[V], self: V, other: V) -> V:
 
 
 @rule("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
-def clamp(a: Algebra[V], self: V, min: Any = None, max: Any = None) -> V:
-    """out = min(max(self, min), max)"""
-    result = self if min is None else larger(a, self, min)
-    return result if max is None else smaller(a, result, max)
+def clamp(a: Algebra[V], self: V, min: Any = None, max: Any = None, *, call: Call) -> V:
+    """out = min(max(self, min), max); the ends of the operand's type bound no number that is not infinite"""
+    dtype = type_of(call, "self")
+    low, high = is_end(a, self, min, dtype, -1), is_end(a, self, max, dtype, 1)
+    return clamped(a, self, None if low else min, None if high else max)
+
+
+def clamped(a: Algebra[V], self: V, low: Any, high: Any) -> V:
+    """min(max(self, low), high), where these are given."""
+    result = self if low is None else larger(a, self, low)
+    return result if high is None else smaller(a, result, high)
 
 
 @rule("aten.clamp_min.default", "aten.clamp_min.Tensor")

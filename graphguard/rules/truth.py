@@ -15,12 +15,16 @@ from graphguard.rules.casting import convert
 from graphguard.rules.merged_places import chosen
 from graphguard.rules.registry import Call, rule
 from graphguard.rules.scalars import exact
+from graphguard.rules.type_bounds import is_end, type_of
 
 SYMBOLS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_ENDS = {"ge": -1, "le": 1}  # at which end of the operand's type a comparison always holds
 
 
 def _comparison(relation: str) -> Callable[..., Any]:
-    def compare(a: Algebra[V], self: V, other: Any) -> V:
+    def compare(a: Algebra[V], self: V, other: Any, *, call: Call) -> V:
+        if relation in _ENDS and is_end(a, self, other, type_of(call, "self"), _ENDS[relation]):
+            return a.full(self.shape, Fraction(1), "bool")
         return compared(a, relation, self, other)
 
     compare.__doc__ = f"out = (self {SYMBOLS[relation]} other)"

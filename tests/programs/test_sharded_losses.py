@@ -177,3 +177,57 @@ def test_infinity_that_is_written_over_one_score_a_row(wrong: bool) -> None:
         out_relations="replicate",
     )
     assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics
+
+
+def entropy(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = logits.detach().requires_grad_()
+    logp = logits.log_softmax(-1)
+    mean = -(logp.exp() * logp).sum(-1).mean()
+    mean.backward()
+    return mean.detach(), logits.grad
+
+
+def entropy_of_parts(low: float | None) -> Function:
+    """As a distribution has it, which holds logits at the least number of their type; or at another one."""
+
+    def run(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = logits.detach().requires_grad_()
+        held = logits if low is None else logits.log_softmax(-1).clamp(min=low)
+        mean = torch.distributions.Categorical(logits=held).entropy().mean() / dist.get_world_size()
+        mean.backward()
+        return total(mean.detach()), logits.grad
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("low", "wanted"),
+    [(None, gg.Verdict.REFINES), (torch.finfo(torch.float32).min, gg.Verdict.REFINES), (-2.0, gg.Verdict.BROKEN)],
+)
+def test_logits_that_are_held_at_the_end_of_their_type(low: float | None, wanted: gg.Verdict) -> None:
+    rows = {"dp": Shard(0)}
+    report = gg.verify(
+        entropy,
+        lambda mesh: entropy_of_parts(low),
+        inputs=(gg.tensor(SAMPLES, WIDTH),),
+        mesh={"dp": 2},
+        in_relations=rows,
+        out_relations=({}, rows),
+    )
+    assert report.verdict is wanted, report.diagnostics
+
+
+def test_the_end_of_a_type_bounds_what_is_infinite() -> None:
+    """Infinity becomes a number there, which is not the same."""
+    low = torch.finfo(torch.float32).min
+
+    def held(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return scores.masked_fill(mask, float("-inf")).clamp(min=low)
+
+    report = gg.verify(
+        lambda scores, mask: scores.masked_fill(mask, float("-inf")),
+        lambda mesh: held,
+        inputs=(gg.tensor(4, 3), gg.tensor(4, 3, dtype=torch.bool)),
+        mesh={"dp": 2},
+    )
+    assert report.verdict is not gg.Verdict.REFINES

@@ -10,6 +10,7 @@ from graphguard.repair import gradients, plans, source
 from graphguard.repair.dead import rearranged_outputs
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.frames import Sources
+from graphguard.repair.gradient_loops import in_a_loop, unreduced
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.program import Program
 from graphguard.repair.source import Draft
@@ -31,6 +32,8 @@ def reduced_gradient(
     if capture.mesh[axis] == capture.world_size:
         groups.append("")
     if node.stack >= 0:  # the program itself asked for its gradients
+        what = unreduced(capture, guess)
+        yield from in_a_loop(program, span, axis, groups, what) if what is not None else ()
         yield from gradients.after_backward(program, span, axis, groups, _read_as(capture, guess, sources))
         yield from gradients.reduced_results(program, span, axis, groups)
     yield from gradients.in_backward(program, span, axis, sources.programs())

@@ -27,6 +27,7 @@ from graphguard.repair.edits import (
 )
 from graphguard.repair.fill_source import filled_at
 from graphguard.repair.frames import Sources
+from graphguard.repair.gradient_loops import unreduced
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.leaves import differentiated_leaf
@@ -74,6 +75,8 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         span, name = factor, sources.tensor_at(factor) or name
     if isinstance(guess.edit, Accumulate):
         name = _assigned_near(capture, guess, rank, guess.edit.tensors[rank], sources) or name
+    if guess.rule == "gradient-not-reduced" and (of := _parameters_asked_for(capture, guess)):
+        name = of
     if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(capture, rank, site.node)) is not None:
         return _dropped(capture, repair, sources, dead, guess.edit, name)
     needed, found = _relations(capture, repair, name, sources, itself=met is not None)
@@ -117,6 +120,12 @@ def _other_calls(
             span = _filled(span, number, sources) or span
             return span, name
     return _own_number(capture, guess, span, sources) or span, name
+
+
+def _parameters_asked_for(capture: Capture, guess: Hypothesis) -> str:
+    """The parameters whose gradients the program itself asks for and does not reduce; an empty text where it is about anything else."""
+    what = unreduced(capture, guess) if guess.site.node.stack >= 0 else None
+    return ", ".join(sorted(what.names)) if what is not None else ""
 
 
 def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None, sources: Sources) -> str:

@@ -18,6 +18,7 @@ from graphguard.repair.guesses import is_nonlinear, narrows
 from graphguard.repair.guided import holds_operand
 from graphguard.repair.lost_gradients import cut_gather, unread_gradient, without_gradients
 from graphguard.repair.neighbours import REDUCING, Neighbours
+from graphguard.repair.parted_divisors import divided_by_parts
 from graphguard.repair.parts import split_dim
 from graphguard.repair.retyping import CASTS
 from graphguard.repair.search import Search
@@ -66,7 +67,7 @@ def suspect(found: Search, promise: str) -> Suspect:
 
 
 def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
-    """What is wrong wherever it stands: a foreign rounding, a gradient that stops, a collective without effect."""
+    """What is wrong wherever it stands: a foreign rounding, a gradient that stops, a mean of means, a collective without effect."""
     capture = found.capture
     if (rounding := _foreign_rounding(around)) is not None:
         return Suspect("lower-precision", _location(rounding))
@@ -79,6 +80,8 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
         return Suspect("gradient-not-reduced", lost, reason=UNREAD)
     if is_gradient(capture, promise) and (cut := without_gradients(capture, promise)) is not None:
         return Suspect("gradient-not-reduced", cut, reason=CUT)
+    if (parted := divided_by_parts(found, around)) is not None:
+        return Suspect("wrong-scale", _location(parted[0]), reason=parted[1])
     for node in () if found.repairs else dead_everywhere(capture):  # an edit may have left one without a reader
         # nor does what spreads initial values, before the program itself
         if node.phase != "prelude" and (node.op != "gg.all_gather" or node.phase != "backward"):

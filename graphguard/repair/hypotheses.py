@@ -16,6 +16,7 @@ from graphguard.repair.accumulation import only_added_to
 from graphguard.repair.attention import attention
 from graphguard.repair.called import called
 from graphguard.repair.coded import coded
+from graphguard.repair.constants import constants
 from graphguard.repair.counted_targets import counted_targets
 from graphguard.repair.edits import (
     Bypass,
@@ -93,6 +94,7 @@ def hypotheses(
     found.extend(guided(proof, around))
     found.extend(dropped_passes(around))
     found.extend(coded(around))
+    found.extend(constants(around))
     found.extend(attention(proof, around))
     found.extend(means(around))
     found.extend(counted_targets(around))

@@ -70,8 +70,9 @@ class Hidden:
             return self._unknowns[value]
         number, self._count = self._count, self._count + 1
         kernels = {ref[0] for _, terms in value.pieces for _, ref in terms}
-        if number in self._shown or not kernels or all(kernel.kind in ("leaf", "one", "number") for kernel in kernels):
-            return value
+        plain = all(kernel.kind in ("leaf", "one", "number") for kernel in kernels)
+        if number in self._shown or plain or any(kernel.infinite for kernel in kernels):
+            return value  # what holds for all numbers need not hold for infinity
         unknown = self._own(self._algebra.leaf(f"gg.hidden.{number}", value.shape, "float"))
         if self._algebra.holds(value, dtype):
             self._algebra.hold(unknown, dtype)

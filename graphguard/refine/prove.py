@@ -375,6 +375,8 @@ class _Search:
         while not first.outcome.proved and (left := until - time.thread_time()) > 0:
             attempt = _Attempt(self.capture, self.traits, self.joined, first.facts, _EXPANDED, left, shown)
             proof = attempt.run(judgement.started)
+            if proof.outcome.proved:
+                return proof
             first = completed(first, proof, judgement)
             if proof.unmet is None or proof.unmet == shown:
                 break

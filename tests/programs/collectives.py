@@ -99,3 +99,17 @@ class Turn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         return Turn.turned(gradient, *ctx.way), None, None, None
+
+
+def reduced(x: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+    """The sum over all ranks, or another reduction, without a gradient."""
+    x = x.clone()
+    dist.all_reduce(x, op=op)
+    return x
+
+
+def gathered(x: torch.Tensor) -> torch.Tensor:
+    """Every rank's tensor, along a new first dim, without a gradient."""
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x)
+    return torch.stack(parts)

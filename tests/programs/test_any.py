@@ -10,19 +10,9 @@ from torch.distributed.tensor import Shard
 
 import graphguard as gg
 
+from .collectives import gathered, reduced
+
 Ask = Callable[[torch.Tensor], torch.Tensor]
-
-
-def reduced(x: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
-    x = x.clone()
-    dist.all_reduce(x, op=op)
-    return x
-
-
-def gathered(x: torch.Tensor) -> torch.Tensor:
-    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, x)
-    return torch.stack(parts)
 
 
 def any_of(x: torch.Tensor) -> torch.Tensor:

@@ -10,26 +10,16 @@ from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
 
+from .collectives import gathered, reduced
+
 BATCH, VOCABULARY = 3, 8
 Sampler = Callable[..., torch.Tensor]
-
-
-def whole(x: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
-    x = x.clone()
-    dist.all_reduce(x, op=op)
-    return x
-
-
-def gathered(x: torch.Tensor) -> torch.Tensor:
-    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, x)
-    return torch.stack(parts)
 
 
 def unscaled(logits: torch.Tensor, own: bool = False) -> torch.Tensor:
     """Probabilities but for their sum; over each rank's own largest they are scaled differently."""
     largest = logits.amax(-1, keepdim=True)
-    return (logits - (largest if own else whole(largest, dist.ReduceOp.MAX))).exp()
+    return (logits - (largest if own else reduced(largest, dist.ReduceOp.MAX))).exp()
 
 
 def likely(logits: torch.Tensor) -> torch.Tensor:
@@ -40,7 +30,7 @@ def likely(logits: torch.Tensor) -> torch.Tensor:
 
 def likely_on_ranks(logits: torch.Tensor, own: bool = False, bound: float = 0.1) -> torch.Tensor:
     p = unscaled(logits)
-    return torch.where(unscaled(logits, own) < bound, 0.0, p / whole(p.sum(-1, keepdim=True)))
+    return torch.where(unscaled(logits, own) < bound, 0.0, p / reduced(p.sum(-1, keepdim=True)))
 
 
 def over_noise(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
@@ -61,7 +51,7 @@ def confidence(logits: torch.Tensor) -> torch.Tensor:
 
 def confidence_on_ranks(logits: torch.Tensor, largest: bool = True) -> torch.Tensor:
     p = unscaled(logits)
-    return whole(p.amax(-1), dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM) / whole(p.sum(-1))
+    return reduced(p.amax(-1), dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM) / reduced(p.sum(-1))
 
 
 def verdict(spec: Sampler, impl: Sampler, out: Any, noise: bool = False) -> gg.Verdict | None:

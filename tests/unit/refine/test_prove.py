@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,8 +12,9 @@ import pytest
 
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Node, Placement, Promise, Span, TensorType, Var
 from graphguard.ir.capture import Like
+from graphguard.ir.joining import join
 from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
-from graphguard.refine.prove import Proof, completed, prove
+from graphguard.refine.prove import Proof, _Attempt, completed, prove
 
 SHAPES = {"x": (3, 4), "w": (4, 8), "v": (8, 5), "y": (3, 5), "h": (3, 8), "g": (3, 8)}
 REPLICATED = {"tp": Placement("replicate")}
@@ -102,6 +104,23 @@ def test_a_proof_is_gone_when_nobody_holds_it() -> None:
     command = [sys.executable, "-c", PROVING, __file__]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["0", "0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "right"),
+    [
+        ((rank(0), rank(1)), True),
+        ((rank(0, order=(1, 0)), rank(1, order=(1, 0))), True),
+        ((rank(0, "avg"), rank(1, "avg")), False),
+        ((rank(0, None), rank(1, None)), False),
+        ((rank(0), rank(1, order=(0, 0))), False),
+    ],
+)
+def test_contractions_as_unknowns_prove_what_is_right(ranks: tuple[Graph, ...], right: bool) -> None:
+    """No wrong program is the same of all tensors that its products might give."""
+    program = capture(*ranks)
+    attempt = _Attempt(program, {}, join(program.ranks), {}, 16, 30.0, frozenset())
+    assert attempt.run(time.thread_time()).outcome.proved == right
 
 
 def test_shards_in_another_order_refine_too() -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.naming import names_of
 from graphguard.refine.outcome import SPECIFICATION, Location
-from graphguard.refine.prove import Proof
+from graphguard.refine.proof import Proof
 from graphguard.relations.relation import held
 
 State = Literal["related", "off", "frontier", "input"]

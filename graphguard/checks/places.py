@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Frame, Node, Span
 from graphguard.ir.graph import Var
-from graphguard.refine.prove import Proof
+from graphguard.refine.proof import Proof
 
 SHOWN_FRAMES = 4
 _WORDS = re.compile(r"^(\S+ \* )?(partial sum of )?(part of |rearrangement of )?")

@@ -27,8 +27,10 @@ from graphguard.ir.collection import without_collection
 from graphguard.ir.ignored import without_ignored
 from graphguard.ir.likeness import same_question
 from graphguard.ir.plain import from_plain, to_plain
+from graphguard.refine.attempts import Effort
 from graphguard.refine.memo import Memo, Shelf
-from graphguard.refine.prove import Effort, Proof, prove
+from graphguard.refine.proof import Proof
+from graphguard.refine.prove import finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.repair.candidates import candidates
 from graphguard.repair.diagnosis import Diagnosis, diagnose
@@ -121,7 +123,7 @@ class Prover:
         started = time.perf_counter()
         entry = self._entries[proof]
         if not entry.finished:
-            proved = entry.proof.finished(self._memo)
+            proved = finished(entry.proof, self._memo)
             INTERRUPTION.check()
             entry.proof, entry.finished = proved, True
         return {"outcome": to_plain(entry.proof.outcome), "seconds": time.perf_counter() - started}

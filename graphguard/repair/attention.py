@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
-from graphguard.refine.prove import Proof
+from graphguard.refine.proof import Proof
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors

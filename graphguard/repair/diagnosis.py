@@ -11,7 +11,8 @@ from graphguard.ir import Capture
 from graphguard.ir.collection import without_collection
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location, Outcome
-from graphguard.refine.prove import Proof, prove
+from graphguard.refine.proof import Proof
+from graphguard.refine.prove import expanded, prove
 from graphguard.repair.alike import alike, common_factor
 from graphguard.repair.bypassed import told_as_bypass
 from graphguard.repair.frames import Read, Sources
@@ -116,7 +117,7 @@ def _stopped(trials: Trials, proof: Proof, broken: tuple[str, ...]) -> bool:
 
 def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, sources: Sources) -> Search:
     """The search on the attempt that writes out products of sums: the repaired program may be one that only this one proves."""
-    proof = found.proof.expanded(_WIDER_SECONDS)
+    proof = expanded(found.proof, _WIDER_SECONDS)
     if not proof.failing or not proof.names():  # it came to no end
         return found
     left = tuple(name for name in broken if name in proof.failing)

@@ -13,7 +13,7 @@ from itertools import combinations, product
 from graphguard.ir import Capture, Node, Placement, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.refine.prove import Proof
+from graphguard.refine.proof import Proof
 from graphguard.repair.chains import chains
 from graphguard.repair.edits import (
     Bypass,

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
-from graphguard.refine.prove import Proof
+from graphguard.refine.changes import respecified
+from graphguard.refine.proof import Proof
 
 _SDPA = "gg.sdpa"
 _PRODUCTS = {"aten.addmm.default": "aten.mm.default", "aten.baddbmm.default": "aten.bmm.default"}
@@ -23,7 +24,7 @@ def opened(capture: Capture, proof: Proof) -> tuple[Capture, Proof]:
     written_out = not any(node.op == _SDPA for graph in capture.ranks for node in graph.nodes)
     if spec is None or not any(_opens(node, spec, written_out) for node in spec.nodes):
         return capture, proof
-    again = proof.respecified(replace(capture, spec=_opened(spec, written_out)))
+    again = respecified(proof, replace(capture, spec=_opened(spec, written_out)))
     same = again.failing == proof.failing  # an attempt that ran out of time explains nothing
     return (again.capture, again) if same else (capture, proof)
 

@@ -12,8 +12,9 @@ from itertools import accumulate, pairwise
 from math import prod
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
+from graphguard.refine.changes import retried
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.prove import Proof
+from graphguard.refine.proof import Proof
 from graphguard.repair.editing import fresh, with_nodes
 from graphguard.repair.frames import Sources
 from graphguard.repair.slices import SLICES, SPLITS
@@ -54,7 +55,7 @@ def packed(capture: Capture, proof: Proof, broken: tuple[str, ...]) -> Packed | 
         for parts in _parts(capture, block):
             found.setdefault(parts, []).append(block)
     for parts, blocks in found.items():
-        again = proof.retried(_cut_by_parts(capture, blocks, parts), broken)
+        again = retried(proof, _cut_by_parts(capture, blocks, parts), broken)
         mends = tuple(name for name in broken if again is not None and name not in again.failing)
         if mends:
             return Packed(tuple(blocks), parts, mends)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture
+from graphguard.refine.changes import reprove
 from graphguard.refine.exposed import is_unmeant
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.refine.prove import Proof
+from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.derived import derived
 from graphguard.repair.frames import Sources
@@ -90,7 +91,7 @@ def search(
             lost = outdated(repair, broken)
             given_up += tuple(name for name in broken if name in lost)
             broken = tuple(name for name in broken if name not in lost)
-        proof = proof.reprove(capture) if broken else repair.proof
+        proof = reprove(proof, capture) if broken else repair.proof
         trials = trials.after(capture) if broken else Trials(capture, None)
         start = (broken, capture, proof, trials) if not steps else start
     broken, capture, proof, trials = start

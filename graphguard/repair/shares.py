@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.refine.prove import Proof
+from graphguard.refine.proof import Proof
 from graphguard.relations.kernels import Number
 from graphguard.relations.weights import Weights
 from graphguard.repair.editing import fresh

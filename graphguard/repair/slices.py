@@ -8,7 +8,8 @@ from typing import Literal
 
 from graphguard.ir import Capture, Node, Var
 from graphguard.ir.joining import join
-from graphguard.refine.prove import GroupRelation, Proof
+from graphguard.refine.lookup import GroupRelation
+from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import Alignment, Position, outputs_of
 from graphguard.repair.edits import Tensors
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.exposed import ROUNDED, is_unmeant
+from graphguard.refine.lookup import GroupRelation
 from graphguard.refine.outcome import SPECIFICATION, Location
-from graphguard.refine.prove import GroupRelation
 from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.attention import meant_attention, seen_keys
 from graphguard.repair.dead import dead_everywhere

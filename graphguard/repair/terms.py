@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
-from graphguard.refine.prove import Proof
+from graphguard.refine.proof import Proof
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.neighbours import Guess, Neighbours

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture, Var
-from graphguard.refine.prove import Proof
+from graphguard.refine.changes import retried
+from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import Alignment, align
 from graphguard.repair.editing import apply
 from graphguard.repair.hypotheses import Hypothesis
@@ -143,7 +144,7 @@ def _proved(
     broken: Sequence[str],
     wanted: Sequence[str],
 ) -> Repair | None:
-    again = proof.retried(edited, wanted)
+    again = retried(proof, edited, wanted)
     if again is None:
         return None
     mends = tuple(name for name in broken if name not in again.failing)

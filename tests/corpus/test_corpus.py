@@ -10,7 +10,8 @@ import pytest
 
 from graphguard.confirm.check import confirm
 from graphguard.refine.memo import Memo
-from graphguard.refine.prove import Proof, prove
+from graphguard.refine.proof import Proof
+from graphguard.refine.prove import prove
 
 RECORDS = [json.loads(line) for line in Path(__file__).with_name("cases.jsonl").read_text().splitlines()]
 PROGRAMS = [(record["id"], variant, record["kind"]) for record in RECORDS for variant in ("buggy", "fixed")]

@@ -14,7 +14,8 @@ from graphguard.checks import shelf as module
 from graphguard.checks.shelf import DiskShelf, user_shelf
 from graphguard.refine.memo import Memo, Result
 from graphguard.refine.outcome import Outcome
-from graphguard.refine.prove import Proof, prove
+from graphguard.refine.proof import Proof
+from graphguard.refine.prove import prove
 from graphguard.refine.windows import Windowed
 from tests.unit.refine.stacks import instead, stack
 

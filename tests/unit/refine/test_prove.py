@@ -13,8 +13,10 @@ import pytest
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Node, Placement, Promise, Span, TensorType, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.joining import join
+from graphguard.refine.attempts import Attempt, completed
 from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
-from graphguard.refine.prove import Proof, _Attempt, completed, prove
+from graphguard.refine.proof import Proof
+from graphguard.refine.prove import prove
 
 SHAPES = {"x": (3, 4), "w": (4, 8), "v": (8, 5), "y": (3, 5), "h": (3, 8), "g": (3, 8)}
 REPLICATED = {"tp": Placement("replicate")}
@@ -119,7 +121,7 @@ def test_a_proof_is_gone_when_nobody_holds_it() -> None:
 def test_contractions_as_unknowns_prove_what_is_right(ranks: tuple[Graph, ...], right: bool) -> None:
     """No wrong program is the same of all tensors that its products might give."""
     program = capture(*ranks)
-    attempt = _Attempt(program, {}, join(program.ranks), {}, 16, 30.0, frozenset())
+    attempt = Attempt(program, {}, join(program.ranks), {}, 16, 30.0, frozenset())
     assert attempt.run(time.thread_time()).outcome.proved == right
 
 

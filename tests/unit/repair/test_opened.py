@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from graphguard.ir import Capture, Graph, Node
+from graphguard.refine.changes import retried
 from graphguard.refine.prove import prove
 from graphguard.repair.opened import opened
 from tests.unit.refine.stacks import stack
@@ -50,7 +51,7 @@ def test_what_is_known_of_it_is_what_a_new_attempt_finds(how: str, backward: boo
         name: str(each) for name, each in anew.relations().items()
     }
     mended = stack(2, backward=backward)
-    later = again.retried(replace(mended, spec=smaller.spec))
+    later = retried(again, replace(mended, spec=smaller.spec))
     assert later is not None
     assert not later.failing
 

@@ -20,11 +20,13 @@ from graphguard.confirm.rounded_numbers import moved
 from graphguard.confirm.ties import call_with_other_ties, has_ties, leaves_ties_open
 from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
+from graphguard.ir.written import computed
 
 Values = dict[Var, torch.Tensor]
 _WHOLE: Final = 1 << 31  # numbers below this that are multiples of one part in ...
 _FRACTION: Final = 1 << 10  # ... have at most 41 bits
 _JITTER: Final = 1e-14 * 12**0.5  # the width of an even spread whose standard deviation is 10^-14
+_FEW: Final = 128  # different elements that are read one by one
 _ROUNDING: Final = 2.0**-23  # the same for what float32 rounds away
 
 
@@ -47,6 +49,14 @@ def constant_value(constant: Constant) -> torch.Tensor:
     return rounded(torch.randn(shape, generator=generator, dtype=torch.float64), declared)
 
 
+def _meant(value: torch.Tensor) -> torch.Tensor:
+    """Elements in float32 as what was rounded to them; those of which that is not seen, and long tables, as they are."""
+    values, places = torch.unique(value, return_inverse=True)
+    if len(values) > _FEW:
+        return value
+    return torch.tensor([computed(one) for one in values.tolist()], dtype=value.dtype)[places].reshape(value.shape)
+
+
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
     """How a run computes.
@@ -57,6 +67,7 @@ class Arithmetic:
     promise no order of equal numbers (``topk``) take them in a random one.  ``own`` are literals, by digest, that not both programs have: numbers in
     float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds, and so do ``numbers`` of calls.  ``tied`` is filled with the calls that
     chose among equal numbers at random: another run may choose otherwise.  ``held`` has the numbers that there are by type, which casts to their type leave as they are.
+    ``single``: both programs compute in float32 alone, so an element of a literal is the number that was rounded to it, as a number in a call is.
     """
 
     sharp: frozenset[str] = frozenset()
@@ -65,10 +76,13 @@ class Arithmetic:
     numbers: frozenset[float] = frozenset()
     tied: list[Node] = field(default_factory=list)
     held: Held | None = None
+    single: bool = False
 
     def literal(self, constant: Constant) -> torch.Tensor:
         """The elements of a literal."""
         value = constant_value(constant)
+        if self.single and constant.type.dtype == "float32" and constant.data is not None:
+            value = _meant(value)
         return self.disturbed(value, _ROUNDING) if constant.digest in self.own else value
 
     def disturbed(self, value: torch.Tensor, width: float = _JITTER) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from graphguard.confirm.draws import GENERIC, Draw, Ranges, leaf_values
-from graphguard.confirm.elements import NARROW, UncoveredError
+from graphguard.confirm.elements import FLOATS, NARROW, UncoveredError
 from graphguard.confirm.precision import Held, cast_types
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
 from graphguard.confirm.ranges import index_ranges
@@ -43,6 +43,7 @@ class Trial:
     ranges: Ranges = field(default_factory=dict)
     sharp: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
+    single: bool = False
     numbers: frozenset[float] = frozenset()
     joined: Joined = field(init=False)
     preludes: tuple[Graph, ...] = field(init=False)
@@ -62,6 +63,7 @@ class Trial:
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
         self.own = own_literals(self.capture)
+        self.single = in_float32_alone(self.capture)
         self.numbers = rounded_numbers(self.capture)
         self.casts = cast_types(self.capture) - self.sharp
 
@@ -116,7 +118,7 @@ class Trial:
         """Promises whose values move with draws that the specification has no like of, and whose copies agree among themselves."""
         if self.redrawn is None:
             return []
-        how = Arithmetic(self.sharp, held=self._held(asks=False))
+        how = Arithmetic(self.sharp, held=self._held(asks=False), single=self.single)
         again = run_ranks(self.joined, self.redrawn, leaves, how=how, deadline=self.deadline)
         moved = []
         for name, alternatives in doubtful.items():
@@ -175,8 +177,8 @@ class Trial:
         assert self.capture.spec is not None
         tied = [] if tied is None else tied
         held = self._held(asks=jitter is None)
-        plain = Arithmetic(jitter=jitter, own=self.own, numbers=self.numbers, tied=tied, held=held)
-        how = Arithmetic(self.sharp, jitter, self.own, self.numbers, tied, held)
+        plain = Arithmetic(frozenset(), jitter, self.own, self.numbers, tied, held, self.single)
+        how = replace(plain, sharp=self.sharp)
         expected = run_graph(self.capture.spec, leaves, how=plain, deadline=self.deadline)
         found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
         return expected, found
@@ -274,6 +276,12 @@ def own_literals(capture: Capture) -> frozenset[str]:
         for graphs in ((capture.spec,), capture.ranks)
     ]
     return frozenset(literals[0] ^ literals[1])
+
+
+def in_float32_alone(capture: Capture) -> bool:
+    """Whether all floats of both programs are float32."""
+    graphs = (capture.spec, *capture.ranks)
+    return {kind.dtype for graph in graphs if graph for kind in graph.types.values()} & FLOATS == {"float32"}
 
 
 def foreign_types(capture: Capture) -> frozenset[str]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from graphguard.relations import selected
 from graphguard.relations.algebra import Unsupported
+from graphguard.relations.diagonals import by_cases
 from graphguard.relations.functions import elementwise, known_number
 from graphguard.relations.hyperbolic import as_product
 from graphguard.relations.infinity import is_infinite
@@ -14,7 +15,7 @@ from graphguard.relations.kernels import Factor, Number, Ref, Term, Terms, Unive
 from graphguard.relations.linear import close, constant, indicator, normalise, reopened, times
 from graphguard.relations.masks import given, truth_cases
 from graphguard.relations.products import Product, factorised, multiply
-from graphguard.relations.quotients import falling_sigmoid, logarithms, shared_exponentials
+from graphguard.relations.quotients import falling_sigmoid, logarithms, never_negative, shared_exponentials
 from graphguard.relations.windows import refine, repeat, through
 
 _EXPONENTS: Final = 48
@@ -135,11 +136,24 @@ def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Ter
     if falling is not None:
         share, line = falling
         return normalise(universe, [*_logarithm_of(universe, share, extents), line], extents)
+    apart = _on_diagonals(universe, terms, extents) if universe.expand > 1 else None
+    if apart is not None:
+        return apart
     outside, terms = shared_exponentials(universe, terms, extents)
     out = [*_logarithm_of(universe, close(universe, terms, extents), extents)]
     for place, power in outside:
         out += ((power * c, inner) for c, inner in _logarithm_of(universe, (1, place), extents))
     return normalise(universe, out, extents) if outside else tuple(out)
+
+
+def _on_diagonals(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
+    """The logarithm of terms of which some count on a diagonal alone, if it could be taken of each case everywhere."""
+    return by_cases(universe, terms, extents, lambda case: logarithm(universe, case, extents), _is_positive)
+
+
+def _is_positive(terms: Terms) -> bool:
+    falling = falling_sigmoid(terms)
+    return bool(terms) and all(c > 0 and never_negative(ref[0]) for c, ref in ([falling[0]] if falling else terms))
 
 
 def _logarithm_of(universe: Universe, term: Term, extents: tuple[int, ...]) -> Terms:

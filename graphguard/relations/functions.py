@@ -8,6 +8,7 @@ from typing import Final
 
 from graphguard.relations.algebra import Kind
 from graphguard.relations.building import build
+from graphguard.relations.diagonals import by_cases
 from graphguard.relations.domains import Part
 from graphguard.relations.hyperbolic import written_out
 from graphguard.relations.infinity import is_infinite
@@ -65,8 +66,7 @@ def applied(
 ) -> Terms:
     """A function known by its name only."""
     if len(rows) == 1:
-        known = _known(universe, name, rows[0], extents)
-        return _of_one(universe, name, attributes, rows[0], kind, extents) if known is None else known
+        return _of_terms(universe, name, attributes, rows[0], kind, extents)
     closed = [close(universe, terms, extents) for terms in rows]
     sizes, dims, used = refine([ref for _, ref in closed], extents)
     parts = [
@@ -78,6 +78,23 @@ def applied(
     result[0].type = kind
     result[0].truth = kind == "bool"
     return ((1, result),)
+
+
+def _of_terms(
+    universe: Universe,
+    name: str,
+    attributes: tuple[Hashable, ...],
+    terms: Terms,
+    kind: Kind,
+    extents: tuple[int, ...],
+) -> Terms:
+    """A function of one sum; where products are written out, of what it is on a diagonal and beside it."""
+    known = _known(universe, name, terms, extents)
+    if known is None and universe.expand > 1:
+        known = by_cases(
+            universe, terms, extents, lambda case: _of_terms(universe, name, attributes, case, kind, extents)
+        )
+    return _of_one(universe, name, attributes, terms, kind, extents) if known is None else known
 
 
 def _known(universe: Universe, name: str, terms: Terms, extents: tuple[int, ...]) -> Terms | None:

@@ -112,7 +112,7 @@ def own_parts(write: Write, target: Array, capture: Capture) -> Iterator[Array]:
         axis = next((axis for axis, size in capture.mesh.items() if size > 1 and extent * size == whole), None)
         if axis is not None:
             rows = np.split(rows, capture.mesh[axis], dim)[capture.coordinates(write.rank)[axis]]
-    if rows.shape[1:] == write.rows.shape[1:] and len(rows) <= _ROWS and write.rows.size:
+    if rows.shape[1:] == write.rows.shape[1:] and len(rows) <= _ROWS and rows.size and write.rows.size:
         yield rows
 
 

@@ -7,9 +7,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
+
+from .collectives import Gather
 
 Function = Callable[..., Any]
 SAMPLES, WIDTH = 6, 4
@@ -231,3 +233,76 @@ def test_the_end_of_a_type_bounds_what_is_infinite() -> None:
         mesh={"dp": 2},
     )
     assert report.verdict is not gg.Verdict.REFINES
+
+
+def signed_pairs(images: torch.Tensor, texts: torch.Tensor, scale: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return -F.logsigmoid(labels * (scale * images @ texts.t())).sum() / len(images)
+
+
+def partners_apart(images: torch.Tensor, texts: torch.Tensor, scale: torch.Tensor, wrong: str) -> torch.Tensor:
+    """The rank's own pairs, in which each image has its partner, then those with every other rank's texts, none of which is one."""
+    count, rank, ranks = len(images), dist.get_rank(), dist.get_world_size()
+    strangers = -torch.ones(count, count)
+    own = strangers + 2 * torch.eye(count).roll(1 if wrong == "neighbours" else 0, 0)
+    loss = signed_pairs(images, texts, scale, own)
+    every = Gather.apply(texts, dist.group.WORLD, 0).chunk(ranks)
+    for other in range(ranks):
+        labels = own if wrong == "partners everywhere" else strangers
+        loss = loss + float(other != rank) * signed_pairs(images, every[other], scale, labels)
+    return loss
+
+
+def trained(loss: Function, average: bool) -> Function:
+    def run(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        w, scale = w.detach().requires_grad_(), scale.detach().requires_grad_()
+        found = loss(F.normalize(x @ w, dim=-1), F.normalize(y @ w, dim=-1), scale.exp())
+        found.backward()
+        results = (found.detach(), w.grad, scale.grad)
+        return tuple(total(each) / dist.get_world_size() for each in results) if average else results
+
+    return run
+
+
+@pytest.mark.parametrize("wrong", ["", "neighbours", "partners everywhere"])
+def test_pairs_of_which_only_the_ranks_own_have_partners(wrong: str) -> None:
+    rows, whole = {"dp": Shard(0)}, {"dp": Replicate()}
+    report = gg.verify(
+        trained(lambda x, y, scale: signed_pairs(x, y, scale, 2 * torch.eye(len(x)) - 1), False),
+        lambda mesh: trained(lambda x, y, scale: partners_apart(x, y, scale, wrong), True),
+        inputs=(gg.tensor(4, 4), gg.tensor(4, 4), gg.tensor(4, 3), gg.tensor()),
+        mesh={"dp": 2},
+        in_relations=(rows, rows, whole, whole),
+        out_relations="replicate",
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics
+
+
+def decayed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    places = torch.arange(len(q))
+    apart = places[:, None] - places
+    return ((q @ k.t()) * torch.where(apart >= 0, torch.tensor(0.9) ** apart, torch.zeros(()))) @ v
+
+
+def decayed_over_ranks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The decay of one token is a tensor in float32, and that of a rank's tokens a number."""
+    count, places = len(q), torch.arange(len(q))
+    own = (k * (torch.tensor(0.9) ** (count - 1 - places))[:, None]).t() @ v
+    states = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(states, own)
+    before = torch.zeros_like(own)
+    for state in states[: dist.get_rank()]:
+        before = before * 0.9**count + state
+    return decayed(q, k, v) + (q * (torch.tensor(0.9) ** (places + 1))[:, None]) @ before
+
+
+def test_a_decay_that_float32_rounded_is_no_defect() -> None:
+    rows = {"sp": Shard(0)}
+    report = gg.verify(
+        decayed,
+        lambda mesh: decayed_over_ranks,
+        inputs=tuple(gg.tensor(12, 3) for _ in range(3)),
+        mesh={"sp": 3},
+        in_relations=rows,
+        out_relations=rows,
+    )
+    assert report.verdict is not gg.Verdict.BROKEN, report.diagnostics

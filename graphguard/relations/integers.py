@@ -117,20 +117,33 @@ def check_range(
     for guard, value in cases(universe, terms, extents):
         sign, base, index = affine(universe, value, extents)
         low, high = span(index)
+        if _lies_within(guard, sign, base, (low, high), size):
+            continue
         if base is None:
-            if low < 0 or high >= size:
-                raise Unsupported("an index outside the table")
-            continue
-        bounds = _bounds(guard, base)
-        if any(_lies(found, sign, (low, high), size) for found in (bounds, _meet(bounds, intervals.between(base)))):
-            continue
+            raise Unsupported("an index outside the table")
         # what a look-up needs at one place must not be stated of all: the index may differ from the unknown by the same number only
         if universe.specifying and sign > 0 and low == high and len(guard) == 1 and guard[0][1][0].kind == "one":
             _state(universe, base, -low, size - high)
             continue
-        if bounds is None and unless_unknown:
+        if unless_unknown and _bounds(guard, base) is None:
             continue
         raise Unsupported("an index that may lie outside the table")
+
+
+def is_index(universe: Universe, terms: Terms, extents: tuple[int, ...], size: int) -> bool:
+    """Whether 0 <= index < size is known, in every case of the masks in it; nothing is stated."""
+    for guard, value in cases(universe, terms, extents):
+        sign, base, index = affine(universe, value, extents)
+        if not _lies_within(guard, sign, base, span(index), size):
+            return False
+    return True
+
+
+def _lies_within(guard: Terms, sign: int, base: Ref | None, span: tuple[int, int], size: int) -> bool:
+    if base is None:
+        return span[0] >= 0 and span[1] < size
+    bounds = _bounds(guard, base)
+    return any(_lies(found, sign, span, size) for found in (bounds, _meet(bounds, intervals.between(base))))
 
 
 def _bounds(guard: Terms, base: Ref) -> tuple[int, int] | None:

@@ -24,11 +24,20 @@ _LIBRARY.define(
 
 
 def _meta(query: Any, _: Any, value: Any, *_rest: Any) -> Any:
-    return query.new_empty((*query.shape[:-1], value.shape[-1]))
+    return _lying_as(query, (*query.shape[:-1], value.shape[-1]))
 
 
 def _meta_backward(_: Any, query: Any, key: Any, value: Any, *_rest: Any) -> Any:
-    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+    return _lying_as(query, query.shape), _lying_as(key, key.shape), _lying_as(value, value.shape)
+
+
+def _lying_as(tensor: Any, shape: Any) -> Any:
+    """New memory in the order in which a tensor's dims lie, as fused kernels make it: heads that were seen through ``transpose(1, 2)`` can be viewed as one dim when they are turned back."""
+    if tensor.dim() != 4:
+        return tensor.new_empty(shape)
+    order = sorted(range(4), key=tensor.stride().__getitem__, reverse=True)
+    places = [order.index(dim) for dim in range(4)]
+    return tensor.new_empty([shape[dim] for dim in order]).permute(places)
 
 
 class _Attention(torch.autograd.Function):

@@ -265,7 +265,6 @@ def _replace_device_functions() -> None:
     torch.accelerator.device_count = always(DEVICES)
     torch.cuda.nvtx._nvtx = Profiler()  # noqa: SLF001
     dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = always(True)
-    torch.Tensor.pin_memory = lambda self, *_, **__: self
     torch.Tensor.record_stream = always(None)
     _replace_conversions()
 

@@ -34,6 +34,7 @@ from graphguard.trace import (
     moves,
     number_calls,
     objects,
+    pinned,
     premultiplied,
     shadowed,
     state,
@@ -71,6 +72,7 @@ def install() -> None:
     shadowed.install()
     initialisers.install()
     made_of_numbers.install()
+    pinned.install()
     number_calls.install()
     batch_norms.install()
     _device_meshes()

@@ -34,6 +34,7 @@ from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
 from graphguard.trace.opening import apart, autocast_as_called, opened
+from graphguard.trace.pinned import without_pinning
 from graphguard.trace.provenance import RawStack, Stacks, walk
 from graphguard.trace.randomness import Draws
 from graphguard.trace.repeats import COPIED, Repeats
@@ -93,6 +94,7 @@ class Recorder(TorchDispatchMode):
         self.births = Births(self.events, self.kernels)
         self._values = Values(fake_mode, self.constants, ledger, self.pause)
         self.shared: set[int] = set()
+        self.pinned: set[int] = set()
         self._stop = stop
         self.forward_of: dict[int, tuple[int, str]] = {}
         self._alive: list[Any] = []
@@ -210,6 +212,9 @@ class Recorder(TorchDispatchMode):
             refuse_cuda(kwargs["device"])
         if self.paused:
             return func(*args, **kwargs)
+        pins = kwargs.get("pin_memory")
+        if pins:
+            kwargs = without_pinning(kwargs)
         if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
         kind = kind_of(func)
@@ -219,7 +224,10 @@ class Recorder(TorchDispatchMode):
                 return self._with_outsiders(kind, args, kwargs, operands)
             if tensor.fake_mode is not self.fake_mode:
                 return func(*args, **kwargs)  # such as DTensor's sharding propagation
-        return self._dispatch(kind, args, kwargs, operands)
+        out = self._dispatch(kind, args, kwargs, operands)
+        if pins:
+            self.pinned.add(self.ref(out).storage)
+        return out
 
     def _with_outsiders(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
         """A call with real tensors among its operands."""

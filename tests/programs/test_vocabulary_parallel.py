@@ -344,3 +344,61 @@ def test_a_look_up_outside_of_a_rank_s_part_is_broken(wrong: bool) -> None:
         out_relations=({"tp": Replicate()}, columns),
     )
     assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics
+
+
+class ChosenLogProbabilities(torch.autograd.Function):
+    """Log-probabilities of targets by a vocabulary in parts; in the gradient ones are added where a rank has the target, at its place in the flat tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor, wrong: str) -> torch.Tensor:
+        low = dist.get_rank() * logits.shape[-1]
+        outside = (target < low) | (target >= low + logits.shape[-1])
+        place = target - low
+        place[outside] = 0
+        largest = logits.amax(-1, keepdim=True)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        total = (logits - largest).exp().sum(-1, keepdim=True)
+        dist.all_reduce(total)
+        log_probabilities = logits - largest - total.log()
+        chosen = log_probabilities.gather(-1, place.unsqueeze(-1)).squeeze(-1).masked_fill(outside, 0)
+        dist.all_reduce(chosen)
+        ctx.save_for_backward(log_probabilities.exp(), outside, place)
+        ctx.wrong = wrong
+        return chosen
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        softmax, outside, place = ctx.saved_tensors
+        lines, columns = place.numel(), softmax.shape[-1]
+        start = torch.arange(lines).view(place.shape) * (1 if ctx.wrong == "lines" else columns)
+        inside = outside if ctx.wrong == "mask" else ~outside
+        flat = start.masked_select(inside) + place.masked_select(inside)
+        grad_input = softmax.neg() * grad.unsqueeze(-1)
+        grad_input.view(-1).scatter_add_(0, flat, grad.masked_select(inside))
+        return grad_input, None, None
+
+
+@pytest.mark.parametrize("wrong", ["", "lines", "mask"])
+def test_ones_are_added_at_flat_places_of_the_rows_that_a_rank_has(wrong: str) -> None:
+    def specification(logits: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = logits.detach().requires_grad_()
+        chosen = torch.log_softmax(logits, -1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        chosen.square().sum().backward()
+        return chosen.detach(), logits.grad
+
+    def on_ranks(logits: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = logits.detach().requires_grad_()
+        chosen = ChosenLogProbabilities.apply(logits, target, wrong)
+        chosen.square().sum().backward()
+        return chosen.detach(), logits.grad
+
+    found = gg.verify(
+        specification,
+        lambda _: on_ranks,
+        (gg.tensor(2, 3, VOCABULARY), gg.tensor(2, 3, dtype=torch.int64, low=0, high=VOCABULARY)),
+        mesh={"tp": 2},
+        in_relations=({"tp": Shard(2)}, {"tp": Replicate()}),
+        out_relations=({"tp": Replicate()}, {"tp": Shard(2)}),
+        grads=False,
+    )
+    assert found.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), found.diagnostics

@@ -83,6 +83,15 @@ def add_rows(program: Ragged, node: Node) -> Results:
     return [_added(program, node, self, at, source)]
 
 
+def add_elements(program: Ragged, node: Node) -> Results:
+    """``scatter_add`` along the only dim there is: elements are added at places, as ``index_add`` does."""
+    self, _, at, source = node.args[:4]
+    assert isinstance(self, Var)
+    if len(program.graph.types[self].shape) != 1:
+        return None
+    return [_added(program, node, self, at, source)]
+
+
 def copy_rows(program: Ragged, node: Node) -> Results:
     """``index_copy``: rows take places."""
     self, dim, at, source = node.args[:4]

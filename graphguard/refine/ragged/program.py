@@ -17,10 +17,11 @@ import numpy as np
 from graphguard.ir import Graph, Node, Sym, TensorType, Var
 from graphguard.ir.graph import Arg, Size
 from graphguard.refine.ragged import moves
-from graphguard.refine.ragged.orders import Order, Orders, Rows, reach
+from graphguard.refine.ragged.orders import Order, Orders, Rows
 from graphguard.refine.ragged.rowwise import dim_of_rows, keeps_numbers, targets
 from graphguard.refine.ragged.sizes import Cutting
 from graphguard.relations.algebra import Unsupported
+from graphguard.relations.integers import is_index
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, evaluate_node, kind_of
@@ -240,12 +241,21 @@ class Ragged:
 
         Where all slots are valid look-ups see to it themselves, unless it is ``always`` to be known before.
         """
-        known = at.names.values if at.names is not None else self.algebra.known(at.data)
         if not always and self.orders.is_full(at.order):
             return
-        low, high = (min(known, default=0), max(known, default=0) + 1) if known is not None else reach(at.data)
-        if low < 0 or high > extent:
+        known = at.names.values if at.names is not None else self.algebra.known(at.data)
+        if known is not None:
+            inside = min(known, default=0) >= 0 and max(known, default=0) < extent
+        else:
+            inside = self._is_index(at.data, extent)
+        if not inside:
             raise Unsupported("an index that may lie outside the table")
+
+    def _is_index(self, value: NormalValue, extent: int) -> bool:
+        universe = self.algebra.universe
+        return all(
+            is_index(universe, terms, tuple(high - low for low, high in box), extent) for box, terms in value.pieces
+        )
 
     def size(self, size: Arg) -> NormalValue:
         """A size as a number; raises ``Unsupported`` for one that nothing says."""

@@ -44,6 +44,7 @@ class RankTrace:
     ``wants_cuda``: the program hardcodes CUDA: record all of it again in worlds whose device is ``cuda``, in fresh children.
     ``declared`` are the operators that stay closed because a comment says what they are, ``opened`` those whose own code was recorded.
     ``gave_up``: layers were copied, and what came of it may differ from the program: record all of it again without; says why.  ``copied`` are the layers that were.
+    ``reads_draws``: it reads what it draws from a seed: record all of it again with these numbers.
     ``waiting``: the program needs a value that other ranks contribute to (see :mod:`graphguard.trace.lockstep`); then ``graph`` is None.
     """
 
@@ -53,6 +54,7 @@ class RankTrace:
     published: tuple[Offer, ...] = ()
     waiting: bool = False
     wants_cuda: bool = False
+    reads_draws: bool = False
     declared: tuple[str, ...] = ()
     opened: tuple[str, ...] = ()
     gave_up: str = ""
@@ -64,6 +66,7 @@ class Recording:
 
     ``phase`` is ``prelude`` at the start; the caller moves it on.  Leaves, outputs and labels are declared as they come up.  ``closed`` are operators that nobody is to look into.
     ``copies``: layers that are alike are recorded once; what then cannot be said to be as it would be without has ``gave_up`` in its trace.
+    ``draws``: what is drawn from a seed and read is drawn in earnest; a program that would need it says so in ``reads_draws``.
     """
 
     def __init__(
@@ -73,12 +76,14 @@ class Recording:
         closed: frozenset[str] = frozenset(),
         *,
         copies: bool = False,
+        draws: bool = False,
     ) -> None:
         self.world = world
         self.ledger = Ledger(world.rank, answers)
         self._mode = new_fake_mode()
         self._notes = Notes(self._mode)
-        self._recorder = Recorder(self._mode, self.ledger, sys._getframe(1), copies=copies)  # noqa: SLF001  # frames beyond are the caller's
+        caller = sys._getframe(1)  # noqa: SLF001  # frames beyond are the caller's
+        self._recorder = Recorder(self._mode, self.ledger, caller, copies=copies, draws=draws)
         self._recorder.declared.update(closed)
         self._stack = ExitStack()
         self._troubles: list[Trouble] = []
@@ -104,7 +109,7 @@ class Recording:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> bool:
         self._stack.close()
         forget_works()
-        if self.gave_up:
+        if self.gave_up or self.reads_draws:
             return True  # whatever the program made of that
         if isinstance(error, NeedsAnswers):
             self._waiting = True
@@ -137,6 +142,11 @@ class Recording:
         """Whether the program must be recorded without copies of its layers."""
         repeats = self._recorder.repeats
         return repeats is not None and bool(repeats.gave_up)
+
+    @property
+    def reads_draws(self) -> bool:
+        """Whether the program must be recorded with the numbers that it draws."""
+        return self._recorder.draws.are_read
 
     def leaf(
         self,
@@ -259,6 +269,8 @@ class Recording:
             return RankTrace(None, tuple(self._troubles), assumed, published, waiting=True)
         if self._wants_cuda:
             return RankTrace(None, tuple(self._troubles), assumed, published, wants_cuda=True)
+        if self.reads_draws:
+            return RankTrace(None, tuple(self._troubles), assumed, published, reads_draws=True)
         try:
             with without_collection():
                 graph = functionalise(recorder.events, recorder.stacks, self.world.rank, races)

@@ -27,6 +27,7 @@ class Job:
     ``closed`` are the operators of which a comment says what they are, anywhere in the check.
     ``load`` is called before a process is forked that is to ``build``.
     ``copies``: layers that are alike are recorded once (see :mod:`graphguard.trace.repeats`).
+    ``draws``: numbers that are drawn from a seed are known (see :mod:`graphguard.trace.seeded`).
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -39,6 +40,7 @@ class Job:
     watch: Watch | None = None
     device: str = "cpu"
     copies: bool = True
+    draws: bool = False
     learn: Callable[[tuple[str, ...]], None] | None = None
     closed: frozenset[str] = frozenset()
     meanwhile: Iterator[object] = field(default_factory=lambda: iter(()))
@@ -64,6 +66,11 @@ class Recorded:
     def wants_cuda(self) -> bool:
         """Whether the program hardcodes CUDA and was recorded without."""
         return self.trace is not None and self.trace.wants_cuda
+
+    @property
+    def reads_draws(self) -> bool:
+        """Whether the program reads what it draws, and was recorded without."""
+        return self.trace is not None and self.trace.reads_draws
 
     @property
     def gave_up(self) -> bool:

@@ -7,7 +7,7 @@ in the stream, and programs that save and restore states (activation checkpointi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,33 +21,65 @@ UNSEEDED = 67280421310721  # c10::detail::default_rng_seed_val: what a generator
 
 
 class Draws:
-    """Numbers the draws of every generator."""
+    """Numbers the draws of every generator.
 
-    def __init__(self) -> None:
+    ``known``: of a seed on a CPU everything is drawn in earnest, as long as all before it was, so that what is :mod:`read <graphguard.trace.seeded>` is what PyTorch draws.
+    ``any_made``: the program draws; ``are_read``: it reads what it draws from a seed.
+    """
+
+    def __init__(self, *, known: bool = False) -> None:
+        self.known = known
+        self.any_made = False
+        self.are_read = False
         self._position: dict[bytes, int] = {}
+        self._counted: set[bytes] = set()
 
     def of_call(self, func: Any, args: Any, kwargs: Any) -> tuple[str, int] | None:
         """The draw that a call of a random operator makes, if it makes one."""
         if _drops_nothing(func._schema, args, kwargs):  # noqa: SLF001
             return None
-        generator = kwargs.get("generator")
-        generator = next((arg for arg in args if isinstance(arg, torch.Generator)), generator)
-        tensor = next(iter(tensors_in(args)), None)
-        device = kwargs.get("device") if tensor is None else tensor.device
-        kind = torch.device(device).type if device is not None else torch.get_default_device().type
-        return self.next(generator, "cpu" if kind == "meta" else kind)
+        generator, device = _drawn_from(args, kwargs)
+        return self._next(generator, device, lambda: torch.empty(1).uniform_(generator=generator), in_earnest=False)
 
-    def next(self, generator: torch.Generator | None, device: str) -> tuple[str, int]:
+    def in_earnest(
+        self, args: Any, kwargs: Any, draw: Callable[[], torch.Tensor]
+    ) -> tuple[torch.Tensor, tuple[str, int]] | None:
+        """What a random operator draws, and the draw's name; None where only its name is known."""
+        generator, device = _drawn_from(args, kwargs)
+        with unset_fake_temporarily():
+            followed = device == "cpu" and generator.device.type == "cpu" and _digest(generator) not in self._counted
+        if not self.known or not followed or generator.initial_seed() == UNSEEDED:
+            return None
+        drawn: list[torch.Tensor] = []
+        name = self._next(generator, device, lambda: drawn.append(draw()), in_earnest=True)
+        return drawn[0], name
+
+    def _next(
+        self, generator: torch.Generator, device: str, move: Callable[[], object], *, in_earnest: bool
+    ) -> tuple[str, int]:
         """Name the draw that is about to happen, and move the generator on."""
         with unset_fake_temporarily():
-            generator = default_generator(device) if generator is None else generator
             position = self._position.get(_digest(generator), 0)
-            torch.empty(1).uniform_(generator=generator)
+            move()
             self._position[_digest(generator)] = position + 1
+            if not in_earnest:
+                self._counted.add(_digest(generator))
         seed = generator.initial_seed()
+        self.any_made = True
         world = state.current_world()
         stream = "default" if device == ("cpu" if world is None else world.device) else device
         return (stream if seed == UNSEEDED else f"{stream}:{seed}", position)
+
+
+def _drawn_from(args: Any, kwargs: Any) -> tuple[torch.Generator, str]:
+    """The generator that a call draws from, and the type of device that it draws on."""
+    generator = kwargs.get("generator")
+    generator = next((arg for arg in args if isinstance(arg, torch.Generator)), generator)
+    tensor = next(iter(tensors_in(args)), None)
+    device = kwargs.get("device") if tensor is None else tensor.device
+    kind = torch.device(device).type if device is not None else torch.get_default_device().type
+    kind = "cpu" if kind == "meta" else kind
+    return default_generator(kind) if generator is None else generator, kind
 
 
 def default_generator(device: str) -> torch.Generator:

@@ -54,6 +54,8 @@ def record(job: Job, log: Callable[[str], None], spares: Spares | None = None) -
     ranks = rounds(programs.run, world_size)
     if job.device == "cpu" and any(program.wants_cuda for program in (programs.specification, *ranks)):
         return record(replace(job, device="cuda"), log)
+    if not job.draws and any(program.reads_draws for program in (programs.specification, *ranks)):
+        return record(replace(job, draws=True), log)
     if job.copies and any(program.gave_up for program in (programs.specification, *ranks)):
         return record(replace(job, copies=False), log)
     declared = frozenset(name for program in (programs.specification, *ranks) for name in program.declared)
@@ -191,7 +193,7 @@ def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recor
     try:
         with (
             World(rank, job.mesh, job.device) as world,
-            Recording(world, answers, job.closed, copies=job.copies) as recording,
+            Recording(world, answers, job.closed, copies=job.copies, draws=job.draws) as recording,
         ):
             try:
                 refinement = as_refinement(job.build(world.mesh))
@@ -201,7 +203,7 @@ def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recor
             except _NoSpecificationError:
                 pass  # the specification's own trouble says why
             except BaseException as error:
-                if wants_cuda(error) or recording.gave_up:
+                if wants_cuda(error) or recording.gave_up or recording.reads_draws:
                     raise  # the recording notes it
                 trouble = _trouble(error, job, program, recording.phase if refinement is not None else "check")
                 troubles.append(_with_hints(trouble, error, job, refinement))

@@ -38,6 +38,7 @@ from graphguard.trace.pinned import without_pinning
 from graphguard.trace.provenance import RawStack, Stacks, walk
 from graphguard.trace.randomness import Draws
 from graphguard.trace.repeats import COPIED, Repeats
+from graphguard.trace.seeded import draws_behind, is_read_as_drawn, seed_of
 from graphguard.trace.segments import Copy
 from graphguard.trace.storages import Storages
 from graphguard.trace.values import Values, grouped
@@ -71,7 +72,13 @@ class Recorder(TorchDispatchMode):
         return False
 
     def __init__(
-        self, fake_mode: FakeTensorMode, ledger: Ledger, stop: FrameType | None = None, *, copies: bool = False
+        self,
+        fake_mode: FakeTensorMode,
+        ledger: Ledger,
+        stop: FrameType | None = None,
+        *,
+        copies: bool = False,
+        draws: bool = False,
     ) -> None:
         super().__init__()
         self.fake_mode = fake_mode
@@ -82,7 +89,7 @@ class Recorder(TorchDispatchMode):
         self.storages = Storages()
         self.ref = self.storages.ref  # asked for every tensor of every call
         self.constants = Constants()
-        self.draws = Draws()
+        self.draws = Draws(known=draws)
         self.modules = ModulePaths()
         self.phase = "prelude"
         self.assumed: set[str] = set()
@@ -185,6 +192,7 @@ class Recorder(TorchDispatchMode):
         if not self.constants.is_known(tensor):
             if self.constants.knowledge([tensor]) == "pending":
                 self.ledger.need()
+            self._reads(tensor)
             raise TracingError("trace-error", DATA_DEPENDENT)
         with _disable_current_modes():
             return self.constants.real(tensor).clone()
@@ -267,8 +275,12 @@ class Recorder(TorchDispatchMode):
         func, random = kind.operator, kind.is_random
         if kind.changes_views and self.repeats is not None:
             self.repeats.needs_calls()  # to which a view is not what a copy's result is
+        if random and self.draws.known:
+            return self._drawn(kind, args, kwargs, operands)
         draw = self.draws.of_call(func, args, kwargs) if random else None
         knowledge = "unknown" if random else self._values.known_of(kind, args, operands)
+        if knowledge == "unknown" and kind.needs_values and operands:
+            self._reads(operands[0])
         if knowledge == "known" and kind.needs_values:
             out = self._values.result(func, args, kwargs)
             if not isinstance(out, (FakeTensor, list, tuple)):
@@ -292,6 +304,32 @@ class Recorder(TorchDispatchMode):
         event = self._event(func, args, kwargs, out)
         event.draw = draw
         return out
+
+    def _drawn(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
+        """A draw in a check whose programs read what they draw: numbers that are read are what PyTorch draws."""
+        out = self.kernels.run(kind, args, kwargs)
+        draw = self._values.drawing(kind, args, kwargs, operands, out)
+        drawn = None if draw is None else self.draws.in_earnest(args, kwargs, draw)
+        if drawn is not None and is_read_as_drawn(self.ref(out)):
+            value, (stream, _) = drawn
+            self.assumed.add(f"numbers drawn with seed {seed_of(stream)} are those that PyTorch draws on a CPU")
+            literal = self._lift(value)
+            if not kind.is_mutable:
+                return literal
+            with self, torch.no_grad():  # inside a dispatch nothing is recorded by itself
+                return _aten.copy_.default(args[0], literal)
+        named = self.draws.of_call(kind.operator, args, kwargs) if drawn is None else drawn[1]
+        self._values.learn(kind, args, kwargs, out, "unknown", [])
+        self._event(kind.operator, args, kwargs, out, _DISPATCHED + 1).draw = named
+        return out
+
+    def _reads(self, tensor: torch.Tensor) -> None:
+        """The program reads a number: where it drew that of a seed, all programs must be recorded with what is drawn."""
+        if not self.draws.any_made or self.draws.are_read or self.draws.known:
+            return
+        self.need_all()
+        streams = draws_behind(self.events, self.ref(tensor))
+        self.draws.are_read = bool(streams) and all(map(seed_of, streams))
 
     def _event(self, func: Any, args: Any, kwargs: Any, out: Any, depth: int = _DISPATCHED) -> Event:
         node = _current_node()

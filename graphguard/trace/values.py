@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 
 from graphguard.trace.arguments import SYMBOLS, members, with_group
 from graphguard.trace.collectives import calls_of
-from graphguard.trace.constants import LARGEST, Constants, Knowledge, storage_of, tensors_in
+from graphguard.trace.constants import LARGEST, LARGEST_TABLE, Constants, Knowledge, storage_of, tensors_in
 from graphguard.trace.exchange import communicate
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
@@ -91,6 +91,18 @@ class Values:
             return type(values)(self._known_result(v) if isinstance(v, torch.Tensor) else v for v in values)
         return values
 
+    def drawing(
+        self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor], out: Any
+    ) -> Callable[[], torch.Tensor] | None:
+        """What draws the numbers of a call in earnest, where they are few and follow from nothing that is unknown; what it fills keeps its memory."""
+        if not isinstance(out, FakeTensor) or not _is_small(out, LARGEST_TABLE):
+            return None
+        filled = kind.is_mutable or kind.short_name.endswith("_like")
+        if len(operands) > 1 if filled else self._constants.knowledge(operands) != "known":
+            return None
+        given = (_unwritten(args[0]), *args[1:]) if filled else args
+        return lambda: self._run(kind.operator, given, kwargs)
+
     def by_positions(self, args: Any, lift: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         """Known masks among the indices as the positions they select, so that the result's size is a number; ``lift`` records these."""
         masks = [i for i, index in enumerate(args[1]) if isinstance(index, FakeTensor) and index.dtype == torch.bool]
@@ -132,7 +144,7 @@ class Values:
                 self._constants.set(out, torch.full(tuple(out.shape), number, dtype=out.dtype, device="cpu"))
 
     def _small(self, tensor: torch.Tensor) -> bool:
-        return all(type(size) is int for size in tensor.shape) and tensor.numel() <= self._constants.largest
+        return _is_small(tensor, self._constants.largest)
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self._pause(), unset_fake_temporarily(), torch.no_grad():
@@ -143,6 +155,16 @@ class Values:
             fake = self._mode.from_tensor(value)
         self._constants.set(fake, value)
         return fake
+
+
+def _is_small(tensor: torch.Tensor, largest: int) -> bool:
+    return all(type(size) is int for size in tensor.shape) and tensor.numel() <= largest
+
+
+def _unwritten(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory of a tensor's shape and type."""
+    with unset_fake_temporarily():
+        return torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")
 
 
 def grouped(func: Any, args: Any) -> Any:

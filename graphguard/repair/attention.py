@@ -14,7 +14,7 @@ from graphguard.refine.proof import Proof
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors
-from graphguard.repair.guided import holds_operand
+from graphguard.repair.holding import holds_operand
 from graphguard.repair.meanings import Masking
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.point import Point

@@ -15,7 +15,7 @@ from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.frames import Sources
 from graphguard.repair.meanings import Chain
 from graphguard.repair.neighbours import Guess, Neighbours
-from graphguard.repair.program import MODULES, Program, assigned_name, first_operand
+from graphguard.repair.program import MODULES, Program, assigned_name, first_operand, offset
 from graphguard.repair.slices import JOINING, LAYOUT
 from graphguard.repair.source import Draft, line_after
 from graphguard.report.diagnostics import TextEdit
@@ -151,7 +151,7 @@ def chain_text(spans: tuple[Span, ...], operand: str, sources: Sources) -> str:
         if replaced is None:
             return ""
         whole, part = program.source(value), program.source(replaced)
-        at = _offset(program, value, replaced)
+        at = offset(program, value, replaced)
         bare = text if is_whole or (isinstance(value, ast.Call) and replaced in value.args) else f"({text})"
         text = whole[:at] + bare + whole[at + len(part) :]
         before, is_whole = span, isinstance(value, ast.Call)
@@ -175,18 +175,9 @@ def _in_one(spans: tuple[Span, ...], operand: str, sources: Sources) -> str:
     bare = operand if operand.isidentifier() else f"({operand})"
     names = [node for node in ast.walk(value) if isinstance(node, ast.Name) and node.id == own.id]
     for name in sorted(names, key=lambda node: (node.lineno, node.col_offset), reverse=True):
-        at = _offset(program, value, name)
+        at = offset(program, value, name)
         text = text[:at] + bare + text[at + len(own.id) :]
     return text
-
-
-def _offset(program: Program, whole: ast.expr, part: ast.expr) -> int:
-    """Where the text of a part begins in that of a whole."""
-    start, inner = program.span(whole), program.span(part)
-    lines = program.lines[start.line - 1 : inner.line]
-    if start.line == inner.line:
-        return inner.column - start.column
-    return len("\n".join([lines[0][start.column - 1 :], *lines[1:-1], ""])) + inner.column - 1
 
 
 def _operand(value: ast.expr) -> ast.expr | None:
@@ -225,18 +216,21 @@ def _first_of_pair(statement: ast.stmt, value: ast.expr) -> str:
     return ""
 
 
+def named_at(value: ast.expr, statement: ast.stmt) -> str:
+    """What the author calls the value of an expression from its statement on, or the tensor that a call changes in place; empty where it has no name."""
+    reduced = first_operand(value) if isinstance(statement, ast.Expr) else None
+    if isinstance(reduced, ast.Name):
+        return reduced.id
+    return assigned_name(statement, value) or _first_of_pair(statement, value)
+
+
 def chain_added(program: Program, span: Span, spans: tuple[Span, ...], sources: Sources) -> Iterator[Draft]:
     """The specification's expressions, of a tensor by its name behind the statement that makes it, or around the expression."""
     value = program.expression(span)
     statement = program.statement(value) if value is not None else None
     if value is None or statement is None:
         return
-    reduced = first_operand(value) if isinstance(statement, ast.Expr) else None
-    name = (
-        reduced.id
-        if isinstance(reduced, ast.Name)
-        else assigned_name(statement, value) or _first_of_pair(statement, value)
-    )
+    name = named_at(value, statement)
     text = chain_text(spans, name or program.source(value), sources)
     if text and name:
         yield Draft(f"{name} = {text}", (line_after(program, statement, f"{name} = {text}"),))

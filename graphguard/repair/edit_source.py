@@ -48,6 +48,7 @@ from graphguard.repair.group_source import other_groups
 from graphguard.repair.guided_source import as_specified, guided_drafts
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.join_source import join_along
+from graphguard.repair.lacking import term_added
 from graphguard.repair.meanings import (
     Averaging,
     Called,
@@ -62,6 +63,7 @@ from graphguard.repair.meanings import (
     Rescaling,
     Sending,
     Squaring,
+    Term,
     Turning,
     Unapplied,
     Writing,
@@ -239,6 +241,8 @@ def _other_calls(
             yield from _masked(program, span, edit.means, sources)
         case Sending() | Called() | Rescaling() | Unapplied() | Chain():
             yield from _as_elsewhere(capture, edit.means, program, span, sources)
+        case Term():
+            yield from term_added(capture, edit.means, rank, program, span, sources)
         case Averaging() | Squaring() | CountedTargets():
             yield from _other_means(capture, edit, edit.means, rank, program, span)
         case Writing(offset, further):

@@ -14,6 +14,7 @@ from graphguard.ir import Capture, Node, Placement, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.proof import Proof
+from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.chains import chains
 from graphguard.repair.edits import (
     Bypass,
@@ -27,8 +28,10 @@ from graphguard.repair.edits import (
     Tensors,
 )
 from graphguard.repair.guesses import axis_factors
+from graphguard.repair.holding import held, holds_operand
+from graphguard.repair.lacking import lacking
 from graphguard.repair.neighbours import SCALING, Guess, Neighbours
-from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site, state_of
+from graphguard.repair.slices import JOINING, LAYOUT, SPLITS, Site
 from graphguard.repair.unapplied import unapplied
 
 RULE = "wrong-relation"
@@ -53,6 +56,7 @@ def guided(proof: Proof, around: Neighbours) -> Iterator[Guess]:
         yield from _superfluous(site, around)
         for node in missing:
             yield from _another(site, node, proof, around)
+            yield from _mistaken(site, node, proof, around)
         yield from _misnamed(site, around)
     if not frontier:  # everything is a tensor of the specification, so another one was meant
         for number in sorted(around.exposed):
@@ -61,6 +65,7 @@ def guided(proof: Proof, around: Neighbours) -> Iterator[Guess]:
         yield from _forgotten(node, proof, around)
     yield from unapplied([*missing, *_missing_norms(proof)], proof, around)
     yield from chains(missing, proof, around)
+    yield from lacking(missing, proof, around)
     yield from _exchanged(frontier, around)
     yield from _unknown(missing, proof, around)
     yield from _absent(proof.capture, around)
@@ -167,6 +172,32 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
             yield rule, ChangeCall(site.position, Call(wanted.op, args, wanted.kwargs, span)), site, LIKELY
 
 
+def _mistaken(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
+    """The specification's operator, of which all operands but one are read: a tensor that the ranks have is meant in the place of that one."""
+    operands = [place for place, arg in enumerate(site.node.args) if isinstance(arg, Var)]
+    meant = [arg for arg in wanted.args if isinstance(arg, Var)]
+    if (
+        FAMILIES.get(site.node.op, site.node.op) != FAMILIES.get(wanted.op, wanted.op)
+        or len(operands) != len(meant)
+        or len(meant) < 2
+    ):
+        return
+    nodes = {rank: around.capture.ranks[rank].nodes[index] for rank, index in site.position.items()}
+    read = [
+        {rank: var for rank, node in nodes.items() if isinstance(var := node.args[place], Var)} for place in operands
+    ]
+    wrong = [index for index, tensors in enumerate(read) if not holds_operand(proof, meant[index], tensors)]
+    if len(wrong) != 1:
+        return
+    (index,) = wrong
+    for tensors in held(meant[index], proof):
+        types = [around.capture.ranks[rank].types for rank in nodes]
+        if set(tensors) >= set(nodes) and all(
+            own[tensors[rank]] == own[read[index][rank]] for rank, own in zip(nodes, types, strict=True)
+        ):
+            yield RULE, SetArgument(site.position, operands[index], tensors, "operand"), site, LIKELY
+
+
 def _factor(site: Site, wanted: Node, sizes: Collection[Fraction]) -> Iterator[Guess]:
     """Another factor, where the two stand in a ratio of small numbers."""
     mine, other = site.node.args[1], wanted.args[1]
@@ -181,17 +212,6 @@ def _factor(site: Site, wanted: Node, sizes: Collection[Fraction]) -> Iterator[G
         ratio = 1 / ratio
     if ratio:
         yield "wrong-scale", Scale(site.tensors, ratio), site, 1
-
-
-def holds_operand(proof: Proof, meant: Var, operand: Tensors) -> bool:
-    """Whether the ranks' tensors are a tensor of the specification, whole or in parts; a split gives every rank another one of its results."""
-    if any(all(group.get(rank) == var for rank, var in operand.items()) for group, _ in proof.holders(meant)):
-        return True
-    found = proof.group(operand)
-    if found is None or state_of(found) != "whole":
-        return False
-    target, wanted = proof.value(SPECIFICATION, found.target), proof.value(SPECIFICATION, meant)
-    return target is not None and wanted is not None and target.key() == wanted.key()
 
 
 def _misnamed(site: Site, around: Neighbours, collectives: bool = False) -> Iterator[Guess]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from graphguard.ir import Capture, Span, Var
+from graphguard.ir import Capture, Graph, Span, Var
 from graphguard.repair.edits import (
     Accumulate,
     Bypass,
@@ -25,6 +25,7 @@ from graphguard.repair.masks import BOUNDS, change_bound, fill_masked
 from graphguard.repair.neighbours import SCALING
 from graphguard.repair.passes import added_to_earlier
 from graphguard.repair.program import MODULES, Program, assigned_name, definitions, first_operand
+from graphguard.repair.slices import SPLITS
 from graphguard.repair.source import Draft, line_after
 from graphguard.repair.unlike import misreading
 from graphguard.report.diagnostics import TextEdit
@@ -51,7 +52,7 @@ def guided_drafts(
             names = [name for other in others for name in names_of(capture, rank, other, program, sources)]
             texts = list(_applied(program, value, meant, names, bool(others), first)) if meant is not None else []
             if call.op == "aten.add.Tensor" and meant is not None and isinstance(meant[1], ast.Call):
-                texts = [f"{_bare(program, value)} + {name}" for name in names]  # its module adds in the same call
+                texts = [f"{bare(program, value)} + {name}" for name in names]  # its module adds in the same call
             statement, reduced = program.statement(value), first_operand(value)
             if isinstance(statement, ast.Expr) and isinstance(reduced, ast.Name):  # it works in place
                 added = names if call.op == "aten.add.Tensor" else []
@@ -90,7 +91,7 @@ def _by_number(program: Program, value: ast.expr, call: Call) -> list[str]:
     number, symbol = numbers[0], "/" if ".div" in call.op else "*"
     square = round(number * number)
     is_root = square > 1 and number == math.sqrt(square) and number != round(number)
-    return [f"{_bare(program, value)} {symbol} {f'{square}**0.5' if is_root else repr(number)}"]
+    return [f"{bare(program, value)} {symbol} {f'{square}**0.5' if is_root else repr(number)}"]
 
 
 def _by_the_ranks(
@@ -123,7 +124,7 @@ def applied_to(program: Program, operand: ast.expr, where: Span, sources: Source
         yield from _applied(program, operand, meant, [], False, True)
 
 
-def _bare(program: Program, node: ast.expr) -> str:
+def bare(program: Program, node: ast.expr) -> str:
     """The text of an expression, in brackets where another operator would take it apart."""
     text = program.source(node)
     return text if isinstance(node, _SIMPLE | ast.Constant) else f"({text})"
@@ -134,14 +135,14 @@ def _applied(
 ) -> Iterator[str]:
     """The specification's expression with the implementation's operand in place of its own."""
     spec, expression = meant
-    text, bare = program.source(value), _bare(program, value)
+    text, own = program.source(value), bare(program, value)
     match expression:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self")) as function, args=[_, *more]):  # a module's module
             rest = [*(spec.source(arg) for arg in more), *_words(spec, expression)]
             yield f"{spec.source(function)}({', '.join((text, *rest))})"
         case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if not _is_module(receiver):
             rest = [*(spec.source(arg) for arg in expression.args), *_words(spec, expression)]
-            yield f"{bare}.{method}({', '.join(rest)})"
+            yield f"{own}.{method}({', '.join(rest)})"
         case ast.Call(func=function, args=[_, *more]):
             rest = [*(spec.source(arg) for arg in more), *_words(spec, expression)]
             yield f"{spec.source(function)}({', '.join((text, *rest))})"
@@ -149,11 +150,11 @@ def _applied(
             symbol = _symbol(spec, left, right)
             sides = [*names, spec.source(right if first else left)]
             if not binary:
-                yield f"{bare} {symbol} {_bare(spec, right)}"
-                yield f"{_bare(spec, left)} {symbol} {bare}"
+                yield f"{own} {symbol} {bare(spec, right)}"
+                yield f"{bare(spec, left)} {symbol} {own}"
             for side in dict.fromkeys(sides if binary else ()):
                 commutes = isinstance(operator, ast.Add | ast.Mult)
-                yield f"{bare} {symbol} {side}" if first or commutes else f"{side} {symbol} {bare}"
+                yield f"{own} {symbol} {side}" if first or commutes else f"{side} {symbol} {own}"
 
 
 def _words(program: Program, call: ast.Call) -> list[str]:
@@ -208,17 +209,17 @@ def _like(program: Program, value: ast.expr, meant: tuple[Program, ast.expr]) ->
     match value, expression:
         case ast.BinOp(left=left, right=right), ast.BinOp(left=other, right=another):
             symbol = _symbol(spec, other, another)
-            yield f"{_bare(program, left)} {symbol} {_bare(program, right)}"
-            yield f"{_bare(program, left)} {symbol} {_bare(spec, another)}"
-            yield f"{_bare(spec, other)} {symbol} {_bare(program, right)}"
-            yield f"{_bare(program, right)} {symbol} {_bare(program, left)}"
+            yield f"{bare(program, left)} {symbol} {bare(program, right)}"
+            yield f"{bare(program, left)} {symbol} {bare(spec, another)}"
+            yield f"{bare(spec, other)} {symbol} {bare(program, right)}"
+            yield f"{bare(program, right)} {symbol} {bare(program, left)}"
         case ast.Compare(left=left, comparators=[right]), ast.Compare(left=other, comparators=[another]):
-            yield f"{_bare(program, left)} {_symbol(spec, other, another)} {_bare(program, right)}"
+            yield f"{bare(program, left)} {_symbol(spec, other, another)} {bare(program, right)}"
         case ast.Call(func=ast.Attribute(value=receiver)), ast.Call(func=ast.Attribute(value=own, attr=method)) if (
             not _is_module(receiver) and not _is_module(own)
         ):
             rest = [*(spec.source(arg) for arg in expression.args), *_words(spec, expression)]
-            yield f"{_bare(program, receiver)}.{method}({', '.join(rest)})"
+            yield f"{bare(program, receiver)}.{method}({', '.join(rest)})"
         case ast.Call(args=[operand, *more]), ast.Call(func=function, args=[_, *others]):
             words = _words(spec, expression)
             rest = [program.source(arg) for arg in more]
@@ -265,7 +266,9 @@ def names_of(capture: Capture, rank: int, var: Var, program: Program, sources: S
     for span in _frames(capture, rank, var, sources):
         if span.file == program.file:
             node = program.expression(span)
-            found.append(assigned_name(program.statement(node), node) if node is not None else "")
+            found.append(
+                assigned_name(program.statement(node), _part(program, node, graph, var)) if node is not None else ""
+            )
             found.extend(_unpacked(program, node))
     for name in [
         name for name in found if name
@@ -274,6 +277,13 @@ def names_of(capture: Capture, rank: int, var: Var, program: Program, sources: S
         paths = [["self", *parts[start:]] for start in range(len(parts))]
         found.extend(".".join(path) for path in paths if ".".join(path[:2]) in program.text)
     return [name for name in dict.fromkeys(found) if name]
+
+
+def _part(program: Program, value: ast.expr, graph: Graph, var: Var) -> ast.expr:
+    """The expression of a tensor that is made at a place: of a split, the part that is picked."""
+    around = next(program.ancestors(value), None)
+    split = graph.nodes[graph.producers()[var]].op in SPLITS
+    return around if split and isinstance(around, ast.Subscript) and around.value is value else value
 
 
 def _unpacked(program: Program, node: ast.expr | None) -> Iterator[str]:

@@ -90,9 +90,16 @@ def _another_tensor(edit: Edit, name: str, site: Site, capture: Capture, named: 
         meant = edit.values[ranks[0] if ranks else min(edit.values)]
         if ranks:
             return misread_text(ranks, name, named(ranks[0], meant) if isinstance(meant, Var) else "")
-    text = named(min(site.position), meant) if isinstance(meant, Var) else ""
-    unread = f": '{text}' is meant, which nothing reads" if text and text != name else ""
-    return f"'{name}' is computed from another tensor than in the specification{unread}"
+    rank = min(site.position)
+    text = named(rank, meant) if isinstance(meant, Var) else ""
+    told = f"'{name}' is computed from another tensor than in the specification"
+    if not text or text == name:
+        return told
+    if not any(meant in node.reads for node in capture.ranks[rank].nodes):
+        return f"{told}: '{text}' is meant, which nothing reads"
+    read = site.node.args[edit.index] if isinstance(edit, SetArgument) else None
+    mine = named(rank, read) if isinstance(read, Var) else ""
+    return f"'{name}' is computed from '{mine}' where '{text}' is meant" if mine else f"{told}: '{text}' is meant"
 
 
 def _term(tensors: Tensors, call: Call, named: Named) -> str:

@@ -146,6 +146,16 @@ class Unapplied:
     written: Span
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What the specification has ``written`` there, made of ``others`` that the ranks hold, is to be added to (or multiply: ``symbol``) what their ``tensors`` are."""
+
+    written: Span
+    symbol: str
+    tensors: dict[int, Var]
+    others: dict[Var, dict[int, Var]]
+
+
 Meaning = (
     Filling
     | Joining
@@ -163,4 +173,5 @@ Meaning = (
     | Squaring
     | Rescaling
     | Unapplied
+    | Term
 )

@@ -389,3 +389,12 @@ def _whole(term: ast.expr) -> int | None:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
             return -number
     return None
+
+
+def offset(program: Program, whole: ast.expr, part: ast.expr) -> int:
+    """Where the text of a part begins in that of a whole."""
+    start, inner = program.span(whole), program.span(part)
+    lines = program.lines[start.line - 1 : inner.line]
+    if start.line == inner.line:
+        return inner.column - start.column
+    return len("\n".join([lines[0][start.column - 1 :], *lines[1:-1], ""])) + inner.column - 1

@@ -30,6 +30,7 @@ from graphguard.repair.frames import Sources
 from graphguard.repair.gradient_loops import unreduced
 from graphguard.repair.guided_source import exchanged_places, names_of
 from graphguard.repair.hypotheses import Hypothesis
+from graphguard.repair.lacking import term_text
 from graphguard.repair.leaves import differentiated_leaf
 from graphguard.repair.meanings import (
     Averaging,
@@ -40,6 +41,7 @@ from graphguard.repair.meanings import (
     Rescaling,
     Sending,
     Squaring,
+    Term,
     Unapplied,
 )
 from graphguard.repair.meeting import meeting_place
@@ -110,7 +112,7 @@ def _other_calls(
         case Called():
             span = called_place(graph, node, edit.means, sources)
             name = called_names(capture, edit.means, span, sources)[0] or name
-        case Chain():
+        case Chain() | Term():
             name = chain_name(span, sources) or name
         case Squaring(over=axis) if axis:
             name = sources.name_at(span) or name
@@ -163,7 +165,16 @@ def _filled_in(
             return _masked(capture, guess, edit.means, text, sources)
         case Chain(spans):
             return text.replace("{chain}", f"'{chain_text(spans, name if name.isidentifier() else 'x', sources)}'")
+        case Term():
+            return text.replace("{chain}", _term(capture, edit.means, guess, span, sources))
     return text
+
+
+def _term(capture: Capture, term: Term, guess: Hypothesis, span: Span | None, sources: Sources) -> str:
+    """A term of the specification in the words of the program that lacks it."""
+    program = sources.program(span.file) if span is not None else None
+    text = term_text(capture, term, min(guess.site.position), program, sources) if program is not None else ""
+    return f"'{text}'" if text else "a term"
 
 
 def _masked(capture: Capture, guess: Hypothesis, masking: Masking, text: str, sources: Sources) -> str:

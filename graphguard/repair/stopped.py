@@ -11,7 +11,7 @@ from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import FAMILIES, Alignment
 from graphguard.repair.edits import Tensors
-from graphguard.repair.guided import holds_operand
+from graphguard.repair.holding import holds_operand
 from graphguard.repair.program import Program, definitions
 from graphguard.repair.slices import LAYOUT
 from graphguard.repair.source import Draft

@@ -15,7 +15,7 @@ from graphguard.repair.attention import meant_attention, seen_keys
 from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
 from graphguard.repair.guesses import is_nonlinear, narrows
-from graphguard.repair.guided import holds_operand
+from graphguard.repair.holding import holds_operand
 from graphguard.repair.lost_gradients import cut_gather, unread_gradient, without_gradients
 from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.parted_divisors import divided_by_parts

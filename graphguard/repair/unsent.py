@@ -7,7 +7,7 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location
 from graphguard.repair.dead import source_of
 from graphguard.repair.frames import Sources
-from graphguard.repair.guided import holds_operand
+from graphguard.repair.holding import holds_operand
 from graphguard.repair.search import Search
 
 _EMPTY = "aten.empty"

@@ -179,7 +179,7 @@ CASES = {
             {"tp": Placement("shard", 0)},
         ),
         "wrong-relation",
-        "lacks what the specification has added here: no rank computes it",
+        "lacks {chain}, which the specification adds to it",
     ),
 }
 

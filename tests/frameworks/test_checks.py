@@ -55,7 +55,6 @@ NEEDS = {
 }
 #: Not proved yet: equal on numbers.
 OPEN = {
-    "megatron_moe::gathered_tokens",
     "titan_deepseek::experts",
     "transformers_meshes::experts_that_add_up",
     "transformers_meshes::experts_that_get_tokens",

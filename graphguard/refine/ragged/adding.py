@@ -12,7 +12,7 @@ import numpy as np
 from graphguard.ir import Node, Var
 from graphguard.ir.graph import Arg
 from graphguard.refine.ragged.arguments import Results, argument, less, rows_known
-from graphguard.refine.ragged.choosing import aligned, mask_of
+from graphguard.refine.ragged.choosing import aligned, mask_of, one_place_a_row
 from graphguard.refine.ragged.orders import Order, Rows
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.values import NormalValue
@@ -77,10 +77,9 @@ def product(program: Ragged, node: Node) -> Results:
 
 def add_rows(program: Ragged, node: Node) -> Results:
     """``index_add``: rows are added at places."""
-    self, dim, at, source = node.args[:4]
-    if dim != 0:
+    if node.args[1] != 0:
         raise Unsupported("rows added along another dim")
-    return [_added(program, node, self, at, source)]
+    return [_added(program, node, _places(program, node.args[0], node.args[2]))]
 
 
 def add_elements(program: Ragged, node: Node) -> Results:
@@ -109,7 +108,35 @@ def put_rows(program: Ragged, node: Node) -> Results:
         return [_added_elements(program, node, indices)]
     if len(indices) != 1:
         raise Unsupported("rows put at places along several dims")
-    return [_added(program, node, self, indices[0], source) if added else _put(program, self, indices[0], source)]
+    if not added:
+        return [_put(program, self, indices[0], source)]
+    node = replace(node, op="aten.index_add.default", args=(self, 0, indices[0], source), kwargs={})
+    return [_added(program, node, _places(program, self, indices[0]))]
+
+
+def scatter_rows(program: Ragged, node: Node) -> Results:
+    """``scatter_add`` of rows, whose index names one place for all elements of a row."""
+    self, dim, index, source = node.args[:4]
+    at = one_place_a_row(program, dim, index, self, source)
+    return [_added(program, replace(node, op="aten.index_add.default", args=(self, 0, index, source)), at)]
+
+
+def put_where_mask(program: Ragged, node: Node) -> Results:
+    """``masked_scatter`` of as many elements as its mask chooses: each goes where the mask put it."""
+    self, mask, source = node.args[:3]
+    assert isinstance(self, Var)
+    assert isinstance(mask, Var)
+    shape = program.graph.types[mask].shape
+    at, rows = mask_of(program, mask), program.rows_of(source)
+    if at is None or at.target is not None or rows.target is not None or len(rows.data.shape) != 1:
+        raise Unsupported("elements put where a mask of rows holds")
+    base = program.value_of(self)
+    if shape != base.shape or not program.orders.alike(at.order, rows.order):
+        raise Unsupported("elements that are not seen to be those that a mask chooses")
+    a, orders = program.algebra, program.orders
+    left = less(program, orders.ones(at.order.slots), at.order.valid)
+    kept = orders.let_through(base, a.reshape(left, base.shape))
+    return [a.add([kept, a.reshape(orders.masked(rows), base.shape)])]
 
 
 def _added_elements(program: Ragged, node: Node, indices: tuple[Arg, ...]) -> Rows | NormalValue:
@@ -128,9 +155,8 @@ def _added_elements(program: Ragged, node: Node, indices: tuple[Arg, ...]) -> Ro
     return result if whole is None else Rows(result, whole.order)
 
 
-def _opened(program: Ragged, self: Arg, index: Arg, source: Arg) -> tuple[Rows, Rows, NormalValue, Order | None]:
-    """Places, rows for them, and the tensor in which they are places, with its order if it has one."""
-    at = mask_of(program, index) or program.rows_of(index)
+def _opened(program: Ragged, self: Arg, at: Rows, source: Arg) -> tuple[Rows, NormalValue, Order | None]:
+    """Rows for places, and the tensor in which they are places, with its order if it has one."""
     rows = program.placed(source, at.order) if source in program.blanks else program.rows_of(source)
     if len(at.data.shape) != 1:
         raise Unsupported("rows put at places of several dims")
@@ -138,23 +164,31 @@ def _opened(program: Ragged, self: Arg, index: Arg, source: Arg) -> tuple[Rows, 
         raise Unsupported("rows of two tensors that are not seen to belong together")
     if at.target is not None:
         target = program.placed(self, at.target)
-        return at, rows, target.data, target.order
+        return rows, target.data, target.order
     base = program.value_of(self)
-    if base.shape[0] != at.order.slots and program.graph.types[index].dtype == "bool":  # type: ignore[index]
-        raise Unsupported("rows put where a mask of several dims holds")
     program.lies_within(at, base.shape[0])
-    return at, rows, base, None
+    return rows, base, None
 
 
-def _added(program: Ragged, node: Node, self: Arg, index: Arg, source: Arg) -> Rows | NormalValue:
-    at, rows, base, order = _opened(program, self, index, source)
+def _places(program: Ragged, self: Arg, index: Arg) -> Rows:
+    """Where an index, or a mask, puts rows."""
+    at = mask_of(program, index)
+    if at is None:
+        return program.rows_of(index)
+    if at.target is None and program.value_of(self).shape[0] != at.order.slots:
+        raise Unsupported("rows put where a mask of several dims holds")
+    return at
+
+
+def _added(program: Ragged, node: Node, at: Rows) -> Rows | NormalValue:
+    """What ``index_add`` makes of rows at places."""
+    self, _, index, source = node.args
+    rows, base, order = _opened(program, self, at, source)
     if rows.target is not None:
         raise Unsupported("places of rows that are added up")
     assert isinstance(self, Var)
     assert isinstance(index, Var)
     assert isinstance(source, Var)
-    if program.graph.types[index].dtype == "bool":
-        node = replace(node, op="aten.index_add.default", args=(self, 0, index, source), kwargs={})
     operands = {self: base, index: at.data, source: program.orders.masked(rows)}
     (result,) = program.evaluated(node, operands, {node.outs[0]: base.shape})
     return result if order is None else Rows(result, order)
@@ -162,7 +196,8 @@ def _added(program: Ragged, node: Node, self: Arg, index: Arg, source: Arg) -> R
 
 def _put(program: Ragged, self: Arg, index: Arg, source: Arg) -> Rows | NormalValue:
     a, orders = program.algebra, program.orders
-    at, rows, base, order = _opened(program, self, index, source)
+    at = _places(program, self, index)
+    rows, base, order = _opened(program, self, at, source)
     moved, slots = orders.masked(rows), base.shape[0]
     if moved.kind != base.kind:
         raise Unsupported("rows put among rows of another type")

@@ -122,6 +122,28 @@ def index_select(program: Ragged, node: Node) -> Results:
     return [_read(program, node.args[0], node.args[2])]
 
 
+def gather(program: Ragged, node: Node) -> Results:
+    """``gather`` of rows, whose index names one place for all elements of a row."""
+    self, dim, index = node.args[:3]
+    return [_taken(program, self, one_place_a_row(program, dim, index, self))]
+
+
+def one_place_a_row(program: Ragged, dim: Arg, index: Arg, *others: Arg) -> Rows:
+    """The index of a gather or a scatter among rows as one of whole rows; raises ``Unsupported`` where it differs within one, or leaves out a part of it."""
+    at, types = program.rows_of(index), program.graph.types
+    if dim not in (0, -len(at.data.shape)) or at.dim != 0:
+        raise Unsupported("rows at places along later dims")
+    widths = [types[one].shape[1:] for one in (index, *others) if isinstance(one, Var)]
+    if any(width != widths[0] for width in widths):
+        raise Unsupported("parts of rows at places")
+    line = at.data
+    for last in range(len(line.shape) - 1, 0, -1):
+        if not program.algebra.repeats(line, last):
+            raise Unsupported("elements of rows at places of their own")
+        line = program.algebra.slice(line, last, 0, 1)
+    return replace(at, data=program.algebra.reshape(line, line.shape[:1]), names=None)
+
+
 def _read(program: Ragged, self: Arg, at: Arg) -> Rows:
     mask = mask_of(program, at)
     return _taken(program, self, program.rows_of(at)) if mask is None else _chosen(program, self, mask)

@@ -123,7 +123,9 @@ MAKERS: Final = frozenset(
         "new_full.default",
     )
 )
-PUTS: Final = frozenset(("aten.index_add.default", "aten.index_copy.default", "aten.index_put.default"))
+PUTS: Final = frozenset(
+    f"aten.{name}.default" for name in ("index_add", "index_copy", "index_put", "scatter_add", "masked_scatter")
+)
 MOVES: Final[dict[str, Move]] = {
     **dict.fromkeys(SORTS, choosing.sort),
     **dict.fromkeys(MAKERS, made),
@@ -134,6 +136,9 @@ MOVES: Final[dict[str, Move]] = {
     "aten.index_select.default": choosing.index_select,
     "aten.embedding.default": choosing.embedding,
     "aten.masked_select.default": choosing.masked_select,
+    "aten.masked_scatter.default": adding.put_where_mask,
+    "aten.gather.default": choosing.gather,
+    "aten.scatter_add.default": adding.scatter_rows,
     "aten.repeat_interleave.Tensor": repeat_interleave,
     "aten.split_with_sizes.default": split,
     "aten.slice.Tensor": cut,

@@ -22,6 +22,7 @@ from graphguard.relations.piecewise import equal
 from graphguard.relations.values import NormalValue
 
 _MOST_NAMES = 512  # values of a key
+_MOST_PARTS = 64  # ranges of slots that a tensor is put together from
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +166,20 @@ class Orders:
         return Rows(self.algebra.iota(order.slots), order, target=order)
 
     def compacted(self, rows: Rows) -> Rows:
-        """Without slots that are seen never to be valid, where a key that is known tells them apart; and without a key that is then the same everywhere."""
-        for index, key in enumerate(rows.order.keys):
-            known = self.algebra.known(key.hot) if isinstance(key, Names) else None
-            if known is None:
-                continue
-            column = known.argmax(1)
-            ends = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), rows.order.slots]
-            parts = list(itertools.pairwise(ends))
-            live = [part for part in parts if not self.is_zero(self.algebra.slice(rows.order.valid, 0, *part))]
-            if len(live) < len(parts) and live:
-                rows = self._of_slots(rows, live)
-            if len({int(column[start]) for start, _ in live}) == 1:
-                keys = rows.order.keys
-                rows = replace(rows, order=replace(rows.order, keys=(*keys[:index], *keys[index + 1 :])))
-                return self.compacted(rows)
-        return rows
+        """Without slots that are seen never to be valid, without a key that is the same everywhere, and without keys that put slots in the order of their numbers.
+
+        So rows that are cut from others and put together again in another way are told in one way.
+        """
+        live = _live(rows.order.valid)
+        if live is not None:
+            rows = self._of_slots(rows, live)
+        known = [_column(self.algebra.known(key.hot)) if isinstance(key, Names) else None for key in rows.order.keys]
+        same = [column is not None and np.unique(column).size < 2 for column in known]
+        columns = [column for column, alike in zip(known, same, strict=True) if not alike and column is not None]
+        keys = tuple(key for key, alike in zip(rows.order.keys, same, strict=True) if not alike)
+        if len(columns) == len(keys) and keys and _ascends(columns):
+            keys = ()
+        return rows if keys == rows.order.keys else replace(rows, order=replace(rows.order, keys=keys))
 
     def _of_slots(self, rows: Rows, parts: list[tuple[int, int]]) -> Rows:
         def of(value: NormalValue, dim: int = 0) -> NormalValue:
@@ -222,6 +221,29 @@ class Orders:
         return self.algebra.expand(self.algebra.reshape(line, thin), shape)
 
 
+def _column(hot: np.ndarray | None) -> np.ndarray | None:
+    """For every slot the number of its value."""
+    return None if hot is None else hot.argmax(1)
+
+
+def _ascends(columns: list[np.ndarray]) -> bool:
+    """Whether slots that are put in order by these, the first one first, stay where they are."""
+    order = np.lexsort(columns[::-1])
+    return bool((order == np.arange(order.size)).all())
+
+
+def _live(valid: NormalValue) -> list[tuple[int, int]] | None:
+    """The ranges of slots that may be valid; None where all may be, or none, or where they are scattered."""
+    dead = np.zeros(valid.cells, dtype=bool)
+    for box, terms in valid.pieces:
+        if not terms:
+            dead[tuple(slice(*span) for span in box)] = True
+    line = dead.reshape(-1)
+    ends = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), line.size]
+    parts = [part for part in itertools.pairwise(ends) if not line[part[0]]]
+    return parts if line.any() and 0 < len(parts) <= _MOST_PARTS else None
+
+
 def reach(value: NormalValue) -> tuple[int, int]:
     """A half-open range that holds the integers of a value; raises ``Unsupported``."""
     low, high = [], []
@@ -234,3 +256,13 @@ def reach(value: NormalValue) -> tuple[int, int]:
         low.append(known[0])
         high.append(known[1])
     return min(low, default=0), max(high, default=0)
+
+
+def named(keys: Sequence[Key]) -> list[Names]:
+    """The keys before the first of which nothing is known."""
+    found: list[Names] = []
+    for key in keys:
+        if not isinstance(key, Names):
+            break
+        found.append(key)
+    return found

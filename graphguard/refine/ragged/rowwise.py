@@ -66,7 +66,19 @@ _PRODUCTS: Final = frozenset(("mm.default", "linear.default", "bmm.default"))
 _VIEWS: Final = frozenset(("view.default", "_unsafe_view.default", "reshape.default"))
 
 _STRUCTURE: Final = frozenset(
-    ("view", "_unsafe_view", "reshape", "select", "squeeze", "unbind", "unsqueeze", "clone", "alias", "detach")
+    (
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "expand",
+        "select",
+        "squeeze",
+        "unbind",
+        "unsqueeze",
+        "clone",
+        "alias",
+        "detach",
+    )
 )
 
 

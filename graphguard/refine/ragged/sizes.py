@@ -1,6 +1,7 @@
 """Rows cut by sizes that the data decides, and put together again.
 
-A size says how many rows a piece has.  Which rows those are follows where sizes are seen to be how many rows have the first values of the keys, the next ones, and so on.
+A size says how many rows a piece has.  Which rows those are follows where sizes are seen to be how many rows have the first values of the keys, the next ones, and so on;
+where no key is left, how many of the first slots are rows, of the next ones, and so on.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import prod
 
 import numpy as np
 
-from graphguard.refine.ragged.orders import Key, Names, Order, Orders, Rows
+from graphguard.refine.ragged.grains import Grain, counts, grains, members
+from graphguard.refine.ragged.orders import Key, Names, Order, Orders, Rows, named
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.values import NormalValue
-
-_MOST_CELLS = 1024  # combinations of values of the keys
 
 
 class Cutting:
@@ -35,12 +34,10 @@ class Cutting:
     def masks(self, order: Order, sizes: Sequence[NormalValue]) -> list[NormalValue]:
         """For every size, 1 at the slots whose rows it counts; what is 1 at slots that are not valid has no meaning."""
         sizes = [self.orders.number(size) for size in sizes]
-        for depth in range(1, len(_named(order.keys)) + 1):
-            cells = self.cells(order, depth)
-            ends = self._ends(self._counts(order, cells), sizes)
+        for grain in grains(self.orders, order, len(sizes)):
+            ends = self._ends(counts(self.orders, grain, order), sizes)
             if ends is not None:
-                pairs = zip([0, *ends], ends, strict=False)
-                return [self.algebra.sum(self.algebra.slice(cells, 1, a, b), (1,)) for a, b in pairs]
+                return [members(self.orders, grain, *ends) for ends in zip([0, *ends], ends, strict=False)]
         return self._one_whole(order, sizes)
 
     def _one_whole(self, order: Order, sizes: Sequence[NormalValue]) -> list[NormalValue]:
@@ -51,41 +48,27 @@ class Cutting:
         nothing = self.algebra.full((order.slots,), Fraction(0), "float")
         return [nothing if empty else self.orders.ones(order.slots) for empty in none]
 
-    def cells(self, order: Order, depth: int) -> NormalValue:
-        """Which combination of values of the first keys every slot has: shape (N, combinations), combinations in order."""
-        keys = _named(order.keys)[:depth]
-        if prod(len(key.values) for key in keys) > _MOST_CELLS:
-            raise Unsupported("rows in an order with too many values")
-        letters = "abcdefgh"[: len(keys)]
-        hot = self.algebra.contract(
-            [(key.hot, f"n{letter}") for key, letter in zip(keys, letters, strict=True)], f"n{letters}"
-        )
-        return self.algebra.reshape(hot, (order.slots, prod(hot.shape[1:])))
-
-    def _counts(self, order: Order, cells: NormalValue) -> list[NormalValue]:
-        """How many rows there are in every cell."""
-        counts = self.algebra.contract([(order.valid, "n"), (cells, "nc")], "c")
-        return [self.algebra.reshape(self.algebra.slice(counts, 0, i, i + 1), ()) for i in range(cells.shape[1])]
-
-    def _ends(self, counts: list[NormalValue], sizes: Sequence[NormalValue]) -> list[int] | None:
+    def _ends(self, counts: NormalValue, sizes: Sequence[NormalValue]) -> list[int] | None:
         """Up to which cell every piece goes, if sizes are sums of counts and all rows are in a piece."""
         ends: list[int] = []
         at = 0
         for size in sizes:
-            taken: list[NormalValue] = []
-            while not self._is_sum(taken, size):
-                if at == len(counts):
+            end = at
+            while not self._is_sum(counts, (at, end), size):
+                if end == counts.shape[0]:
                     return None
-                taken.append(counts[at])
-                at += 1
-            ends.append(at)
-        if not ends or any(not self.orders.is_zero(count) for count in counts[at:]):
+                end += 1
+            ends.append(end)
+            at = end
+        if not ends or not self.orders.is_zero(self.algebra.slice(counts, 0, at, counts.shape[0])):
             return None
-        ends[-1] = len(counts)
+        ends[-1] = counts.shape[0]
         return ends
 
-    def _is_sum(self, parts: list[NormalValue], total: NormalValue) -> bool:
-        return self.orders.same(self.algebra.add(parts), total) if parts else self.orders.is_zero(total)
+    def _is_sum(self, counts: NormalValue, cells: tuple[int, int], total: NormalValue) -> bool:
+        if cells[0] == cells[1]:
+            return self.orders.is_zero(total)
+        return self.orders.same(self.algebra.sum(self.algebra.slice(counts, 0, *cells), (0,)), total)
 
     # -- putting together
 
@@ -96,27 +79,28 @@ class Cutting:
             return parts[0]
         if any(part.dim != dim or part.target is not None for part in parts):
             raise Unsupported("rows that do not fit together")
-        return self._merged(parts) or self._behind_each_other(parts)
+        return self.orders.compacted(self._merged(parts) or self._behind_each_other(parts))
 
     def _merged(self, parts: Sequence[Rows]) -> Rows | None:
         """Parts of one order that follow one another in it, in that order."""
         first = parts[0].order
-        keys = _named(first.keys)
-        whole = [replace(part.order, valid=first.valid) for part in parts]
-        if not keys or not all(self.orders.alike(whole[0], other) for other in whole[1:]):
+        whole = [replace(part.order, valid=first.valid) for part in parts if part.order.slots == first.slots]
+        if len(whole) < len(parts) or not all(self.orders.alike(whole[0], other) for other in whole[1:]):
             return None
-        for depth in range(1, len(keys) + 1):
-            cells = self.cells(first, depth)
-            occupied = [
-                [i for i, count in enumerate(self._counts(part.order, cells)) if not self.orders.is_zero(count)]
-                for part in parts
-            ]
+        for grain in grains(self.orders, first, len(parts)):
+            occupied = [self._occupied(part.order, grain) for part in parts]
             ends = [(min(some), max(some)) for some in occupied if some]
             if all(before[1] < after[0] for before, after in itertools.pairwise(ends)):
                 order = replace(first, valid=self.algebra.add([part.order.valid for part in parts]))
                 data = self.algebra.add([self.orders.number(self.orders.masked(part)) for part in parts])
                 return Rows(self.orders.of_kind(data, parts[0].data.kind), order, parts[0].dim, self._names(parts))
         return None
+
+    def _occupied(self, order: Order, grain: Grain) -> list[int]:
+        """The cells that may have rows."""
+        rows = counts(self.orders, grain, order)
+        each = (self.algebra.slice(rows, 0, at, at + 1) for at in range(rows.shape[0]))
+        return [at for at, count in enumerate(each) if not self.orders.is_zero(count)]
 
     def _names(self, parts: Sequence[Rows]) -> Names | None:
         """The integers of parts of one order."""
@@ -132,12 +116,7 @@ class Cutting:
     def _behind_each_other(self, parts: Sequence[Rows]) -> Rows:
         """Slots behind each other; the number of the part is the first key."""
         dim = parts[0].dim
-        sizes = [part.order.slots for part in parts]
-        part_of = np.repeat(np.arange(len(parts)), sizes)
-        place = Names(
-            self.algebra.literal((part_of[:, None] == np.arange(len(parts))[None, :]).astype(float)),
-            tuple(range(len(parts))),
-        )
+        place = self._places([part.order.slots for part in parts])
         if len({len(part.order.keys) for part in parts}) != 1:
             raise Unsupported("rows in orders of different kinds")
         keys = [self._key([part.order.keys[i] for part in parts]) for i in range(len(parts[0].order.keys))]
@@ -147,12 +126,26 @@ class Cutting:
         assert together is None or isinstance(together, Names)
         return Rows(self.algebra.concat([part.data for part in parts], dim), order, dim, together)
 
+    def _places(self, sizes: Sequence[int]) -> Names:
+        """The number of the part that a slot is of."""
+        count = len(sizes)
+
+        def of(part: int, size: int) -> NormalValue:
+            columns = [
+                self.algebra.full((size, width), Fraction(inside), "float")
+                for width, inside in ((part, 0), (1, 1), (count - part - 1, 0))
+                if width
+            ]
+            return self.algebra.concat(columns, 1)
+
+        return Names(self.algebra.concat([of(part, size) for part, size in enumerate(sizes)], 0), tuple(range(count)))
+
     def _key(self, keys: Sequence[Key]) -> Key:
         """One key of slots behind each other."""
-        named = _named(keys)
-        if len(named) == len(keys):
-            values = sorted({value for key in named for value in key.values})
-            wide = [self._widened(key, values) for key in named]
+        names = named(keys)
+        if len(names) == len(keys):
+            values = sorted({value for key in names for value in key.values})
+            wide = [self._widened(key, values) for key in names]
             return Names(self.algebra.concat(wide, 0), tuple(values))
         lines = [key for key in keys if isinstance(key, NormalValue)]
         if len(lines) != len(keys):
@@ -165,13 +158,3 @@ class Cutting:
             return key.hot
         wide = np.asarray([[float(value == other) for other in values] for value in key.values])
         return self.orders.weighted(key, wide)
-
-
-def _named(keys: Sequence[Key]) -> list[Names]:
-    """The keys before the first of which nothing is known."""
-    found: list[Names] = []
-    for key in keys:
-        if not isinstance(key, Names):
-            break
-        found.append(key)
-    return found

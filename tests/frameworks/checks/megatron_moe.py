@@ -1,6 +1,7 @@
-"""megatron-core's mixture of experts with experts on several ranks, whose dispatcher gathers the tokens of all of them."""
+"""megatron-core's mixture of experts with experts on several ranks, whose dispatcher gathers the tokens of all of them; with every gradient."""
 
 import torch
+import torch.distributed as dist
 from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.moe.moe_layer import MoELayer
@@ -55,5 +56,11 @@ def gathered_tokens(mesh):
             for name, parameter in impl.named_parameters():
                 parameter.copy_(state[placed(name, first)])
 
+    def total(grad):  # as the finaliser does it, which this layer alone does not have
+        grad = grad.clone()
+        dist.all_reduce(grad, group=mesh.get_group("ep"))
+        return grad
+
+    impl.layer.router.weight.register_hook(total)
     x = gg.tensor(TOKENS, BATCH, 16)
-    return gg.Refinement(spec, impl, (x,), in_relations=(PART,), out_relations=PART, load=load, grads=False)
+    return gg.Refinement(spec, impl, (x,), in_relations=(PART,), out_relations=PART, load=load)

@@ -64,6 +64,24 @@ class Gather(torch.autograd.Function):
         return out, None, None
 
 
+class Scatter(torch.autograd.Function):
+    """The sum over the group, cut along a dim; the gradient is gathered."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any, dim: int) -> torch.Tensor:
+        ctx.group, ctx.dim = group, dim
+        parts = [part.contiguous() for part in x.chunk(dist.get_world_size(group), dim)]
+        out = torch.empty_like(parts[0])
+        dist.reduce_scatter(out, parts, group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        parts = [torch.empty_like(gradient) for _ in range(dist.get_world_size(ctx.group))]
+        dist.all_gather(parts, gradient.contiguous(), group=ctx.group)
+        return torch.cat(parts, ctx.dim), None, None
+
+
 class Exchange(torch.autograd.Function):
     """Rows to and from every rank, as many as the splits say; the gradient takes the way back."""
 

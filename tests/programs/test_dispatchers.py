@@ -10,14 +10,12 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed._functional_collectives import (
-    all_gather_tensor_autograd,
-    all_to_all_single_autograd,
-    reduce_scatter_tensor_autograd,
-)
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.tensor import Shard
 
 import graphguard as gg
+
+from .collectives import Gather, Scatter
 
 TOKENS, WIDTH, HIDDEN, EXPERTS, CHOSEN = 8, 4, 6, 4, 2
 EP = {"ep": Shard(0)}
@@ -108,14 +106,14 @@ class Gathered(Parallel):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         probs, routing = self.routed(x)
-        tokens = all_gather_tensor_autograd(x, 0, self.group)
-        probs = all_gather_tensor_autograd(probs, 0, self.group)
+        tokens = Gather.apply(x, self.group, 0)
+        probs = Gather.apply(probs, self.group, 0)
         wide = torch.empty(len(tokens), EXPERTS, dtype=torch.bool)
         dist.all_gather_into_tensor(wide, self.limited(routing), group=self.group)
         wide, probs = wide[:, self.mine].contiguous(), probs[:, self.mine].contiguous()
         rows, weights, places = permute(tokens, wide, probs, self.how)
         done = self.experts(rows, weights, wide.sum(0).tolist())
-        return reduce_scatter_tensor_autograd(unpermute(done, places, tokens, self.how), "sum", 0, self.group)
+        return Scatter.apply(unpermute(done, places, tokens, self.how), self.group, 0)
 
 
 class Exchanged(Parallel):

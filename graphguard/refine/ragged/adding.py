@@ -82,15 +82,6 @@ def add_rows(program: Ragged, node: Node) -> Results:
     return [_added(program, node, _places(program, node.args[0], node.args[2]))]
 
 
-def add_elements(program: Ragged, node: Node) -> Results:
-    """``scatter_add`` along the only dim there is: elements are added at places, as ``index_add`` does."""
-    self, _, at, source = node.args[:4]
-    assert isinstance(self, Var)
-    if len(program.graph.types[self].shape) != 1:
-        return None
-    return [_added(program, node, self, at, source)]
-
-
 def copy_rows(program: Ragged, node: Node) -> Results:
     """``index_copy``: rows take places."""
     self, dim, at, source = node.args[:4]
@@ -115,7 +106,7 @@ def put_rows(program: Ragged, node: Node) -> Results:
 
 
 def scatter_rows(program: Ragged, node: Node) -> Results:
-    """``scatter_add`` of rows, whose index names one place for all elements of a row."""
+    """``scatter_add`` of elements, or of rows whose index names one place for all elements of a row: as ``index_add`` does."""
     self, dim, index, source = node.args[:4]
     at = one_place_a_row(program, dim, index, self, source)
     return [_added(program, replace(node, op="aten.index_add.default", args=(self, 0, index, source)), at)]

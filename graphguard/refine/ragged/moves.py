@@ -151,7 +151,6 @@ MOVES: Final[dict[str, Move]] = {
     "aten._grouped_mm.default": groups.grouped_product,
     "aten.histc.default": groups.histogram,
     "aten.index_add.default": adding.add_rows,
-    "aten.scatter_add.default": adding.add_elements,
     "aten.index_copy.default": adding.copy_rows,
     "aten.index_put.default": adding.put_rows,
     "aten.nll_loss_forward.default": nll_loss,

@@ -434,7 +434,7 @@ def _functions() -> None:
     original_sdpa = nn.functional.scaled_dot_product_attention
     original_dropout = nn.functional.dropout
     original_one_hot = nn.functional.one_hot
-    original_apply = torch.autograd.Function.apply.__func__
+    original_apply = vars(torch.autograd.Function)["apply"]  # of a type of C's own since PyTorch 2.14
 
     def sdpa(*args: Any, **kwargs: Any) -> Any:
         if state.current_recorder() is None:
@@ -463,7 +463,7 @@ def _functions() -> None:
         recorder = state.current_recorder()
         if recorder is not None:
             recorder.entering_function()
-        return original_apply(cls, *args, **kwargs)
+        return original_apply.__get__(None, cls)(*args, **kwargs)
 
     original_flex = flex_attention.flex_attention_hop
 
@@ -483,4 +483,4 @@ def _functions() -> None:
     nn.functional.scaled_dot_product_attention = overridable(original_sdpa, sdpa)
     nn.functional.dropout = overridable(original_dropout, dropout)
     nn.functional.one_hot = overridable(original_one_hot, one_hot)
-    torch.autograd.Function.apply = classmethod(functools.wraps(original_apply)(apply))
+    torch.autograd.Function.apply = classmethod(functools.wraps(torch.autograd.Function.apply)(apply))

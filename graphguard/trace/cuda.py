@@ -158,6 +158,7 @@ def install() -> str:
 def _install() -> str:
     if torch.backends.cuda.is_built():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # what is traced must not depend on, or take memory of, a real device
+        _forget_contexts()
         how = "build"
     else:
         try:
@@ -179,13 +180,12 @@ def _install_guard() -> None:
         raise OSError("layouts are known for Linux on x86-64 only")
     x = torch.ones(1, requires_grad=True)
     x.sum().backward()  # the engine sizes its thread pool once: while there are no devices, so forks stay safe
-    library = os.path.join(os.path.dirname(torch.__file__), "lib")
     registry = (ctypes.c_void_p * 16).in_dll(
-        ctypes.CDLL(os.path.join(library, "libc10.so")), "_ZN3c104impl26device_guard_impl_registryE"
+        ctypes.CDLL(_library("libc10.so")), "_ZN3c104impl26device_guard_impl_registryE"
     )
     if not registry[1]:
         _register_dummy_guard(registry)
-    _claim_cuda_hooks(ctypes.CDLL(os.path.join(library, "libtorch_cpu.so")))
+    _claim_cuda_hooks(ctypes.CDLL(_library("libtorch_cpu.so")))
 
 
 def _register_dummy_guard(registry: Any) -> None:
@@ -199,6 +199,36 @@ def _register_dummy_guard(registry: Any) -> None:
     if registry[1] == ctypes.addressof(dummy):
         registry[1] = None
         raise AssertionError("PyTorch did not replace the guard")
+
+
+def _forget_contexts() -> None:
+    """Where PyTorch is built with CUDA and sees no device: its guard is the one that does nothing, and no device has a context.
+
+    Autograd asks for the context of the device that this guard counts, which the hooks of a CUDA build refuse to look for.  Elsewhere than on Linux on x86-64
+    the hooks stay as they are.
+    """
+    torch._C._ensureCUDADeviceGuardSet()  # noqa: SLF001
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return
+    find = ctypes.CDLL(_library("libtorch_cpu.so"))._ZN2at6detail12getCUDAHooksEv  # noqa: SLF001  # a C++ name
+    find.restype = ctypes.c_void_p
+    hooks = ctypes.c_void_p.from_address(find())
+    assert hooks.value is not None
+    slots = 160  # more than there are: what follows a table is other tables
+    table = (ctypes.c_void_p * slots)(*(ctypes.c_void_p * slots).from_address(hooks.value - 16))
+    table[2 + 4] = _no_context()
+    _kept.append(table)
+    hooks.value = ctypes.addressof(table) + 16
+
+
+def _no_context() -> int | None:
+    no = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(lambda _, __: 0)
+    _kept.append(no)
+    return ctypes.cast(no, ctypes.c_void_p).value
+
+
+def _library(name: str) -> str:
+    return os.path.join(os.path.dirname(torch.__file__), "lib", name)
 
 
 def _claim_cuda_hooks(library: Any) -> None:
@@ -216,10 +246,9 @@ def _claim_cuda_hooks(library: Any) -> None:
     source = (ctypes.c_void_p * slots).from_address(base)
     table = (ctypes.c_void_p * slots)(*[source[i] for i in range(slots)])
     yes = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(lambda _: 1)
-    no = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(lambda _, __: 0)
     table[2 + 2] = ctypes.cast(yes, ctypes.c_void_p).value
-    table[2 + 4] = ctypes.cast(no, ctypes.c_void_p).value
-    _kept.extend((yes, no, table))
+    table[2 + 4] = _no_context()
+    _kept.extend((yes, table))
     hooks.value = ctypes.addressof(table) + 16
     if torch._C._accelerator_getAccelerator().type != "cuda":  # noqa: SLF001
         hooks.value = base + 16

@@ -281,7 +281,8 @@ def own_literals(capture: Capture) -> frozenset[str]:
 def in_float32_alone(capture: Capture) -> bool:
     """Whether all floats of both programs are float32."""
     graphs = (capture.spec, *capture.ranks)
-    return {kind.dtype for graph in graphs if graph for kind in graph.types.values()} & FLOATS == {"float32"}
+    types = {kind.dtype for graph in graphs if graph for kind in graph.types.values()}
+    return "complex128" not in types and types & FLOATS == {"float32"}
 
 
 def foreign_types(capture: Capture) -> frozenset[str]:

@@ -327,7 +327,8 @@ class Recorder(TorchDispatchMode):
         """The program reads a number: where it drew that of a seed, all programs must be recorded with what is drawn."""
         if not self.draws.any_made or self.draws.are_read or self.draws.known:
             return
-        self.need_all()
+        if self.repeats is not None and self.repeats.copied:
+            return  # what copied layers drew cannot be looked through; a sampler is read before them
         streams = draws_behind(self.events, self.ref(tensor))
         self.draws.are_read = bool(streams) and all(map(seed_of, streams))
 

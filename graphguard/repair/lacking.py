@@ -217,8 +217,8 @@ def term_added(
         return
     if name := named_at(value, statement):
         line = f"{name} = {name} {term.symbol} {text}"
-        for behind in _last(capture, term, rank, program, statement, sources):
-            yield Draft(line, (line_after(program, behind, line),))
+        behind = _last(capture, term, rank, program, statement, sources)
+        yield Draft(line, (line_after(program, behind, line),))
     elif not isinstance(statement, ast.Expr):
         yield Draft(
             f"write {program.source(value)} {term.symbol} {text}",
@@ -226,9 +226,7 @@ def term_added(
         )
 
 
-def _last(
-    capture: Capture, term: Term, rank: int, program: Program, statement: ast.stmt, sources: Sources
-) -> Iterator[ast.stmt]:
+def _last(capture: Capture, term: Term, rank: int, program: Program, statement: ast.stmt, sources: Sources) -> ast.stmt:
     """The statement of one function behind which a rank has all that a term is made of."""
     graph, function, found = capture.ranks[rank], program.function(statement), [statement]
     producers = graph.producers()
@@ -240,7 +238,7 @@ def _last(
             if made is not None and program.function(made) is function:
                 found.append(made)
                 break
-    yield max(found, key=lambda each: each.lineno)
+    return max(found, key=lambda each: each.lineno)
 
 
 def _written_as(program: Program, value: ast.expr, text: str) -> list[ast.expr]:

@@ -33,8 +33,8 @@ def _meta_backward(_: Any, query: Any, key: Any, value: Any, *_rest: Any) -> Any
 
 def _lying_as(tensor: Any, shape: Any) -> Any:
     """New memory in the order in which a tensor's dims lie, as fused kernels make it: heads that were seen through ``transpose(1, 2)`` can be viewed as one dim when they are turned back."""
-    if tensor.dim() != 4:
-        return tensor.new_empty(shape)
+    if tensor.dim() != 4 or not all(type(number) is int for number in (*shape, *tensor.stride())):
+        return tensor.new_empty(shape)  # of sizes that the data decides nobody knows which lies outermost
     order = sorted(range(4), key=tensor.stride().__getitem__, reverse=True)
     places = [order.index(dim) for dim in range(4)]
     return tensor.new_empty([shape[dim] for dim in order]).permute(places)

@@ -38,7 +38,7 @@ from graphguard.trace.pinned import without_pinning
 from graphguard.trace.provenance import RawStack, Stacks, walk
 from graphguard.trace.randomness import Draws
 from graphguard.trace.repeats import COPIED, Repeats
-from graphguard.trace.seeded import draws_behind, is_read_as_drawn, seed_of
+from graphguard.trace.seeded import follows_from_seeds, is_read_as_drawn, seed_of
 from graphguard.trace.segments import Copy
 from graphguard.trace.storages import Storages
 from graphguard.trace.values import Values, grouped
@@ -325,12 +325,11 @@ class Recorder(TorchDispatchMode):
 
     def _reads(self, tensor: torch.Tensor) -> None:
         """The program reads a number: where it drew that of a seed, all programs must be recorded with what is drawn."""
-        if not self.draws.any_made or self.draws.are_read or self.draws.known:
-            return
-        if self.repeats is not None and self.repeats.copied:
-            return  # what copied layers drew cannot be looked through; a sampler is read before them
-        streams = draws_behind(self.events, self.ref(tensor))
-        self.draws.are_read = bool(streams) and all(map(seed_of, streams))
+        draws, copied = self.draws, self.repeats is not None and self.repeats.copied
+        if (
+            draws.any_made and not draws.are_read and not draws.known and not copied
+        ):  # a sampler is read before layers are copied
+            draws.are_read = follows_from_seeds(self.events, self.ref(tensor))
 
     def _event(self, func: Any, args: Any, kwargs: Any, out: Any, depth: int = _DISPATCHED) -> Event:
         node = _current_node()

@@ -22,7 +22,13 @@ def is_read_as_drawn(ref: Ref) -> bool:
     return len(sizes) == len(ref.shape) and math.prod(sizes) <= largest
 
 
-def draws_behind(events: Sequence[Event], ref: Ref) -> frozenset[str]:
+def follows_from_seeds(events: Sequence[Event], ref: Ref) -> bool:
+    """Whether what a tensor shows was drawn from seeds, and follows from nothing else."""
+    streams = _draws_behind(events, ref)
+    return bool(streams) and all(map(seed_of, streams))
+
+
+def _draws_behind(events: Sequence[Event], ref: Ref) -> frozenset[str]:
     """The streams that what a tensor shows was drawn from; none, where it rests on something else as well, or on draws that are not :func:`read <is_read_as_drawn>`."""
     wanted, streams = {ref.storage}, set()
     for event in reversed(events):

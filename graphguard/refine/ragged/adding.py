@@ -101,6 +101,9 @@ def put_rows(program: Ragged, node: Node) -> Results:
         raise Unsupported("rows put at places along several dims")
     if not added:
         return [_put(program, self, indices[0], source)]
+    types = program.graph.types
+    if types[source].shape[1:] != types[self].shape[1:]:  # type: ignore[index]
+        raise Unsupported("rows that are made wider where they are added")
     node = replace(node, op="aten.index_add.default", args=(self, 0, indices[0], source), kwargs={})
     return [_added(program, node, _places(program, self, indices[0]))]
 

@@ -70,9 +70,10 @@ def counts(orders: Orders, grain: Grain, order: Order) -> NormalValue:
 def members(orders: Orders, grain: Grain, first: int, end: int) -> NormalValue:
     """1 at the slots of the cells from the first to before the end."""
     a, blocks = orders.algebra, grain.blocks
+    nothing = a.full(grain.hot.shape[:1], Fraction(0), "float")
     (start, low), (last, high) = divmod(first, blocks), divmod(end, blocks)
-    if start == last and low < high:
-        return _part(orders, grain, start, low, high)
+    if start == last:
+        return _part(orders, grain, start, low, high) if low < high else nothing
     parts = []
     if low:
         parts.append(_part(orders, grain, start, low, blocks))
@@ -81,7 +82,7 @@ def members(orders: Orders, grain: Grain, first: int, end: int) -> NormalValue:
         parts.append(a.sum(a.slice(grain.hot, 1, start, last), (1,)))
     if high:
         parts.append(_part(orders, grain, last, 0, high))
-    return a.add(parts) if parts else a.full(grain.hot.shape[:1], Fraction(0), "float")
+    return a.add(parts) if parts else nothing
 
 
 def _part(orders: Orders, grain: Grain, value: int, low: int, high: int) -> NormalValue:

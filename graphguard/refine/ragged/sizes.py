@@ -117,9 +117,11 @@ class Cutting:
         """Slots behind each other; the number of the part is the first key."""
         dim = parts[0].dim
         place = self._places([part.order.slots for part in parts])
-        if len({len(part.order.keys) for part in parts}) != 1:
-            raise Unsupported("rows in orders of different kinds")
-        keys = [self._key([part.order.keys[i] for part in parts]) for i in range(len(parts[0].order.keys))]
+        every = itertools.zip_longest(*(part.order.keys for part in parts))
+        keys = [
+            self._key([key or self._places([part.order.slots]) for key, part in zip(row, parts, strict=True)])
+            for row in every
+        ]
         order = Order(self.algebra.concat([part.order.valid for part in parts], 0), (place, *keys))
         names = [part.names for part in parts]
         together = self._key([name for name in names if name is not None]) if None not in names else None

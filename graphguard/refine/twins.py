@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphguard.ir import Graph, Var
-from graphguard.ir.graph import Arg
 from graphguard.refine.calls import Calls, Row, said
 
 
@@ -51,9 +50,8 @@ def _unlike(first: Graph, calls: Calls, other: Graph) -> dict[int, Row] | None:
     """What calls say that do not say what those of the first graph do, by node; None where the graphs are no twins."""
     if len(first.nodes) != len(other.nodes):
         return None
-    unlike: dict[int, Row] = {}
-    for index, (mine, theirs) in enumerate(zip(first.nodes, other.nodes, strict=True)):
-        if mine.op != theirs.op or mine.phase != theirs.phase or mine.draw != theirs.draw:
+    for mine, theirs in zip(first.nodes, other.nodes, strict=True):
+        if mine.phase != theirs.phase or mine.draw != theirs.draw:
             return None
         one, its = mine.outs, theirs.outs
         if len(one) == 1 == len(its):  # as nearly all calls
@@ -61,44 +59,18 @@ def _unlike(first: Graph, calls: Calls, other: Graph) -> dict[int, Row] | None:
                 return None
         elif [out.id for out in one] != [out.id for out in its]:
             return None
-        if mine.kwargs or theirs.kwargs or not _says(mine.args, theirs.args):
-            reads: list[int] = []
-            head = said(theirs, reads)
-            if reads != calls.reads[index]:
+    reads: list[list[int]] = [[] for _ in other.nodes]
+    heads = list(map(said, other.nodes, reads))
+    if reads != calls.reads:
+        return None
+    unlike: dict[int, Row] = {}
+    for index, (row, its_row) in enumerate(zip(calls.heads, heads, strict=True)):
+        if row != its_row:
+            if row[0] != its_row[0]:
                 return None
-            if head != calls.heads[index]:
-                unlike[index] = head
+            unlike[index] = its_row
     same = all(a == b for a, b in zip(_named(first), _named(other), strict=True))
     return unlike if same and _has_types(other, calls) else None
-
-
-def _says(one: tuple[Arg, ...], other: tuple[Arg, ...]) -> bool:
-    """Whether arguments are seen at a glance to be the same: ``1`` and ``True`` are not, nor are ``0.0`` and ``-0.0``."""
-    if len(one) != len(other):
-        return False
-    for a, b in zip(one, other, strict=True):
-        kind = a.__class__
-        if kind is not b.__class__:
-            return False
-        if kind is Var:
-            if a.id != b.id:  # type: ignore[union-attr]
-                return False
-        elif kind is tuple:
-            if not _are_integers(a, b):  # type: ignore[arg-type]
-                return False
-        elif a != b or (kind is float and not a):
-            return False
-    return True
-
-
-def _are_integers(one: tuple[Arg, ...], other: tuple[Arg, ...]) -> bool:
-    """Whether both are one list of integers."""
-    if len(one) != len(other):
-        return False
-    for a, b in zip(one, other, strict=True):
-        if a.__class__ is not int or b.__class__ is not int or a != b:
-            return False
-    return True
 
 
 def _named(graph: Graph) -> Iterator[tuple[list[int], list[object]]]:

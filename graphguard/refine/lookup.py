@@ -336,7 +336,9 @@ class Lookup:
         if kernel is None:
             return None
         scaled: GroupRelation | None = None
-        for var in self.targets().get(kernel, ())[:_TARGETS]:
+        targets = self.targets().get(kernel, [])
+        same = [var for var in targets[_TARGETS:] if self.specification[var] == sample]
+        for var in (*same[:1], *targets[:_TARGETS]):
             found = self.layouts.find(self.specification[var], held, scaled=True)
             if found is not None:
                 relation = GroupRelation(var, self.names(-1).get(var, ""), found[0], found[1])

@@ -130,6 +130,24 @@ def bare(program: Program, node: ast.expr) -> str:
     return text if isinstance(node, _SIMPLE | ast.Constant) else f"({text})"
 
 
+def between(program: Program, left: ast.expr, symbol: str, other: Program, right: ast.expr) -> str:
+    """Two expressions with an operator between them, without the brackets that change nothing."""
+    texts = [(bare(program, left), program.source(left)), (bare(other, right), other.source(right))]
+    careful = f"{texts[0][0]} {symbol} {texts[1][0]}"
+    if "\n" in careful:
+        return careful
+    plainer = (f"{texts[0][first]} {symbol} {texts[1][second]}" for first, second in ((1, 1), (0, 1), (1, 0)))
+    return next((text for text in plainer if _is_same(text, careful)), careful)
+
+
+def _is_same(text: str, careful: str) -> bool:
+    """Whether two texts of an expression mean the same; neither is one where its operator is none of Python's."""
+    try:
+        return ast.dump(ast.parse(text, mode="eval")) == ast.dump(ast.parse(careful, mode="eval"))
+    except SyntaxError:
+        return False
+
+
 def _applied(
     program: Program, value: ast.expr, meant: tuple[Program, ast.expr], names: list[str], binary: bool, first: bool
 ) -> Iterator[str]:
@@ -150,8 +168,8 @@ def _applied(
             symbol = _symbol(spec, left, right)
             sides = [*names, spec.source(right if first else left)]
             if not binary:
-                yield f"{own} {symbol} {bare(spec, right)}"
-                yield f"{bare(spec, left)} {symbol} {own}"
+                yield between(program, value, symbol, spec, right)
+                yield between(spec, left, symbol, program, value)
             for side in dict.fromkeys(sides if binary else ()):
                 commutes = isinstance(operator, ast.Add | ast.Mult)
                 yield f"{own} {symbol} {side}" if first or commutes else f"{side} {symbol} {own}"
@@ -209,12 +227,12 @@ def _like(program: Program, value: ast.expr, meant: tuple[Program, ast.expr]) ->
     match value, expression:
         case ast.BinOp(left=left, right=right), ast.BinOp(left=other, right=another):
             symbol = _symbol(spec, other, another)
-            yield f"{bare(program, left)} {symbol} {bare(program, right)}"
-            yield f"{bare(program, left)} {symbol} {bare(spec, another)}"
-            yield f"{bare(spec, other)} {symbol} {bare(program, right)}"
-            yield f"{bare(program, right)} {symbol} {bare(program, left)}"
+            yield between(program, left, symbol, program, right)
+            yield between(program, left, symbol, spec, another)
+            yield between(spec, other, symbol, program, right)
+            yield between(program, right, symbol, program, left)
         case ast.Compare(left=left, comparators=[right]), ast.Compare(left=other, comparators=[another]):
-            yield f"{bare(program, left)} {_symbol(spec, other, another)} {bare(program, right)}"
+            yield between(program, left, _symbol(spec, other, another), program, right)
         case ast.Call(func=ast.Attribute(value=receiver)), ast.Call(func=ast.Attribute(value=own, attr=method)) if (
             not _is_module(receiver) and not _is_module(own)
         ):

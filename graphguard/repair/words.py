@@ -20,6 +20,7 @@ _CLOSE = 1e-9  # how near a square must be to a ratio
 _OPERATIONS = {
     "add": "a sum",
     "sub": "a difference",
+    "rsub": "a difference",
     "mul": "a product",
     "div": "a quotient",
     "pow": "a power",

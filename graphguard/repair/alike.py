@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture
 from graphguard.refine.finding import Finding
-from graphguard.repair.edits import Bypass, InsertCall, InsertReduction, MoveReduction, Scale, SetArgument
+from graphguard.repair.edits import Bypass, ChangeCall, InsertCall, InsertReduction, MoveReduction, Scale, SetArgument
 from graphguard.repair.neighbours import REDUCING
 from graphguard.repair.stopped import is_gradient
 from graphguard.repair.trials import Repair
@@ -27,7 +27,7 @@ def alike(capture: Capture, repair: Repair, finding: Finding, factor: Fraction |
     """A name that the findings of one defect share; empty for a finding that stands alone.
 
     That is the common ``factor`` of all that is broken, or of gradients; an operator that is taken out here and put in there on the way to one promise (``is_step``);
-    the reduction that several collectives should make on the way to one promise; the axis over which the operands of one line are summed too late or too often, on the way to one promise; or the line on which parts are wrong in the same way.
+    the reduction that several collectives should make on the way to one promise; the axis over which the operands of one line are summed too late or too often, on the way to one promise; a line whose calls have other numbers, on the way to one promise; or the line on which parts are wrong in the same way.
     """
     edit = repair.hypothesis.edit
     if finding.rule == "wrong-scale" and factor is not None:
@@ -37,6 +37,13 @@ def alike(capture: Capture, repair: Repair, finding: Finding, factor: Fraction |
         return f"{op} moved: {', '.join(repair.mends)}"
     if is_step and finding.span is not None and (axis := _summed_over(capture, repair)):
         return f"summed over {axis} for {', '.join(repair.mends)} at {finding.span.file}:{finding.span.line}"
+    if (
+        is_step
+        and finding.span is not None
+        and isinstance(edit, ChangeCall)
+        and edit.call.op == repair.hypothesis.site.node.op
+    ):
+        return f"called otherwise for {', '.join(repair.mends)} at {finding.span.file}:{finding.span.line}"
     if is_step and isinstance(edit, SetArgument) and edit.what == "reduce":
         return f"reduced with {edit.values[min(edit.values)]} for {', '.join(repair.mends)}"
     if finding.rule == "wrong-scale" and all(is_gradient(capture, name) for name in repair.mends):

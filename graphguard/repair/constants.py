@@ -8,9 +8,10 @@ from typing import Final
 from graphguard.ir import Capture, Graph, Node
 from graphguard.ir.graph import Arg
 from graphguard.repair.edits import Call, ChangeCall
-from graphguard.repair.neighbours import Guess, Neighbours
+from graphguard.repair.neighbours import SCALING, Guess, Neighbours
 
 _COST: Final = 1
+_SCALED: Final = 2  # a factor: that of a number of ranks is likelier
 _WITH_NUMBERS: Final = ("aten.add.Tensor", "aten.add.Scalar", "aten.mul.Tensor", "aten.pow.Tensor_Scalar")
 _WITH_FACTORS: Final = ("aten.add.Tensor", "aten.sub.Tensor", "aten.addcdiv.default", "aten.addcmul.default")
 _PHASES: Final = ("forward", "step")
@@ -37,7 +38,8 @@ def _otherwise(around: Neighbours, op: str, name: str) -> Iterator[Guess]:
     for site in around.sites.values():
         number = _number(site.node, op, name)
         if number is not None and number not in meant and site.node.phase in _PHASES:
-            yield "wrong-relation", _with(capture, site.position, meant[lacking[0]], name), site, _COST
+            edit = _with(capture, site.position, meant[lacking[0]], name)
+            yield ("wrong-scale", edit, site, _SCALED) if op in SCALING else ("wrong-relation", edit, site, _COST)
 
 
 def _with(capture: Capture, position: dict[int, int], meant: Node, name: str) -> ChangeCall:

@@ -132,7 +132,8 @@ def _of_other_numbers(guesses: list[Guess], literal: Callable[[Site], bool]) -> 
             continue
         if isinstance(edit, ChangeCall) and site.number in (changed & scaled) - written:
             continue
-        yield rule, edit, site, cost
+        likely = isinstance(edit, ChangeCall) and edit.call.op in SCALING and site.number in written
+        yield rule, edit, site, min(cost, 1) if likely else cost
 
 
 def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[Site], bool]) -> int:

@@ -31,6 +31,7 @@ from graphguard.repair.edits import (
 )
 from graphguard.repair.guesses import axis_factors, guesses_at
 from graphguard.repair.guided import guided
+from graphguard.repair.literals import literals
 from graphguard.repair.masks import masks
 from graphguard.repair.meanings import Sending
 from graphguard.repair.means import means
@@ -95,6 +96,7 @@ def hypotheses(
     found.extend(dropped_passes(around))
     found.extend(coded(around))
     found.extend(constants(around))
+    found.extend(literals(around))
     found.extend(attention(proof, around))
     found.extend(means(around))
     found.extend(counted_targets(around))

@@ -42,8 +42,8 @@ class Refinement:
     """The claim that ``impl``, run by every rank of a mesh, refines ``spec``.
 
     ``spec`` and ``impl`` are modules or functions, ``impl`` the one of the rank that builds it.  ``inputs``: tensors or :func:`tensor`, in
-    a tuple or a dict, as ``spec`` takes them.  ``in_relations``: DTensor placements by mesh axis, one dict for every input or a tuple or dict with one per
-    input; ``shard_inputs(inputs, mesh)`` gives a rank's inputs instead.  ``out_relations``: ``"infer"``, ``"replicate"``, or placements
+    a tuple or a dict, as ``spec`` takes them.  ``in_relations``: DTensor placements by mesh axis, one dict for every input or a tuple or dict with one, or
+    ``"replicate"``, per input; ``shard_inputs(inputs, mesh)`` gives a rank's inputs instead.  ``out_relations``: ``"infer"``, ``"replicate"``, or placements
     as for the inputs.  ``load(spec_state_dict, impl, mesh)`` puts the specification's parameters into the rank's.
     """
 

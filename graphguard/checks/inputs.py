@@ -248,8 +248,8 @@ def _with_relations(inputs: Inputs, relations: Any, mesh: Mesh) -> Inputs:
 
 
 def _relation_rows(inputs: Inputs, relations: Any, mesh: Mesh) -> Iterator[tuple[str, Any]]:
-    """(input, placements by axis): one dict for every input, or one per input in order or by argument."""
-    if isinstance(relations, Mapping) and set(relations) <= set(mesh.sizes):
+    """(input, placements by axis): one dict or word for every input, or one per input in order or by argument."""
+    if isinstance(relations, str) or (isinstance(relations, Mapping) and set(relations) <= set(mesh.sizes)):
         for one in inputs.tensors():
             yield one.name, relations
         return

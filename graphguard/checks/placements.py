@@ -45,10 +45,13 @@ class Mesh:
 
 
 def as_layout(value: Any, mesh: Mesh, dims: int, what: str) -> Layout:
-    """A layout out of ``{axis: placement}``; dims count from the end where negative.  Raises ``TracingError``."""
+    """A layout out of ``{axis: placement}`` or ``"replicate"``; dims count from the end where negative.  Raises ``TracingError``."""
+    if isinstance(value, str) and value == "replicate":
+        return {}
     if not isinstance(value, Mapping):
         raise TracingError(
-            "trace-error", f"{what} takes {{axis: placement}}, such as {{'tp': Shard(0)}}; found {value!r}"
+            "trace-error",
+            f"{what} takes {{axis: placement}}, such as {{'tp': Shard(0)}}, or 'replicate'; found {value!r}",
         )
     layout: Layout = {}
     for axis, placement in value.items():

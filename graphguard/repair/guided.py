@@ -179,7 +179,7 @@ def _mistaken(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Ite
     if (
         FAMILIES.get(site.node.op, site.node.op) != FAMILIES.get(wanted.op, wanted.op)
         or len(operands) != len(meant)
-        or len(meant) < 2
+        or (len(meant) < 2 and not _is_same_but_for_operand(site.node, wanted))
     ):
         return
     nodes = {rank: around.capture.ranks[rank].nodes[index] for rank, index in site.position.items()}
@@ -196,6 +196,13 @@ def _mistaken(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Ite
             own[tensors[rank]] == own[read[index][rank]] for rank, own in zip(nodes, types, strict=True)
         ):
             yield RULE, SetArgument(site.position, operands[index], tensors, "operand"), site, LIKELY
+
+
+def _is_same_but_for_operand(node: Node, wanted: Node) -> bool:
+    """Whether two calls of one operator on one tensor have the same numbers, and there are some."""
+    numbers = [[arg for arg in each.args if not isinstance(arg, Var)] for each in (node, wanted)]
+    same = node.op == wanted.op and numbers[0] == numbers[1] and dict(node.kwargs) == dict(wanted.kwargs)
+    return same and node.op in SCALING and bool(numbers[0])
 
 
 def _factor(site: Site, wanted: Node, sizes: Collection[Fraction]) -> Iterator[Guess]:

@@ -374,10 +374,36 @@ def _chosen(program: Program, value: ast.expr, depth: int = _CHOICES) -> Iterato
 
 
 def _read_instead(program: Program, value: ast.expr, name: str) -> Iterator[Draft]:
-    """Read a name in the place of another one in an expression."""
-    for node in ast.walk(value):
+    """Read a name in the place of another one in an expression, or of what is made of one by methods and indices."""
+    read = list(_operands_in(value))
+    for node in read:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id != name:
             parent = program.parents.get(node)
             if (isinstance(parent, ast.Call) and parent.func is node) or node.id in MODULES:
                 continue
             yield Draft(f"read {name} instead of {node.id}", (TextEdit(program.span(node), name),))
+    for node in read:
+        made = isinstance(node, ast.Subscript) or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+        if made and node is not value and not _is_module(_root(node)):
+            yield Draft(f"read {name} instead of {program.source(node)}", (TextEdit(program.span(node), name),))
+
+
+def _operands_in(value: ast.expr) -> Iterator[ast.expr]:
+    """The parts of an expression but for conditions."""
+    waiting: list[ast.AST] = [value]
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.expr):
+            yield node
+        if not isinstance(node, ast.Compare | ast.BoolOp):
+            waiting += [child for child in ast.iter_child_nodes(node) if child is not getattr(node, "test", None)]
+
+
+def _root(node: ast.expr) -> ast.expr:
+    """What methods and indices are called of."""
+    while True:
+        match node:
+            case ast.Subscript(value=inner) | ast.Attribute(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
+                node = inner
+            case _:
+                return node

@@ -413,6 +413,19 @@ def test_sharded_and_partial_inputs(judge):
     assert judge(build, TP2).status == "equal"
 
 
+def test_replicated_among_others(judge):
+    def spec(x, b):
+        return x * 2, b + 1
+
+    relations = ({"tp": Shard(0)}, "replicate")
+    build = lambda mesh: gg.Refinement(
+        spec, spec, (gg.tensor(4, 2), gg.tensor(3)), in_relations=relations, out_relations=relations
+    )
+    assert judge(build, TP2).status == "equal"
+    build = lambda mesh: gg.Refinement(spec, spec, (gg.tensor(4, 2), gg.tensor(3)), in_relations="replicate")
+    assert judge(build, TP2).status == "equal"
+
+
 def test_wrong_promise(judge):
     build = lambda mesh: gg.Refinement(
         lambda x: x + 1, lambda x: x + 1, X, in_relations={"tp": Shard(0)}, out_relations="replicate"
@@ -434,6 +447,8 @@ def test_unknown_axis_and_input(record):
     assert "axis 'ep'; the mesh has 'tp'" in record(build, TP2).troubles[0].message
     build = lambda mesh: gg.Refinement(lambda x: x, lambda x: x, X, in_relations={"y": {"tp": Shard(0)}})
     assert "input 'y'; the inputs are x" in record(build, TP2).troubles[0].message
+    build = lambda mesh: gg.Refinement(lambda x: x, lambda x: x, X, in_relations="sharded")
+    assert "input 'x' takes {axis: placement}" in record(build, TP2).troubles[0].message
 
 
 def test_shard_inputs(judge, record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
@@ -163,22 +164,23 @@ def fresh(graph: Graph) -> int:
     return 1 + max((var.id for var in graph.types), default=0)
 
 
-def _substitute(arg: Arg, names: dict[Var, Var]) -> Arg:
+def substituted(arg: Arg, names: Mapping[Var, Var]) -> Arg:
+    """An argument that names other variables."""
     if isinstance(arg, Var):
         return names.get(arg, arg)
     if isinstance(arg, tuple):
-        return tuple(_substitute(item, names) for item in arg)
+        return tuple(substituted(item, names) for item in arg)
     return arg
 
 
-def renamed(node: Node, names: dict[Var, Var]) -> Node:
+def renamed(node: Node, names: Mapping[Var, Var]) -> Node:
     """A node that reads other variables; the very same one where it reads none of them."""
     if names.keys().isdisjoint(node.reads):
         return node
     return replace(
         node,
-        args=tuple(_substitute(arg, names) for arg in node.args),
-        kwargs={key: _substitute(arg, names) for key, arg in node.kwargs.items()},
+        args=tuple(substituted(arg, names) for arg in node.args),
+        kwargs={key: substituted(arg, names) for key, arg in node.kwargs.items()},
     )
 
 
@@ -272,7 +274,7 @@ def _reread(graph: Graph, reader: Var, argument: int, steps: int, start: Var) ->
         names.update(zip(each.outs, outs, strict=True))
         types.update((out, graph.types[old]) for old, out in zip(each.outs, outs, strict=True))
     read = node.args[argument]
-    args = (*node.args[:argument], _substitute(read, names), *node.args[argument + 1 :])
+    args = (*node.args[:argument], substituted(read, names), *node.args[argument + 1 :])
     return with_nodes(graph, {index: (*copies, replace(node, args=args))}, types)
 
 

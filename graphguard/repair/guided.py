@@ -16,6 +16,7 @@ from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.chains import chains
+from graphguard.repair.editing import substituted
 from graphguard.repair.edits import (
     Bypass,
     Call,
@@ -98,7 +99,7 @@ def _absent(capture: Capture, around: Neighbours) -> Iterator[Guess]:
                 if _levels(node, site, capture):
                     continue
                 args = {
-                    rank: tuple(_renamed(arg, {operands[0]: var}) for arg in node.args)
+                    rank: tuple(substituted(arg, {operands[0]: var}) for arg in node.args)
                     for rank, var in site.tensors.items()
                 }
                 call = Call(node.op, args, node.kwargs, _span(capture, node))
@@ -160,7 +161,7 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
     for rank, index in site.position.items():
         own = list(around.capture.ranks[rank].nodes[index].operands())
         names = dict(zip(meant, own, strict=False))
-        args[rank] = tuple(_renamed(arg, names) for arg in wanted.args)
+        args[rank] = tuple(substituted(arg, names) for arg in wanted.args)
         for tensors, operand in zip(read, own, strict=False):
             tensors[rank] = operand
     if all(holds_operand(proof, var, tensors) for var, tensors in zip(meant, read, strict=True)):
@@ -322,7 +323,7 @@ def _calls(
     calls = {}
     for rank in ranks:
         names = {operand: tensors[rank] for operand, (tensors, _) in zip(operands, groups, strict=True)}
-        calls[rank] = tuple(_renamed(arg, names) for arg in node.args)
+        calls[rank] = tuple(substituted(arg, names) for arg in node.args)
     return calls
 
 
@@ -367,14 +368,6 @@ def _computed(site: Site, around: Neighbours) -> list[Site]:
             else:
                 found.append(each)
     return found
-
-
-def _renamed(arg: Arg, names: Mapping[Var, Var]) -> Arg:
-    if isinstance(arg, Var):
-        return names.get(arg, arg)
-    if isinstance(arg, tuple):
-        return tuple(_renamed(item, names) for item in arg)
-    return arg
 
 
 def _span(capture: Capture, node: Node) -> Span | None:

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from graphguard.ir import Graph, Node, TensorType, Var
-from graphguard.ir.graph import Arg, Constant, DType
+from graphguard.ir.graph import Constant, DType
 from graphguard.refine.constants import elements
-from graphguard.repair.editing import fresh
+from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.neighbours import Guess, Neighbours
 
@@ -32,7 +32,7 @@ def literals(around: Neighbours) -> Iterator[Guess]:
     for var, constant in capture.ranks[0].constants.items():
         held = _numbers(constant)
         alike = (graph.constants.get(var) for graph in capture.ranks)
-        if held is None or any(other is None or other.digest != constant.digest for other in alike):
+        if held is None or any(other != constant for other in alike):
             continue
         for axis, size in capture.mesh.items():
             for whole in wanted if size > 1 else ():
@@ -105,18 +105,10 @@ def _with(
         replace(near, op="aten.cat.default", args=(tuple(ones), 0), kwargs={}, outs=(row,), draw=None),
         replace(near, op="aten.view.default", args=(row, kind.shape), kwargs={}, outs=(whole,), draw=None),
     ]
-    calls: dict[int, tuple[Node, ...]] = {}
-    for index in readers:
-        node = graph.nodes[index]
-        calls[index] = (replace(node, args=_read(node.args, var, whole)),)
+    calls: dict[int, tuple[Node, ...]] = {index: (renamed(graph.nodes[index], {var: whole}),) for index in readers}
     calls[readers[0]] = (*made, *calls[readers[0]])
     types = {**dict.fromkeys(ones, replace(kind, shape=(1,))), row: replace(kind, shape=(len(flat),)), whole: kind}
     return calls, types
-
-
-def _read(args: tuple[Arg, ...], var: Var, other: Var) -> tuple[Arg, ...]:
-    """Arguments that name another tensor in place of one."""
-    return tuple(other if arg == var else _read(arg, var, other) if isinstance(arg, tuple) else arg for arg in args)
 
 
 def _written(number: float, dtype: str) -> float:

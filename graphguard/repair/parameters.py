@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.ir.graph import Arg
+from graphguard.repair.editing import renamed
 from graphguard.repair.edits import Call, InsertCall, OtherCalls, Tensors
 from graphguard.repair.meanings import Renaming
 from graphguard.repair.neighbours import Guess, Neighbours
@@ -123,17 +123,13 @@ def _calls(
     ]
     if not around or around[0] != site.position[rank]:
         return {}
-    return {index: (_renamed(graph.nodes[index], names),) for index in around}
+    return {index: (renamed(graph.nodes[index], names),) for index in around}
 
 
 def _outermost(graph: Graph, node: Node) -> tuple[object, ...]:
     """The places through which an operator was called, but the innermost one."""
     frames = tuple(frame.span for frame in graph.stack_of(node.stack))
     return frames[1:] or frames
-
-
-def _renamed(node: Node, names: Mapping[Var, Var]) -> Node:
-    return replace(node, args=tuple(names.get(arg, arg) if isinstance(arg, Var) else arg for arg in node.args))
 
 
 def other_module(program: Program, span: Span, renaming: Renaming) -> Iterator[Draft]:

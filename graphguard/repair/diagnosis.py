@@ -28,7 +28,7 @@ from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
 from graphguard.repair.unsent import unsent_finding
 
-_WIDER_SECONDS = 1.0
+_WIDER_SECONDS = 2.0
 _WIDER_FURTHER = 0.3  # steps were tried without it
 STOPPED_SECONDS = 0.1
 _TINY = 1e-6  # of a number: a difference that is told as such

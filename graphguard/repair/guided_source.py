@@ -389,14 +389,13 @@ def _read_instead(program: Program, value: ast.expr, name: str) -> Iterator[Draf
 
 
 def _operands_in(value: ast.expr) -> Iterator[ast.expr]:
-    """The parts of an expression but for conditions."""
+    """The parts of an expression, but for what chooses between two."""
     waiting: list[ast.AST] = [value]
     while waiting:
         node = waiting.pop(0)
         if isinstance(node, ast.expr):
             yield node
-        if not isinstance(node, ast.Compare | ast.BoolOp):
-            waiting += [child for child in ast.iter_child_nodes(node) if child is not getattr(node, "test", None)]
+        waiting += [child for child in ast.iter_child_nodes(node) if child is not getattr(node, "test", None)]
 
 
 def _root(node: ast.expr) -> ast.expr:

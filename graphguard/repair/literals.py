@@ -19,6 +19,7 @@ from graphguard.repair.neighbours import Guess, Neighbours
 _RULE: Final = "wrong-shard"
 _COST: Final = 1
 _ELEMENTS: Final = 64  # of a literal that is looked at
+_FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 _SHOWN: Final = 3  # numbers that are told
 
 
@@ -45,7 +46,7 @@ def _numbers(constant: Constant) -> np.ndarray | None:
     """The elements of a small literal of floats."""
     shape = constant.type.shape
     small = all(isinstance(extent, int) for extent in shape) and 1 < math.prod(map(int, shape)) <= _ELEMENTS  # type: ignore[arg-type]
-    if not small or constant.data is None or not constant.type.dtype.startswith("float"):
+    if not small or constant.data is None or constant.type.dtype not in _FLOATS:
         return None
     return elements(constant)
 

@@ -341,12 +341,24 @@ def _either_way(universe: Universe, distance: Terms, ref: Ref, extents: tuple[in
     return min(ref, other, key=lambda each: (each[0].id, each[1:]))
 
 
+def _compared_truth(universe: Universe, relation: str, term: Term, extents: tuple[int, ...]) -> Terms:
+    """The comparison of a multiple of a truth with 0: the truth, its opposite, or always or never the case."""
+    coefficient, ref = term
+    if relation == "lt":
+        return ((1, ref),) if coefficient > 0 else ()
+    if relation == "le" and coefficient > 0:
+        return constant(universe, 1, extents)
+    return normalise(universe, [*constant(universe, 1, extents), (-1, ref)], extents)
+
+
 def _compared_closed(universe: Universe, relation: str, distance: Terms, extents: tuple[int, ...]) -> Terms:
     if len(distance) > 1 and not any(ref[0].infinite for _, ref in distance):
         distance = like_signed(universe, distance, extents)
     coefficient, ref = close(universe, distance, extents)
     if ref[0].kind == "infinity" or any(factor[0].kind == "infinity" for factor in ref[0].factors):
         raise Unsupported("a comparison with infinity")
+    if ref[0].truth and not ref[3]:
+        return _compared_truth(universe, relation, (coefficient, ref), extents)
     if is_positive(ref[0], ref[3]):  # such as a probability
         return constant(universe, 1, extents) if relation != "eq" and coefficient > 0 else ()
     if relation == "eq":

@@ -47,7 +47,8 @@ def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
         held = _seen(universe, elements)
         if held is not None:
             return single(shape, kind, ((1, held),))
-        pieces = _pieces(universe, data)
+        pieces = _counting(universe, data) if kind == "int" else None
+        pieces = pieces or _pieces(universe, data)
         if pieces is not None:
             return NormalValue(shape, kind, pieces)
     once, kept = _once(elements)
@@ -189,6 +190,21 @@ def _pieces(universe: Universe, data: np.ndarray, limit: int = _RUNS) -> list[Pi
     if data.ndim == 0 or data.shape[0] > 4 * limit or not walk((), data):
         return None
     return merged([(box, _number(universe, value, extents_of(box))) for box, value in boxes])
+
+
+def _counting(universe: Universe, data: np.ndarray) -> list[Piece] | None:
+    """A line of whole numbers as runs that count upwards, such as the positions of chunks; None where they are short or many."""
+    if data.ndim != 1:
+        return None
+    ends = [*(np.flatnonzero(np.diff(data) != 1) + 1), data.size]
+    if 2 * len(ends) > data.size or len(ends) > _WRITTEN:
+        return None
+    pieces: list[Piece] = []
+    for start, end in zip([0, *ends], ends, strict=False):
+        terms = _affine(universe, data[start:end])
+        assert terms is not None
+        pieces.append((((int(start), int(end)),), terms))
+    return pieces
 
 
 def _held(universe: Universe, data: np.ndarray) -> Ref | None:

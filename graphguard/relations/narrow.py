@@ -9,7 +9,6 @@ it is what the tensor's own terms are one index further on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, isfinite, trunc
 from typing import Any, Final
@@ -17,12 +16,13 @@ from typing import Any, Final
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.exponentials import exponential, logarithm
 from graphguard.relations.functions import applied
-from graphguard.relations.kernels import Budget, Expression, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
+from graphguard.relations.kernels import Budget, Factor, Kernel, Number, Ref, Term, Terms, Universe, Window
 from graphguard.relations.linear import constant, exact, normalise, powered, reopened, scaled, summed_over, times
-from graphguard.relations.orientation import is_step
 from graphguard.relations.piecewise import difference
-from graphguard.relations.products import Product, compose
+from graphguard.relations.products import Product
+from graphguard.relations.triangles import without_implied
 from graphguard.relations.values import NormalValue, Piece, cut, extents_of, merged
+from graphguard.relations.views import View, in_runs, mask_along, positional, runs, where_held
 from graphguard.relations.windows import joined, refine
 
 _PIECES: Final = 16  # of a value that is put together
@@ -57,7 +57,21 @@ def _vanish(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> bool:
     found = [*_Places(universe).written(specified, extents)]
     universe.specifying = False
     found += _Places(universe, anew=True).written(others, extents)
-    return not normalise(universe, found, extents)
+    if not normalise(universe, found, extents):
+        return True
+    if not any(in_runs(universe, ref[0]) for _, ref in terms):
+        return False
+    return _vanish_in_runs(universe, specified, others, extents)
+
+
+def _vanish_in_runs(universe: Universe, specified: Terms, others: Terms, extents: tuple[int, ...]) -> bool:
+    """The same where sums over several runs of one axis are written down run by run, and all of them added up at once: there are several ways to join some of them."""
+    universe.specifying = True
+    found = _Places(universe, anew=True, parted=True).apart(specified, extents)
+    universe.specifying = False
+    found += _Places(universe, anew=True, parted=True).apart(others, extents)
+    left = normalise(universe, found, extents)
+    return not left or not normalise(universe, [without_implied(universe, term, extents) for term in left], extents)
 
 
 def written_at_places(universe: Universe, value: NormalValue, anew: bool = False) -> NormalValue:
@@ -70,7 +84,7 @@ def written_at_places(universe: Universe, value: NormalValue, anew: bool = False
 def continued(universe: Universe, value: NormalValue) -> NormalValue:
     """The value in fewer pieces, where a piece that is one index thick is what its neighbour is one index further on."""
     pieces = value.pieces
-    if not 1 < len(pieces) <= _PIECES or not any(_positional(universe, r[0]) for _, terms in pieces for _, r in terms):
+    if not 1 < len(pieces) <= _PIECES or not any(positional(universe, r[0]) for _, terms in pieces for _, r in terms):
         return value
     try:
         for cell in range(len(pieces[0][0])):
@@ -132,58 +146,38 @@ def _longer(terms: Terms, dim: int) -> Terms:
     return tuple(out)
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """Where a kernel's labels start, and the digits with their strides that move them, of these extents."""
-
-    origins: tuple[int, ...]
-    steps: tuple[Expression, ...]
-    sizes: tuple[int, ...]
-
-    def wider(self, window: Sequence[tuple[int, int]]) -> _View:
-        """The view of all labels, reduced ones included, each of which is one digit more."""
-        first, count = len(self.origins), len(self.sizes)
-        steps = tuple((first + place, count + place, 1) for place in range(len(window)))
-        sizes = tuple(high - low for low, high in window)
-        return _View((*self.origins, *(low for low, _ in window)), (*self.steps, *steps), (*self.sizes, *sizes))
-
-    def of(self, factor: Factor) -> _View:
-        """The view of a factor of the kernel."""
-        digits: list[list[tuple[int, int]]] = [[] for _ in self.origins]
-        for label, digit, stride in self.steps:
-            digits[label].append((digit, stride))
-        moved, composed = compose(factor[3], factor[4], list(self.origins), digits)
-        return _View(tuple(moved), tuple(composed), self.sizes)
-
-
 class _Places:
     """Kernels written down where some of their axes do not move, or ``anew`` wherever they are looked at; gives up after a number of steps."""
 
-    def __init__(self, universe: Universe, anew: bool = False) -> None:
+    def __init__(self, universe: Universe, anew: bool = False, parted: bool = False) -> None:
         self.universe = universe
         self.anew = anew
+        self.parted = parted  # sums over several runs of one axis are written down run by run
         self.limit = universe.steps + _STEPS
 
     def written(self, terms: Terms, extents: tuple[int, ...]) -> Terms:
         """Terms over a box of these extents, written down at the coordinates that do not move."""
-        found = [term for coefficient, ref in terms for term in self._looked_at(coefficient, ref, extents)]
-        return normalise(self.universe, found, extents)
+        return normalise(self.universe, self.apart(terms, extents), extents)
+
+    def apart(self, terms: Terms, extents: tuple[int, ...]) -> list[Term]:
+        """The same, not yet added up."""
+        return [term for coefficient, ref in terms for term in self._looked_at(coefficient, ref, extents)]
 
     def _looked_at(self, coefficient: Number, ref: Ref, extents: tuple[int, ...]) -> Terms:
         """What a reference looks at, as terms over a box of these extents."""
         sizes, dims, (steps,) = refine([ref], extents)
         out: list[Term] = []
         for number, (kernel, offsets, digits, window) in self._seen(
-            ref[0], ref[3], _View(ref[1], tuple(steps), tuple(sizes))
+            ref[0], ref[3], View(ref[1], tuple(steps), tuple(sizes))
         ):
             regrouped = tuple([joined([one for digit in group for one in digits[digit]]) for group in dims])
             out.append((coefficient * number, (kernel, offsets, regrouped, window)))
         return tuple(out)
 
-    def _seen(self, kernel: Kernel, window: Window, view: _View) -> Terms:
+    def _seen(self, kernel: Kernel, window: Window, view: View) -> Terms:
         """A kernel as it is seen, with one dim for every digit."""
         universe = self.universe
-        key = ("seen", kernel.id, window, view, self.anew)
+        key = ("seen", kernel.id, window, view, self.anew, self.parted)
         known: Any = universe.memo.get(key)
         if known is None:
             universe.step()
@@ -192,10 +186,10 @@ class _Places:
             known = universe.memo[key] = self._written_down(kernel, window, view)
         return known  # type: ignore[no-any-return]
 
-    def _written_down(self, kernel: Kernel, window: Window, view: _View) -> Terms:
+    def _written_down(self, kernel: Kernel, window: Window, view: View) -> Terms:
         moving = {axis for axis, _, _ in view.steps}
         found: Terms | None = None
-        if self.anew or (len(moving) < len(kernel.shape) and _positional(self.universe, kernel)):
+        if self.anew or (len(moving) < len(kernel.shape) and positional(self.universe, kernel)):
             match kernel.kind:
                 case "iota" if not moving:
                     found = constant(self.universe, view.origins[0], view.sizes)
@@ -204,33 +198,37 @@ class _Places:
                 case "product":
                     found = self._product(kernel, window, view)
                 case "sum":
-                    rows = [(factor[1], self._part(factor, view)) for factor in kernel.factors]
+                    rows = [(factor[1], self._looked_through(factor, view)) for factor in kernel.factors]
                     found = normalise(self.universe, [(n * c, ref) for n, row in rows for c, ref in row], view.sizes)
                 case "function":
                     found = self._function(kernel, view)
         return self._as_it_is(kernel, window, view) if found is None else found
 
-    def _as_it_is(self, kernel: Kernel, window: Window, view: _View) -> Terms:
+    def _as_it_is(self, kernel: Kernel, window: Window, view: View) -> Terms:
         product = Product(self.universe, list(view.sizes), [[digit] for digit in range(len(view.sizes))], set())
         product.push(kernel, 1, window, list(view.origins), list(view.steps))
         return reopened(self.universe, *product.finish())
 
-    def _part(self, factor: Factor, view: _View) -> Terms:
+    def _part(self, factor: Factor, view: View) -> Terms:
+        terms = self._looked_through(factor, view)
+        return normalise(self.universe, list(terms), view.sizes) if self.parted else terms
+
+    def _looked_through(self, factor: Factor, view: View) -> Terms:
+        """What is seen of a factor; of a sum over several runs, the sums over each of them."""
         return self._seen(factor[0], factor[2], view.of(factor))
 
-    def _element(self, kernel: Kernel, view: _View) -> Terms | None:
+    def _element(self, kernel: Kernel, view: View) -> Terms | None:
         for known, data in self.universe.tables:
             if known is kernel:
                 value = data[view.origins].item()
                 return constant(self.universe, exact(value), view.sizes) if isfinite(value) else None
         return None
 
-    def _product(self, kernel: Kernel, window: Window, view: _View) -> Terms:
+    def _product(self, kernel: Kernel, window: Window, view: View) -> Terms:
         """The product of the factors as they are seen, summed over the window, whose labels are digits after the others."""
-        universe = self.universe
         spans, factors = list(window), []
         for factor in kernel.factors:
-            place, held = _mask_along(factor, view.wider(spans), len(view.sizes))
+            place, held = mask_along(factor, view.wider(spans), len(view.sizes))
             if place is None:
                 factors.append(factor)
             elif not held:
@@ -238,7 +236,13 @@ class _Places:
             else:  # a mask along one reduced label: the sum is over the part where it holds
                 low = spans[place][0]
                 spans[place] = (low + held[0], low + held[-1] + 1)
-        wider = view.wider(spans)
+        if not self.parted:
+            return self._summed(factors, spans, view)
+        windows = [where_held(factors, run, view) for run in runs(factors, spans, len(kernel.shape))]
+        return tuple([term for run in windows if run is not None for term in self._summed(factors, run, view)])
+
+    def _summed(self, factors: Sequence[Factor], window: Sequence[tuple[int, int]], view: View) -> Terms:
+        universe, wider = self.universe, view.wider(window)
         total = constant(universe, 1, wider.sizes)
         for factor in factors:
             value = self._part(factor, wider)
@@ -248,7 +252,7 @@ class _Places:
         summed = tuple(range(len(view.sizes), len(wider.sizes)))
         return summed_over(universe, total, wider.sizes, summed) if summed else total
 
-    def _function(self, kernel: Kernel, view: _View) -> Terms | None:
+    def _function(self, kernel: Kernel, view: View) -> Terms | None:
         universe, sizes = self.universe, view.sizes
         factor = kernel.factors[0]
         argument = scaled(universe, self._part(factor, view), factor[1], sizes)
@@ -266,36 +270,3 @@ class _Places:
         if kernel.name in _TRUTHS:
             return None
         return applied(universe, kernel.name, kernel.attributes, [argument], kernel.type, sizes)
-
-
-def _mask_along(factor: Factor, view: _View, count: int) -> tuple[int | None, range]:
-    """The reduced label, one of the digits from ``count`` on, along which a factor is a mask by itself, and where it holds; None where it is no such mask."""
-    kernel, power = factor[:2]
-    if power != 1 or not is_step(kernel):
-        return None, range(0)
-    own = view.of(factor)
-    if len(own.steps) != 1 or own.steps[0][1] < count:
-        return None, range(0)
-    ((_, digit, stride),) = own.steps
-    positive = kernel.factors[0][1] > 0
-    start, step = (own.origins[0], stride) if positive else (-own.origins[0], -stride)
-    return digit - count, above_zero(start, step, own.sizes[digit])
-
-
-def above_zero(start: int, step: int, size: int) -> range:
-    """Where ``start + step * at`` is above zero, of ``size`` places, which may be without end."""
-    if step > 0:
-        return range(min(size, max(0, -start // step + 1)), size)
-    return range(max(0, min(size, -(start // step))))
-
-
-def _positional(universe: Universe, kernel: Kernel) -> bool:
-    """Whether positions, or elements of a known table, are part of a kernel."""
-    if kernel.kind in ("iota", "literal"):
-        return True
-    key = ("positions", kernel.id)
-    known: Any = universe.memo.get(key)
-    if known is None:
-        known = any(_positional(universe, factor[0]) for factor in kernel.factors)
-        universe.memo[key] = known
-    return bool(known)

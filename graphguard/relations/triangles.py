@@ -72,6 +72,31 @@ def meet_steps(product: Product) -> bool:
     return True
 
 
+def without_implied(universe: Universe, term: Term, extents: tuple[int, ...]) -> Term:
+    """A term without the masks that are 1 wherever another of its masks is: a query that comes after the last of some keys comes after the first."""
+    coefficient, ref = term
+    if steps_in(ref[0]) < 2:
+        return term
+    product = _opened(universe, ref, extents)
+    for part in [product.parts[place] for place in _steps_of(product.parts)]:
+        others = [product.parts[place] for place in _steps_of(product.parts)]
+        if any(_implies(other, part, product.sizes) for other in others if other is not part):
+            product.parts.remove(part)
+    factor, plain = product.finish()
+    return coefficient * factor, plain
+
+
+def _implies(mask: Part, other: Part, sizes: list[int]) -> bool:
+    """Whether the index under the other mask is nowhere smaller than the one under the first."""
+    more: dict[int, int] = {}
+    for _, digit, stride in other.expressions:
+        more[digit] = more.get(digit, 0) + stride
+    for _, digit, stride in mask.expressions:
+        more[digit] = more.get(digit, 0) - stride
+    least = sum(min(0, stride * (sizes[digit] - 1)) for digit, stride in more.items())
+    return other.offsets[0] - mask.offsets[0] + least >= 0
+
+
 def extend_windows(product: Product) -> None:
     """Extend summed digits to where a mask or an equation on positions is 0 anyway, as far as the other factors exist: the window no longer depends on the shard."""
     zeros = [part for part in product.parts if part.payload == 1 and (is_step(part.kernel) or is_delta(part.kernel))]

@@ -107,13 +107,18 @@ class Whole(nn.Module):
 
 
 def verdict(
-    ranks: int, positions: Positions, causal: bool, wrong: str = "", impl: Positions | None = None
+    ranks: int,
+    positions: Positions,
+    causal: bool,
+    wrong: str = "",
+    impl: Positions | None = None,
+    tokens: int = TOKENS,
 ) -> gg.Verdict | None:
-    order = torch.cat([positions(rank, ranks, TOKENS // ranks) for rank in range(ranks)])
+    order = torch.cat([positions(rank, ranks, tokens // ranks) for rank in range(ranks)])
     return gg.verify(
         Whole(order, causal),
         lambda mesh: Attention(mesh, impl or positions, causal, wrong),
-        tuple(gg.tensor(1, 2, TOKENS, WIDTH) for _ in range(3)),
+        tuple(gg.tensor(1, 2, tokens, WIDTH) for _ in range(3)),
         mesh={"cp": ranks},
         in_relations=PART,
         out_relations=PART,
@@ -126,6 +131,44 @@ def verdict(
 )
 def test_rings(ranks: int, positions: Positions, causal: bool) -> None:
     assert verdict(ranks, positions, causal) is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize(("ranks", "tokens"), [(2, 4), (3, 6), (3, 24), (4, 8), (4, 64)])
+def test_zigzags(ranks: int, tokens: int) -> None:
+    assert verdict(ranks, zigzag, causal=True, tokens=tokens) is gg.Verdict.REFINES
+
+
+@pytest.mark.parametrize("wrong", ["inner", "place"])
+def test_wrong_zigzags(wrong: str) -> None:
+    assert verdict(3, zigzag, causal=True, wrong=wrong, tokens=24) is gg.Verdict.BROKEN
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_zigzag_under_a_mask_of_its_order(later: int) -> None:
+    ranks, tokens = 4, 32
+    order = torch.cat([zigzag(rank, ranks, tokens // ranks) for rank in range(ranks)])
+
+    def attention(q: torch.Tensor, k: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return (q @ k.transpose(-1, -2)).masked_fill(order[None, :] > rows[:, None], float("-inf")).softmax(-1) @ k
+
+    def ring(mesh: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+        def act(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+            keys = [torch.empty_like(k) for _ in range(ranks)]
+            dist.all_gather(keys, k.contiguous(), mesh.get_group("cp"))
+            rows = zigzag(mesh.get_local_rank("cp"), ranks, tokens // ranks)
+            return attention(q, torch.cat(keys, 1), rows + later)
+
+        return act
+
+    report = gg.verify(
+        lambda q, k: attention(q, k, order),
+        ring,
+        tuple(gg.tensor(2, tokens, WIDTH) for _ in range(2)),
+        mesh={"cp": ranks},
+        in_relations={"cp": Shard(1)},
+        out_relations={"cp": Shard(1)},
+    )
+    assert report.verdict is (gg.Verdict.BROKEN if later else gg.Verdict.REFINES)
 
 
 @pytest.mark.parametrize("wrong", ["scale", "inner", "place"])

@@ -13,9 +13,10 @@ from benchmarks.trust.fuzz import closed
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import UNBOUNDED, Universe
-from graphguard.relations.narrow import above_zero, continued, equal_where_thin, written_at_places
+from graphguard.relations.narrow import continued, equal_where_thin, written_at_places
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
+from graphguard.relations.views import above_zero
 
 ROWS, WIDTH = 5, 3
 

@@ -6,6 +6,7 @@ that no exponential is left beside a divisor that has it, and every polynomial i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -54,7 +55,7 @@ def _reduced(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Terms | 
         whole, parts = through(ref, divisor), terms_through(ref, divisor)
         if whole is None or parts is None or len(parts) != 2 or not all(_is_exponential(part) for _, part in parts):
             continue
-        (start, stays), (slope, goes) = sorted(parts, key=_order)
+        (start, stays), (slope, goes) = _in_order(parts)
         if _has(powers, goes, 1):
             first, second, over, under = goes, stays, slope, start
         elif _has(powers, goes, -1) and _has(powers, stays, 1):
@@ -85,9 +86,20 @@ def _is_exponential(ref: Ref) -> bool:
     return alone and (kernel.kind == "one" or bool(powers)) and all(power > 0 for power in powers.values())
 
 
-def _order(term: Term) -> tuple[Any, ...]:
-    _, (kernel, offsets, dims, window) = term
-    return (kernel.kind != "one", kernel.id, offsets, dims, window)
+def _in_order(parts: Sequence[Term]) -> list[Term]:
+    """Products of exponentials, the smaller first: by the powers of one exponential after another.
+
+    All divisors agree on this order, and it stays the same when both are multiplied by something; else ``f g / ((f + g) (f^2 + g^2))`` would go round in circles.
+    """
+    powers = [exponentials(ref) for _, ref in parts]
+    places = sorted({place for known in powers for place in known}, key=_place, reverse=True)
+    rows = [([known.get(place, 0) for place in places], part) for part, known in zip(parts, powers, strict=True)]
+    return [part for _, part in sorted(rows, key=lambda row: row[0])]
+
+
+def _place(ref: Ref) -> tuple[Any, ...]:
+    kernel, offsets, dims, window = ref
+    return (kernel.id, offsets, dims, window)
 
 
 def as_product(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term | None:

@@ -113,3 +113,18 @@ def test_other_functions_differ(a: NormalForm, name: str) -> None:
     closed, written = OTHER[name]
     x = a.leaf("x", SHAPE, "float")
     assert not equal(a.universe, closed(a, x), written(a, x))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_divisors_of_the_same_exponentials_in_other_powers_do_not_go_round_in_circles(turned: bool) -> None:
+    universe = Universe(expand=16)
+    universe.exponential = True
+    a = NormalForm(universe)
+    x, y = (a.leaf(name, SHAPE, "float") for name in ("x", "y"))
+    f, g = (a.exp(y), a.exp(x)) if turned else (a.exp(x), a.exp(y))
+    squares = [square(a, each) for each in ((g, f) if turned else (f, g))]  # which is known first must not matter
+    found = over(a, over(a, times(a, f, square(a, g)), plus(a, *squares)), plus(a, g, f))
+    draw = np.random.default_rng(0)
+    numbers = {name: draw.standard_normal(SHAPE) for name in ("x", "y")}
+    e, h = (np.exp(numbers[name]) for name in (("y", "x") if turned else ("x", "y")))
+    np.testing.assert_allclose(Denotation(numbers).value(found), e * h**2 / ((e**2 + h**2) * (e + h)))

@@ -73,13 +73,13 @@ def runs(factors: Sequence[Factor], window: Sequence[tuple[int, int]], free: int
     labels = sorted(label - free for label in _strided(factors, free))
     if prod(window[label][1] - window[label][0] for label in labels) > _RUNS:
         return [list(window)]
-    runs = []
+    found = []
     for place in itertools.product(*(range(*window[label]) for label in labels)):
         run = list(window)
         for label, at in zip(labels, place, strict=True):
             run[label] = (at, at + 1)
-        runs.append(run)
-    return runs
+        found.append(run)
+    return found
 
 
 def where_held(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
+from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Kernel, Universe
 from graphguard.relations.narrow import equal_where_thin
 from graphguard.relations.normal_form import NormalForm
@@ -100,14 +103,25 @@ def test_masks_that_others_imply_are_left_away(a: NormalForm) -> None:
         mask = a.compare("lt", a.expand(other, size), a.expand(rows, size))
         return a.number(mask, "float")
 
-    later, earlier, same = after(0, 4), after(2, 0), after(2, 4)
-    for second, implied in ((earlier, True), (same, False)):
+    later = after(0, 4)
+    for low in range(5):
+        second, implied = after(2, low), low + 3 <= 4
         both = a.multiply(a.multiply(x, later), second)
         ((_, (term,)),) = both.pieces
         one = a.multiply(x, later)
         found = without_implied(a.universe, term, size)
         assert (found == one.pieces[0][1][0]) is implied
         assert (found == term) is not implied
+
+
+@pytest.mark.parametrize("relation", ["lt", "le", "eq"])
+@pytest.mark.parametrize("multiple", [-2, 3])
+def test_truths_compared_with_nothing(a: NormalForm, relation: str, multiple: int) -> None:
+    mask = a.number(a.compare("lt", a.iota(6), a.literal(np.full(6, 3))), "float")
+    found = a.compare(relation, a.literal(np.zeros(6)), a.scale(mask, Fraction(multiple)))  # type: ignore[arg-type]
+    numbers = multiple * (np.arange(6) < 3)
+    wanted = {"lt": numbers > 0, "le": numbers >= 0, "eq": numbers == 0}[relation]
+    np.testing.assert_array_equal(Denotation({}).value(found), wanted)
 
 
 def _kernels(a: NormalForm, value: NormalValue) -> list[Kernel]:

@@ -290,6 +290,9 @@ class Fields:
     def truths(self, v: Residues) -> bool:  # noqa: ARG002
         return False
 
+    def positive(self, v: Residues) -> bool:  # noqa: ARG002
+        return False
+
     def most_counted(self, v: Residues, digits: int) -> float | None:  # noqa: ARG002
         return None
 

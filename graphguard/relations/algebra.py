@@ -208,6 +208,10 @@ class Algebra(Protocol[V]):
         """Whether all numbers are seen to be 0 or 1; False is always a right answer."""
         ...
 
+    def positive(self, v: V) -> bool:
+        """Whether all numbers are seen to be larger than zero; False is always a right answer."""
+        ...
+
     def most_counted(self, v: V, digits: int) -> float | None:
         """The most that whole numbers, or multiples of a power of two of at most so many binary digits behind the point, can be in units of it, where they rest on truths and whole numbers alone: infinity where no unit or no end is seen.
 

@@ -154,6 +154,14 @@ def _intern(universe: Universe, plan: Plan, parts: list[Part]) -> Kernel:
     return kernel
 
 
+def joined_digits(parts: list[Part], domain: Domain, reduced: set[int]) -> list[list[tuple[int, int]]]:
+    """Digits that end somewhere, those that every part sees side by side together, each with its stride in the digit that they are."""
+    full = {digit: size for digit, size in domain.full.items() if size != UNBOUNDED}
+    partial = frozenset([digit for digit in reduced if domain.below[digit] or domain.above[digit]])
+    touched = _touched(parts, sorted(full))
+    return list(_Merging(touched, full, reduced, partial).merged({}).values())
+
+
 def _touched(parts: list[Part], live: list[int]) -> dict[int, dict[int, tuple[int, int] | None]]:
     """For every live digit, the parts it touches and where; None where it touches a part twice."""
     touched: dict[int, dict[int, tuple[int, int] | None]] = {digit: {} for digit in live}

@@ -8,13 +8,14 @@ from typing import Final
 from graphguard.relations import selected
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.diagonals import by_cases
+from graphguard.relations.exponents import counted_apart
 from graphguard.relations.functions import elementwise, known_number
 from graphguard.relations.hyperbolic import as_product
 from graphguard.relations.infinity import is_infinite
 from graphguard.relations.kernels import Factor, Number, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, indicator, normalise, reopened, times
 from graphguard.relations.masks import given, truth_cases
-from graphguard.relations.products import Product, factorised, multiply
+from graphguard.relations.products import LARGEST_EXPONENT, Product, factorised, multiply, number_power
 from graphguard.relations.quotients import falling_sigmoid, logarithms, never_negative, shared_exponentials
 from graphguard.relations.windows import refine, repeat, through
 
@@ -27,15 +28,25 @@ def exponential(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> T
     if infinite:
         finite = tuple(term for term in terms if not is_infinite(term[1]))
         return _masked_exponential(universe, infinite, finite, extents)
+    cases = counted_apart(universe, terms, extents)
+    if cases is not None:
+        each = [times(universe, guard, exponential(universe, case, extents), extents) for guard, case in cases]
+        return normalise(universe, [term for row in each for term in row], extents)
     if len(terms) > _EXPONENTS:
         raise Unsupported("the exponential of a very long sum")
     items: list[tuple[Ref, Number]] = []
     factor: Number = 1
     for coefficient, ref in terms:
         kernel = ref[0]
-        if kernel.kind == "function" and kernel.name == "log" and coefficient.denominator == 1:
+        if kernel.kind == "function" and kernel.name == "log":
             inner = through(ref, kernel.factors[0])
-            if inner is not None:
+            number = kernel.factors[0][1]
+            if inner is not None and inner[0].kind == "one" and number > 0 and _is_short(coefficient):
+                more, roots = number_power(universe, number, coefficient, extents)
+                factor *= more
+                items += roots
+                continue
+            if inner is not None and coefficient.denominator == 1:
                 factor *= Fraction(kernel.factors[0][1]) ** int(coefficient)
                 items.append((inner, coefficient))
                 continue
@@ -50,9 +61,13 @@ def exponential(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> T
                 continue
         items.append((elementwise(universe, "exp", (), 1, ref), coefficient))
     if not items:
-        return constant(universe, 1, extents)
+        return constant(universe, factor, extents)
     more, ref = multiply(universe, items, extents)
     return reopened(universe, more * factor, ref)
+
+
+def _is_short(exponent: Number) -> bool:
+    return -LARGEST_EXPONENT <= exponent <= LARGEST_EXPONENT
 
 
 def _masked_exponential(universe: Universe, infinite: list[Term], finite: Terms, extents: tuple[int, ...]) -> Terms:

@@ -53,7 +53,7 @@ def _split_mask(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> tuple
         return None
     if _bound(mine, free) & _bound(rest, free):
         return None
-    (a, mask), (b, other) = _part(universe, ref, mine, extents), _part(universe, ref, rest, extents)
+    (a, mask), (b, other) = part_of(universe, ref, mine, extents), part_of(universe, ref, rest, extents)
     if a != 1 or not indicator(mask):
         return None
     return mask, b, other
@@ -74,12 +74,12 @@ def _counted_apart(
     masks: list[Factor] = []
     counts: list[Factor] = []
     for group in tied:
-        coefficient, alone = _part(universe, ref, group, extents)
+        coefficient, alone = part_of(universe, ref, group, extents)
         (masks if coefficient == 1 and indicator(alone) else counts).extend(group)
     return masks, counts
 
 
-def _part(universe: Universe, ref: Ref, factors: list[Factor], extents: tuple[int, ...]) -> Term:
+def part_of(universe: Universe, ref: Ref, factors: list[Factor], extents: tuple[int, ...]) -> Term:
     """The product of some factors of a reference to a product, over the labels that these have."""
     sizes, dims, used = refine([ref], extents)
     product = Product(universe, sizes, dims, set())
@@ -345,7 +345,7 @@ def _pairs(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Iterator[t
 
 def _of_factors(universe: Universe, ref: Ref, places: set[int], extents: tuple[int, ...]) -> Term:
     """The product of some of the factors of a reference to a product."""
-    return _part(universe, ref, [ref[0].factors[place] for place in sorted(places)], extents)
+    return part_of(universe, ref, [ref[0].factors[place] for place in sorted(places)], extents)
 
 
 def between(universe: Universe, base: Ref, low: int, high: int, extents: tuple[int, ...]) -> Terms:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from graphguard.relations.closed import opaque
 from graphguard.relations.denotation import is_known, known_elements
 from graphguard.relations.grouping import groups
 from graphguard.relations.integers import check_range, closed_quotient, compared, divided, larger_integer, one_hot
-from graphguard.relations.kernels import UNBOUNDED, Number, Terms, Universe, ratio
+from graphguard.relations.kernels import UNBOUNDED, Number, Ref, Terms, Universe, ratio
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
 from graphguard.relations.magnitudes import is_whole, most_counted
@@ -28,11 +29,13 @@ from graphguard.relations.piecewise import act_on, equal, pointwise, scaled_valu
 from graphguard.relations.places import place_over
 from graphguard.relations.precision import Precision
 from graphguard.relations.roots import as_root
+from graphguard.relations.triangles import is_positive
 from graphguard.relations.truths import are_truths
 from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
 from graphguard.relations.windows import joined, whole
 
 _KNOWN = 65536
+_CLEARLY = 1e-6  # a number computed in doubles that is larger is larger than zero
 _REMEMBERED = 64  # tensors whose elements are kept: every rank looks up the same ones
 
 
@@ -351,6 +354,14 @@ class NormalForm:
         """Whether every term is a truth, or the opposite of one."""
         return are_truths(v)
 
+    def positive(self, v: NormalValue) -> bool:
+        """Whether all numbers are seen to be larger than zero: known ones, sums of exponentials and sigmoids."""
+        known = self.known(v)
+        if known is not None:
+            return bool((known > _CLEARLY).all())
+        terms = [term for _, terms in v.pieces for term in terms]
+        return all(map(itemgetter(1), v.pieces)) and all(c > 0 and _is_positive(ref) for c, ref in terms)
+
     def most_counted(self, v: NormalValue, digits: int) -> float | None:
         """The most that counts, positions and what is computed of them can be."""
         return most_counted(self.universe, v, digits)
@@ -462,6 +473,11 @@ class NormalForm:
         self, values: list[NormalValue], kind: Kind, act: Callable[[list[Terms], tuple[int, ...]], Terms]
     ) -> NormalValue:
         return sorting.elementwise(self.universe, values, lambda rows: pointwise(rows, kind, act))
+
+
+def _is_positive(ref: Ref) -> bool:
+    kernel = ref[0]
+    return is_positive(kernel, ref[3]) or (kernel.kind == "function" and kernel.name == "sigmoid")
 
 
 def _numeric(values: Sequence[NormalValue]) -> Kind:

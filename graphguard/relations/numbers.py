@@ -298,6 +298,9 @@ class Numbers:
     def truths(self, v: Number) -> bool:
         return False
 
+    def positive(self, v: Number) -> bool:
+        return False
+
     def most_counted(self, v: Number, digits: int) -> float | None:
         return None
 

@@ -29,6 +29,23 @@ def is_step(kernel: Kernel) -> bool:
     return kernel.kind == "function" and kernel.name == "gt0" and kernel.factors[0][0].kind == "iota"
 
 
+def grows_along(kernel: Kernel) -> int | None:
+    """The axis of an index in the exponent of a kernel ``exp(rate * index)``; None of any other kernel."""
+    if kernel.name != "exp" or kernel.kind != "function":
+        return None
+    inner = kernel.factors[0][0]
+    if inner.kind == "iota":
+        return 0
+    if inner.kind != "product" or inner.reduced:
+        return None
+    indices = [factor for factor in inner.factors if factor[0].kind == "iota"]
+    if len(indices) != 1 or indices[0][1] != 1 or indices[0][3] != (0,) or len(indices[0][4]) != 1:
+        return None
+    _, label, stride = indices[0][4][0]
+    read = sum(step[1] == label for factor in inner.factors for step in factor[4])
+    return label if stride == 1 and read == 1 else None
+
+
 def orient(parts: list[Part], sizes: list[int], core: Set[int]) -> set[int]:
     """Turn digits and equations in place; the digits that were turned.  ``core`` digits stay: a closed function sees their order."""
     if not _runs_back(parts):
@@ -108,7 +125,7 @@ def signature(part: Part, colours: dict[int, _Colour]) -> tuple[Any, ...]:
 
 
 def origin(parts: list[Part], digit: int) -> int:
-    """Where to put the origin of a digit that only axes over all integers carry: at offset 0 of the first of them, equations last."""
+    """Where to put the origin of a digit that only axes over all integers carry: at offset 0 of the first of them, equations last but for exponentials of an index, which begin anywhere (``growth``)."""
     places = [(part, axis, stride) for part in parts for axis, other, stride in part.expressions if other == digit]
     part, axis, stride = places[0]
     if len(places) > 1:
@@ -117,7 +134,15 @@ def origin(parts: list[Part], digit: int) -> int:
 
         def rank(place: tuple[Part, int, int]) -> tuple[Any, ...]:
             part, axis, stride = place
-            return (is_delta(part.kernel), abs(stride) != 1, signature(part, colours), len(part.expressions), axis)
+            grows = grows_along(part.kernel) == axis
+            return (
+                grows,
+                is_delta(part.kernel),
+                abs(stride) != 1,
+                signature(part, colours),
+                len(part.expressions),
+                axis,
+            )
 
         part, axis, stride = min(places, key=rank)
     return part.offsets[axis] // stride

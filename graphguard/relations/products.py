@@ -14,6 +14,7 @@ from typing import Any, Final
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
+from graphguard.relations.growth import settle_growth
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Digit,
@@ -29,6 +30,7 @@ from graphguard.relations.kernels import (
 from graphguard.relations.selection import solve_selections
 from graphguard.relations.windows import joined, refine
 
+LARGEST_EXPONENT: Final = 1 << 16  # of a number, whose power is written down
 _TRUTHS: Final = frozenset(("gt0", "eq0"))
 _WHOLE: Final = frozenset(("leaf", "sum", "max", "onehot"))  # kinds that are never opened
 _COUNTED: Final = frozenset(("number", "iota"))
@@ -161,7 +163,7 @@ class Product:
             product.include(factors, len(kernel.shape), 1, window, list(offsets), list(steps), only=set(labels))
             known = self.universe.memo[key] = product.finish()
         coefficient, (inner, base, dims, inner_window) = known
-        composed = _expressions(dims, digits)
+        composed = expressions_over(dims, digits)
         if coefficient == 0 or composed is None:
             return None
         return coefficient, Part(inner, 1, inner_window, list(base), composed)
@@ -191,16 +193,27 @@ class Product:
                         part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions
                     )
             self._open_deferred()
-        if not _TRUTHS.isdisjoint([part.kernel.name for part in self.parts]):
-            from graphguard.relations.triangles import extend_windows, meet_steps, settle_steps
-
-            if not meet_steps(self) or (not self.keep_steps and not settle_steps(self)):
-                return 0, _nothing(self)
-            if self.reduced:
-                extend_windows(self)
+        if not self._settle():
+            return 0, _nothing(self)
         if self.reduced:
             self._count_unused()
         return self.coefficient, self._reference()
+
+    def _settle(self) -> bool:
+        """Exponentials of indices get their origins, and masks on positions the place to which they narrow a sum; False where one is 0 throughout."""
+        names = [part.kernel.name for part in self.parts]
+        if "exp" in names:
+            settle_growth(self)
+            self._gather()
+        if _TRUTHS.isdisjoint(names):
+            return True
+        from graphguard.relations.triangles import extend_windows, meet_steps, settle_steps
+
+        if not meet_steps(self) or (not self.keep_steps and not settle_steps(self)):
+            return False
+        if self.reduced:
+            extend_windows(self)
+        return True
 
     def _cancel_sum(self) -> bool:
         """Take out factors whose sum is a divisor, as in ``sum over v and u of a(v) e(u) / sum over u of e(u)``; whether there were such."""
@@ -232,7 +245,7 @@ class Product:
             steps = [(axis, place[digit], stride) for axis, digit, stride in part.expressions]
             product.parts.append(Part(part.kernel, part.payload, part.window, list(part.offsets), steps))
         coefficient, (kernel, offsets, dims, window) = product.finish()
-        found = (kernel, list(offsets), _expressions(dims, free), window)
+        found = (kernel, list(offsets), expressions_over(dims, free), window)
         if found != (divisor.kernel, divisor.offsets, divisor.expressions, divisor.window):
             return None
         self.reduced.difference_update(own)
@@ -331,7 +344,7 @@ def _opens(part: Part) -> bool:
     return bool(power.denominator == 1 and 1 <= power <= _POWERS and len(part.kernel.factors) <= _INLINED)
 
 
-def _expressions(dims: tuple[Digits, ...], digits: list[int]) -> list[Expression] | None:
+def expressions_over(dims: tuple[Digits, ...], digits: list[int]) -> list[Expression] | None:
     """How the dims of a reference, each of which is one of the digits, move along its axes; None where one is several digits of its own."""
     if any(len(radix) > 1 for radix in dims):
         return None

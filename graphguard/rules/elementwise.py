@@ -204,7 +204,10 @@ def whole_power(a: Algebra[V], v: V, exponent: int) -> V:
 
 @rule("aten.pow.Scalar")
 def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
-    """out = self ** exponent = exp(log(self) exponent), for self > 0"""
+    """out = self ** exponent = exp(log(self) exponent), for self > 0
+
+    Of whole exponents the logarithm is taken of the number itself, so that a decay of ``self ** (i + 4)`` is one of ``self ** i`` times ``self ** 4``.
+    """
     if is_number(exponent):  # the in-place form, whose base is the tensor
         whole: V = pow_scalar(a, self, exponent)
         return whole
@@ -212,7 +215,11 @@ def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
         return a.full(exponent.shape, Fraction(1), kind_of_operand(exponent))
     if self <= 0:
         raise Unsupported(f"powers of {self}")
-    return a.exp(scaled(a, as_float(a, exponent), exact(math.log(self))))
+    number, power = exact(self), as_float(a, exponent)
+    most = a.most_counted(exponent, 0)
+    if isinstance(number, Fraction) and most is not None and (exponent.kind == "int" or most < math.inf):
+        return a.exp(times(a, a.log(a.full(power.shape, number, "float")), power))
+    return a.exp(scaled(a, power, exact(math.log(self))))
 
 
 @rule("aten.pow.Tensor_Tensor")
@@ -223,7 +230,10 @@ def pow_tensor(a: Algebra[V], self: V, exponent: V) -> V:
         power = known.reshape(-1)[0]
         wide = aligned(a, self, exponent)[0]
         return pow_scalar(a, wide, int(power) if exponent.kind == "int" else float(power))
-    return a.apply("pow", (), aligned(a, self, exponent, kind="float"), "float")
+    base, power = aligned(a, self, exponent, kind="float")
+    if a.positive(self):
+        return a.exp(times(a, a.log(base), power))
+    return a.apply("pow", (), [base, power], "float")
 
 
 @rule("aten.square.default")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.trust.decays import DECAYS
 from benchmarks.trust.gradients import GRADIENTS
 from graphguard.relations.algebra import Unsupported
 from graphguard.rules.scaled_products import membership
@@ -443,6 +444,7 @@ OPERATORS: dict[str, Callable[[Program], Made]] = {
     "argsort": _argsort,
     "sorted_rows": _sorted_rows,
     "grouped": _grouped,
+    **DECAYS,
     **GRADIENTS,
 }
 NAMES = [

@@ -160,9 +160,9 @@ class Proof:
         """How often each summand of a tensor of the specification counts in a rank's tensor; None where that is not made of them."""
         return None if self.state is None else self.state.weights(rank, var, meant)
 
-    def difference(self, promise: str) -> Difference | None:
-        """An element of a promised output that differs, and what it is computed from instead; None where it is computed in another way."""
-        return None if self.state is None else self.state.difference(self.capture, promise)
+    def difference(self, promise: str, since: tuple[int, ...] = ()) -> Difference | None:
+        """An element of a promised output, none before ``since``, that differs, and what it is computed from instead; None where it is computed in another way."""
+        return None if self.state is None else self.state.difference(self.capture, promise, since)
 
     def _ask(self, graph: int, var: Var, question: Callable[[Lookup], T | None]) -> T | None:
         """An answer about a tensor of a graph (0 for the specification, then the ranks)."""

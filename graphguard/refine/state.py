@@ -57,8 +57,8 @@ class State:
         except (Unsupported, Exhausted):
             return None
 
-    def difference(self, capture: Capture, promise: str) -> Difference | None:
-        """An element of a promised output that differs, and what it is computed from instead; None where it is computed in another way."""
+    def difference(self, capture: Capture, promise: str, since: tuple[int, ...]) -> Difference | None:
+        """An element of a promised output, none before ``since``, that differs, and what it is computed from instead; None where it is computed in another way."""
         wanted = next((each.wanted for each in capture.promises if each.name == promise), None)
         spec = capture.spec
         if spec is None or not isinstance(wanted, dict) or promise not in spec.outputs:
@@ -73,7 +73,7 @@ class State:
         try:
             rebuilt = self.lookup.layouts.rebuild(wanted, values) if len(values) == len(held) else None
             copies = rebuilt.copies if rebuilt and meant else ()
-            found = (differing_reads(self.algebra.universe, copy, meant) for copy in copies if meant)
+            found = (differing_reads(self.algebra.universe, copy, meant, since) for copy in copies if meant)
             return next(filter(None, found), None)
         except (Unsupported, Exhausted):
             return None

@@ -59,14 +59,18 @@ class _Unlike(Exception):  # noqa: N818 - no error: the computations differ
     """Two kernels that compute in different ways."""
 
 
-def differing_reads(universe: Universe, found: NormalValue, meant: NormalValue) -> Difference | None:
+def differing_reads(
+    universe: Universe, found: NormalValue, meant: NormalValue, since: tuple[int, ...] = ()
+) -> Difference | None:
     """What the first element that differs reads otherwise; None where the two do not compute alike, or nothing differs.
 
+    Elements before ``since`` are known to be equal, whatever their forms.
     Raises what subtraction raises.
     """
     if found.shape != meant.shape or found.kind != meant.kind:
         return None
-    for index in itertools.islice(_differing(difference(universe, found, meant)), _ELEMENTS):
+    unlike = (index for index in _differing(difference(universe, found, meant)) if index >= since)
+    for index in itertools.islice(unlike, _ELEMENTS):
         mine, theirs = _element(found, index), _element(meant, index)
         if Counter(mine) != Counter(theirs):
             walk = _Walk()

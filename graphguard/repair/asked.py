@@ -19,7 +19,7 @@ def forward_place(graph: Graph, node: Node, edit: Edit, sources: Sources) -> Spa
 
     What is to be done to a gradient that the program sees is done where it asked for it; so is what is wrong with an exchange, which no forward call of the program made.
     """
-    if node.phase != "backward" or node.forward < 0 or node.op in COLLECTIVES or not _asked(graph, node, sources):
+    if node.phase != "backward" or node.forward < 0 or node.op in COLLECTIVES or not is_asked(graph, node, sources):
         return None
     if isinstance(edit, InsertReduction | InsertGather | Scale) and _seen(graph, node):
         return None
@@ -37,7 +37,7 @@ def differentiated(span: Span | None, sources: Sources) -> str:
     return ""
 
 
-def _asked(graph: Graph, node: Node, sources: Sources) -> bool:
+def is_asked(graph: Graph, node: Node, sources: Sources) -> bool:
     """Whether a node was run by a call such as ``loss.backward()``, and not by a hook or the backward of a function."""
     frames = (frame.span for frame in graph.stack_of(node.stack) if sources.in_project(frame.span.file))
     span = next(frames, None)

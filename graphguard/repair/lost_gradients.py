@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.outcome import Location
+from graphguard.repair.asked import is_asked
 from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.frames import Sources
 from graphguard.repair.gathers import without_gradient
@@ -19,12 +20,13 @@ from graphguard.report.diagnostics import TextEdit
 _SWITCHES = frozenset({"no_sync", "set_requires_gradient_sync"})
 
 
-def unread_gradient(capture: Capture) -> Location | None:
+def unread_gradient(capture: Capture, sources: Sources) -> Location | None:
     """The first rank's first gradient that nothing reads, where every rank has one; None where there is none.
 
-    Autograd works out what somebody asked for: such a gradient went to a tensor that does not pass it on.
+    Autograd works out what somebody asked for: such a gradient went to a tensor that does not pass it on.  What a backward written by hand brings up to date once
+    too often, behind the last of its passes, is none.
     """
-    found = [_unread(graph) for graph in capture.ranks]
+    found = [_unread(graph, sources) for graph in capture.ranks]
     return None if any(index is None for index in found) or found[0] is None else Location(0, found[0])
 
 
@@ -126,7 +128,7 @@ def _is_read(graph: Graph, node: Node) -> bool:
     return any(not set(node.outs).isdisjoint(other.operands()) for other in graph.nodes)
 
 
-def _unread(graph: Graph) -> int | None:
+def _unread(graph: Graph, sources: Sources) -> int | None:
     read = {var for node in graph.nodes for var in node.operands()} | set(graph.outputs.values())
     unread = (
         index
@@ -137,7 +139,13 @@ def _unread(graph: Graph) -> int | None:
         and node.outs
         and read.isdisjoint(node.outs)
     )
-    return next(unread, None)
+    return next((index for index in unread if not _is_repeated(graph, graph.nodes[index], read, sources)), None)
+
+
+def _is_repeated(graph: Graph, node: Node, read: set[Var], sources: Sources) -> bool:
+    """Whether the program itself calls an operator at one place several times, and reads what it gave another time."""
+    same = (each for each in graph.nodes if (each.op, each.stack) == (node.op, node.stack))
+    return any(not read.isdisjoint(each.outs) for each in same) and not is_asked(graph, node, sources)
 
 
 def _forward_of(graph: Graph, node: Node) -> int | None:

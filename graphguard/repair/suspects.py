@@ -14,6 +14,7 @@ from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.attention import meant_attention, seen_keys
 from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
+from graphguard.repair.frames import Sources
 from graphguard.repair.guesses import is_nonlinear, narrows
 from graphguard.repair.holding import holds_operand
 from graphguard.repair.lost_gradients import cut_gather, unread_gradient, without_gradients
@@ -54,7 +55,7 @@ class Suspect:
     reason: str = ""
 
 
-def suspect(found: Search, promise: str) -> Suspect:
+def suspect(found: Search, promise: str, sources: Sources) -> Suspect:
     """A rounding that the specification has nowhere, or a collective without effect; else the first site off the relation whose operands are on it, or the one
     operand that it should not read.
 
@@ -63,10 +64,10 @@ def suspect(found: Search, promise: str) -> Suspect:
     """
     sites = backward_slice(found.capture, found.proof, found.alignment, (promise,))
     around = Neighbours.of(found.capture, sites)
-    return _certain(found, promise, around) or _at_frontier(found, promise, sites, around)
+    return _certain(found, promise, around, sources) or _at_frontier(found, promise, sites, around)
 
 
-def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
+def _certain(found: Search, promise: str, around: Neighbours, sources: Sources) -> Suspect | None:
     """What is wrong wherever it stands: a foreign rounding, a gradient that stops, a mean of means, a collective without effect."""
     capture = found.capture
     if (rounding := _foreign_rounding(around)) is not None:
@@ -76,7 +77,7 @@ def _certain(found: Search, promise: str, around: Neighbours) -> Suspect | None:
         return Suspect("wrong-relation", stopped[0], stopped[1], reason=STOPPED)
     if (trained := _trained(capture, promise)) is not None:
         return trained
-    if is_gradient(capture, promise) and (lost := unread_gradient(capture)) is not None:
+    if is_gradient(capture, promise) and (lost := unread_gradient(capture, sources)) is not None:
         return Suspect("gradient-not-reduced", lost, reason=UNREAD)
     if is_gradient(capture, promise) and (cut := without_gradients(capture, promise)) is not None:
         return Suspect("gradient-not-reduced", cut, reason=CUT)

@@ -34,11 +34,12 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     capture = found.capture
     outcome = found.proof.outcome
     promise = next(promise for promise in outcome.promises if promise.name in found.left)
-    span, suspected = _placed(capture, suspect(found, promise.name), sources)
+    span, suspected = _placed(capture, suspect(found, promise.name, sources), sources)
     rule, where = suspected.rule, suspected.where
     factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
-    difference = found.proof.difference(promise.name) if rule in ("wrong-relation", "wrong-shard") else None
+    asks = rule in ("wrong-relation", "wrong-shard")
+    difference = found.proof.difference(promise.name, _first_wrong(numbers, promise.name)) if asks else None
     untouched = _untouched(capture, promise.name)
     reads = reads_text(difference, promise.name, _leaf_names(found)) if difference is not None else ""
     if untouched:
@@ -83,6 +84,12 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
         related=tuple(related),
         written_out=suspected.reason in _LOST,  # what an edit makes of a gradient is not known from the graphs
     )
+
+
+def _first_wrong(numbers: Confirmation, name: str) -> tuple[int, ...]:
+    """The first element of an output that numbers show to be wrong, where they compare the whole."""
+    shown = numbers.counterexample
+    return shown.index if shown is not None and shown.promise == name and shown.rank is None else ()
 
 
 def _scaled_text(found: Search, name: str, factor: Fraction, numbers: Confirmation) -> str:

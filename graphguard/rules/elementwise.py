@@ -204,10 +204,7 @@ def whole_power(a: Algebra[V], v: V, exponent: int) -> V:
 
 @rule("aten.pow.Scalar")
 def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
-    """out = self ** exponent = exp(log(self) exponent), for self > 0
-
-    Of whole exponents the logarithm is taken of the number itself, so that a decay of ``self ** (i + 4)`` is one of ``self ** i`` times ``self ** 4``.
-    """
+    """out = self ** exponent = exp(log(self) exponent), for self > 0"""
     if is_number(exponent):  # the in-place form, whose base is the tensor
         whole: V = pow_scalar(a, self, exponent)
         return whole
@@ -216,7 +213,9 @@ def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
     if self <= 0:
         raise Unsupported(f"powers of {self}")
     number, power = exact(self), as_float(a, exponent)
-    most = a.most_counted(exponent, 0)
+    most = a.most_counted(
+        exponent, 0
+    )  # of whole exponents the number itself counts: 0.9 ** (i + 4) is 0.9 ** i times 0.9 ** 4
     if isinstance(number, Fraction) and most is not None and (exponent.kind == "int" or most < math.inf):
         return a.exp(times(a, a.log(a.full(power.shape, number, "float")), power))
     return a.exp(scaled(a, power, exact(math.log(self))))

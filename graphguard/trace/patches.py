@@ -46,7 +46,7 @@ from graphguard.trace.extensions import refuse_builds
 from graphguard.trace.number_calls import note_shown
 from graphguard.trace.overrides import overridable
 from graphguard.trace.shown_arrays import REFUSED, shown
-from graphguard.trace.works import as_batch, done, finished
+from graphguard.trace.works import as_batch, collecting, done, finished, waiting
 
 _NOT_WRAPPED = frozenset(("__enter__", "__exit__", "__eq__", "__hash__", "__repr__"))
 _installed: list[bool] = []
@@ -59,6 +59,8 @@ def install() -> None:
         return
     _installed.append(True)
     _process_groups()
+    replace(torch.futures, "collect_all", collecting)
+    replace(torch.futures, "wait_all", waiting)
     _splits()
     objects.install()
     _coalescing()

@@ -81,6 +81,44 @@ class _Future(torch.futures.Future):
         super().add_done_callback(callback)
 
 
+    @property
+    def waited(self) -> Callable[[], None]:
+        """What is to be called when the program waits."""
+        return self._waited
+
+
+def collecting(collect_all: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """``torch.futures.collect_all``, whose future is waited for where that of a collective would be."""
+
+    def collected(futures: list[Any]) -> Any:
+        together = collect_all(futures)
+        each = [future.waited for future in futures if isinstance(future, _Future)]
+        if not each or not together.done():
+            return together
+
+        def waited() -> None:
+            for one in each:
+                one()
+
+        future = _Future(waited)
+        future.set_result(list(futures))
+        return future
+
+    return collected
+
+
+def waiting(wait_all: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """``torch.futures.wait_all``, which waits without asking the futures."""
+
+    def waited(futures: list[Any]) -> Any:
+        for future in futures:
+            if isinstance(future, _Future):
+                future.waited()
+        return wait_all(futures)
+
+    return waited
+
+
 def as_batch(works: list[Any]) -> list[Any]:
     """Works of one batch of messages: NCCL has one handle for all of them."""
     parts = [work for work in works if isinstance(work, _Finished)]

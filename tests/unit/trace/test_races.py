@@ -82,6 +82,12 @@ def future_never_waited_for(x: torch.Tensor) -> torch.Tensor:
     return y + 1
 
 
+def several_never_waited_for(x: torch.Tensor) -> torch.Tensor:
+    y, work = started(x)
+    torch.futures.collect_all([work.get_future()])
+    return y + 1
+
+
 def another_group(x: torch.Tensor) -> torch.Tensor:
     group = dist.new_group([0, 1])
     y, _ = started(x)
@@ -107,6 +113,7 @@ def two_messages(x: torch.Tensor) -> torch.Tensor:
         (message_read, "read"),
         (functional, "read"),
         (future_never_waited_for, "read"),
+        (several_never_waited_for, "read"),
         (another_group, "read"),
         (two_messages, "read"),
     ],
@@ -153,6 +160,18 @@ def waits_for_the_future(x: torch.Tensor) -> torch.Tensor:
 def calls_back(x: torch.Tensor) -> torch.Tensor:
     _, work = started(x)
     return work.get_future().then(lambda future: future.value()[0] / 2).wait()
+
+
+def waits_for_several(x: torch.Tensor) -> torch.Tensor:
+    (y, first), (z, second) = started(x), started(x * 2)
+    torch.futures.collect_all([first.get_future(), second.get_future()]).wait()
+    return y + z
+
+
+def waits_for_all(x: torch.Tensor) -> torch.Tensor:
+    (y, first), (z, second) = started(x), started(x * 2)
+    torch.futures.wait_all([first.get_future(), second.get_future()])
+    return y + z
 
 
 def shape_only(x: torch.Tensor) -> torch.Tensor:
@@ -209,7 +228,7 @@ def batched(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "program",
     [
-        waits, synchronizes, polls, waits_for_the_future, calls_back, shape_only, barrier, waits_for_the_device, functional_waited_for, functional_returned,
+        waits, synchronizes, polls, waits_for_the_future, calls_back, waits_for_several, waits_for_all, shape_only, barrier, waits_for_the_device, functional_waited_for, functional_returned,
         operand_read, other_half, batched,
     ],
 )  # fmt: skip

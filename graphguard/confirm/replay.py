@@ -67,7 +67,7 @@ class Arithmetic:
     promise no order of equal numbers (``topk``) take them in a random one.  ``own`` are literals, by digest, that not both programs have: numbers in
     float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds, and so do ``numbers`` of calls.  ``tied`` is filled with the calls that
     chose among equal numbers at random: another run may choose otherwise.  ``held`` has the numbers that there are by type, which casts to their type leave as they are.
-    ``single``: both programs compute in float32 alone, so an element of a literal is the number that was rounded to it, as a number in a call is.
+    ``single``: float32 is the widest type of both programs, so an element of a literal in it is the number that was rounded to it, as a number in a call is.
     """
 
     sharp: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from graphguard.confirm.draws import GENERIC, Draw, Ranges, leaf_values
-from graphguard.confirm.elements import FLOATS, NARROW, UncoveredError
+from graphguard.confirm.elements import NARROW, UncoveredError
 from graphguard.confirm.precision import Held, cast_types
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
 from graphguard.confirm.ranges import index_ranges
@@ -18,6 +18,7 @@ from graphguard.confirm.rounded_numbers import rounded_numbers
 from graphguard.confirm.strange_draws import redrawn
 from graphguard.ir import Capture, Graph, Node, Promise
 from graphguard.ir.joining import Joined, join
+from graphguard.ir.written import is_widest
 
 _CHOICES: Final = 12  # runs in which calls choose among equal numbers
 
@@ -63,7 +64,8 @@ class Trial:
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
         self.own = own_literals(self.capture)
-        self.single = in_float32_alone(self.capture)
+        graphs = [graph for graph in (self.capture.spec, *self.capture.ranks) if graph is not None]
+        self.single = is_widest({kind.dtype for graph in graphs for kind in graph.types.values()})
         self.numbers = rounded_numbers(self.capture)
         self.casts = cast_types(self.capture) - self.sharp
 
@@ -276,13 +278,6 @@ def own_literals(capture: Capture) -> frozenset[str]:
         for graphs in ((capture.spec,), capture.ranks)
     ]
     return frozenset(literals[0] ^ literals[1])
-
-
-def in_float32_alone(capture: Capture) -> bool:
-    """Whether all floats of both programs are float32."""
-    graphs = (capture.spec, *capture.ranks)
-    types = {kind.dtype for graph in graphs if graph for kind in graph.types.values()}
-    return "complex128" not in types and types & FLOATS == {"float32"}
 
 
 def foreign_types(capture: Capture) -> frozenset[str]:

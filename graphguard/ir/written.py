@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Set
 from fractions import Fraction
 from typing import Final
 
 _DIGITS: Final = 6  # a float32 holds all decimal numbers of so many digits
 _RADICAND: Final = 1 << 14  # widths of which programs take roots
 _DENOMINATOR: Final = 64
+
+
+def is_widest(floats: Set[str]) -> bool:
+    """Whether float32 is the widest of a program's float types: an element of a literal in it is then the number that was rounded to it, as a number in a call is."""
+    return "float32" in floats and floats.isdisjoint(("float64", "complex128"))
 
 
 def written(value: float) -> float:

@@ -29,7 +29,7 @@ _FEW: Final = 128  # different elements that are read one by one
 def elements(constant: Constant, single: bool = False) -> np.ndarray:
     """The elements as bool, int64 or float64; complex ones with a last dim of 2.  Raises ``Unsupported`` where only a digest is known.
 
-    ``single``: the program computes in float32 alone, so an element in float32 is the number that was rounded to it, as a number in a call is.
+    ``single``: float32 is the widest type of the program, so an element in it is the number that was rounded to it, as a number in a call is.
     """
     if constant.data is None:
         raise Unsupported("a literal too large to be carried along")

@@ -80,7 +80,6 @@ class _Future(torch.futures.Future):
         self._waited()
         super().add_done_callback(callback)
 
-
     @property
     def waited(self) -> Callable[[], None]:
         """What is to be called when the program waits."""

@@ -124,3 +124,34 @@ def test_matrices_are_dealt_out(wrong: bool) -> None:
     inputs = tuple(gg.tensor(3, 4) for _ in range(3))
     report = gg.verify(muon, lambda mesh: dealt_out(wrong), inputs=inputs, mesh={"dp": 2}, out_relations="replicate")
     assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES), report.diagnostics
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    """Half of a row's direction, worked out in half the precision."""
+    return x.bfloat16() / x.bfloat16().norm(dim=-1, keepdim=True)
+
+
+def stepped(w: torch.Tensor, g: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:
+    return w - halves(g) * rate.to(w.dtype)
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(0.02, gg.Verdict.REFINES), (0.03, gg.Verdict.BROKEN)])
+def test_rates_in_a_tensor_beside_bfloat16(rate: float, wanted: gg.Verdict) -> None:
+    """A rate in float32 is the number that was written, whatever narrower type the program computes in, and whether it is multiplied before or after."""
+
+    def step(w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return stepped(w, g, torch.tensor(0.02))
+
+    def ranks(w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        rates = torch.tensor([1.0, 0.5]) * rate
+        return stepped(w, g, rates[0])
+
+    report = gg.verify(
+        step,
+        lambda mesh: ranks,
+        (gg.tensor(ROWS, COLUMNS), gg.tensor(ROWS, COLUMNS)),
+        mesh={"dp": 2},
+        in_relations={"dp": Shard(0)},
+        out_relations={"dp": Shard(0)},
+    )
+    assert report.verdict is wanted

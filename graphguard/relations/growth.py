@@ -61,8 +61,10 @@ class _Growth:
         return Part(self.kernel, _number(power), self.window, list(self.offsets), sorted(steps))
 
 
-def settle_growth(product: Product) -> None:
-    """Give the exponentials of indices among the factors of a product their origins."""
+def settle_growth(product: Product) -> bool:
+    """Give the exponentials of indices among the factors of a product their origins; whether there were any."""
+    if all(grows_along(part.kernel) is None for part in product.parts):
+        return False
     growths: dict[Hashable, _Growth] = {}
     others: list[Part] = []
     for part in product.parts:
@@ -101,6 +103,7 @@ def settle_growth(product: Product) -> None:
     for key, growth in growths.items():
         if growth.rest:
             _raise(product, units[key], growth.rest)
+    return True
 
 
 def _held_digits(product: Product, others: list[Part], growths: list[_Growth]) -> list[dict[int, int]]:

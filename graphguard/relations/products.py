@@ -202,8 +202,7 @@ class Product:
     def _settle(self) -> bool:
         """Exponentials of indices get their origins, and masks on positions the place to which they narrow a sum; False where one is 0 throughout."""
         names = [part.kernel.name for part in self.parts]
-        if "exp" in names:
-            settle_growth(self)
+        if "exp" in names and settle_growth(self):
             self._gather()
         if _TRUTHS.isdisjoint(names):
             return True

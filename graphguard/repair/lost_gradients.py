@@ -143,8 +143,9 @@ def _unread(graph: Graph, sources: Sources) -> int | None:
 
 
 def _is_repeated(graph: Graph, node: Node, read: set[Var], sources: Sources) -> bool:
-    """Whether the program itself calls an operator at one place several times, and reads what it gave another time."""
-    same = (each for each in graph.nodes if (each.op, each.stack) == (node.op, node.stack))
+    """Whether a backward written by hand calls an operator at one place several times, and reads what it gave another time."""
+    by_hand = any(frame.function.rpartition(".")[2] == "backward" for frame in graph.stack_of(node.stack))
+    same = (each for each in graph.nodes if by_hand and (each.op, each.stack) == (node.op, node.stack))
     return any(not read.isdisjoint(each.outs) for each in same) and not is_asked(graph, node, sources)
 
 

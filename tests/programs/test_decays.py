@@ -302,3 +302,55 @@ def test_gates(ranks: int, wrong: str) -> None:
         out_relations=PART,
     )
     assert report.verdict is (gg.Verdict.BROKEN if wrong else gg.Verdict.REFINES)
+
+
+class Scaled(torch.autograd.Function):
+    """Every token times the sum of those before it on its rank, block by block; the backward pass adds the blocks up again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        parts, before = [], torch.zeros(HEADS, 1, WIDTH)
+        for part in x.split(2, 1):
+            parts.append(part * before)
+            before = before + part.sum(1, keepdim=True)
+        return torch.cat(parts, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        parts, before = [], torch.zeros(HEADS, 1, WIDTH)
+        for part, own in zip(gradient.split(2, 1), x.split(2, 1), strict=True):
+            parts.append(part * before * before)  # once too often
+            before = before + own.sum(1, keepdim=True)
+        return torch.cat(parts, 1)
+
+
+def test_the_last_update_of_a_loop_is_no_lost_gradient() -> None:
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        parts, before = [], torch.zeros(HEADS, 1, WIDTH)
+        for at, part in enumerate(x.split(2, 1)):
+            before = before if at % 3 else torch.zeros(HEADS, 1, WIDTH)
+            parts.append(part * before.detach())
+            before = before + part.sum(1, keepdim=True)
+        return torch.cat(parts, 1)
+
+    def both(attention: Program) -> Program:
+        def act(x: torch.Tensor, gradient: torch.Tensor) -> Tensors:
+            leaf = x.detach().requires_grad_()
+            out = attention(leaf)
+            assert isinstance(out, torch.Tensor)
+            return out, *torch.autograd.grad(out, leaf, gradient)
+
+        return act
+
+    report = gg.verify(
+        both(whole),
+        lambda mesh: both(Scaled.apply),
+        (STREAM, STREAM),
+        mesh={"sp": 2},
+        in_relations=PART,
+        out_relations=PART,
+    )
+    assert report.verdict is gg.Verdict.BROKEN
+    assert not any("read nowhere" in each.message for each in report.diagnostics), report.diagnostics

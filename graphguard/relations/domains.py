@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from graphguard.relations.kernels import UNBOUNDED, Expression, Kernel, Window
-from graphguard.relations.orientation import orient, origin
+from graphguard.relations.orientation import grows_along, orient, origin
 
 
 class Part:
@@ -66,7 +66,7 @@ class Domain:
         if any(self.below):
             for part in parts:
                 _shift(part, self.below)
-        for digit in sorted(free - self.full.keys()) if free else ():
+        for digit in _in_turn(parts, free - self.full.keys()) if free else ():
             if digit in core:
                 self.full[digit] = sizes[digit]
                 continue
@@ -201,6 +201,15 @@ def _shift(part: Part, below: list[int]) -> None:
     for axis, digit, stride in part.expressions:
         if below[digit]:
             part.offsets[axis] -= below[digit] * stride
+
+
+def _in_turn(parts: list[Part], digits: set[int]) -> list[int]:
+    """The digits, those last that only exponentials of an index carry: these begin where they then do."""
+    if len(digits) < 2 or all(part.kernel.name != "exp" for part in parts):
+        return sorted(digits)
+    others = [part for part in parts if grows_along(part.kernel) is None]
+    held = {digit for part in others for _, digit, _ in part.expressions}
+    return sorted(digits, key=lambda digit: (digit not in held, digit))
 
 
 def _centre(parts: list[Part], digit: int) -> int:

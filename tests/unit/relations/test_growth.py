@@ -197,3 +197,29 @@ def test_against_numbers(a: NormalForm, seed: int) -> None:
     if dice.integers(2):
         found, wanted = a.sum(found, [2]), wanted.sum(2)
     assert np.allclose(Denotation(data).value(found), wanted, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("start", [0, 4, -7])
+def test_the_largest_of_what_fades_under_a_mask(a: NormalForm, start: int) -> None:
+    """An index that an exponential alone has begins where the masks on the others let it: a factor taken out of a maximum does not come back for ever."""
+    shape = (4, 5, 6)
+    lines = [
+        a.expand(a.reshape(a.iota(size), tuple(size if d == dim else 1 for d in range(3))), shape)
+        for dim, size in enumerate(shape)
+    ]
+    grown = a.exp(a.scale(a.number(plus(a, start, plus(a, lines[0], lines[1])), "float"), Fraction(1, 3)))
+    seen = a.number(a.compare("le", a.full(shape, 3, "int"), plus(a, lines[1], lines[2])), "float")
+    value = times(a, times(a, grown, seen), a.number(plus(a, 2, minus(a, lines[1], lines[2])), "float"))
+    found = a.max_over(value, [0])
+    i, j, k = np.indices(shape)
+    numbers = np.exp((start + i + j) / 3) * (j + k >= 3) * (2 + j - k)
+    assert np.allclose(Denotation({}).value(found), numbers.max(0))
+    again = a.multiply(a.exp(a.full(shape, Fraction(1, 3), "float")), value)
+    later = times(
+        a,
+        times(
+            a, a.exp(a.scale(a.number(plus(a, start + 1, plus(a, lines[0], lines[1])), "float"), Fraction(1, 3))), seen
+        ),
+        a.number(plus(a, 2, minus(a, lines[1], lines[2])), "float"),
+    )
+    assert equal(a.universe, again, later)

@@ -93,7 +93,7 @@ class Bounded(Denotation):
 
 
 class Rounded(Bounded):
-    """What a normal form denotes where every sum and product is off by the last digit, each on its own, as rounding leaves them (Monte Carlo arithmetic).
+    """What a normal form denotes where every sum, product and function is off by the last digit, each on its own, as rounding leaves them (Monte Carlo arithmetic).
 
     Where a sum is divided by one of its terms and that is taken off again, what is left may be rounding alone, however little the leaves move.
     """
@@ -102,9 +102,15 @@ class Rounded(Bounded):
         super().__init__(leaves, closed, tables)
         self._noise = noise
 
+    def _function(self, kernel: Any, arguments: Any) -> np.ndarray:
+        return self._off(np.asarray(super()._function(kernel, arguments)))
+
     def _combined(self, kernel: Any, window: Any, index: Any) -> np.ndarray:
         exact = np.asarray(super()._combined(kernel, window, index))
-        if kernel.kind not in ("sum", "product") or (exact == np.rint(exact)).all():
+        return self._off(exact) if kernel.kind in ("sum", "product") else exact
+
+    def _off(self, exact: np.ndarray) -> np.ndarray:
+        if exact.dtype.kind != "f" or (exact == np.rint(exact)).all():
             return exact
         off = np.finfo(float).eps * self._noise.uniform(-1, 1, exact.shape)
         return np.asarray(exact * (1 + off))

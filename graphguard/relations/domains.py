@@ -5,6 +5,7 @@ A shard and the whole tensor have the same maximal domain; what tells them apart
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
@@ -204,12 +205,13 @@ def _shift(part: Part, below: list[int]) -> None:
 
 
 def _in_turn(parts: list[Part], digits: set[int]) -> list[int]:
-    """The digits, those last that only exponentials of an index carry: these begin where they then do."""
+    """The digits, those last that only exponentials of an index carry, or only one of these: these begin where they then do."""
     if len(digits) < 2 or all(part.kernel.name != "exp" for part in parts):
         return sorted(digits)
     others = [part for part in parts if grows_along(part.kernel) is None]
     held = {digit for part in others for _, digit, _ in part.expressions}
-    return sorted(digits, key=lambda digit: (digit not in held, digit))
+    several = Counter(digit for part in parts for digit in {step[1] for step in part.expressions})
+    return sorted(digits, key=lambda digit: (digit not in held, several[digit] == 1, digit))
 
 
 def _centre(parts: list[Part], digit: int) -> int:

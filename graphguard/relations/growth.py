@@ -144,10 +144,10 @@ def _place(
 ) -> None:
     """Let every exponential begin where its digits do, in the order in which construction runs them."""
     moved = [*bound, *free]
-    copies = [part.copy() for part in (*others, *(part for _, part in moved))]
-    Domain(copies, product.sizes, {})
-    for index, ((growth, part), seen) in enumerate(zip(moved, copies[len(others) :], strict=True)):
+    starts: list[int] = []
+    for index, ((growth, part), seen) in enumerate(zip(moved, _placed(product, others, moved), strict=True)):
         axis = growth.axis
+        starts.append(seen.offsets[axis])
         start = seen.offsets[axis]
         growth.rest += Fraction(part.payload) * start
         if index < len(bound) and _runs_back(seen, axis):
@@ -156,6 +156,20 @@ def _place(
             part.offsets[axis] = start - part.offsets[axis]
         else:
             part.offsets[axis] -= start
+    seen_again = _placed(product, others, moved)
+    for index, (growth, part) in enumerate(free, len(bound)):
+        if seen_again[index].offsets[
+            growth.axis
+        ]:  # its digits begin where it lets them: there is nothing to take out of it
+            part.offsets[growth.axis] += starts[index]
+            growth.rest -= Fraction(part.payload) * starts[index]
+
+
+def _placed(product: Product, others: list[Part], moved: list[tuple[_Growth, Part]]) -> list[Part]:
+    """The exponentials as construction places them."""
+    copies = [part.copy() for part in (*others, *(part for _, part in moved))]
+    Domain(copies, product.sizes, {})
+    return copies[len(others) :]
 
 
 def _runs_back(part: Part, axis: int) -> bool:

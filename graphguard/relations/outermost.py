@@ -27,6 +27,8 @@ def positive_factor(
         number = number * part.coefficient
     outside, factor = multiply(universe, [(part.ref, 1) for part in still], extents)
     inside, rest = multiply(universe, [(part.ref, 1) for part in moving], extents)
+    if rest[0] is ref[0]:  # what was taken out is in it again, as it is read at another place: nothing is won
+        return None
     return number * outside, factor, (inside, rest)
 
 

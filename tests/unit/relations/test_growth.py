@@ -223,3 +223,18 @@ def test_the_largest_of_what_fades_under_a_mask(a: NormalForm, start: int) -> No
         a.number(plus(a, 2, minus(a, lines[1], lines[2])), "float"),
     )
     assert equal(a.universe, again, later)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_the_largest_of_sums_of_several_rates(a: NormalForm, dim: int) -> None:
+    """Where nothing but exponentials carries any index, each begins where the others let it."""
+    i, j = (a.expand(a.reshape(a.iota(n), shape), (3, 4)) for n, shape in ((3, (3, 1)), (4, (1, 4))))
+    third = a.exp(a.scale(a.number(plus(a, -3, minus(a, i, j)), "float"), Fraction(1, 3)))
+    other = a.exp(a.multiply(a.literal(np.full((3, 4), 0.3)), a.number(plus(a, 2, i if dim else j), "float")))
+    weights = times(a, times(a, pow_base(a, 2.0, plus(a, 5, i if dim else j)), third), other)
+    found = a.max_over(a.sum(weights, [1 - dim]), [0])
+    rows, columns = np.indices((3, 4))
+    numbers = 2.0 ** ((rows if dim else columns) + 5) * np.exp(
+        (rows - columns - 3) / 3 + 0.3 * ((rows if dim else columns) + 2)
+    )
+    assert np.allclose(Denotation({}).value(found), numbers.sum(1 - dim).max())

@@ -18,7 +18,7 @@ from graphguard.confirm.rounded_numbers import rounded_numbers
 from graphguard.confirm.strange_draws import redrawn
 from graphguard.ir import Capture, Graph, Node, Promise
 from graphguard.ir.joining import Joined, join
-from graphguard.ir.written import is_widest
+from graphguard.ir.written import float32_is_widest
 
 _CHOICES: Final = 12  # runs in which calls choose among equal numbers
 
@@ -65,7 +65,7 @@ class Trial:
         self.sharp = foreign_types(self.capture)
         self.own = own_literals(self.capture)
         graphs = [graph for graph in (self.capture.spec, *self.capture.ranks) if graph is not None]
-        self.single = is_widest({kind.dtype for graph in graphs for kind in graph.types.values()})
+        self.single = float32_is_widest({kind.dtype for graph in graphs for kind in graph.types.values()})
         self.numbers = rounded_numbers(self.capture)
         self.casts = cast_types(self.capture) - self.sharp
 

@@ -13,7 +13,7 @@ _RADICAND: Final = 1 << 14  # widths of which programs take roots
 _DENOMINATOR: Final = 64
 
 
-def is_widest(floats: Set[str]) -> bool:
+def float32_is_widest(floats: Set[str]) -> bool:
     """Whether float32 is the widest of a program's float types: an element of a literal in it is then the number that was rounded to it, as a number in a call is."""
     return "float32" in floats and floats.isdisjoint(("float64", "complex128"))
 

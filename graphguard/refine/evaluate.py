@@ -9,7 +9,7 @@ from fractions import Fraction
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
-from graphguard.ir.written import is_widest
+from graphguard.ir.written import float32_is_widest
 from graphguard.refine.coarse import adds_coarsely, coarse_types
 from graphguard.refine.constants import elements
 from graphguard.refine.hidden import Hidden
@@ -136,7 +136,7 @@ class Evaluator:
     def begin(self, capture: Capture, floats: frozenset[str]) -> None:
         """Evaluate calls of a capture from here on, whose tensors are of these float types."""
         self.capture = capture
-        self._single = is_widest(floats)
+        self._single = float32_is_widest(floats)
         self.narrowing.begin(coarse_types(floats))
 
     def leaves(self, leaves: tuple[Leaf, ...]) -> dict[str, NormalValue]:

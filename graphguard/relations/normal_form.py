@@ -23,6 +23,7 @@ from graphguard.relations.kernels import UNBOUNDED, Number, Ref, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
 from graphguard.relations.magnitudes import is_whole, most_counted
+from graphguard.relations.monotone import positive
 from graphguard.relations.narrow import continued
 from graphguard.relations.permutations import at_most_once, distinct
 from graphguard.relations.piecewise import act_on, equal, pointwise, scaled_value, settled_value
@@ -476,8 +477,7 @@ class NormalForm:
 
 
 def _is_positive(ref: Ref) -> bool:
-    kernel = ref[0]
-    return is_positive(kernel, ref[3]) or (kernel.kind == "function" and kernel.name == "sigmoid")
+    return positive(ref[0]) or is_positive(ref[0], ref[3])
 
 
 def _numeric(values: Sequence[NormalValue]) -> Kind:

@@ -213,9 +213,8 @@ def pow_base(a: Algebra[V], self: Any, exponent: Any) -> V:
     if self <= 0:
         raise Unsupported(f"powers of {self}")
     number, power = exact(self), as_float(a, exponent)
-    most = a.most_counted(
-        exponent, 0
-    )  # of whole exponents the number itself counts: 0.9 ** (i + 4) is 0.9 ** i times 0.9 ** 4
+    # of whole exponents the number itself counts: 0.9 ** (i + 4) is 0.9 ** i times 0.9 ** 4
+    most = a.most_counted(exponent, 0)
     if isinstance(number, Fraction) and most is not None and (exponent.kind == "int" or most < math.inf):
         return a.exp(times(a, a.log(a.full(power.shape, number, "float")), power))
     return a.exp(scaled(a, power, exact(math.log(self))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -25,7 +26,10 @@ def overridable(original: Callable[..., Any], replacement: Callable[..., Any]) -
 
 
 def known_to_scripts(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
-    """The replacement, which TorchScript takes for the operator that ``original`` is: PyTorch itself scripts optimizers and formulas for gradients when they are first wanted."""
+    """The replacement, which TorchScript takes for the operator that ``original`` is, or else compiles as ``original``: PyTorch itself scripts optimizers and
+    formulas for gradients when they are first wanted, and programs script functions while they are imported."""
+    if isinstance(original, FunctionType) and isinstance(replacement, FunctionType):
+        replacement.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
     if _builtins._builtin_table is None:  # noqa: SLF001 - a table that is made later has what it finds
         return replacement
     operator = _builtins._find_builtin(original)  # noqa: SLF001

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from graphguard.relations.domains import Part, reach
 from graphguard.relations.kernels import (
+    UNBOUNDED,
     Digits,
     Expression,
     Factor,
@@ -145,10 +146,12 @@ def _is_no_less_than_zero(kernel: Kernel, window: Window) -> bool:
 
 
 def _shows(kernel: Kernel, window: Window, mask: Factor) -> bool:
-    """Whether wherever one looks, some place of the sum is under a mask that is 1 there."""
+    """Whether wherever one looks, some place of the sum is under a mask that is 1 there; along an index that may be any integer one looks below it as well."""
     free = len(kernel.shape)
     index = mask[3][0]
     for _, label, stride in mask[4]:
+        if label < free and kernel.shape[label] == UNBOUNDED:
+            return False
         if label < free:
             index += min(0, stride * (kernel.shape[label] - 1))
         else:

@@ -238,3 +238,14 @@ def test_the_largest_of_sums_of_several_rates(a: NormalForm, dim: int) -> None:
         (rows - columns - 3) / 3 + 0.3 * ((rows if dim else columns) + 2)
     )
     assert np.allclose(Denotation({}).value(found), numbers.sum(1 - dim).max())
+
+
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_what_fades_under_a_mask_is_not_positive_everywhere(a: NormalForm, first: int) -> None:
+    """An exponential of an index alone may be looked at anywhere, also where the mask is 0."""
+    steps = a.iota(6)
+    grown = a.exp(a.scale(a.number(steps, "float"), Fraction(1, 3)))
+    value = times(a, grown, a.number(a.compare("le", a.full((6,), first, "int"), steps), "float"))
+    found = a.compare("lt", a.full((6,), 0, "float"), value)
+    assert (Denotation({}).value(found) == (np.arange(6) >= first)).all()
+    assert not a.positive(value) or first == 0

@@ -59,9 +59,27 @@ def _vanish(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> bool:
     found += _Places(universe, anew=True).written(others, extents)
     if not normalise(universe, found, extents):
         return True
+    if any(map(_stands, specified)) and _vanish_anew(universe, specified, others, extents):
+        return True
     if not any(in_runs(universe, ref[0]) for _, ref in terms):
         return False
     return _vanish_in_runs(universe, specified, others, extents)
+
+
+def _stands(term: Term) -> bool:
+    """Whether a product is looked at where one of its axes does not move: two of its factors may be one there, and a symmetric one has two spellings."""
+    kernel, _, dims, _ = term[1]
+    moving = {axis for digits in dims for axis, _, _ in digits if axis >= 0}
+    return kernel.kind == "product" and len(moving) < len(kernel.shape)
+
+
+def _vanish_anew(universe: Universe, specified: Terms, others: Terms, extents: tuple[int, ...]) -> bool:
+    """The same where the specification's terms are put together anew as well."""
+    universe.specifying = True
+    found = [*_Places(universe, anew=True).written(specified, extents)]
+    universe.specifying = False
+    found += _Places(universe, anew=True).written(others, extents)
+    return not normalise(universe, found, extents)
 
 
 def _vanish_in_runs(universe: Universe, specified: Terms, others: Terms, extents: tuple[int, ...]) -> bool:

@@ -181,6 +181,8 @@ class Product:
                 return 0, _nothing(self)
             if outcome == "changed":
                 continue
+            if self._turn_multiples():
+                continue
             again = [part for part in self.parts if part.kernel.kind == "product" and _opens(part)]
             if not again:
                 if self.reduced and self._cancel_sum():
@@ -198,6 +200,40 @@ class Product:
         if self.reduced:
             self._count_unused()
         return self.coefficient, self._reference()
+
+    def _turn_multiples(self) -> bool:
+        """A root is taken of a sum's negative multiple, ``(c x)^p``: where ``p`` has become whole that is ``c^p x^p``, and whole powers of x beside it join it otherwise.
+
+        Whether there were such.
+        """
+        changed = False
+        for part in [each for each in self.parts if each.kernel.kind == "sum" and len(each.kernel.factors) == 1]:
+            inner, multiple = part.kernel.factors[0][:2]
+            same = self._multiplied(part)
+            if part.payload.denominator == 1:
+                self.parts = [each for each in self.parts if each is not part]
+                self.coefficient *= Fraction(multiple) ** int(part.payload)
+                self.push(inner, part.payload, same.window, same.offsets, same.expressions)
+                changed = True
+                continue
+            for other in self.parts:
+                if other.payload.denominator == 1 and other.payload and _place(other) == _place(same):
+                    self.coefficient /= Fraction(multiple) ** int(other.payload)
+                    part.payload += other.payload
+                    other.payload = 0
+                    changed = True
+        self._open_deferred()
+        return changed
+
+    @staticmethod
+    def _multiplied(part: Part) -> Part:
+        """What a sum of one term is a multiple of, at its place."""
+        places: list[list[tuple[int, int]]] = [[] for _ in part.kernel.shape]
+        for label, digit, stride in part.expressions:
+            places[label].append((digit, stride))
+        inner, _, window, base, steps = part.kernel.factors[0]
+        moved, composed = compose(base, steps, part.offsets, places)
+        return Part(inner, 1, window, moved, sorted(composed))
 
     def _settle(self) -> bool:
         """Exponentials of indices get their origins, and masks on positions the place to which they narrow a sum; False where one is 0 throughout."""
@@ -335,6 +371,10 @@ class Product:
             joined([(*where.get(digit, (-1, 0)), self.sizes[digit]) for digit in digits]) for digits in self.dims
         )
         return (part.kernel, tuple(part.offsets), dims, part.window)
+
+
+def _place(part: Part) -> tuple[Kernel, Window, list[int], list[Expression]]:
+    return part.kernel, part.window, part.offsets, part.expressions
 
 
 def _opens(part: Part) -> bool:

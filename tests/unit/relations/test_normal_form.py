@@ -359,3 +359,21 @@ def test_a_part_of_an_index_states_nothing_of_the_rest(a: NormalForm) -> None:
     assert a.universe.facts == {"ids": (0, 4)}
     with pytest.raises(Unsupported, match="says nothing of the rest"):
         a.lookup(a.leaf("t2", (2, 2), "float"), a.slice(ids, 0, 0, 1))
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_whole_powers_of_roots_are_powers(a: NormalForm, number: int) -> None:
+    """Whichever of the terms leads, and so with which sign the sum is held."""
+    x, y = a.leaf("x", (4,), "float"), a.leaf("y", (4,), "float")
+    for value in (
+        minus(a, x, y),
+        minus(a, y, x),
+        minus(a, a.full((4,), Fraction(1), "float"), x),
+        a.scale(x, Fraction(-3)),
+    ):
+        root = a.power(a.scale(value, Fraction(number)), Fraction(-1, 2))
+        squared = a.multiply(root, root)
+        assert same(a, squared, a.scale(a.power(value, Fraction(-1)), Fraction(1, number)))
+        assert not same(a, squared, a.scale(a.power(value, Fraction(-1)), Fraction(-1, number)))
+        assert same(a, a.multiply(squared, value), a.full((4,), Fraction(1, number), "float"))
+        assert same(a, a.multiply(root, squared), a.power(a.scale(value, Fraction(number)), Fraction(-3, 2)))

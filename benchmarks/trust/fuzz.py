@@ -103,15 +103,19 @@ class Rounded(Bounded):
         self._noise = noise
 
     def _function(self, kernel: Any, arguments: Any) -> np.ndarray:
-        return self._off(np.asarray(super()._function(kernel, arguments)))
+        exact = np.asarray(super()._function(kernel, arguments))
+        # the exponential of 1e-21 is no whole number, though floats hold it as one, and it may be raised to the 1e21st power
+        return self._moved(exact) if kernel.name == "exp" and np.any(arguments[0]) else self._off(exact)
 
     def _combined(self, kernel: Any, window: Any, index: Any) -> np.ndarray:
         exact = np.asarray(super()._combined(kernel, window, index))
         return self._off(exact) if kernel.kind in ("sum", "product") else exact
 
     def _off(self, exact: np.ndarray) -> np.ndarray:
-        if exact.dtype.kind != "f" or (exact == np.rint(exact)).all():
-            return exact
+        whole = exact.dtype.kind != "f" or (exact == np.rint(exact)).all()
+        return exact if whole else self._moved(exact)
+
+    def _moved(self, exact: np.ndarray) -> np.ndarray:
         off = np.finfo(float).eps * self._noise.uniform(-1, 1, exact.shape)
         return np.asarray(exact * (1 + off))
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.trust.fuzz import closed
+from benchmarks.trust.fuzz import Rounded, closed
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.denotation import Denotation
 from graphguard.relations.kernels import Universe
@@ -60,3 +60,14 @@ def test_the_place_of_an_integer_that_is_a_sum_of_thirds() -> None:
     late = algebra.where(algebra.compare("lt", place, number(3)), number(0), algebra.add([place, number(-3)]))
     found = Denotation({"x": data}, closed, {}).value(algebra.one_hot(late, 6))
     np.testing.assert_array_equal(found, np.eye(6)[np.maximum(data.argmax(1) - 3, 0)])
+
+
+def test_an_exponential_that_floats_hold_as_one_is_rounded() -> None:
+    """It may be one of a large power: what the fuzz finds apart there is rounding, and what it knows exactly is not."""
+    algebra = NormalForm(Universe(1, 20.0))
+    tiny = algebra.exp(algebra.scale(algebra.leaf("x", (3,), "float"), Fraction(1, 1 << 60)))
+    leaves = {"x": np.array([1.0, 2.0, 3.0])}
+    assert (Denotation(leaves, closed, {}).value(tiny) == 1).all()
+    assert (Rounded(leaves, {}, np.random.default_rng(0)).value(tiny) != 1).all()
+    exact = algebra.exp(algebra.full((3,), Fraction(0), "float"))
+    assert (Rounded(leaves, {}, np.random.default_rng(0)).value(exact) == 1).all()

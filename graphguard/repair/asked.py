@@ -48,6 +48,17 @@ def is_asked(graph: Graph, node: Node, sources: Sources) -> bool:
     return False
 
 
+def by_hand(graph: Graph, node: Node, span: Span | None = None) -> bool:
+    """Whether a function named ``backward`` runs a node, as those of ``torch.autograd.Function`` are; at this very place where one is given."""
+    frames = (frame for frame in graph.stack_of(node.stack) if span is None or frame.span == span)
+    return any(frame.function.rpartition(".")[2] == "backward" for frame in frames)
+
+
+def is_computed(graph: Graph, node: Node, span: Span, sources: Sources) -> bool:
+    """Whether the code at a place computes a gradient itself, in a backward written by hand."""
+    return node.phase == "backward" and by_hand(graph, node, span) and not is_asked(graph, node, sources)
+
+
 def _seen(graph: Graph, node: Node) -> bool:
     """Whether the program reads what a node gives, rearranged at most: it is an output, or read by what the same call of autograd did not run."""
     producers = graph.producers()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from graphguard.ir import Capture, Span, Var
 from graphguard.repair import gradients, plans, source
+from graphguard.repair.asked import is_computed
 from graphguard.repair.dead import rearranged_outputs
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.frames import Sources
@@ -31,7 +32,10 @@ def reduced_gradient(
     groups = group_expressions(program, call, axis)
     if capture.mesh[axis] == capture.world_size:
         groups.append("")
-    if node.stack >= 0:  # the program itself asked for its gradients
+    own = is_computed(capture.ranks[min(guess.site.position)], node, span, sources)
+    if own:
+        yield from source.insert_reduction(program, span, edit, capture)
+    elif node.stack >= 0:  # the program itself asked for its gradients
         what = unreduced(capture, guess)
         yield from in_a_loop(program, span, axis, groups, what) if what is not None else ()
         yield from gradients.after_backward(program, span, axis, groups, _read_as(capture, guess, sources))
@@ -43,7 +47,7 @@ def reduced_gradient(
     if _within(capture, guess, program, span, sources):
         yield from gradients.reduced_result(program, span, axis, groups)
     yield from gradients.reduced_operand(program, span, axis, groups)
-    if node.stack >= 0 and taken is None:  # a hook, or the backward of a function: its own value can be reduced
+    if node.stack >= 0 and taken is None and not own:  # in a hook its own value can be reduced
         yield from source.insert_reduction(program, span, edit, capture)
 
 

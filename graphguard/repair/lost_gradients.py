@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.outcome import Location
-from graphguard.repair.asked import is_asked
+from graphguard.repair.asked import by_hand, is_asked
 from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.frames import Sources
 from graphguard.repair.gathers import without_gradient
@@ -144,8 +144,8 @@ def _unread(graph: Graph, sources: Sources) -> int | None:
 
 def _is_repeated(graph: Graph, node: Node, read: set[Var], sources: Sources) -> bool:
     """Whether a backward written by hand calls an operator at one place several times, and reads what it gave another time."""
-    by_hand = any(frame.function.rpartition(".")[2] == "backward" for frame in graph.stack_of(node.stack))
-    same = (each for each in graph.nodes if by_hand and (each.op, each.stack) == (node.op, node.stack))
+    own = by_hand(graph, node)
+    same = (each for each in graph.nodes if own and (each.op, each.stack) == (node.op, node.stack))
     return any(not read.isdisjoint(each.outs) for each in same) and not is_asked(graph, node, sources)
 
 

@@ -149,6 +149,12 @@ def asked_for(name: str, text: str) -> str:
     return f"a gradient that {quoted} computes{text.removeprefix(quoted)}"
 
 
+def unreduced_gradient(edit: object, name: str) -> str:
+    """That the gradient of this name, which the author's code computes, is not reduced."""
+    assert isinstance(edit, InsertReduction)
+    return f"'{name}' is a gradient that is {held_before(edit)} over axis '{edit.axis}': it is not reduced"
+
+
 def gradients_unreduced(names: Sequence[str], axis: str, averaged: bool = False) -> str:
     """That gradients, by the names of what they are of, are summands on the ranks, or to be ``averaged``, and stay so."""
     handed_out = all(re.fullmatch(r"out(\[.*\])?|[\w.]+\.grad", name) for name in names)

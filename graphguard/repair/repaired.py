@@ -9,7 +9,7 @@ from fractions import Fraction
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.naming import operator
-from graphguard.repair.asked import differentiated, forward_place
+from graphguard.repair.asked import differentiated, forward_place, is_computed
 from graphguard.repair.attention import SDPA, masking_text
 from graphguard.repair.chains import chain_name, chain_text
 from graphguard.repair.dead import dead_everywhere, dead_reduction, rearranged_outputs
@@ -45,7 +45,15 @@ from graphguard.repair.meanings import (
     Unapplied,
 )
 from graphguard.repair.meeting import meeting_place
-from graphguard.repair.messages import asked_for, headline, held_before, is_asking, needed_and_found, unadded
+from graphguard.repair.messages import (
+    asked_for,
+    headline,
+    held_before,
+    is_asking,
+    needed_and_found,
+    unadded,
+    unreduced_gradient,
+)
 from graphguard.repair.neighbours import REDUCING, SCALING
 from graphguard.repair.program import definitions
 from graphguard.repair.rescaled import factor_and_sibling
@@ -77,15 +85,19 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         span, name = factor, sources.tensor_at(factor) or name
     if isinstance(guess.edit, Accumulate):
         name = _assigned_near(capture, guess, rank, guess.edit.tensors[rank], sources) or name
+    by_hand = _computed_by_hand(graph, guess, span, name, sources)
+    name = by_hand or name
     if guess.rule == "gradient-not-reduced" and (of := _parameters_asked_for(capture, guess)):
         name = of
     if isinstance(guess.edit, InsertReduction) and (dead := dead_reduction(capture, rank, site.node)) is not None:
         return _dropped(capture, repair, sources, dead, guess.edit, name)
-    needed, found = _relations(capture, repair, name, sources, itself=met is not None)
+    itself = met is not None or (bool(by_hand) and name == by_hand)
+    needed, found = _relations(capture, repair, name, sources, itself)
     return Finding(
         rule=guess.rule,
         headline=_added_shards(capture, repair, name)
         or (unadded(guess.edit, name) if met is not None else "")
+        or (unreduced_gradient(guess.edit, name) if itself and met is None else "")
         or _headline(capture, guess, name, span, sources),
         span=span,
         needed=needed,
@@ -382,6 +394,16 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
         return gradients[0] if gradients else f"an operand of {call}"
     asked = sources.name_at(span) if within and not isinstance(guess.edit, Scale) else ""
     return asked if is_asking(asked) else mends[0] if mends else operation(node.op)
+
+
+def _computed_by_hand(graph: Graph, guess: Hypothesis, span: Span | None, name: str, sources: Sources) -> str:
+    """The author's name of a gradient that the backward of a function of the author's computes, where ``name`` is only that of what it is computed from; empty elsewhere."""
+    if guess.rule != "gradient-not-reduced" or name != sources.operand_at(span):
+        return ""
+    if span is None or not is_computed(graph, guess.site.node, span, sources) or not sources.is_named(span):
+        return ""
+    given = sources.tensor_at(span)
+    return given if given.isidentifier() else ""
 
 
 def _in_vain(capture: Capture, graph: Graph, repair: Repair, sources: Sources) -> list[Related]:

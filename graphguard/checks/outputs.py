@@ -90,7 +90,8 @@ def promised_layouts(out_relations: Any, outputs: list[OutputType], mesh: Mesh) 
         if out_relations == "replicate":
             return {one.name: {axis: Placement("replicate") for axis in mesh.sizes} for one in outputs}
         raise TracingError(
-            "trace-error", f"out_relations is 'infer', 'replicate' or placements by mesh axis; found {out_relations!r}"
+            "trace-error",
+            f"out_relations is 'infer', 'replicate' or placements by mesh axis, as {{'{next(iter(mesh.sizes))}': Shard(0)}}; found {out_relations!r}",
         )
     rows = _rows(out_relations, outputs, mesh)
     return {

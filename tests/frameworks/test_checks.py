@@ -28,6 +28,7 @@ NEEDS = {
     "deepspeed_autotp": "deepspeed",
     "deepspeed_bugs": "deepspeed",
     "deepspeed_layers": "deepspeed",
+    "deepspeed_moe": "deepspeed",
     "deepspeed_zero": "deepspeed",
     "deepspeed_zero_bugs": "deepspeed",
     "diffusers_parallel": "diffusers",

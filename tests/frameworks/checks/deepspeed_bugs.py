@@ -5,8 +5,10 @@ import os
 os.environ.setdefault("DS_ACCELERATOR", "cuda")
 
 import deepspeed
+import torch.distributed as dist
 from deepspeed.module_inject.layers import LinearLayer, set_autotp_mode
 from deepspeed_layers import DIM, HEADS, HIDDEN, MLP, SEQUENCE, WIDTH, Attention, loss
+from deepspeed_moe import Layer, pair
 from torch import nn
 from torch.distributed.tensor import Shard
 from torch.nn import functional as F
@@ -54,3 +56,15 @@ def batch_taken_for_tokens(mesh):
     group = mesh.get_group("sp")
     shards = tuple({"sp": Shard(1)} for _ in SEQUENCE)
     return gg.Refinement(loss(Attention()), loss(TokensFirst(group), group), SEQUENCE, in_relations=shards)
+
+
+class SharesTheBalance(Layer):
+    def forward(self, x):
+        tokens = self.moe(x, None)
+        return tokens + 0.01 * self.moe.l_aux / dist.get_world_size()  # the mistake
+
+
+@gg.check(mesh={"ep": 2})
+def balancing_loss_divided_among_the_ranks(mesh):
+    """Every rank balances its own tokens, as the specification does for each part of them."""
+    return pair(mesh, 2, SharesTheBalance)

@@ -264,11 +264,13 @@ def _at_scaling(site: Site, operands: list[Site], around: Neighbours) -> Iterato
     newly = _factor(site) != 1 and all(_factor(operand) == 1 and operand.state != "off" for operand in operands)
     wrong = any(operand.state == "off" and operand.relation is None for operand in operands)
     cost = 2 + (LATE if wrong and site.node.phase == "backward" else 0)
+    factors = axis_factors(around.capture)
+    counts = _divisor(site) in factors
+    ranks = around.added_up(site) if counts else 0
     if site.node.args[1] != 1:
         derived = LATE if _is_derivative(site, around) else 0
-        yield "wrong-scale", Bypass(site.position), site, (1 if newly else cost) + derived
-    factors = axis_factors(around.capture)
-    ranks = around.added_up(site) if _divisor(site) in factors else 0
+        unfounded = counts and not ranks and not around.reductions_behind(site)  # nothing is added up over ranks
+        yield "wrong-scale", Bypass(site.position), site, min(cost, 1 if newly or unfounded else cost) + derived
     for factor in factors:
         mean = ranks > 0 and _divisor(site) == ranks * factor
         yield "wrong-scale", Scale(site.tensors, factor), site, 0 if mean else cost

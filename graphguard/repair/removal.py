@@ -11,6 +11,8 @@ from graphguard.repair.program import MODULES, Program, assigned_name, is_number
 from graphguard.repair.source import Draft, insert_reduction
 from graphguard.report.diagnostics import TextEdit
 
+#: Operators that bind less than a product does.
+_LOOSE = (ast.Add, ast.Sub, ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
 _ASKING = frozenset({"get_rank", "get_world_size", "is_available", "is_initialized", "isinstance", "len"})
 
 
@@ -54,7 +56,8 @@ def remove_factor(program: Program, span: Span) -> Iterator[Draft]:
         yield Draft(title, (_taken_out(program, statement),))
         return
     outer = program.parents.get(value)
-    bare = isinstance(outer, ast.Attribute | ast.BinOp) and isinstance(kept, ast.BinOp)
+    binds = isinstance(value, ast.BinOp) and isinstance(kept, ast.BinOp) and not isinstance(kept.op, _LOOSE)
+    bare = isinstance(outer, ast.Attribute | ast.BinOp) and isinstance(kept, ast.BinOp) and not binds
     text = f"({program.source(kept)})" if bare else program.source(kept)
     yield Draft(title, (TextEdit(program.span(value), text),))
 

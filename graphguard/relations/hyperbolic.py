@@ -66,10 +66,10 @@ def _reduced(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Terms | 
         factor, without = multiply(universe, [(ref, 1), (first, -1)], extents)
         more, beside = multiply(universe, [(without, 1), (whole, 1)], extents)
         other, rest = multiply(universe, [(without, 1), (second, 1)], extents)
-        terms = [
-            *reopened(universe, quotient(factor * more, over), beside),
-            *reopened(universe, quotient(-under * factor * other, over), rest),
-        ]
+        left = quotient(-under * factor * other, over)
+        if rest == ref:  # both exponentials are of one index, and in one ratio everywhere: y = x / over + left y
+            return reopened(universe, quotient(factor * more, over * (1 - left)), beside) if left != 1 else None
+        terms = [*reopened(universe, quotient(factor * more, over), beside), *reopened(universe, left, rest)]
         return normalise(universe, terms, extents)
     return None
 

@@ -71,9 +71,13 @@ def partial_fractions(universe: Universe, coefficient: Number, ref: Ref, extents
 def rewritten(
     universe: Universe, rewrite: Rewrite, coefficient: Number, ref: Ref, extents: tuple[int, ...]
 ) -> Terms | None:
-    """What a rewriting makes of a multiple of a product, which is remembered; None where it does not apply."""
+    """What a rewriting makes of a multiple of a product, which is remembered; None where it does not apply.
+
+    A product that comes back while it is rewritten stays as it is.
+    """
     key = (rewrite, ref, extents)
     if key not in universe.memo:
+        universe.memo[key] = None
         universe.memo[key] = rewrite(universe, ref, extents)
     known: Any = universe.memo[key]
     return None if known is None else tuple((coefficient * c, part) for c, part in known)

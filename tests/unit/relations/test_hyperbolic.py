@@ -15,6 +15,7 @@ from graphguard.relations.piecewise import equal
 from graphguard.relations.values import NormalValue
 from graphguard.rules.activations import log_sigmoid, mish, silu, silu_backward, softplus, tanh_backward
 from graphguard.rules.arithmetic import function, minus, negative, over, plus, square, times
+from graphguard.rules.elementwise import pow_base
 
 Act = Callable[[NormalForm, NormalValue], NormalValue]
 SHAPE = (3, 4)
@@ -128,3 +129,18 @@ def test_divisors_of_the_same_exponentials_in_other_powers_do_not_go_round_in_ci
     numbers = {name: draw.standard_normal(SHAPE) for name in ("x", "y")}
     e, h = (np.exp(numbers[name]) for name in (("y", "x") if turned else ("x", "y")))
     np.testing.assert_allclose(Denotation(numbers).value(found), e * h**2 / ((e**2 + h**2) * (e + h)))
+
+
+@pytest.mark.parametrize("shift", [1, 4])
+def test_exponentials_of_one_index_stand_in_one_ratio(shift: int) -> None:
+    """``g^(i + 3) / (g^(i + 3) + g^(i + 3 + shift))`` is one number everywhere: taking one of the two out brings it back."""
+    universe = Universe(expand=12)
+    universe.exponential = True
+    a = NormalForm(universe)
+    fading = pow_base(a, 31 / 32, plus(a, 3, a.iota(8)))
+    first, later = (a.slice(fading, 0, start, start + 4, 1) for start in (0, shift))
+    beside = a.leaf("x", (4,), "float")
+    numbers, share = {"x": np.arange(1.0, 5.0)}, 1 / (1 + (31 / 32) ** shift)
+    for above, wanted in ((first, share), (later, 1 - share)):
+        found = over(a, times(a, beside, above), plus(a, first, later))
+        np.testing.assert_allclose(Denotation(numbers).value(found), numbers["x"] * wanted)

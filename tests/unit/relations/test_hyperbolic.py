@@ -131,16 +131,19 @@ def test_divisors_of_the_same_exponentials_in_other_powers_do_not_go_round_in_ci
     np.testing.assert_allclose(Denotation(numbers).value(found), e * h**2 / ((e**2 + h**2) * (e + h)))
 
 
-@pytest.mark.parametrize("shift", [1, 4])
-def test_exponentials_of_one_index_stand_in_one_ratio(shift: int) -> None:
-    """``g^(i + 3) / (g^(i + 3) + g^(i + 3 + shift))`` is one number everywhere: taking one of the two out brings it back."""
+@pytest.mark.parametrize("column", [0, 1])
+def test_exponentials_of_one_index_stand_in_one_ratio(column: int) -> None:
+    """``g^i / (g^i + g^(i + 4))`` is one number everywhere: taking one of the two out brings it back."""
     universe = Universe(expand=12)
     universe.exponential = True
     a = NormalForm(universe)
-    fading = pow_base(a, 31 / 32, plus(a, 3, a.iota(8)))
-    first, later = (a.slice(fading, 0, start, start + 4, 1) for start in (0, shift))
-    beside = a.leaf("x", (4,), "float")
-    numbers, share = {"x": np.arange(1.0, 5.0)}, 1 / (1 + (31 / 32) ** shift)
-    for above, wanted in ((first, share), (later, 1 - share)):
-        found = over(a, times(a, beside, above), plus(a, first, later))
+    rows, columns = (a.expand(a.reshape(a.iota(4), shape), (4, 4)) for shape in ((4, 1), (1, 4)))
+    fading = pow_base(a, 31 / 32, plus(a, 1, plus(a, rows, a.scale(columns, 2))))
+    halves = [a.slice(fading, 1, start, start + 2, 1) for start in (0, 2)]
+    line = a.slice(plus(a, *halves), 1, column, column + 1, 1)
+    assert equal(universe, over(a, line, line), a.full((4, 1), 1, "float"))
+    one, other = (a.slice(half, 1, column, column + 1, 1) for half in halves)
+    numbers, share = {"x": np.arange(1.0, 5.0).reshape(4, 1)}, 1 / (1 + (31 / 32) ** 4)
+    for above, wanted in ((one, share), (other, 1 - share)):
+        found = over(a, times(a, a.leaf("x", (4, 1), "float"), above), line)
         np.testing.assert_allclose(Denotation(numbers).value(found), numbers["x"] * wanted)

@@ -152,7 +152,11 @@ def asked_for(name: str, text: str) -> str:
 def unreduced_gradient(edit: object, name: str) -> str:
     """That the gradient of this name, which the author's code computes, is not reduced."""
     assert isinstance(edit, InsertReduction)
-    return f"'{name}' is a gradient that is {held_before(edit)} over axis '{edit.axis}': it is not reduced"
+    return _is_gradient(name, held_before(edit), edit.axis)
+
+
+def _is_gradient(name: str, held: str, axis: str) -> str:
+    return f"'{name}' is a gradient that is {held} over axis '{axis}': it is not reduced"
 
 
 def gradients_unreduced(names: Sequence[str], axis: str, averaged: bool = False) -> str:
@@ -165,7 +169,7 @@ def gradients_unreduced(names: Sequence[str], axis: str, averaged: bool = False)
     if len(names) > 1:
         return f"the gradients of {listed(names)} are partial sums over axis '{axis}': they are not reduced"
     if handed_out:
-        return f"'{names[0]}' is a gradient that is a partial sum over axis '{axis}': it is not reduced"
+        return _is_gradient(names[0], "a partial sum", axis)
     what = names[0] if names[0].startswith("an operand of ") else f"'{names[0]}'"
     return f"the gradient of {what} is a partial sum over axis '{axis}': it is not reduced"
 

@@ -7,27 +7,30 @@ which costs a fifth of what a bound method does, and there is only one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
-_openings: list[Callable[[tuple[Any, ...]], None]] = []
-_everything: list[Callable[[str, tuple[Any, ...]], None]] = []
+Listener: TypeAlias = Callable[[str, tuple[Any, ...]], None]
+
+_of_event: dict[str, list[Listener]] = {}
+_everything: list[Listener] = []
 _installed: list[bool] = []
 
 
-def hear_openings(listen: Callable[[tuple[Any, ...]], None]) -> None:
-    """From now on ``listen`` is told what files are opened: path, mode, flags."""
-    _openings.append(listen)
+def hear(events: Iterable[str], listen: Listener) -> None:
+    """From now on ``listen`` is told of these events, before they happen."""
+    for event in events:
+        _of_event.setdefault(event, []).append(listen)
     _install()
 
 
-def hear_everything(listen: Callable[[str, tuple[Any, ...]], None]) -> None:
+def hear_everything(listen: Listener) -> None:
     """``listen`` is told every event, before it happens, until it is not to hear any more."""
     _everything.append(listen)
     _install()
 
 
-def stop_hearing(listen: Callable[[str, tuple[Any, ...]], None]) -> None:
+def stop_hearing(listen: Listener) -> None:
     """``listen`` is told no more."""
     _everything.remove(listen)
 
@@ -39,9 +42,9 @@ def _install() -> None:
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open":
-        for opened in _openings:
-            opened(arguments)
+    if event in _of_event:
+        for heard in _of_event[event]:
+            heard(event, arguments)
     if _everything:
         for heard in _everything:
             heard(event, arguments)

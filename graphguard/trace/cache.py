@@ -22,7 +22,7 @@ from graphguard.trace.footprint import Footprint, unchanged
 from graphguard.trace.remap import Moves, Unmapped, remapped
 from graphguard.trace.sources import ProjectFiles, meaning_digest
 
-SCHEMA = 1
+SCHEMA = 2
 SIZE_LIMIT = 512 * 2**20
 ENTRIES_PER_REQUEST = 16
 
@@ -124,13 +124,13 @@ def _edited(sources: Mapping[str, str], files: ProjectFiles) -> dict[str, tuple[
 
 def store(key: str, capture: Capture, footprint: Footprint, folder: Path | None = None) -> None:
     """Keep a capture; one with troubles, or that read what cannot be compared, is not kept.  A full disk is no error."""
-    if capture.troubles or not footprint.complete:
+    if capture.troubles or footprint.lost:
         return
     try:
         texts = {path: text.decode() for path, text in footprint.sources.items()}
     except UnicodeDecodeError:
         return
-    header = {"sources": texts, "environment": footprint.environment, "opened": footprint.opened}
+    header = {"sources": texts, "environment": footprint.environment, "answers": footprint.answers}
     home = (folder or cache_folder()) / "captures" / key
     name = hashlib.sha256(dumps(header)).hexdigest()[:32]
     with contextlib.suppress(OSError):

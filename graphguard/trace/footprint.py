@@ -1,47 +1,52 @@
-"""What a check depended on while it was recorded: the sources it imported, the files it read, the environment variables it asked for."""
+"""What a check depended on while it was recorded: the sources it imported, what it asked of files and folders, the environment variables it read."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from graphguard.ir import Capture
-from graphguard.trace.audits import hear_openings
+from graphguard.trace.asking import Asker, asker, listen
+from graphguard.trace.questions import QUESTIONS, answered
 from graphguard.trace.sources import ProjectFiles, is_installed, is_ours, is_own_code, is_torch, meaning_digest
 
 # Set by the recording itself, differently in every rank.
 RANK_VARIABLES = frozenset(
     ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 )
-_CODE = (".py", ".pyc", ".so", ".pyi")
-_SYSTEM = ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/tmp/tmp")  # noqa: S108 - prefixes of paths that are read
-# Larger files are data; a check that opens one is traced anew every time.
-_LARGEST_FILE = 16 * 2**20
+# Set by a shell for each command.
+_OF_THE_COMMAND = frozenset(("_", "SHLVL"))
+_EVERYTHING = "*"
 
 
 @dataclass(slots=True)
 class Footprint:
-    """``sources`` by path as they were read; ``environment`` as digests of values (None: not set); ``opened`` files as digests of contents.
+    """``sources`` by path as they were read; ``environment`` as digests of values (None: not set; ``*`` is all of it); ``answers`` by question and path.
 
-    ``complete`` is False where something was read that cannot be compared later.
+    ``lost`` says what was asked that cannot be compared later, if anything was.
     """
 
     sources: dict[str, bytes] = field(default_factory=dict)
     environment: dict[str, str | None] = field(default_factory=dict)
-    opened: dict[str, str] = field(default_factory=dict)
-    complete: bool = True
+    answers: dict[str, dict[str, str]] = field(default_factory=dict)
+    lost: str = ""
 
     def merge(self, other: Footprint) -> None:
         """Add what another process of the same check depended on."""
         self.sources.update(other.sources)
         self.environment.update(other.environment)
-        self.opened.update(other.opened)
-        self.complete = self.complete and other.complete
+        for question, answers in other.answers.items():
+            known = self.answers.setdefault(question, {})
+            changed = next((path for path, answer in answers.items() if known.setdefault(path, answer) != answer), "")
+            self.lost = self.lost or changed
+        self.lost = self.lost or other.lost
 
     def digests(self) -> dict[str, str]:
         """The meaning of every source, by path."""
@@ -58,23 +63,18 @@ def with_sources_of_frames(capture: Capture) -> Capture:
     )
 
 
-def value_digest(value: str | None) -> str | None:
-    """A digest of an environment variable's value: the value itself may be a secret."""
+def value_digest(environment: Mapping[str, str], name: str) -> str | None:
+    """A digest of an environment variable's value, which may be a secret; None where it is not set."""
+    if name == _EVERYTHING:
+        own = RANK_VARIABLES | _OF_THE_COMMAND
+        value: str | None = repr(sorted(item for item in environment.items() if item[0] not in own))
+    else:
+        value = environment.get(name)
     return None if value is None else hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
-def file_digest(path: str) -> str | None:
-    """A digest of a file's contents; None where it is too large, not a plain file, or cannot be read."""
-    try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_FILE:
-            return None
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:32]
-    except OSError:
-        return None
-
-
 class Watch:
-    """Notes what the rest of this process's life reads; it cannot be taken back, so only children that run user code have one.
+    """Notes what the rest of this process's life asks; it cannot be taken back, so only children that run user code have one.
 
     ``rank_dependent`` turns True when an import asks which rank it is in.
     """
@@ -83,32 +83,69 @@ class Watch:
         self._files = files
         self._variables: set[str] = set()
         self._before = dict(os.environ)  # what a program sets itself is no part of what it depends on
-        self._paths: set[str] = set()
+        self._answers: dict[tuple[str, str], str] = {}
+        self._made: set[str] = set()
+        self._modules = len(sys.modules)
+        self._answering = False
+        self._lost = ""
         self.rank_dependent = False
 
     def install(self) -> None:
         """Begin."""
         self._watch_environment()
-        hear_openings(self._note_opened)
+        self._modules = len(sys.modules)
+        listen(self)
 
     def found(self) -> Footprint:
-        """What was read so far."""
-        footprint = Footprint(dict(self._files.read))
+        """What was asked so far."""
+        for path in self._searched():
+            self.ask("module", path)
+        footprint = Footprint(dict(self._files.read), lost=self._lost)
         for name in sorted(self._variables - RANK_VARIABLES):
-            footprint.environment[name] = value_digest(self._before.get(name))
-        for path in sorted(self._paths):
-            digest = file_digest(path)
-            if digest is not None:
-                footprint.opened[path] = digest
-            elif os.path.isfile(path):
-                footprint.complete = False
+            footprint.environment[name] = value_digest(self._before, name)
+        for (question, path), answer in sorted(self._answers.items()):
+            footprint.answers.setdefault(question, {})[path] = answer
         return footprint
 
+    # -- what is heard -------------------------------------------------------------------------------------------------
+    def ask(self, question: str, path: str) -> None:
+        """Answer as it is now, once: what the program itself makes of the file later is its own doing."""
+        if self._answering or (question, path) in self._answers or is_installed(path) or self._is_made(path):
+            return
+        self._answering = True
+        try:
+            answer = answered(question, path)
+        finally:
+            self._answering = False
+        if answer is None:
+            self.lose(path)
+        else:
+            self._answers[question, path] = answer
+
+    def make(self, path: str) -> None:
+        """Questions about it are no longer the machine's to answer."""
+        if not self._answering:
+            self._made.add(path)
+
+    def lose(self, why: str) -> None:
+        """Nothing that was recorded after this can be kept."""
+        self._lost = self._lost or why
+
+    def _is_made(self, path: str) -> bool:
+        return bool(self._made) and any(part in self._made for part in (path, *map(str, Path(path).parents)))
+
+    # -- imports -------------------------------------------------------------------------------------------------------
+    def _searched(self) -> Iterator[str]:
+        """Where the modules that were imported since would be found, were there others of their names: in the user's folders up to their own."""
+        for module in list(itertools.islice(reversed(sys.modules.values()), max(0, len(sys.modules) - self._modules))):
+            yield from _places_of(module)
+
+    # -- the environment -----------------------------------------------------------------------------------------------
     def _watch_environment(self) -> None:
         environment: Any = type(os.environ)
-        usual = environment.__getitem__
+        usual, all_names = environment.__getitem__, environment.__iter__
 
-        def read(this: Any, name: str) -> Any:
+        def read(this: Any, name: Any) -> Any:
             self._note(name)
             return usual(this, name)
 
@@ -116,10 +153,17 @@ class Watch:
             self._note(name)
             return this.encodekey(name) in this._data  # noqa: SLF001 - what Mapping does by way of __getitem__, without counting twice
 
+        def names(this: Any) -> Any:
+            if asker() is not Asker.RUNTIME:
+                self._variables.add(_EVERYTHING)
+            return all_names(this)
+
         environment.__getitem__ = read
         environment.__contains__ = contains
+        environment.__iter__ = names
 
-    def _note(self, name: object) -> None:
+    def _note(self, asked: object) -> None:
+        name = os.fsdecode(asked) if isinstance(asked, bytes) else asked
         if not isinstance(name, str):
             return
         if name in RANK_VARIABLES:
@@ -127,15 +171,25 @@ class Watch:
         else:
             self._variables.add(name)
 
-    def _note_opened(self, arguments: tuple[Any, ...]) -> None:
-        if not isinstance(arguments[0], str | bytes):
+
+def _places_of(module: ModuleType) -> Iterator[str]:
+    """``folder/name`` for every folder of the user's that an import of this module looks into before it has found it."""
+    spec = getattr(module, "__dict__", {}).get("__spec__")
+    name, origin = getattr(spec, "name", None), getattr(spec, "origin", None)
+    if not isinstance(name, str) or not isinstance(origin, str | None) or origin in ("built-in", "frozen"):
+        return
+    package, _, tail = name.rpartition(".")
+    if package and origin is not None and not is_own_code(origin):
+        return  # in a package that is installed
+    folders = getattr(sys.modules.get(package), "__path__", ()) if package else sys.path
+    home = None if origin is None else os.path.dirname(origin)
+    for folder in map(os.path.abspath, folders):
+        if not is_installed(folder) and is_own_code(os.path.join(folder, "")):
+            yield os.path.join(folder, tail)
+            if home is None:
+                yield os.path.join(folder, tail, "__init__")
+        if home is not None and os.path.join(home, "").startswith(os.path.join(folder, "")):
             return
-        path = os.path.abspath(os.fsdecode(arguments[0]))
-        mode, flags = arguments[1], arguments[2]
-        writes = (mode is not None and any(letter in mode for letter in "wax+")) or flags & (os.O_WRONLY | os.O_RDWR)
-        if writes or path.endswith(_CODE) or path.startswith(_SYSTEM) or is_installed(path):
-            return
-        self._paths.add(path)
 
 
 def _asked_by_torch() -> bool:
@@ -152,7 +206,12 @@ def _asked_by_torch() -> bool:
 
 
 def unchanged(footprint: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
-    """Whether variables and opened files are as a stored footprint has them."""
-    return all(
-        value_digest(environment.get(name)) == digest for name, digest in footprint["environment"].items()
-    ) and all(file_digest(path) == digest for path, digest in footprint["opened"].items())
+    """Whether all that a stored footprint asked is answered today as it was; raises ``KeyError`` for a question that nobody asks."""
+    variables: Mapping[str, str | None] = footprint["environment"]
+    if not footprint["answers"].keys() <= QUESTIONS.keys():
+        raise KeyError("an unknown question")
+    return all(value_digest(environment, name) == digest for name, digest in variables.items()) and all(
+        answered(question, path) == answer
+        for question, answers in footprint["answers"].items()
+        for path, answer in answers.items()
+    )

@@ -126,7 +126,7 @@ def test_what_a_program_sets_itself_is_no_part_of_its_environment(client, projec
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"not json\n{}", b'{"sources": {}, "environment": {}, "opened": {}}\n{"schema": 1}']
+    "damage", [b"", b"not json\n{}", b'{"sources": {}, "environment": {}, "answers": {}}\n{"schema": 1}']
 )
 def test_damaged_entries_are_misses(client, project, damage):
     capture(client, project)

@@ -31,9 +31,9 @@ def in_child(run):
 def test_everyone_hears_what_is_opened(tmp_path):
     def run():
         first, second = [], []
-        audits.hear_openings(lambda arguments: first.append(arguments[0]))
+        audits.hear(("open",), lambda _, arguments: first.append(arguments[0]))
         (tmp_path / "one").write_text("")
-        audits.hear_openings(lambda arguments: second.append(arguments[0]))
+        audits.hear(("open",), lambda _, arguments: second.append(arguments[0]))
         (tmp_path / "two").write_text("")
         return first, second
 

@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.discovery import FoundCheck
-from graphguard.checks.prover import Prover
+from graphguard.checks.kept import KeptReports, kept_reports
 from graphguard.checks.requests import CheckRequest, Step, Steps
 from graphguard.checks.shelf import user_shelf
 from graphguard.checks.steps import check_steps
@@ -22,6 +22,9 @@ from graphguard.ir.codec import trouble_from_plain
 from graphguard.ir.collection import without_collection
 from graphguard.report.diagnostics import Diagnostic, RelatedPlace, Report
 from graphguard.report.registry import severity_of
+
+if TYPE_CHECKING:
+    from graphguard.checks.prover import Prover
 
 Mesh = dict[str, int]
 
@@ -110,28 +113,49 @@ def _reports(
     prover: Caller | None,
     listener: Listener,
 ) -> Iterator[Report]:
+    reports = kept_reports(configuration) if options.cache else None
+
     def run(unit: Unit, prover: Caller) -> Report:
         listener.started(unit)
-        return run_unit(unit, configuration, options, client, prover)
+        return run_unit(unit, configuration, options, client, prover, reports)
 
     if options.jobs <= 1 or len(units) <= 1:
-        one = prover or _prover(options)
+        one = prover or LoadedProver(options.cache)
         for unit in units:
             yield run(unit, one)
         return
     executor = ThreadPoolExecutor(min(options.jobs, len(units)))
     try:
-        yield from executor.map(lambda unit: run(unit, _prover(options)), units)
+        yield from executor.map(lambda unit: run(unit, LoadedProver(options.cache)), units)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _prover(options: Options) -> Prover:
-    return Prover(user_shelf() if options.cache else None)
+@dataclass(slots=True)
+class LoadedProver:
+    """A prover in this process, loaded when it is first asked: reports that are kept are told without."""
+
+    cache: bool
+    _prover: Prover | None = None
+
+    def call(self, method: str, params: dict[str, Any]) -> Any:
+        """The answer to one step."""
+        if self._prover is None:
+            from graphguard.checks.prover import Prover
+
+            self._prover = Prover(user_shelf() if self.cache else None)
+        return self._prover.call(method, params)
 
 
-def run_unit(unit: Unit, configuration: Configuration, options: Options, worker: Caller, prover: Caller) -> Report:
-    """The report of one check on one mesh; whatever goes wrong is in the report."""
+def run_unit(
+    unit: Unit,
+    configuration: Configuration,
+    options: Options,
+    worker: Caller,
+    prover: Caller,
+    reports: KeptReports | None = None,
+) -> Report:
+    """The report of one check on one mesh, as it is kept where nothing has changed; whatever goes wrong is in the report."""
     if unit.trouble is not None:
         return _not_run(unit, unit.trouble, configuration)
     request = CheckRequest(
@@ -146,7 +170,13 @@ def run_unit(unit: Unit, configuration: Configuration, options: Options, worker:
         timeout=configuration.timeout,
     )
     try:
-        return drive(check_steps(request), worker, prover)
+        known = None if reports is None else reports.find(request)
+        if known is not None:
+            return known
+        report = drive(check_steps(request), worker, prover)
+        if reports is not None:
+            reports.keep(request, report)
+        return report
     except WorkerError as error:
         return _not_run(unit, Trouble("trace-error", str(error), unit.check.span), configuration)
     except Exception as error:  # noqa: BLE001 - a defect of ours must not take the other checks with it, and is reported

@@ -1,4 +1,4 @@
-"""Proved stages and programs on disk: what one run of GraphGuard proved, the next one, or the editor, does not prove again.
+"""Proved stages, programs and reports on disk: what one run of GraphGuard proved, the next one, or the editor, does not prove again.
 
 An entry says "this was proved", and nothing in it can be checked without proving it again.  So it is only believed where this user's GraphGuard wrote it: every
 entry is signed with a key that lies in the user's state folder, not in the cache, and the name under which it lies is signed with it.  A cache that comes with a repository, or
@@ -21,7 +21,6 @@ from typing import Final, TypeVar
 
 from graphguard.ir.codec import CodecError
 from graphguard.ir.plain import from_plain, to_plain
-from graphguard.refine.memo import Program, Result
 from graphguard.trace.cache import cache_folder, write_whole
 
 T = TypeVar("T")
@@ -32,10 +31,10 @@ _KEY_BYTES: Final = 32
 _ENGINE: Final = ("ir", "relations", "rules", "refine")
 
 
-def user_shelf() -> DiskShelf | None:
-    """The shelf in the user's cache folder; None where no key can be kept."""
+def user_shelf(name: str = "stages") -> DiskShelf | None:
+    """A shelf in the user's cache folder: ``stages`` that were proved, or ``reports``; None where no key can be kept."""
     key = _user_key()
-    return None if key is None else DiskShelf(cache_folder() / "stages", key)
+    return None if key is None else DiskShelf(cache_folder() / name, key)
 
 
 class DiskShelf:
@@ -66,7 +65,7 @@ class DiskShelf:
             os.utime(entry)
         return found
 
-    def put(self, digest: str, value: Result | Program) -> None:
+    def put(self, digest: str, value: object) -> None:
         """Keep what was proved; a full disk is no error."""
         entry = self._entry(digest, type(value))
         body = json.dumps(

@@ -51,6 +51,7 @@ def check_steps(request: CheckRequest) -> Steps:
         operators=dict(captured.summary["operators"]),
         sources=dict(captured.summary["sources"]),
         cached=captured.cached,
+        depends=captured.depends,
     )
     if captured.troubles:
         return _troubled(report, captured.troubles, request)

@@ -12,9 +12,7 @@ from pathlib import Path
 
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
 from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover, inner_text, unreached
-from graphguard.checks.driver import Listener, Options, Unit, run_checks
-from graphguard.checks.prover import Prover
-from graphguard.checks.shelf import user_shelf
+from graphguard.checks.driver import Listener, LoadedProver, Options, Unit, run_checks
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
 from graphguard.commands.formats import WHOLE
@@ -42,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(
         WorkerClient(configuration)
     ) as worker:  # kept from run to run: it is warm, and the prover knows its proofs
-        prover = Prover(None if arguments.no_cache else user_shelf())
+        prover = LoadedProver(cache=not arguments.no_cache)
         return watch(Session(arguments, configuration, worker, prover).once, configuration.root)
 
 
@@ -124,7 +122,7 @@ class Session:
     arguments: argparse.Namespace
     configuration: Configuration
     worker: WorkerClient | None = None
-    prover: Prover | None = None
+    prover: LoadedProver | None = None
     sources: Sources = field(init=False)
     page: Page = field(init=False)
 

@@ -86,6 +86,7 @@ class Report:
     that were ``evaluated`` because no proof before this one answered for them.
     ``waived`` are diagnostics that a comment, a baseline or the configuration silences.
     ``proof`` names the proof that the prover keeps for follow-up questions; ``sources`` are the imported files with the digests of their meaning.
+    ``depends`` is all that the recording depended on, None where that cannot be compared later.
     """
 
     check: CheckRef
@@ -102,6 +103,7 @@ class Report:
     waived: tuple[Diagnostic, ...] = ()
     proof: str = ""
     sources: dict[str, str] = field(default_factory=dict)
+    depends: dict[str, Any] | None = None
 
     @property
     def particular_assumptions(self) -> tuple[str, ...]:

@@ -198,6 +198,8 @@ def took(report: Report) -> str:
     """How long a check took: ``41 ms``, ``2.3 s``, or ``cached``."""
     seconds = sum(report.seconds.values())
     duration = f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    if report.cached and not report.seconds:
+        return "cached"
     return f"{duration}, cached" if report.cached else duration
 
 

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from graphguard.ir import Capture, capture_from_json, capture_to_json
 from graphguard.ir.codec import CodecError, dumps, loads
-from graphguard.trace.footprint import Footprint, unchanged
+from graphguard.trace.footprint import Footprint, text_digest, unchanged
 from graphguard.trace.remap import Moves, Unmapped, remapped
 from graphguard.trace.sources import ProjectFiles, meaning_digest
 
@@ -37,12 +38,14 @@ def cache_folder() -> Path:
 
 
 def clear_cache(folder: Path | None = None) -> int:
-    """Remove every capture; returns how many there were."""
-    removed = 0
-    for entry in list(_entries(folder or cache_folder())):
+    """Remove every capture, and every report; returns how many captures there were."""
+    home, removed = folder or cache_folder(), 0
+    for entry in list(_entries(home)):
         with contextlib.suppress(FileNotFoundError):
             entry.unlink()
             removed += 1
+    for entry in list(home.glob("reports/*/*")):
+        entry.unlink(missing_ok=True)
     return removed
 
 
@@ -60,7 +63,8 @@ def _environment() -> tuple[str, ...]:
             names = sorted(
                 name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info", ".pth"))
             )
-            packages.update(repr((folder, names)).encode())
+            if names:  # what else a folder of the path holds is asked by imports
+                packages.update(repr((folder, names)).encode())
     return sys.version, sys.platform, packages.hexdigest(), _own_digest()
 
 
@@ -73,53 +77,57 @@ def _own_digest() -> str:
     return digest.hexdigest()
 
 
-def load(key: str, files: ProjectFiles, folder: Path | None = None) -> Capture | None:
-    """The capture of a request whose sources mean what they meant and whose other dependencies are as they were, its places in today's texts."""
+Kept = dict[str, Any]
+"""What a capture depended on, as :attr:`Footprint.kept` has it."""
+
+
+def load(key: str, files: ProjectFiles, folder: Path | None = None) -> tuple[Capture, Kept] | None:
+    """The capture of a request whose sources mean what they meant and whose other dependencies are as they were, its places in today's texts; and these dependencies."""
     home = (folder or cache_folder()) / "captures" / key
     for entry in _newest_first(home):
         try:
-            capture = _read(entry, files)
+            found = _read(entry, files)
         except (CodecError, OSError, KeyError, TypeError, ValueError, AttributeError):
             with contextlib.suppress(OSError):
                 entry.unlink()
             continue
-        if capture is not None:
+        if found is not None:
             with contextlib.suppress(OSError):
                 os.utime(entry)
-            return capture
+            return found
     return None
 
 
-def _read(entry: Path, files: ProjectFiles) -> Capture | None:
+def _read(entry: Path, files: ProjectFiles) -> tuple[Capture, Kept] | None:
     with entry.open("rb") as stream:
         footprint = loads(stream.readline())
-        edited = _edited(footprint["sources"], files)
-        if edited is None or not unchanged(footprint, os.environ):
+        texts = _texts(footprint["sources"], files)
+        if texts is None or not unchanged(footprint, os.environ):
             return None
         capture = capture_from_json(stream.read())
     try:
-        moves = {path: Moves(old, new) for path, (old, new) in edited.items()}
+        moves = {path: Moves(old, new) for path, (old, new) in texts.items() if old != new}
         moved = remapped(capture, moves)
     except Unmapped:
         return None
     digests = {path: meaning_digest(text.encode()) for path, text in footprint["sources"].items()}
-    return replace(moved, sources=digests, seconds={})
+    kept = {**footprint, "sources": {path: text_digest(new) for path, (_, new) in texts.items()}}
+    return replace(moved, sources=digests, seconds={}), kept
 
 
-def _edited(sources: Mapping[str, str], files: ProjectFiles) -> dict[str, tuple[bytes, bytes]] | None:
-    """The files whose texts differ though they mean the same, with both texts; None where one means something else."""
-    edited = {}
+def _texts(sources: Mapping[str, str], files: ProjectFiles) -> dict[str, tuple[bytes, bytes]] | None:
+    """The text of every file as it was and as it is; None where one means something else."""
+    texts = {}
     for path, text in sources.items():
         old = text.encode()
         try:
             new = files.text(path)
         except OSError:
             return None
-        if new != old:
-            if meaning_digest(new) != meaning_digest(old):
-                return None
-            edited[path] = (old, new)
-    return edited
+        if new != old and meaning_digest(new) != meaning_digest(old):
+            return None
+        texts[path] = (old, new)
+    return texts
 
 
 def store(key: str, capture: Capture, footprint: Footprint, folder: Path | None = None) -> None:

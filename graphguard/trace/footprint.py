@@ -38,6 +38,14 @@ class Footprint:
     answers: dict[str, dict[str, str]] = field(default_factory=dict)
     lost: str = ""
 
+    @property
+    def kept(self) -> dict[str, Any] | None:
+        """It as plain data, with digests of the sources' texts; None where it cannot be compared later."""
+        if self.lost:
+            return None
+        texts = {path: text_digest(text) for path, text in self.sources.items()}
+        return {"sources": texts, "environment": self.environment, "answers": self.answers}
+
     def merge(self, other: Footprint) -> None:
         """Add what another process of the same check depended on."""
         self.sources.update(other.sources)
@@ -71,6 +79,11 @@ def value_digest(environment: Mapping[str, str], name: str) -> str | None:
     else:
         value = environment.get(name)
     return None if value is None else hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def text_digest(text: bytes) -> str:
+    """A digest of a source file as it is written, comments and layout included."""
+    return hashlib.sha256(text).hexdigest()[:32]
 
 
 class Watch:

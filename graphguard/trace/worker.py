@@ -323,7 +323,8 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
     cached = bool(params.get("cache", True))
     key = request_key(target.file, name, mesh, target.root) if cached else ""
     if cached and (known := load(key, ProjectFiles(target.overlay))) is not None:
-        return Done(_captured(replace(known, check=reference(target, name)), cached=True))
+        capture, depends = known
+        return Done(_captured(replace(capture, check=reference(target, name)), cached=True, depends=depends))
     return _recording(target, name, mesh, limits, key, each_rank_imports=False)
 
 
@@ -370,13 +371,13 @@ def _kept(key: str, capture: Capture, footprint: Footprint) -> dict[str, Any]:
     """The answer, after it was put into the cache."""
     if key:
         store(key, capture, footprint)
-    return _captured(capture, cached=False)
+    return _captured(capture, cached=False, depends=footprint.kept)
 
 
-def _captured(capture: Capture, *, cached: bool) -> dict[str, Any]:
-    """The answer; the capture itself says nothing of how long it took, so that the same program is the same bytes."""
+def _captured(capture: Capture, *, cached: bool, depends: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The answer, with what the capture depended on where that can be compared later; the capture itself says nothing of how long it took, so that the same program is the same bytes."""
     data = capture_to_json(replace(capture, seconds={}))
-    return {"capture": data, "summary": capture_summary(capture), "cached": cached}
+    return {"capture": data, "summary": capture_summary(capture), "cached": cached, "depends": depends}
 
 
 def _list_task(params: dict[str, Any]) -> Task:

@@ -114,7 +114,8 @@ def processes(monkeypatch):
         return Report(reference(request.name), request.mesh, Verdict.REFINES)
 
     monkeypatch.setattr(driver, "WorkerClient", Worker)
-    monkeypatch.setattr(driver, "Prover", lambda shelf: Process("prover"))
+    monkeypatch.setattr(driver, "LoadedProver", lambda cache: Process("prover"))
+    monkeypatch.setattr(driver, "kept_reports", lambda _: None)
     monkeypatch.setattr(driver, "check_steps", steps)
 
 

@@ -35,8 +35,8 @@ from graphguard.report.diagnostics import OUT_OF_TIME, REAL_ARITHMETIC, Diagnost
 from graphguard.report.registry import severity_of
 
 CONFIRM_SECONDS = 10.0
-# What no numbers are needed for: a job that hangs, or that reads what is not there yet.
-_BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait"))
+# What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, or that reads what is not there yet, or not there any more.
+_BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait", "wrong-relation"))
 
 
 def check_steps(request: CheckRequest) -> Steps:

@@ -13,6 +13,7 @@ from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
+from graphguard.ir.layouts import laid_out
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace.job import Job, Recorded, title
 from graphguard.trace.unwritten import unwritten
@@ -23,6 +24,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     # where the specification failed, what the ranks say may only follow from that
     failed = (specification,) if specification.troubles else ranks
     troubles = _distinct([trouble for program in failed for trouble in program.troubles])
+    if specification.troubles:  # there is nothing that it should be
+        troubles = [replace(each, rule="trace-error") if each.rule == "wrong-relation" else each for each in troubles]
     troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
     if specification.waiting and not troubles:
         troubles.append(_dependent(job))
@@ -37,7 +40,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     whole, recorded, uncompared = compared_states(specification.trace.graph, recorded, inputs)
     held = {name for graph in recorded for name in graph.outputs}
     promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
-    graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
+    graphs = prune_prelude(laid_out(recorded), {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
     capture = replace(

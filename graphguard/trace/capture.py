@@ -27,6 +27,7 @@ from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
 from graphguard.trace.operators import Notes, new_fake_mode
 from graphguard.trace.origins import Origins
 from graphguard.trace.provenance import frame_at, is_shown
+from graphguard.trace.layouts import COPIES, Backend
 from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
 from graphguard.trace.recorder import Recorder
@@ -262,6 +263,7 @@ class Recording:
         published = tuple(self.ledger.offers)
         assumed = tuple(sorted(recorder.assumed))
         races = Races(recorder.stacks, in_order=not self.world.chose_gloo)
+        backend = Backend(self.world.backend == "nccl")
         repeats = recorder.repeats
         if repeats is not None and repeats.gave_up:
             return RankTrace(None, assumed=assumed, gave_up=repeats.gave_up)
@@ -273,12 +275,14 @@ class Recording:
             return RankTrace(None, tuple(self._troubles), assumed, published, reads_draws=True)
         try:
             with without_collection():
-                graph = functionalise(recorder.events, recorder.stacks, self.world.rank, races)
+                graph = functionalise(recorder.events, recorder.stacks, self.world.rank, races, backend)
         except TracingError as error:
             self.trouble(error, error.rule)
             graph = None
         if races.relies_on_order:
             assumed = tuple(sorted((*assumed, IN_ORDER)))
+        if backend.copied_views and not self.world.chose_gloo:
+            assumed = tuple(sorted((*assumed, COPIES)))
         declared, opened = (tuple(sorted(names)) for names in (recorder.declared, recorder.opened))
         copied = () if repeats is None else tuple(repeats.copied)
         troubles = tuple(self._troubles)

@@ -7,14 +7,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from graphguard.trace.events import Members, Opaque
 
 REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 """The names of ``c10d::ReduceOp::RedOpType`` in its order."""
 PREMULTIPLIED = REDUCE_OPS.index("premul_sum")
+
+MEMORY: Final = "memory"
+"""A back end takes, or fills, as many elements as the tensor has from where it begins in memory: it must be dense, and their order is that of memory."""
+COPIED: Final = "copied"
+"""PyTorch copies the tensor first, or the result into it, index by index: it may lie in memory as it likes."""
+CLONED: Final = "cloned"
+"""It takes a clone, which keeps the order of a dense tensor and lays out any other row by row."""
+CONTIGUOUS: Final = "contiguous"
+"""As ``MEMORY``, and only row by row: PyTorch raises an error otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +32,7 @@ class Call:
 
     ``reads`` and ``writes`` hold tensors: a list with one per member, or, where ``flat``, one tensor that is cut along dim 0 into
     ``read_splits`` / ``write_splits`` (empty: evenly).  ``peer`` is a global rank: the root, the source or the destination.
+    ``given`` and ``taken`` say how memory becomes the values that are exchanged, and these become memory.
     """
 
     kind: str
@@ -35,6 +45,8 @@ class Call:
     flat: bool = False
     read_splits: tuple[Any, ...] = ()
     write_splits: tuple[Any, ...] = ()
+    given: str = MEMORY
+    taken: str = MEMORY
 
 
 def calls_of(op: str, args: tuple[Any, ...], out: Any) -> list[Call] | None:
@@ -46,7 +58,47 @@ def calls_of(op: str, args: tuple[Any, ...], out: Any) -> list[Call] | None:
         read = _FUNCTIONAL.get(name)
     else:
         return None
-    return None if read is None else read(args, out)
+    if read is None:
+        return None
+    ways = _WAYS.get(op)
+    found = read(args, out)
+    return found if ways is None else [replace(call, given=ways[0], taken=ways[1]) for call in found]
+
+
+_WAYS: Final = {
+    "c10d::allreduce_coalesced_": (COPIED, COPIED),
+    "c10d::allgather_": (COPIED, COPIED),
+    "c10d::allgather_coalesced_": (COPIED, COPIED),
+    "c10d::_allgather_base_": (COPIED, COPIED),
+    "c10d::allgather_into_tensor_coalesced_": (COPIED, COPIED),
+    "c10d::reduce_scatter_": (CLONED, MEMORY),
+    "c10d::_reduce_scatter_base_": (COPIED, COPIED),
+    "c10d::reduce_scatter_tensor_coalesced_": (COPIED, COPIED),
+    "c10d::alltoall_base_": (CONTIGUOUS, MEMORY),
+    "c10d::alltoall_": (COPIED, COPIED),
+    "c10d::gather_": (COPIED, COPIED),
+    "c10d::send": (CONTIGUOUS, MEMORY),
+    "c10d::recv_": (MEMORY, CONTIGUOUS),
+    "_c10d_functional::all_reduce": (COPIED, COPIED),
+    "_c10d_functional::all_reduce_coalesced": (COPIED, COPIED),
+    "_c10d_functional::broadcast": (COPIED, COPIED),
+    "_c10d_functional::all_gather_into_tensor": (COPIED, COPIED),
+    "_c10d_functional::all_gather_into_tensor_out": (COPIED, COPIED),
+    "_c10d_functional::all_gather_into_tensor_coalesced": (COPIED, COPIED),
+    "_c10d_functional::reduce_scatter_tensor": (COPIED, COPIED),
+    "_c10d_functional::reduce_scatter_tensor_out": (COPIED, COPIED),
+    "_c10d_functional::reduce_scatter_tensor_coalesced": (COPIED, COPIED),
+    "_c10d_functional::all_to_all_single": (COPIED, COPIED),
+    "_c10d_functional_autograd::all_gather_into_tensor": (COPIED, COPIED),
+    "_c10d_functional_autograd::reduce_scatter_tensor": (COPIED, COPIED),
+    "_c10d_functional_autograd::all_to_all_single": (COPIED, COPIED),
+}
+"""How operands are given and results are taken, as gloo does it; what is not here goes by memory both ways.  Measured on real processes, torch 2.13: ``tests/corpus/test_layouts.py``."""
+
+
+def on_nccl(call: Call) -> Call:
+    """The call as NCCL does it: on memory, whatever gloo copies."""
+    return replace(call, given=MEMORY, taken=MEMORY)
 
 
 def reduction(argument: Any) -> str:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from graphguard.ir.graph import DType, Size, Sym, Var
+from graphguard.ir.layouts import ORDERS
 from graphguard.trace.builder import Builder
-from graphguard.trace.collectives import Call
+from graphguard.trace.collectives import Call, on_nccl
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Ref
+from graphguard.trace.layouts import Backend, check_layouts, order_of
 from graphguard.trace.memory import Memory
 from graphguard.trace.refusals import refused
 from graphguard.trace.views import type_of
@@ -21,21 +23,54 @@ _REDUCTIONS = frozenset(("sum", "avg", "max", "min", "product"))
 class Communication:
     """Translates one rank's collectives."""
 
-    def __init__(self, builder: Builder, memory: Memory, rank: int) -> None:
+    def __init__(self, builder: Builder, memory: Memory, rank: int, backend: Backend) -> None:
         self.builder = builder
         self.memory = memory
         self.rank = rank
+        self.backend = backend
         self._scratch = -1
         self._to_self: dict[int, list[Var]] = {}
 
     def _all(self, refs: tuple[Ref, ...]) -> tuple[Var, ...]:
         return tuple(self.memory.read(ref) for ref in refs)
 
-    def translate(self, call: Call) -> None:
-        """Emit one collective and write what it changes."""
+    def _flat(self, ref: Ref, way: str) -> Var:
+        """A tensor that is cut, as its elements lie in memory."""
+        value, order = self.memory.read(ref), order_of(ref, way)
+        if not order:
+            return value
+        kind = self.builder.types[value]
+        lying = self.builder.one("aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype)
+        return self.builder.reshaped(lying, kind.shape)
+
+    def _fill(self, ref: Ref, way: str, value: Var) -> None:
+        """Write elements as they come into memory in its order."""
+        shape, dtype = type_of(ref)
+        order = order_of(ref, way)
+        if order:
+            lying = self.builder.reshaped(value, tuple(shape[d] for d in order))
+            back = tuple(order.index(d) for d in range(len(order)))
+            value = self.builder.one("aten.permute.default", (lying, back), shape, self.builder.types[lying].dtype)
+        self.memory.write(ref, value)
+
+    @staticmethod
+    def _orders(call: Call) -> dict[str, Any]:
+        """How the tensors of a call that are not cut lie in memory, where one of them does not lie row by row: :mod:`graphguard.ir.layouts` reads it."""
+        reads = () if call.flat and call.kind != "all_gather" else call.reads
+        writes = () if call.flat and call.kind != "reduce_scatter" else call.writes
+        given = tuple(order_of(ref, call.given) for ref in reads)
+        taken = tuple(order_of(ref, call.taken) for ref in writes)
+        return {ORDERS: (given, taken)} if any(given) or any(taken) else {}
+
+    def translate(self, call: Call, name: str) -> None:
+        """Emit one collective, an operator of this name, and write what it changes."""
         reason = refused(call)
         if reason is not None:
             raise TracingError("trace-error", f"{reason}\nPyTorch raises an error here")
+        if self.backend.is_nccl and name.startswith("c10d::"):
+            call = on_nccl(call)
+        if len(call.group) > 1 or self.backend.is_nccl:
+            self.backend.copied_views |= check_layouts(call, name)
         if call.reduce.startswith("premul_sum:"):
             call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
         if call.reduce and call.reduce not in _REDUCTIONS:
@@ -47,8 +82,11 @@ class Communication:
 
     def _alone(self, call: Call) -> None:
         """In a group of one, a rank keeps what it gives."""
-        for value, target in zip(self._all(call.reads), call.writes, strict=True):
-            self.memory.write(target, self.builder.shaped(value, *type_of(target)))
+        for source, target in zip(call.reads, call.writes, strict=True):
+            if order_of(source, call.given) == order_of(target, call.taken):
+                self.memory.write(target, self.builder.shaped(self.memory.read(source), *type_of(target)))
+            else:
+                self._fill(target, call.taken, self._flat(source, call.given))
 
     def _premultiplied(self, call: Call, factor: float) -> Call:
         """A sum whose operands are scaled first: the scaled operands in memory of their own."""
@@ -68,36 +106,38 @@ class Communication:
             self._in_place(call)
             return
         kind = self.builder.types[source]
-        arrived = self.builder.one("gg.broadcast", (source, call.peer, call.group), kind.shape, kind.dtype)
+        orders = self._orders(call)
+        arrived = self.builder.one("gg.broadcast", (source, call.peer, call.group), kind.shape, kind.dtype, **orders)
         shape, dtype = type_of(call.writes[0])
         self.memory.write(call.writes[0], self.builder.one("aten.view.dtype", (arrived, DType(dtype)), shape, dtype))
 
     def _in_place(self, call: Call) -> None:
         args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
         args += {"all_reduce": (call.reduce,), "broadcast": (call.peer,), "reduce": (call.peer, call.reduce)}[call.kind]
-        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *type_of(call.reads[0]))
+        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *type_of(call.reads[0]), **self._orders(call))
         self.memory.write(call.writes[0], self.builder.shaped(value, *type_of(call.writes[0])))
 
     def _all_gather(self, call: Call) -> None:
         mine = self.memory.read(call.reads[0])
         kind = self.builder.types[mine]
         types = [type_of(ref) for ref in call.writes] if not call.flat else [(kind.shape, kind.dtype)] * len(call.group)
-        values = self.builder.emit("gg.all_gather", (mine, call.group), types)
+        values = self.builder.emit("gg.all_gather", (mine, call.group), types, **self._orders(call))
         if not call.flat:
             for ref, value in zip(call.writes, values, strict=True):
                 self.memory.write(ref, value)
             return
-        self.memory.write(call.writes[0], self.builder.joined(values, *type_of(call.writes[0])))
+        self._fill(call.writes[0], call.taken, self.builder.joined(values, *type_of(call.writes[0])))
 
     def _reduce_scatter(self, call: Call) -> None:
         target = call.writes[0]
         parts = self._cut(call, target) if call.flat else self._all(call.reads)
-        value = self.builder.one("gg.reduce_scatter", (parts, call.reduce, call.group), *type_of(target))
+        arguments = (parts, call.reduce, call.group)
+        value = self.builder.one("gg.reduce_scatter", arguments, *type_of(target), **self._orders(call))
         self.memory.write(target, value)
 
     def _cut(self, call: Call, target: Ref) -> tuple[Var, ...]:
         """A flat operand as one tensor of the result's shape per member."""
-        whole = self.memory.read(call.reads[0])
+        whole = self._flat(call.reads[0], call.given)
         shape, dtype = type_of(target)
         kind = self.builder.types[whole]
         members = len(call.group)
@@ -109,20 +149,24 @@ class Communication:
     def _all_to_all(self, call: Call) -> None:
         if not call.flat:
             values = self.builder.emit(
-                "gg.all_to_all", (self._all(call.reads), call.group), [type_of(ref) for ref in call.writes]
+                "gg.all_to_all",
+                (self._all(call.reads), call.group),
+                [type_of(ref) for ref in call.writes],
+                **self._orders(call),
             )
             for ref, value in zip(call.writes, values, strict=True):
                 self.memory.write(ref, value)
             return
-        whole = self.memory.read(call.reads[0])
+        whole = self._flat(call.reads[0], call.given)
         sent = self._split_sizes(call.read_splits, call.reads[0], len(call.group))
         received = self._split_sizes(call.write_splits, call.writes[0], len(call.group))
         rest, dtype = call.reads[0].shape[1:], type_of(call.reads[0])[1]
         pieces = self.builder.emit(
             "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
         )
-        values = self.builder.emit("gg.all_to_all", (pieces, call.group), [((n, *rest), dtype) for n in received])
-        self.memory.write(call.writes[0], self.builder.joined(values, *type_of(call.writes[0])))
+        there = call.writes[0].shape[1:]
+        values = self.builder.emit("gg.all_to_all", (pieces, call.group), [((n, *there), dtype) for n in received])
+        self._fill(call.writes[0], call.taken, self.builder.joined(values, *type_of(call.writes[0])))
 
     @staticmethod
     def _split_sizes(splits: tuple[Size, ...], ref: Ref, members: int) -> tuple[Size, ...]:
@@ -134,13 +178,15 @@ class Communication:
 
     def _gather(self, call: Call) -> None:
         types = [type_of(ref) for ref in call.writes]
-        values = self.builder.emit("gg.gather", (self.memory.read(call.reads[0]), call.peer, call.group), types)
+        arguments = (self.memory.read(call.reads[0]), call.peer, call.group)
+        values = self.builder.emit("gg.gather", arguments, types, **self._orders(call))
         for ref, value in zip(call.writes, values, strict=True):
             self.memory.write(ref, value)
 
     def _scatter(self, call: Call) -> None:
         target = call.writes[0]
-        value = self.builder.one("gg.scatter", (self._all(call.reads), call.peer, call.group), *type_of(target))
+        arguments = (self._all(call.reads), call.peer, call.group)
+        value = self.builder.one("gg.scatter", arguments, *type_of(target), **self._orders(call))
         self.memory.write(target, value)
 
     def _send(self, call: Call) -> None:
@@ -148,7 +194,8 @@ class Communication:
         if call.peer == self.rank:
             self._to_self.setdefault(call.tag, []).append(value)
         else:
-            self.builder.emit("gg.send", (value, call.peer, call.tag, call.group), [], **self._blocking())
+            arguments = (value, call.peer, call.tag, call.group)
+            self.builder.emit("gg.send", arguments, [], **self._blocking(), **self._orders(call))
 
     def _receive(self, call: Call) -> None:
         target = call.writes[0]
@@ -156,7 +203,8 @@ class Communication:
             self.memory.write(target, self._to_self[call.tag].pop(0))
         else:
             arguments = (call.peer, call.tag, call.group)
-            value = self.builder.one("gg.recv", arguments, *type_of(target), **self._blocking())
+            orders = self._orders(call)
+            value = self.builder.one("gg.recv", arguments, *type_of(target), **self._blocking(), **orders)
             self.memory.write(target, value)
 
     def _blocking(self) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from graphguard.ir.graph import Constant
 from graphguard.trace.collectives import Call
 from graphguard.trace.constants import LARGEST, Constants, constant_of
+from graphguard.trace.events import Ref
+from graphguard.trace.geometry import geometry_of
+from graphguard.trace.layouts import order_of
 from graphguard.trace.lockstep import Ledger
 
 _ROOTED = {"broadcast", "scatter", "recv"}
@@ -28,16 +31,31 @@ def communicate(ledger: Ledger, call: Call, constants: Constants) -> None:
     if knowledge == "known" and not all(_small(tensor) for tensor in (*call.reads, *call.writes)):
         knowledge = "unknown"
     if knowledge == "known" and mine:
-        ledger.offer(name, deciding, tuple(constant_of(constants.real(tensor)) for tensor in call.reads))
+        ledger.offer(name, deciding, tuple(constant_of(_lying(constants.real(t), t, call.given)) for t in call.reads))
     answers = ledger.answers.get(name)
     if knowledge == "known" and answers is not None:
         with unset_fake_temporarily(), torch.no_grad():
             operands = {rank: [tensor_of(constant) for constant in row] for rank, row in answers.items()}
             results = _results(call, ledger.rank, operands)
             for tensor, value in zip(call.writes, results, strict=True):
-                constants.set(tensor, value.to(tensor.dtype).reshape(tuple(tensor.shape)))
+                constants.set(tensor, _laid_out(value.to(tensor.dtype), tensor, call.taken))
         return
     constants.forget(call.writes, pending=knowledge != "unknown")
+
+
+def _lying(value: torch.Tensor, tensor: torch.Tensor, way: str) -> torch.Tensor:
+    """The elements of a tensor as they are given away: in the order of memory."""
+    order = order_of(Ref(0, geometry_of(tensor)), way)
+    return value.permute(order).reshape(value.shape) if order else value
+
+
+def _laid_out(value: torch.Tensor, tensor: torch.Tensor, way: str) -> torch.Tensor:
+    """What comes, as a tensor shows it."""
+    shape, order = tuple(tensor.shape), order_of(Ref(0, geometry_of(tensor)), way)
+    if not order:
+        return value.reshape(shape)
+    lying = value.reshape([shape[dim] for dim in order])
+    return lying.permute([order.index(dim) for dim in range(len(order))])
 
 
 def tensor_of(constant: Constant) -> torch.Tensor:
@@ -75,7 +93,7 @@ def _results(call: Call, rank: int, operands: dict[int, list[torch.Tensor]]) -> 
         return [_reduce(call.reduce, [_pieces(call, operands[m])[me] for m in call.group])]
     if call.kind == "all_to_all":
         parts = [_pieces(call, operands[m])[me] for m in call.group]
-        return [torch.cat(parts)] if call.flat else parts
+        return [torch.cat([part.reshape(-1) for part in parts])] if call.flat else parts
     return []
 
 
@@ -92,7 +110,7 @@ def _pieces(call: Call, reads: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _reduce(kind: str, parts: list[torch.Tensor]) -> torch.Tensor:
-    stacked = torch.stack(parts)
+    stacked = torch.stack([part.reshape(-1) for part in parts])
     kind, _, factor = kind.partition(":")
     if kind == "premul_sum":
         return (stacked * float(factor)).sum(0)

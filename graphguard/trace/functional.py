@@ -23,7 +23,9 @@ from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.harmless import identity
 from graphguard.trace.kinds import Kind, kind_of
+from graphguard.trace.layouts import Backend
 from graphguard.trace.memory import Memory
+from graphguard.trace.overlaps import check_overlaps, once
 from graphguard.trace.overwritten import overwritten
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
@@ -65,9 +67,9 @@ _FACTORIES = frozenset(
 )  # fmt: skip
 
 
-def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Races) -> Graph:
+def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Races, backend: Backend) -> Graph:
     """The graph of a recording; raises ``TracingError`` for memory that values cannot express, and for races."""
-    translation, dead = _Translation(rank), overwritten(events)
+    translation, dead = _Translation(rank, backend), overwritten(events)
 
     def follow(event: Event) -> None:
         try:
@@ -100,10 +102,10 @@ def _place(stacks: Stacks, event: Event) -> Span | None:
 
 
 class _Translation:
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, backend: Backend) -> None:
         self.builder = Builder()
         self.memory = Memory(self.builder)
-        self.communication = Communication(self.builder, self.memory, rank)
+        self.communication = Communication(self.builder, self.memory, rank, backend)
         self._literals: dict[str, Var] = {}
         self._draws: dict[Var, tuple[str, int]] = {}
 
@@ -124,7 +126,7 @@ class _Translation:
         calls = calls_of(kind.name, event.args, event.outs) if kind.may_communicate else None
         if calls is not None:
             for call in calls:
-                self.communication.translate(call)
+                self.communication.translate(call, kind.name)
             return
         self._operator(event, kind)
 
@@ -209,6 +211,7 @@ class _Translation:
             self._read_number(event.outs.expr, self.memory.read(event.args[0]))
         if name in _SILENT or kind.changes_views:
             return
+        check_overlaps(event, kind)
         special = _SPECIAL.get(name)
         if special is not None and (name != "split_with_sizes_copy" or "out" in event.kwargs):
             special(self, event)
@@ -388,7 +391,7 @@ class _Translation:
 
     def fill(self, event: Event) -> None:
         """``x.fill_(value)`` and ``x.zero_()``: the old x does not matter."""
-        target = event.args[0]
+        target = once(event.args[0])
         value = event.args[1] if len(event.args) > 1 else 0
         filled = self.memory.read(value) if isinstance(value, Ref) else None
         self.memory.write(

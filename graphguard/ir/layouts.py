@@ -1,0 +1,214 @@
+"""Collectives exchange memory: where the members' tensors are not alike, in shape or in the order of their elements there, they are spelled out as flat.
+
+A recording notes at a collective how its tensors lie (:data:`ORDERS`), where that is not row by row.  Once all ranks are there the notes go: where all that meets lies alike nothing
+changes, and elsewhere every member gives its elements one after the other and lays out what it gets again.  Everything downstream knows of values alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final
+
+from graphguard.ir.graph import COLLECTIVES, Graph, Node, TensorType, Var
+
+ORDERS: Final = "orders"
+"""The keyword of a collective that says, for its operands and for its results, the dims in the order of memory; empty for row by row."""
+# What only counts elements; of all others PyTorch asks that shapes are equal.
+_COUNTING: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.broadcast", "gg.all_to_all", "gg.send"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A tensor of one member: an operand or, where ``taken``, a result, by its position."""
+
+    rank: int
+    position: int
+    taken: bool = False
+
+
+def laid_out(ranks: tuple[Graph, ...]) -> tuple[Graph, ...]:
+    """The ranks' graphs without notes, exchanging values; what does not fit together at all stays as it is, for :func:`~graphguard.ir.joining.join` to report."""
+    unlike: set[tuple[int, int]] = set()
+    noted = False
+    for nodes, indices in _met(ranks):
+        noted |= any(ORDERS in node.kwargs for node in nodes.values())
+        if _differ(nodes, ranks):
+            unlike.update(indices.items())
+    if not noted and not unlike:
+        return ranks
+    return tuple(
+        _spelled(graph, {index for member, index in unlike if member == rank}) for rank, graph in enumerate(ranks)
+    )
+
+
+def _met(ranks: tuple[Graph, ...]) -> Iterator[tuple[dict[int, Node], dict[int, int]]]:
+    """The calls that meet, by rank: the first of a group on every member, the second, and so on; messages by what they go through."""
+    queues: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for rank, graph in enumerate(ranks):
+        for index, node in enumerate(graph.nodes):
+            if node.op in COLLECTIVES and node.op != "gg.barrier":
+                queues[_meeting(rank, node)][rank].append(index)
+    for queue in queues.values():
+        for indices in zip(*queue.values(), strict=False):
+            calls = dict(zip(queue, indices, strict=True))
+            nodes = {rank: ranks[rank].nodes[index] for rank, index in calls.items()}
+            if _is_whole(nodes):
+                yield nodes, calls
+
+
+def _meeting(rank: int, node: Node) -> Any:
+    if node.op == "gg.send":
+        return rank, *node.args[1:]
+    if node.op == "gg.recv":
+        return node.args[0], rank, *node.args[1:]
+    return node.args[-1]
+
+
+def _is_whole(nodes: dict[int, Node]) -> bool:
+    """Whether these calls are one collective of all its members, or a message with both its sides."""
+    first, *rest = nodes.values()
+    if first.op in ("gg.send", "gg.recv"):
+        return {first.op, *(node.op for node in rest)} == {"gg.send", "gg.recv"}
+    return all(node.op == first.op for node in rest) and set(_group(first)) == set(nodes)
+
+
+def _group(node: Node) -> tuple[int, ...]:
+    group = node.args[-1]
+    assert isinstance(group, tuple)
+    return tuple(member for member in group if isinstance(member, int))
+
+
+def _differ(nodes: dict[int, Node], ranks: Sequence[Graph]) -> bool:
+    """Whether what meets lies in different shapes, or orders, and fits together as memory."""
+    found = False
+    counting = any(node.op in _COUNTING for node in nodes.values())
+    for pair in _pairs(nodes):
+        tensors = [_tensor(place, nodes[place.rank], ranks[place.rank]) for place in pair]
+        if None in tensors:
+            return False
+        (one, its_order), (other, their_order) = tensors
+        if one != other and not (counting and _are_equally_many(one, other)):
+            return False
+        found |= one != other or its_order != their_order
+    return found
+
+
+def _tensor(place: _Place, node: Node, graph: Graph) -> tuple[TensorType, tuple[int, ...]] | None:
+    """A tensor's type and order; None where a call has none at this place, as what does not fit together has not."""
+    tensors = node.outs if place.taken else node.reads
+    if place.position >= len(tensors):
+        return None
+    return graph.types[tensors[place.position]], _orders(node)[place.taken][place.position]
+
+
+def _orders(node: Node) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    noted: Any = node.kwargs.get(ORDERS)
+    return (((),) * len(node.reads), ((),) * len(node.outs)) if noted is None else noted
+
+
+def _are_equally_many(one: TensorType, other: TensorType) -> bool:
+    sizes = [[size for size in kind.shape if isinstance(size, int)] for kind in (one, other)]
+    known = len(sizes[0]) == len(one.shape) and len(sizes[1]) == len(other.shape)
+    return known and one.dtype == other.dtype and prod(sizes[0]) == prod(sizes[1])
+
+
+def _pairs(nodes: dict[int, Node]) -> Iterator[tuple[_Place, _Place]]:
+    """What the elements go from and to, and what is added up."""
+    rank, first = next(iter(nodes.items()))
+    if first.op in ("gg.send", "gg.recv"):
+        ends = {node.op: member for member, node in nodes.items()}
+        yield _Place(ends["gg.send"], 0), _Place(ends["gg.recv"], 0, taken=True)
+        return
+    members = _group(first)
+    root = first.args[1] if first.op in ("gg.broadcast", "gg.scatter", "gg.gather") else None
+    root = root if isinstance(root, int) and root in nodes else rank
+    for at, member in enumerate(members):
+        match first.op:
+            case "gg.all_reduce" | "gg.reduce":
+                yield _Place(members[0], 0), _Place(member, 0)
+                yield _Place(member, 0), _Place(member, 0, taken=True)
+            case "gg.broadcast":
+                yield _Place(root, 0), _Place(member, 0, taken=True)
+            case "gg.scatter":
+                yield _Place(root, at), _Place(member, 0, taken=True)
+            case "gg.gather":
+                yield _Place(member, 0), _Place(root, at, taken=True)
+            case "gg.all_gather":
+                yield from ((_Place(member, 0), _Place(other, at, taken=True)) for other in members)
+            case "gg.reduce_scatter":
+                yield from ((_Place(other, at), _Place(member, 0, taken=True)) for other in members)
+            case "gg.all_to_all":
+                places = enumerate(members)
+                yield from ((_Place(member, to), _Place(other, at, taken=True)) for to, other in places)
+
+
+# -- writing it down ---------------------------------------------------------------------------------------------------
+def _spelled(graph: Graph, unlike: set[int]) -> Graph:
+    """The graph with the calls at these places exchanging flat tensors, and no notes."""
+    writer = _Writer(graph)
+    for index, node in enumerate(graph.nodes):
+        plain = replace(node, kwargs={key: arg for key, arg in node.kwargs.items() if key != ORDERS})
+        if index in unlike:
+            writer.spell(plain, *_orders(node))
+        else:
+            writer.nodes.append(plain if ORDERS in node.kwargs else node)
+    return replace(graph, nodes=tuple(writer.nodes), types=writer.types)
+
+
+class _Writer:
+    """A graph with further nodes."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: list[Node] = []
+        self.types = dict(graph.types)
+        self._next = max((var.id for var in graph.types), default=-1) + 1
+
+    def spell(self, node: Node, given: tuple[tuple[int, ...], ...], taken: tuple[tuple[int, ...], ...]) -> None:
+        """The call on its operands one element after the other, and its results laid out as they are."""
+        flat = iter([self._flat(node, var, order) for var, order in zip(node.reads, given, strict=True)])
+        results = tuple(self._new((_elements(self.types[out]),), self.types[out].dtype) for out in node.outs)
+        self.nodes.append(replace(node, args=_with(node.args, flat), outs=results))
+        for result, out, order in zip(results, node.outs, taken, strict=True):
+            self._lay_out(node, result, out, order)
+
+    def _flat(self, node: Node, var: Var, order: tuple[int, ...]) -> Var:
+        kind = self.types[var]
+        if order:
+            sizes = tuple(kind.shape[dim] for dim in order)
+            var = self._one(node, "aten.permute.default", (var, order), self._new(sizes, kind.dtype))
+        count = _elements(kind)
+        return self._one(node, "aten.view.default", (var, (count,)), self._new((count,), kind.dtype))
+
+    def _lay_out(self, node: Node, result: Var, out: Var, order: tuple[int, ...]) -> None:
+        kind = self.types[out]
+        sizes = tuple(kind.shape[dim] for dim in order) if order else kind.shape
+        lying = self._new(sizes, kind.dtype) if order else out
+        self._one(node, "aten.view.default", (result, sizes), lying)
+        if order:
+            back = tuple(order.index(dim) for dim in range(len(order)))
+            self._one(node, "aten.permute.default", (lying, back), out)
+
+    def _new(self, shape: tuple[Any, ...], dtype: str) -> Var:
+        var = Var(self._next)
+        self._next += 1
+        self.types[var] = TensorType(shape, dtype)
+        return var
+
+    def _one(self, node: Node, op: str, args: tuple[Any, ...], out: Var) -> Var:
+        self.nodes.append(replace(node, op=op, args=args, kwargs={}, outs=(out,), draw=None))
+        return out
+
+
+def _with(args: tuple[Any, ...], operands: Iterator[Var]) -> tuple[Any, ...]:
+    """Arguments with other tensors, in their order."""
+    return tuple(
+        next(operands) if isinstance(arg, Var) else _with(arg, operands) if isinstance(arg, tuple) else arg
+        for arg in args
+    )
+
+
+def _elements(kind: TensorType) -> int:
+    return prod(size for size in kind.shape if isinstance(size, int))

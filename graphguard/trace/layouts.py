@@ -1,0 +1,88 @@
+"""How the tensors of a collective lie in memory: the order of their elements there, which is what is exchanged, and views that have none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from graphguard.trace.collectives import CLONED, CONTIGUOUS, COPIED, MEMORY, Call
+from graphguard.trace.errors import TracingError
+from graphguard.trace.events import Ref
+from graphguard.trace.views import row_major
+
+Order = tuple[int, ...]
+COPIES: Final = "gloo copies the views that a collective is given where it does not work on memory; NCCL takes no view that is not contiguous"
+
+
+@dataclass(slots=True)
+class Backend:
+    """What exchanges the tensors: NCCL or gloo; ``copied_views``: views were exchanged that gloo copies."""
+
+    is_nccl: bool
+    copied_views: bool = False
+
+
+class ViewError(TracingError):
+    """A view that a collective cannot work on; ``taken``: it would be filled."""
+
+    def __init__(self, message: str, call: Call, *, taken: bool) -> None:
+        super().__init__("collective-mismatch", message)
+        self.call = call
+        self.taken = taken
+
+
+def order_of(ref: Ref, way: str) -> Order:
+    """The dims of a tensor as its elements lie in memory, outermost first; empty where that is row by row, or does not matter."""
+    if way == COPIED or not _is_known(ref):
+        return ()
+    order = row_major(ref.geometry)
+    return () if order is None or order == tuple(range(len(order))) else order
+
+
+def check_layouts(call: Call, name: str) -> bool:
+    """Raise :class:`ViewError` for a view that no back end takes as what it shows; whether another back end than gloo would have refused one that is copied."""
+    copies = False
+    for refs, way, taken in ((call.reads, call.given, False), (call.writes, call.taken, True)):
+        for ref in refs:
+            reason = _refused(ref, way, call, taken=taken)
+            if reason is not None:
+                raise ViewError(f"{reason[0]}\nfound: {_shown(ref)}\n{reason[1]}", call, taken=taken)
+            copies |= way in (COPIED, CLONED) and name.startswith("c10d::") and not _is_contiguous(ref)
+    return copies
+
+
+def _refused(ref: Ref, way: str, call: Call, *, taken: bool) -> tuple[str, str] | None:
+    if not _is_known(ref):
+        return None
+    if way == CONTIGUOUS and not _is_contiguous(ref):
+        return (
+            f"{call.kind} takes only contiguous tensors, and this one is not",
+            "PyTorch raises an error here on gloo; NCCL exchanges memory in its order, which is not that of the elements",
+        )
+    if way == MEMORY and row_major(ref.geometry) is None:
+        verb = "fills" if taken else "takes"
+        return (
+            f"{call.kind} works on memory, and here it is given a view that is not dense",
+            f"NCCL refuses it, and gloo {verb} as many elements of its memory, one after the other: others than the view shows",
+        )
+    return None
+
+
+def _is_contiguous(ref: Ref) -> bool:
+    if not _is_known(ref):
+        return True
+    order = row_major(ref.geometry)
+    return order is not None and order == tuple(range(len(order)))
+
+
+def _is_known(ref: Ref) -> bool:
+    return all(isinstance(n, int) for n in (*ref.geometry[1], *ref.geometry[2]))
+
+
+def _shown(ref: Ref) -> str:
+    _, sizes, strides, _ = ref.geometry
+    return f"shape {_listed(sizes)}, strides {_listed(strides)}"
+
+
+def _listed(numbers: tuple[object, ...]) -> str:
+    return f"({', '.join(map(str, numbers))}{',' if len(numbers) == 1 else ''})"

@@ -14,7 +14,9 @@ from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.pruning import prune_alone, prune_prelude
+from graphguard.trace.communicators import disagreement
 from graphguard.trace.job import Job, Recorded, title
+from graphguard.trace.meetings import in_step, plainly_named
 from graphguard.trace.unwritten import unwritten
 
 
@@ -23,15 +25,21 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     # where the specification failed, what the ranks say may only follow from that
     failed = (specification,) if specification.troubles else ranks
     troubles = _distinct([trouble for program in failed for trouble in program.troubles])
-    troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
+    traces = [program.trace for program in ranks]
+    disagreed = disagreement([() if trace is None else trace.groups for trace in traces]) if not troubles else None
+    if disagreed is not None:
+        troubles.append(disagreed)
+    if not troubles:
+        troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
     if specification.waiting and not troubles:
         troubles.append(_dependent(job))
     bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles))
-    traces = [program.trace for program in ranks]
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
-    recorded = tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None)
+    told = [trace for trace in traces if trace is not None and trace.graph is not None]
+    recorded = plainly_named(tuple(trace.graph for trace in told if trace.graph is not None))
+    recorded, apart = in_step(recorded, [trace.stops for trace in told])
     leaves = _leaves([specification.claims, *(program.claims for program in ranks)])
     inputs = {leaf.name for leaf in leaves if leaf.kind in ("input", "partial")}
     whole, recorded, uncompared = compared_states(specification.trace.graph, recorded, inputs)
@@ -50,7 +58,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *missing,
             *_collectives_in(spec),
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
-            *join(graphs).mismatches,
+            *(apart or join(graphs).mismatches),
         ),
         assumed=tuple(dict.fromkeys((*assumed, *uncompared))),
     )

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphguard.trace.events import Members, Opaque
@@ -23,6 +23,7 @@ class Call:
 
     ``reads`` and ``writes`` hold tensors: a list with one per member, or, where ``flat``, one tensor that is cut along dim 0 into
     ``read_splits`` / ``write_splits`` (empty: evenly).  ``peer`` is a global rank: the root, the source or the destination.
+    ``earlier``: how many groups of the same ranks were made before this one.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Call:
     flat: bool = False
     read_splits: tuple[Any, ...] = ()
     write_splits: tuple[Any, ...] = ()
+    earlier: int = 0
 
 
 def calls_of(op: str, args: tuple[Any, ...], out: Any) -> list[Call] | None:
@@ -46,7 +48,11 @@ def calls_of(op: str, args: tuple[Any, ...], out: Any) -> list[Call] | None:
         read = _FUNCTIONAL.get(name)
     else:
         return None
-    return None if read is None else read(args, out)
+    if read is None:
+        return None
+    earlier = next((arg.earlier for arg in args if isinstance(arg, Members)), 0)
+    calls = read(args, out)
+    return [replace(call, earlier=earlier) for call in calls] if earlier else calls
 
 
 def reduction(argument: Any) -> str:

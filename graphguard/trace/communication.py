@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from graphguard.ir.graph import DType, Size, Sym, Var
+from graphguard.ir.graph import COMMUNICATOR, DType, Size, Sym, Var
 from graphguard.trace.builder import Builder
 from graphguard.trace.collectives import Call
 from graphguard.trace.errors import TracingError
-from graphguard.trace.events import Ref
+from graphguard.trace.events import Members, Ref
 from graphguard.trace.memory import Memory
 from graphguard.trace.refusals import refused
 from graphguard.trace.views import type_of
@@ -27,6 +27,7 @@ class Communication:
         self.rank = rank
         self._scratch = -1
         self._to_self: dict[int, list[Var]] = {}
+        self._which: dict[str, int] = {}
 
     def _all(self, refs: tuple[Ref, ...]) -> tuple[Var, ...]:
         return tuple(self.memory.read(ref) for ref in refs)
@@ -40,6 +41,7 @@ class Communication:
             call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
         if call.reduce and call.reduce not in _REDUCTIONS:
             raise TracingError("unsupported-operator", f"the reduction {call.reduce} is not traced")
+        self._which = {COMMUNICATOR: call.earlier + 1} if call.earlier else {}
         if len(call.group) == 1 and call.kind not in ("send", "recv"):
             self._alone(call)
             return
@@ -68,21 +70,22 @@ class Communication:
             self._in_place(call)
             return
         kind = self.builder.types[source]
-        arrived = self.builder.one("gg.broadcast", (source, call.peer, call.group), kind.shape, kind.dtype)
+        arguments = (source, call.peer, call.group)
+        arrived = self.builder.one("gg.broadcast", arguments, kind.shape, kind.dtype, **self._which)
         shape, dtype = type_of(call.writes[0])
         self.memory.write(call.writes[0], self.builder.one("aten.view.dtype", (arrived, DType(dtype)), shape, dtype))
 
     def _in_place(self, call: Call) -> None:
         args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
         args += {"all_reduce": (call.reduce,), "broadcast": (call.peer,), "reduce": (call.peer, call.reduce)}[call.kind]
-        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *type_of(call.reads[0]))
+        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *type_of(call.reads[0]), **self._which)
         self.memory.write(call.writes[0], self.builder.shaped(value, *type_of(call.writes[0])))
 
     def _all_gather(self, call: Call) -> None:
         mine = self.memory.read(call.reads[0])
         kind = self.builder.types[mine]
         types = [type_of(ref) for ref in call.writes] if not call.flat else [(kind.shape, kind.dtype)] * len(call.group)
-        values = self.builder.emit("gg.all_gather", (mine, call.group), types)
+        values = self.builder.emit("gg.all_gather", (mine, call.group), types, **self._which)
         if not call.flat:
             for ref, value in zip(call.writes, values, strict=True):
                 self.memory.write(ref, value)
@@ -92,7 +95,8 @@ class Communication:
     def _reduce_scatter(self, call: Call) -> None:
         target = call.writes[0]
         parts = self._cut(call, target) if call.flat else self._all(call.reads)
-        value = self.builder.one("gg.reduce_scatter", (parts, call.reduce, call.group), *type_of(target))
+        arguments = (parts, call.reduce, call.group)
+        value = self.builder.one("gg.reduce_scatter", arguments, *type_of(target), **self._which)
         self.memory.write(target, value)
 
     def _cut(self, call: Call, target: Ref) -> tuple[Var, ...]:
@@ -108,9 +112,8 @@ class Communication:
 
     def _all_to_all(self, call: Call) -> None:
         if not call.flat:
-            values = self.builder.emit(
-                "gg.all_to_all", (self._all(call.reads), call.group), [type_of(ref) for ref in call.writes]
-            )
+            types = [type_of(ref) for ref in call.writes]
+            values = self.builder.emit("gg.all_to_all", (self._all(call.reads), call.group), types, **self._which)
             for ref, value in zip(call.writes, values, strict=True):
                 self.memory.write(ref, value)
             return
@@ -121,7 +124,8 @@ class Communication:
         pieces = self.builder.emit(
             "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
         )
-        values = self.builder.emit("gg.all_to_all", (pieces, call.group), [((n, *rest), dtype) for n in received])
+        types = [((n, *rest), dtype) for n in received]
+        values = self.builder.emit("gg.all_to_all", (pieces, call.group), types, **self._which)
         self.memory.write(call.writes[0], self.builder.joined(values, *type_of(call.writes[0])))
 
     @staticmethod
@@ -134,13 +138,15 @@ class Communication:
 
     def _gather(self, call: Call) -> None:
         types = [type_of(ref) for ref in call.writes]
-        values = self.builder.emit("gg.gather", (self.memory.read(call.reads[0]), call.peer, call.group), types)
+        arguments = (self.memory.read(call.reads[0]), call.peer, call.group)
+        values = self.builder.emit("gg.gather", arguments, types, **self._which)
         for ref, value in zip(call.writes, values, strict=True):
             self.memory.write(ref, value)
 
     def _scatter(self, call: Call) -> None:
         target = call.writes[0]
-        value = self.builder.one("gg.scatter", (self._all(call.reads), call.peer, call.group), *type_of(target))
+        arguments = (self._all(call.reads), call.peer, call.group)
+        value = self.builder.one("gg.scatter", arguments, *type_of(target), **self._which)
         self.memory.write(target, value)
 
     def _send(self, call: Call) -> None:
@@ -160,10 +166,16 @@ class Communication:
             self.memory.write(target, value)
 
     def _blocking(self) -> dict[str, Any]:
-        return {"blocking": True} if self.builder.at.kwargs.get("blocking") else {}
+        return {"blocking": True, **self._which} if self.builder.at.kwargs.get("blocking") else self._which
 
     def _barrier(self, call: Call) -> None:
-        self.builder.emit("gg.barrier", (call.group,), [])
+        self.builder.emit("gg.barrier", (call.group,), [], **self._which)
+
+    def meet(self, call: str, among: str, group: Members) -> None:
+        """The members of a group wait for each other where they make it."""
+        if self.rank in group.ranks and len(group.ranks) > 1:
+            which = {COMMUNICATOR: group.earlier + 1} if group.earlier else {}
+            self.builder.emit(f"gg.{call}", (among, group.ranks), [], **which)
 
 
 _CALLS: dict[str, Callable[[Communication, Call], None]] = {

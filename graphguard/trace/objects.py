@@ -57,7 +57,7 @@ def _when_traced(replacement: Callable[..., Any], original: Callable[..., Any]) 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """Every rank's object, in group order."""
     members = _members(group)
-    found = _exchange(group, members, members, obj)
+    found = _exchange(group, members, obj)
     object_list[: len(members)] = [found[member] for member in members]
 
 
@@ -70,7 +70,7 @@ def gather_object(
 ) -> None:
     """Every rank's object, on the destination."""
     members = _members(group)
-    found = _exchange(group, members, members, obj)
+    found = _exchange(group, members, obj)
     if object_gather_list is not None:
         object_gather_list[: len(members)] = [found[member] for member in members]
 
@@ -85,7 +85,7 @@ def broadcast_object_list(
     """The source's objects, on every rank."""
     members = _members(group)
     root = _root(members, src, group_src)
-    found = _exchange(group, members, (root,), list(object_list))
+    found = _exchange(group, (root,), list(object_list))
     object_list[:] = found[root]
 
 
@@ -99,7 +99,7 @@ def scatter_object_list(
     """The source's object for this rank."""
     members = _members(group)
     root = _root(members, src, group_src)
-    found = _exchange(group, members, (root,), scatter_object_input_list)
+    found = _exchange(group, (root,), scatter_object_input_list)
     if found[root] is not None:
         scatter_object_output_list[0] = found[root][members.index(dist.get_rank())]
 
@@ -146,7 +146,7 @@ def recv_object_list(
     return peer
 
 
-def _exchange(group: Any, members: tuple[int, ...], needed: tuple[int, ...], obj: Any) -> dict[int, Any]:
+def _exchange(group: Any, needed: tuple[int, ...], obj: Any) -> dict[int, Any]:
     """The objects of the needed ranks; ends the recording where they are still to be asked."""
     me = dist.get_rank()
     name = _ledger().name("objects", _communicator(group), -1, 0)

@@ -22,7 +22,10 @@ The collectives, one form each (``group`` is the tuple of global ranks in group 
 ``gg.barrier(group)``                   no result
 =====================================  ========================================================================
 
-``gg.send`` and ``gg.recv`` stand where they are issued; the keyword ``blocking=True`` says that the program waits for them at once.
+Two groups of the same ranks are two communicators: where a job uses several, the keyword ``comm=2`` names the second, ``comm=3`` the third.
+
+``gg.send`` and ``gg.recv`` stand where they are issued; the keyword ``blocking=True`` says that the program waits for them at once.  The keyword ``asynchronous=True`` of another
+collective says that it does not, where that matters: where ranks call collectives of several groups in different orders.
 
 Further operators of our own: ``gg.sdpa`` and ``gg.sdpa_backward`` (scaled dot product attention, whichever kernel
 torch would pick), with the arguments of ``torch.nn.functional.scaled_dot_product_attention``; ``gg.rounded(x, meant)``, a rounding to the narrower type of its
@@ -55,6 +58,11 @@ COLLECTIVES: Final = frozenset(
     )
 )
 
+
+COMMUNICATOR: Final = "comm"
+"""The keyword that names a group among those of the same ranks; without it, the first."""
+ASYNCHRONOUS: Final = "asynchronous"
+"""The keyword of a collective that the program does not wait for where it calls it."""
 
 _Record = TypeVar("_Record")
 

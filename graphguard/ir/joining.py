@@ -1,8 +1,11 @@
 """Lines up the collectives of all ranks: one order in which the whole job can run, or why it hangs.
 
-A rank stands still at a collective until every member of the group stands at its own call, and at a send or receive that it waits for at once
-(``blocking``) until the other side is there.  Any other send is buffered, and any other receive holds back only what reads its result, because
-programs post them long before they wait.
+A rank stands still at a collective until every member of the group has come to its own call, and at a send or receive that it waits for at once
+(``blocking``) until the other side is there.  Any other send is buffered, and any other receive, or collective that is ``asynchronous``, holds back only what reads its result,
+because programs post them long before they wait.  Every communicator has an order of its own: the calls on one meet in the order in which each rank makes them.
+
+What only holds ranks up is no part of a graph (see :mod:`graphguard.trace.meetings`), and may stand among its nodes here: ``gg.new_group(among, group)`` and ``gg.split_group``, at which the
+members meet, and ``gg.wait(*results)``, which waits for what is asynchronous.
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ from itertools import repeat
 from typing import TypeAlias
 
 from graphguard.ir.capture import Trouble
-from graphguard.ir.graph import COLLECTIVES, Arg, Graph, Node, TensorType, Var
+from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Arg, Graph, Node, TensorType, Var
 from graphguard.ir.spans import Span
 
 RULE = "collective-mismatch"
+WAIT = "gg.wait"
+_FORMING = frozenset(("gg.new_group", "gg.split_group"))
 _P2P = frozenset(("gg.send", "gg.recv"))
+_MEETING = (COLLECTIVES - _P2P) | _FORMING
+_STOPS = COLLECTIVES | _FORMING | {WAIT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +40,10 @@ class JoinedCall:
     nodes: dict[int, int]
 
 
+Communicator: TypeAlias = tuple[tuple[int, ...], int]
+"""The ranks of a group, in order, and which of the groups of these ranks it is, counted from one."""
 _Channel: TypeAlias = tuple[
-    int, int, int, tuple[int, ...]
+    int, int, int, Communicator
 ]  # source, destination, tag, group: messages on it keep their order
 Step: TypeAlias = tuple[int, int] | JoinedCall
 
@@ -56,6 +65,13 @@ def join(ranks: tuple[Graph, ...]) -> Joined:
     return _Run(ranks).finish()
 
 
+def communicator_of(node: Node) -> Communicator:
+    """The group that a collective is called on."""
+    number = node.kwargs.get(COMMUNICATOR, 1)
+    assert isinstance(number, int)
+    return group_of(node), number
+
+
 def group_of(node: Node) -> tuple[int, ...]:
     """The global ranks that take part in a collective, in group order."""
     group = node.args[-1]
@@ -70,27 +86,32 @@ def _ranks_in(group: tuple[Arg, ...]) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _Rank:
-    """Where one rank stands: the next node to look at, nodes held back, variables that are still to be received."""
+    """Where one rank stands: the next node to look at, nodes held back, variables that are still to be received, collectives that others have not come to."""
 
     graph: Graph
     next: int = 0
     held: list[int] = field(default_factory=list)
     missing: set[Var] = field(default_factory=set)
+    issued: dict[Communicator, deque[int]] = field(default_factory=dict)
     blocked: int | None = None
     standing: int | None = None
 
     @property
-    def done(self) -> bool:
-        stands = self.blocked is not None or self.standing is not None
-        return not stands and not self.held and self.next == len(self.graph.nodes)
+    def stop(self) -> int | None:
+        """The call that it stands at or has not got past, if any."""
+        if self.blocked is not None or self.standing is not None:
+            return self.blocked if self.standing is None else self.standing
+        return min((calls[0] for calls in self.issued.values() if calls), default=None)
+
+    def lacks(self, index: int) -> bool:
+        """Whether a call reads what is still to come."""
+        return bool(self.missing) and not self.missing.isdisjoint(self.graph.nodes[index].operands())
 
 
 class _Run:
     def __init__(self, ranks: tuple[Graph, ...]) -> None:
         self.ranks = [_Rank(graph) for graph in ranks]
-        self.stops = [
-            [index for index, node in enumerate(graph.nodes) if node.op in COLLECTIVES][::-1] for graph in ranks
-        ]
+        self.stops = [[index for index, node in enumerate(graph.nodes) if node.op in _STOPS][::-1] for graph in ranks]
         self.order: list[Step] = []
         self.calls: list[JoinedCall] = []
         self.troubles: list[Trouble] = []
@@ -118,21 +139,32 @@ class _Run:
                     break
             index = state.next
             node = nodes[index]
-            held = (bool(state.missing) and not state.missing.isdisjoint(node.operands())) or self._is_behind(
-                rank, node
-            )
-            if held and is_blocking(node):
+            held = state.lacks(index) or self._is_behind(rank, node)
+            if held and (is_blocking(node) or node.op == WAIT):
                 break
             state.next += 1
-            if held:
-                self._hold(rank, index)
-            elif node.op in COLLECTIVES and node.op not in _P2P:
-                state.blocked = index
+            if node.op in _MEETING:
+                woken |= self._call(rank, index)
+            elif held:
+                state.held.append(index)
+                state.missing.update(node.outs)
             else:
                 woken |= self._execute(rank, index)
-        if state.blocked is not None and state.missing.isdisjoint(nodes[state.blocked].operands()):
-            woken |= self._meet(rank)
+        for communicator in [which for which, calls in state.issued.items() if calls]:
+            woken |= self._meet(rank, communicator)
         return woken
+
+    def _call(self, rank: int, index: int) -> set[int]:
+        """A rank comes to a collective, which is next on its communicator."""
+        state = self.ranks[rank]
+        node = state.graph.nodes[index]
+        communicator = communicator_of(node)
+        state.issued.setdefault(communicator, deque()).append(index)
+        if node.kwargs.get(ASYNCHRONOUS) is not True:
+            state.blocked = index
+            return set()
+        state.missing.update(node.outs)
+        return self._meet(rank, communicator)
 
     def _run_on(self, rank: int) -> None:
         """Everything up to the next collective, where nothing is waited for."""
@@ -144,22 +176,14 @@ class _Run:
         self.order.extend(zip(repeat(rank), range(state.next, end)))
         state.next = end
 
-    def _hold(self, rank: int, index: int) -> None:
-        state = self.ranks[rank]
-        node = state.graph.nodes[index]
-        if node.op in COLLECTIVES and node.op not in _P2P:
-            state.blocked = index
-            return
-        state.held.append(index)
-        state.missing.update(node.outs)
-
     def _is_behind(self, rank: int, node: Node) -> bool:
         """Messages of one rank to another do not overtake each other: whether an earlier one is held back."""
         state = self.ranks[rank]
         if node.op != "gg.send" or not state.held:
             return False
         earlier = (state.graph.nodes[index] for index in state.held)
-        return any(other.op == "gg.send" and other.args[1:] == node.args[1:] for other in earlier)
+        where = (node.args[1:], communicator_of(node))
+        return any(other.op == "gg.send" and (other.args[1:], communicator_of(other)) == where for other in earlier)
 
     def _execute(self, rank: int, index: int) -> set[int]:
         node = self.ranks[rank].graph.nodes[index]
@@ -172,7 +196,7 @@ class _Run:
 
     # -- point to point ------------------------------------------------------------------------------------------------
     def _send(self, rank: int, index: int, node: Node) -> set[int]:
-        key = (rank, _whole(node.args[1]), _whole(node.args[2]), group_of(node))
+        key = (rank, _whole(node.args[1]), _whole(node.args[2]), communicator_of(node))
         waiting = self.awaited.get(key)
         if not waiting:
             self.mail.setdefault(key, deque()).append(index)
@@ -185,7 +209,7 @@ class _Run:
         return self._release(key[1], receiver)
 
     def _receive(self, rank: int, index: int, node: Node) -> set[int]:
-        key = (_whole(node.args[0]), rank, _whole(node.args[1]), group_of(node))
+        key = (_whole(node.args[0]), rank, _whole(node.args[1]), communicator_of(node))
         sent = self.mail.get(key)
         if sent:
             sender = sent.popleft()
@@ -218,7 +242,7 @@ class _Run:
         return True
 
     def _release(self, rank: int, received: int) -> set[int]:
-        """A receive of ``rank`` has its value: run what was held back for it, in program order."""
+        """A receive of ``rank``, or an asynchronous collective, has its value: run what was held back for it, in program order."""
         state, woken = self.ranks[rank], {rank}
         if state.standing == received:
             state.standing = None
@@ -226,7 +250,7 @@ class _Run:
         held, state.held = state.held, []
         for position, index in enumerate(held):
             node = state.graph.nodes[index]
-            if not state.missing.isdisjoint(node.operands()) or self._is_behind(rank, node):
+            if state.lacks(index) or self._is_behind(rank, node):
                 state.held.append(index)
                 continue
             state.missing.difference_update(node.outs)
@@ -238,35 +262,40 @@ class _Run:
         return woken
 
     # -- collectives ---------------------------------------------------------------------------------------------------
-    def _meet(self, rank: int) -> set[int]:
-        """If every member stands at this rank's call, make it one; the members can go on."""
-        index = self.ranks[rank].blocked
-        assert index is not None
-        node = self.ranks[rank].graph.nodes[index]
-        group = group_of(node)
+    def _meet(self, rank: int, communicator: Communicator) -> set[int]:
+        """Make one call of each that all members have come to; they can go on."""
+        group, woken = communicator[0], set[int]()
         if rank not in group:
-            self._report(
-                f"rank {rank} calls {_plain(node.op)} on a group of {_members(group)}, which it is not in",
-                (rank, index),
-            )
-            return set()
+            index = self.ranks[rank].issued[communicator][0]
+            op = _plain(self.ranks[rank].graph.nodes[index].op)
+            self._report(f"rank {rank} calls {op} on a group of {_members(group)}, which it is not in", (rank, index))
+            return woken
+        while (calls := self._there(communicator)) and self._compatible(calls):
+            call = JoinedCall(self.ranks[rank].graph.nodes[calls[rank]].op, group, calls)
+            self.calls.append(call)
+            self.order.append(call)
+            for member, index in calls.items():
+                self.ranks[member].issued[communicator].popleft()
+                woken |= self._past(member, index)
+        return woken
+
+    def _there(self, communicator: Communicator) -> dict[int, int]:
+        """The next call of every member on a communicator; empty where not all have come to one that has all that it reads."""
         calls: dict[int, int] = {}
-        for member in group:
-            blocked = self.ranks[member].blocked if member < len(self.ranks) else None
-            if blocked is None:
-                return set()
-            other = self.ranks[member].graph.nodes[blocked]
-            if group_of(other) != group or not self.ranks[member].missing.isdisjoint(other.operands()):
-                return set()
-            calls[member] = blocked
-        if not self._compatible(calls):
-            return set()
-        call = JoinedCall(node.op, group, calls)
-        self.calls.append(call)
-        self.order.append(call)
-        for member in group:
-            self.ranks[member].blocked = None
-        return set(group)
+        for member in communicator[0]:
+            state = self.ranks[member] if member < len(self.ranks) else None
+            issued = None if state is None else state.issued.get(communicator)
+            if state is None or not issued or state.lacks(issued[0]):
+                return {}
+            calls[member] = issued[0]
+        return calls
+
+    def _past(self, rank: int, index: int) -> set[int]:
+        """A collective is done: a rank that stands there goes on."""
+        if self.ranks[rank].blocked != index:
+            return self._release(rank, index)
+        self.ranks[rank].blocked = None
+        return {rank}
 
     def _compatible(self, calls: dict[int, int]) -> bool:
         members = list(calls)
@@ -281,12 +310,24 @@ class _Run:
                 )
                 return self._report(message, (first, calls[first]), (member, calls[member]))
             if _attributes(one) != _attributes(other):
+                if one.op in _FORMING:
+                    return self._apart(one, calls[first], (first, member), other, calls[member])
                 message = (
                     f"{_plain(one.op)} is called with {_described(one)} on rank {first} and with {_described(other)} on rank {member}\n"
                     "needed: the same reduction and the same root on every rank"
                 )
                 return self._report(message, (first, calls[first]), (member, calls[member]))
         return self._same_shapes(one.op, calls)
+
+    def _apart(self, one: Node, index: int, ranks: tuple[int, int], other: Node, at: int) -> bool:
+        """Ranks that make a group together and give it different names."""
+        a, b = ranks
+        message = (
+            f"rank {a} calls {_plain(one.op)} over {_members(group_of(one))} as a member of {one.args[0]} and rank {b} as one of {other.args[0]}: they never meet\n"
+            "found: with use_local_synchronization PyTorch tells groups by their ranks and by the number of groups that the caller is in\n"
+            "needed: the members are in as many other groups, or every rank calls new_group without use_local_synchronization"
+        )
+        return self._report(message, (a, index), (b, at))
 
     def _same_shapes(self, op: str, calls: dict[int, int]) -> bool:
         if len(self._types(calls)) == 1:
@@ -337,11 +378,14 @@ class _Run:
     # -- hangs ---------------------------------------------------------------------------------------------------------
     def _explain_hang(self) -> None:
         for rank, state in enumerate(self.ranks):
-            if state.blocked is not None and state.missing.isdisjoint(state.graph.nodes[state.blocked].operands()):
+            if state.blocked is not None and not state.lacks(state.blocked):
                 return self._explain_blocked(rank, state.blocked)
         for rank, state in enumerate(self.ranks):
             if state.standing is not None:
                 return self._explain_message(rank, state.standing)
+        for rank, state in enumerate(self.ranks):
+            if state.stop is not None and not state.lacks(state.stop):
+                return self._explain_blocked(rank, state.stop)
         for (_, rank, *_), waiting in self.awaited.items():
             if waiting:
                 return self._explain_message(rank, waiting[0])
@@ -371,31 +415,29 @@ class _Run:
     def _explain_blocked(self, rank: int, index: int) -> None:
         node = self.ranks[rank].graph.nodes[index]
         group = group_of(node)
+        here = f"rank {rank} waits in {_plain(node.op)} over {_members(group)} while rank"
         needed = f"needed: all of {_members(group)} call the same collectives in the same order"
         for member in group:
             other = self.ranks[member] if member < len(self.ranks) else None
             if member == rank or other is None:
                 continue
-            if other.blocked is None and other.standing is not None:
-                theirs = other.graph.nodes[other.standing]
-                message = (
-                    f"rank {rank} waits in {_plain(node.op)} over {_members(group)} while rank {member} waits in "
-                    f"its own {_plain(theirs.op)}: neither goes on\n{needed}"
-                )
-                self._report(message, (rank, index), (member, other.standing))
-                return
-            if other.blocked is None:
+            there = other.stop
+            if there is None:
                 message = f"rank {rank} waits for ever in {_plain(node.op)} over {_members(group)}: rank {member} never calls it\n{needed}"
                 self._report(message, (rank, index), self._last_call(member))
                 return
-            theirs = other.graph.nodes[other.blocked]
-            if group_of(theirs) != group:
-                message = (
-                    f"rank {rank} waits in {_plain(node.op)} over {_members(group)} while rank {member} waits in "
-                    f"{_plain(theirs.op)} over {_members(group_of(theirs))}: neither goes on\n{needed}"
+            theirs = other.graph.nodes[there]
+            if theirs.op in _P2P:
+                message = f"{here} {member} waits in its own {_plain(theirs.op)}: neither goes on\n{needed}"
+            elif communicator_of(theirs) != communicator_of(node):
+                where = (
+                    f"another group of {_members(group)}" if group_of(theirs) == group else _members(group_of(theirs))
                 )
-                self._report(message, (rank, index), (member, other.blocked))
-                return
+                message = f"{here} {member} waits in {_plain(theirs.op)} over {where}: neither goes on\n{needed}"
+            else:
+                continue
+            self._report(message, (rank, index), (member, there))
+            return
         message = f"rank {rank} waits for ever in {_plain(node.op)} over {_members(group)}, which not all of them reach\n{needed}"
         self._report(message, (rank, index))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
-from graphguard.ir.graph import COLLECTIVES, Graph, Node, TensorType, Var
+from graphguard.ir.graph import COLLECTIVES, COMMUNICATOR, Graph, Node, TensorType, Var
 
 ORDERS: Final = "orders"
 """The keyword of a collective that says, for its operands and for its results, the dims in the order of memory; empty for row by row."""
@@ -60,11 +60,12 @@ def _met(ranks: tuple[Graph, ...]) -> Iterator[tuple[dict[int, Node], dict[int, 
 
 
 def _meeting(rank: int, node: Node) -> Any:
+    which = node.kwargs.get(COMMUNICATOR)
     if node.op == "gg.send":
-        return rank, *node.args[1:]
+        return rank, *node.args[1:], which
     if node.op == "gg.recv":
-        return node.args[0], rank, *node.args[1:]
-    return node.args[-1]
+        return node.args[0], rank, *node.args[1:], which
+    return node.args[-1], which
 
 
 def _is_whole(nodes: dict[int, Node]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphguard.ir.graph import COLLECTIVES, Graph, Node, Sym, Var
+from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Graph, Node, Sym, Var
 
 _PHASES = ("prelude", "forward", "backward", "step")
 _REDUCTIONS = ("sum", "avg", "max", "min", "product")
@@ -74,6 +74,11 @@ def _collective(graph: Graph, node: Node, world_size: int | None) -> Iterator[st
         yield f"the group {group} names a rank outside of the job"
     if node.op in ("gg.all_reduce", "gg.reduce_scatter", "gg.reduce") and node.args[-2] not in _REDUCTIONS:
         yield f"{node.args[-2]!r} is no reduction"
+    number = node.kwargs.get(COMMUNICATOR, 2)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 2:
+        yield f"{number!r} names no group among those of the same ranks; the first has no name"
+    if node.kwargs.get(ASYNCHRONOUS, True) is not True:
+        yield "a collective is asynchronous or does not say so"
     results = {"gg.all_gather": len(group), "gg.all_to_all": len(group), "gg.send": 0, "gg.barrier": 0}
     if node.op != "gg.gather" and len(node.outs) != results.get(node.op, 1):
         yield f"{len(node.outs)} results for a group of {len(group)}"

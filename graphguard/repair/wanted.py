@@ -284,9 +284,8 @@ class _Search:
             gathers = {producers.get(part, -1) for part in parts}
             if len(gathers) > 1 or -1 in gathers or graph.nodes[gathers.pop()].op not in _EXCHANGING:
                 return None
-            joints = (
-                (dim, np.concatenate([values[part] for part in parts], dim)) for dim in range(values[parts[0]].ndim)
-            )
+            arrays = [values[part] for part in parts]
+            joints = ((dim, np.concatenate(arrays, dim)) for dim in _joinable([array.shape for array in arrays]))
             viewed = ((dim, joint.reshape(want.shape)) for dim, joint in joints if joint.size == want.size)
             dim = next((dim for dim, joint in viewed if _same(joint, want)), None)
             return None if dim is None else Joint(index, out, parts, dim, made.outs[0])
@@ -347,6 +346,11 @@ class _Search:
         if len(operands) != len(list(node.operands())):
             return None
         return operand_parts(meant.op, want, self.spec[meant.outs[0]], operands)
+
+
+def _joinable(shapes: Sequence[tuple[int, ...]]) -> list[int]:
+    """The dims along which tensors of these shapes can be joined: those that they may differ in."""
+    return [dim for dim in range(len(shapes[0])) if len({(*shape[:dim], *shape[dim + 1 :]) for shape in shapes}) == 1]
 
 
 def _joined(state: _State) -> Rereading:

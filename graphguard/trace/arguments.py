@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from graphguard.ir.graph import DType
+from graphguard.trace import state
 from graphguard.trace.collectives import PREMULTIPLIED, REDUCE_OPS
 from graphguard.trace.constants import dtype_name
 from graphguard.trace.events import Members, Opaque
@@ -38,8 +39,10 @@ def with_group(value: Any) -> Any:
 
 
 def members(group: Any) -> Members:
-    """A process group as its global ranks in group order."""
-    return Members(tuple(dist.get_process_group_ranks(group)), group.group_name)
+    """A process group as its global ranks in group order, and which of the groups of these ranks it is."""
+    world = state.current_world()
+    earlier = 0 if world is None else world.communicators.earlier(group.group_name)
+    return Members(tuple(dist.get_process_group_ranks(group)), group.group_name, earlier)
 
 
 def _script_object(value: Any) -> Members | Opaque:

@@ -15,7 +15,9 @@ from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.layouts import laid_out
 from graphguard.ir.pruning import prune_alone, prune_prelude
+from graphguard.trace.communicators import disagreement
 from graphguard.trace.job import Job, Recorded, title
+from graphguard.trace.meetings import in_step, plainly_named, with_stops_changed
 from graphguard.trace.unwritten import unwritten
 
 
@@ -26,21 +28,28 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     troubles = _distinct([trouble for program in failed for trouble in program.troubles])
     if specification.troubles:  # there is nothing that it should be
         troubles = [replace(each, rule="trace-error") if each.rule == "wrong-relation" else each for each in troubles]
-    troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
+    traces = [program.trace for program in ranks]
+    disagreed = disagreement([() if trace is None else trace.groups for trace in traces]) if not troubles else None
+    if disagreed is not None:
+        troubles.append(disagreed)
+    if not troubles:
+        troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
     if specification.waiting and not troubles:
         troubles.append(_dependent(job))
     bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles))
-    traces = [program.trace for program in ranks]
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
-    recorded = tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None)
+    told = [trace for trace in traces if trace is not None and trace.graph is not None]
+    recorded = plainly_named(tuple(trace.graph for trace in told if trace.graph is not None))
+    recorded, stops = with_stops_changed(recorded, [trace.stops for trace in told], laid_out)
+    recorded, apart = in_step(recorded, stops)
     leaves = _leaves([specification.claims, *(program.claims for program in ranks)])
     inputs = {leaf.name for leaf in leaves if leaf.kind in ("input", "partial")}
     whole, recorded, uncompared = compared_states(specification.trace.graph, recorded, inputs)
     held = {name for graph in recorded for name in graph.outputs}
     promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
-    graphs = prune_prelude(laid_out(recorded), {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
+    graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
     capture = replace(
@@ -53,7 +62,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *missing,
             *_collectives_in(spec),
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
-            *join(graphs).mismatches,
+            *(apart or join(graphs).mismatches),
         ),
         assumed=tuple(dict.fromkeys((*assumed, *uncompared))),
     )

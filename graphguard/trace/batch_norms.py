@@ -1,4 +1,4 @@
-"""Batch normalisation over ranks (``nn.SyncBatchNorm``): its CUDA kernels in the steps that they fuse.
+"""Batch normalisation whose average runs over all batches (``momentum=None``), and over ranks (``nn.SyncBatchNorm``): its CUDA kernels in the steps that they fuse.
 
 A batch is laid out as (samples, channels, ...); statistics are per channel and at least float32, as the kernels accumulate.  The formulas are those of
 ``batch_norm_stats`` and the others in PyTorch's ``Normalization.cuh``.
@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.modules import batchnorm
 from torch.nn.modules._functions import SyncBatchNorm
 
 from graphguard.trace import state
 from graphguard.trace.errors import TracingError
+from graphguard.trace.number_calls import called
+from graphguard.trace.overrides import known_to_scripts
 
 
 def install() -> None:
@@ -34,6 +37,36 @@ def install() -> None:
             return original(ctx, batch, *others)
 
     SyncBatchNorm.forward = staticmethod(forward)
+    batchnorm.float = functools.partial(called, float)  # type: ignore[attr-defined]  # of the number of batches
+    original_norm = torch.nn.functional.batch_norm
+    torch.nn.functional.batch_norm = known_to_scripts(original_norm, _averaging(original_norm))
+
+
+def _averaging(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``batch_norm``, whose kernels want to know the weight of a batch, which may be one in as many as there were."""
+
+    @functools.wraps(original)
+    def batch_norm(
+        input: torch.Tensor,  # noqa: A002  # PyTorch's name for it
+        running_mean: torch.Tensor | None,
+        running_var: torch.Tensor | None,
+        weight: Any = None,
+        bias: Any = None,
+        training: bool = False,
+        momentum: Any = 0.1,
+        eps: float = 1e-5,
+    ) -> torch.Tensor:
+        given = weight, bias, training
+        if not isinstance(momentum, torch.SymFloat) or running_mean is None or running_var is None:
+            return original(input, running_mean, running_var, *given, momentum, eps)
+        mean, variance = torch.zeros_like(running_mean), torch.zeros_like(running_var)
+        result = original(input, mean, variance, *given, 1.0, eps)  # which leaves those of this batch there
+        with torch.no_grad():
+            running_mean.mul_(1 - momentum).add_(mean * momentum)
+            running_var.mul_(1 - momentum).add_(variance * momentum)
+        return result
+
+    return batch_norm
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,15 +19,17 @@ from graphguard.ir.collection import without_collection
 from graphguard.ir.graph import Graph, Size
 from graphguard.ir.spans import Frame
 from graphguard.trace import cuda, state
+from graphguard.trace.communicators import Formed
 from graphguard.trace.constants import LARGEST, constant_of
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
 from graphguard.trace.functional import functionalise
 from graphguard.trace.geometry import size_of
+from graphguard.trace.layouts import COPIES, Backend
 from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
+from graphguard.trace.meetings import Stop, without_stops
 from graphguard.trace.operators import Notes, new_fake_mode
 from graphguard.trace.origins import Origins
 from graphguard.trace.provenance import frame_at, is_shown
-from graphguard.trace.layouts import COPIES, Backend
 from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
 from graphguard.trace.recorder import Recorder
@@ -46,6 +48,7 @@ class RankTrace:
     ``declared`` are the operators that stay closed because a comment says what they are, ``opened`` those whose own code was recorded.
     ``gave_up``: layers were copied, and what came of it may differ from the program: record all of it again without; says why.  ``copied`` are the layers that were.
     ``reads_draws``: it reads what it draws from a seed: record all of it again with these numbers.
+    ``groups``: the calls of ``new_group`` that all ranks must make.  ``stops``: where the rank stands until others come, as nodes, each with the number of the graph's nodes before it.
     ``waiting``: the program needs a value that other ranks contribute to (see :mod:`graphguard.trace.lockstep`); then ``graph`` is None.
     """
 
@@ -60,6 +63,8 @@ class RankTrace:
     opened: tuple[str, ...] = ()
     gave_up: str = ""
     copied: tuple[str, ...] = ()
+    groups: tuple[Formed, ...] = ()
+    stops: tuple[Stop, ...] = ()
 
 
 class Recording:
@@ -262,23 +267,27 @@ class Recording:
         recorder = self._recorder
         published = tuple(self.ledger.offers)
         assumed = tuple(sorted(recorder.assumed))
+        groups = tuple(
+            Formed(event.args[2].ranks, tuple(recorder.stacks.frames(event.stack))) for event in recorder.groups
+        )
         races = Races(recorder.stacks, in_order=not self.world.chose_gloo)
         backend = Backend(self.world.backend == "nccl")
         repeats = recorder.repeats
         if repeats is not None and repeats.gave_up:
             return RankTrace(None, assumed=assumed, gave_up=repeats.gave_up)
         if self._waiting:
-            return RankTrace(None, tuple(self._troubles), assumed, published, waiting=True)
+            return RankTrace(None, tuple(self._troubles), assumed, published, waiting=True, groups=groups)
         if self._wants_cuda:
             return RankTrace(None, tuple(self._troubles), assumed, published, wants_cuda=True)
         if self.reads_draws:
             return RankTrace(None, tuple(self._troubles), assumed, published, reads_draws=True)
         try:
             with without_collection():
-                graph = functionalise(recorder.events, recorder.stacks, self.world.rank, races, backend)
+                whole = functionalise(recorder.events, recorder.stacks, self.world.rank, races, backend)
+                graph, stops = without_stops(whole)
         except TracingError as error:
             self.trouble(error, error.rule)
-            graph = None
+            graph, stops = None, ()
         if races.relies_on_order:
             assumed = tuple(sorted((*assumed, IN_ORDER)))
         if backend.copied_views and not self.world.chose_gloo:
@@ -286,7 +295,8 @@ class Recording:
         declared, opened = (tuple(sorted(names)) for names in (recorder.declared, recorder.opened))
         copied = () if repeats is None else tuple(repeats.copied)
         troubles = tuple(self._troubles)
-        return RankTrace(graph, troubles, assumed, published, declared=declared, opened=opened, copied=copied)
+        told = RankTrace(graph, troubles, assumed, published, groups=groups, stops=stops)
+        return replace(told, declared=declared, opened=opened, copied=copied)
 
 
 def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error") -> Trouble:

@@ -33,6 +33,7 @@ class Call:
     ``reads`` and ``writes`` hold tensors: a list with one per member, or, where ``flat``, one tensor that is cut along dim 0 into
     ``read_splits`` / ``write_splits`` (empty: evenly).  ``peer`` is a global rank: the root, the source or the destination.
     ``given`` and ``taken`` say how memory becomes the values that are exchanged, and these become memory.
+    ``earlier``: how many groups of the same ranks were made before this one.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Call:
     write_splits: tuple[Any, ...] = ()
     given: str = MEMORY
     taken: str = MEMORY
+    earlier: int = 0
 
 
 def calls_of(op: str, args: tuple[Any, ...], out: Any) -> list[Call] | None:
@@ -60,9 +62,9 @@ def calls_of(op: str, args: tuple[Any, ...], out: Any) -> list[Call] | None:
         return None
     if read is None:
         return None
-    ways = _WAYS.get(op)
-    found = read(args, out)
-    return found if ways is None else [replace(call, given=ways[0], taken=ways[1]) for call in found]
+    given, taken = _WAYS.get(op, (MEMORY, MEMORY))
+    earlier = next((arg.earlier for arg in args if isinstance(arg, Members)), 0)
+    return [replace(call, given=given, taken=taken, earlier=earlier) for call in read(args, out)]
 
 
 _WAYS: Final = {

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from graphguard.ir.graph import DType, Size, Sym, Var
+from graphguard.ir.graph import COMMUNICATOR, DType, Size, Sym, Var
 from graphguard.ir.layouts import ORDERS
 from graphguard.trace.builder import Builder
 from graphguard.trace.collectives import Call, on_nccl
 from graphguard.trace.errors import TracingError
-from graphguard.trace.events import Ref
+from graphguard.trace.events import Members, Ref
 from graphguard.trace.layouts import Backend, check_layouts, order_of
 from graphguard.trace.memory import Memory
 from graphguard.trace.refusals import refused
@@ -40,12 +40,14 @@ class Communication:
         if not order:
             return value
         kind = self.builder.types[value]
-        lying = self.builder.one("aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype)
+        lying = self.builder.one(
+            "aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype
+        )
         return self.builder.reshaped(lying, kind.shape)
 
     def _fill(self, ref: Ref, way: str, value: Var) -> None:
         """Write elements as they come into memory in its order."""
-        shape, dtype = type_of(ref)
+        shape = type_of(ref)[0]
         order = order_of(ref, way)
         if order:
             lying = self.builder.reshaped(value, tuple(shape[d] for d in order))
@@ -54,13 +56,13 @@ class Communication:
         self.memory.write(ref, value)
 
     @staticmethod
-    def _orders(call: Call) -> dict[str, Any]:
-        """How the tensors of a call that are not cut lie in memory, where one of them does not lie row by row: :mod:`graphguard.ir.layouts` reads it."""
+    def _notes(call: Call) -> dict[str, Any]:
+        """Which communicator it is, and how its tensors that are not cut lie in memory, where one of them does not lie row by row: :mod:`graphguard.ir.layouts` reads it."""
         reads = () if call.flat and call.kind != "all_gather" else call.reads
         writes = () if call.flat and call.kind != "reduce_scatter" else call.writes
         given = tuple(order_of(ref, call.given) for ref in reads)
         taken = tuple(order_of(ref, call.taken) for ref in writes)
-        return {ORDERS: (given, taken)} if any(given) or any(taken) else {}
+        return {**_which(call.earlier), **({ORDERS: (given, taken)} if any(given) or any(taken) else {})}
 
     def translate(self, call: Call, name: str) -> None:
         """Emit one collective, an operator of this name, and write what it changes."""
@@ -106,7 +108,7 @@ class Communication:
             self._in_place(call)
             return
         kind = self.builder.types[source]
-        orders = self._orders(call)
+        orders = self._notes(call)
         arrived = self.builder.one("gg.broadcast", (source, call.peer, call.group), kind.shape, kind.dtype, **orders)
         shape, dtype = type_of(call.writes[0])
         self.memory.write(call.writes[0], self.builder.one("aten.view.dtype", (arrived, DType(dtype)), shape, dtype))
@@ -114,14 +116,14 @@ class Communication:
     def _in_place(self, call: Call) -> None:
         args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
         args += {"all_reduce": (call.reduce,), "broadcast": (call.peer,), "reduce": (call.peer, call.reduce)}[call.kind]
-        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *type_of(call.reads[0]), **self._orders(call))
+        value = self.builder.one(f"gg.{call.kind}", (*args, call.group), *type_of(call.reads[0]), **self._notes(call))
         self.memory.write(call.writes[0], self.builder.shaped(value, *type_of(call.writes[0])))
 
     def _all_gather(self, call: Call) -> None:
         mine = self.memory.read(call.reads[0])
         kind = self.builder.types[mine]
         types = [type_of(ref) for ref in call.writes] if not call.flat else [(kind.shape, kind.dtype)] * len(call.group)
-        values = self.builder.emit("gg.all_gather", (mine, call.group), types, **self._orders(call))
+        values = self.builder.emit("gg.all_gather", (mine, call.group), types, **self._notes(call))
         if not call.flat:
             for ref, value in zip(call.writes, values, strict=True):
                 self.memory.write(ref, value)
@@ -132,7 +134,7 @@ class Communication:
         target = call.writes[0]
         parts = self._cut(call, target) if call.flat else self._all(call.reads)
         arguments = (parts, call.reduce, call.group)
-        value = self.builder.one("gg.reduce_scatter", arguments, *type_of(target), **self._orders(call))
+        value = self.builder.one("gg.reduce_scatter", arguments, *type_of(target), **self._notes(call))
         self.memory.write(target, value)
 
     def _cut(self, call: Call, target: Ref) -> tuple[Var, ...]:
@@ -152,7 +154,7 @@ class Communication:
                 "gg.all_to_all",
                 (self._all(call.reads), call.group),
                 [type_of(ref) for ref in call.writes],
-                **self._orders(call),
+                **self._notes(call),
             )
             for ref, value in zip(call.writes, values, strict=True):
                 self.memory.write(ref, value)
@@ -164,8 +166,8 @@ class Communication:
         pieces = self.builder.emit(
             "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
         )
-        there = call.writes[0].shape[1:]
-        values = self.builder.emit("gg.all_to_all", (pieces, call.group), [((n, *there), dtype) for n in received])
+        types = [((n, *call.writes[0].shape[1:]), dtype) for n in received]
+        values = self.builder.emit("gg.all_to_all", (pieces, call.group), types, **_which(call.earlier))
         self._fill(call.writes[0], call.taken, self.builder.joined(values, *type_of(call.writes[0])))
 
     @staticmethod
@@ -179,14 +181,14 @@ class Communication:
     def _gather(self, call: Call) -> None:
         types = [type_of(ref) for ref in call.writes]
         arguments = (self.memory.read(call.reads[0]), call.peer, call.group)
-        values = self.builder.emit("gg.gather", arguments, types, **self._orders(call))
+        values = self.builder.emit("gg.gather", arguments, types, **self._notes(call))
         for ref, value in zip(call.writes, values, strict=True):
             self.memory.write(ref, value)
 
     def _scatter(self, call: Call) -> None:
         target = call.writes[0]
         arguments = (self._all(call.reads), call.peer, call.group)
-        value = self.builder.one("gg.scatter", arguments, *type_of(target), **self._orders(call))
+        value = self.builder.one("gg.scatter", arguments, *type_of(target), **self._notes(call))
         self.memory.write(target, value)
 
     def _send(self, call: Call) -> None:
@@ -195,7 +197,7 @@ class Communication:
             self._to_self.setdefault(call.tag, []).append(value)
         else:
             arguments = (value, call.peer, call.tag, call.group)
-            self.builder.emit("gg.send", arguments, [], **self._blocking(), **self._orders(call))
+            self.builder.emit("gg.send", arguments, [], **self._blocking(), **self._notes(call))
 
     def _receive(self, call: Call) -> None:
         target = call.writes[0]
@@ -203,7 +205,7 @@ class Communication:
             self.memory.write(target, self._to_self[call.tag].pop(0))
         else:
             arguments = (call.peer, call.tag, call.group)
-            orders = self._orders(call)
+            orders = self._notes(call)
             value = self.builder.one("gg.recv", arguments, *type_of(target), **self._blocking(), **orders)
             self.memory.write(target, value)
 
@@ -211,7 +213,17 @@ class Communication:
         return {"blocking": True} if self.builder.at.kwargs.get("blocking") else {}
 
     def _barrier(self, call: Call) -> None:
-        self.builder.emit("gg.barrier", (call.group,), [])
+        self.builder.emit("gg.barrier", (call.group,), [], **_which(call.earlier))
+
+    def meet(self, call: str, among: str, group: Members) -> None:
+        """The members of a group wait for each other where they make it."""
+        if self.rank in group.ranks and len(group.ranks) > 1:
+            self.builder.emit(f"gg.{call}", (among, group.ranks), [], **_which(group.earlier))
+
+
+def _which(earlier: int) -> dict[str, Any]:
+    """Which of several groups of the same ranks it is."""
+    return {COMMUNICATOR: earlier + 1} if earlier else {}
 
 
 _CALLS: dict[str, Callable[[Communication, Call], None]] = {

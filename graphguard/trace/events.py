@@ -41,10 +41,11 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A process group: its global ranks in group order, and the name that tells it from others of the same ranks."""
+    """A process group: its global ranks in group order, and what tells it from others of the same ranks: PyTorch's name, and how many were made before."""
 
     ranks: tuple[int, ...]
     name: str = ""
+    earlier: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ class Opaque:
 class Event:
     """One call.
 
-    ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``label``, ``assume``, ``copy`` (of a segment), or ``wait`` for the collectives that
-    ``args`` holds the events of: all, where it is empty.  ``waited``: the program waits for this collective at once.
+    ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``label``, ``assume``, ``group`` (that is made), ``copy`` (of a segment), or ``wait`` for the
+    collectives that ``args`` holds the events of: all, where it is empty.  ``waited``: the program waits for this collective at once.
     ``kind`` is the operator's; None for what is no call, and for a higher-order operator.
     """
 

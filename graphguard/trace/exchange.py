@@ -20,7 +20,7 @@ _ROOTED = {"broadcast", "scatter", "recv"}
 
 def communicate(ledger: Ledger, call: Call, constants: Constants) -> None:
     """Carry what is known of a collective's operands to its results, by way of the other ranks' offers."""
-    name = ledger.name(call.kind, call.group, call.peer, call.tag)
+    name = ledger.name(call.kind, (call.group, call.earlier), call.peer, call.tag)
     if call.kind == "barrier":
         return
     deciding = (call.peer,) if call.kind in _ROOTED else call.group

@@ -6,7 +6,7 @@ leaves no node, an operator that writes becomes its functional twin, a view stay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from graphguard.trace.events import Event, Ref
 from graphguard.trace.harmless import identity
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.layouts import Backend
+from graphguard.trace.meetings import WAIT, results
 from graphguard.trace.memory import Memory
 from graphguard.trace.overlaps import check_overlaps, once
 from graphguard.trace.overwritten import overwritten
@@ -74,6 +75,7 @@ def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Rac
     def follow(event: Event) -> None:
         try:
             races.step(event)
+            translation.waits(races.over())
             if event.op != "wait" and identity(event) not in dead:
                 translation.step(event)
         except TracingError as error:
@@ -91,6 +93,7 @@ def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Rac
             with renaming.learning(part):
                 for each in part.events():
                     follow(each)
+    translation.waits(races.under_way())
     return translation.builder.graph(*stacks.resolve())
 
 
@@ -108,6 +111,7 @@ class _Translation:
         self.communication = Communication(self.builder, self.memory, rank, backend)
         self._literals: dict[str, Var] = {}
         self._draws: dict[Var, tuple[str, int]] = {}
+        self._started: dict[int, tuple[tuple[Var, ...], int]] = {}
 
     def is_plain(self, var: Var) -> bool:
         """Whether nothing but its type is known of a value."""
@@ -125,10 +129,21 @@ class _Translation:
             return
         calls = calls_of(kind.name, event.args, event.outs) if kind.may_communicate else None
         if calls is not None:
+            start = len(self.builder.nodes)
             for call in calls:
                 self.communication.translate(call, kind.name)
+            if calls and not event.waited:
+                made = results(self.builder.nodes[start:])
+                self._started[identity(event)] = made, len(self.builder.nodes)
             return
         self._operator(event, kind)
+
+    def waits(self, done: Iterable[Event]) -> None:
+        """The program waits for these collectives, others than those that it has called just now."""
+        for event in done:
+            made, end = self._started.pop(identity(event), ((), 0))
+            if made and end < len(self.builder.nodes):
+                self.builder.emit(WAIT, made, [])
 
     def read(self, value: Any) -> Any:
         """Arguments with values in place of references."""
@@ -181,6 +196,10 @@ class _Translation:
 
     # -- kinds of events -----------------------------------------------------------------------------------------------
     def _declare(self, event: Event) -> None:
+        if event.op == "group":
+            call, among, group = event.args
+            self.communication.meet(call, among, group)
+            return
         if event.op == "assume":
             self.builder.emit("gg.assume", self.read(event.args), [((), "bool")])
             return

@@ -87,13 +87,13 @@ class Ledger:
         self.offers: list[Offer] = []
         self._count: Counter[str] = Counter()
 
-    def name(self, kind: str, group: tuple[int, ...], peer: int, tag: int) -> str:
-        """The name of the next call; a send and its receive get the same one."""
+    def name(self, kind: str, group: tuple[tuple[int, ...], int], peer: int, tag: int) -> str:
+        """The name of the next call on a group, which is its ranks and how many of the same were made before; a send and its receive get the same one."""
+        ranks, earlier = group
+        stem = f"{','.join(map(str, ranks))} {earlier or ''}"
         if kind in ("send", "recv"):
             pair = (self.rank, peer) if kind == "send" else (peer, self.rank)
-            stem = f"p2p {pair[0]}-{pair[1]} tag {tag}"
-        else:
-            stem = ",".join(map(str, group))
+            stem += f" p2p {pair[0]}-{pair[1]} tag {tag}"
         self._count[stem] += 1
         return f"{stem} #{self._count[stem]}"
 

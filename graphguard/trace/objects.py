@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant, TensorType
-from graphguard.trace import state
+from graphguard.trace import arguments, state
 from graphguard.trace.arguments import SYMBOLS
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
 
@@ -57,7 +57,7 @@ def _when_traced(replacement: Callable[..., Any], original: Callable[..., Any]) 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """Every rank's object, in group order."""
     members = _members(group)
-    found = _exchange(group, members, members, obj)
+    found = _exchange(group, members, obj)
     object_list[: len(members)] = [found[member] for member in members]
 
 
@@ -70,7 +70,7 @@ def gather_object(
 ) -> None:
     """Every rank's object, on the destination."""
     members = _members(group)
-    found = _exchange(group, members, members, obj)
+    found = _exchange(group, members, obj)
     if object_gather_list is not None:
         object_gather_list[: len(members)] = [found[member] for member in members]
 
@@ -85,7 +85,7 @@ def broadcast_object_list(
     """The source's objects, on every rank."""
     members = _members(group)
     root = _root(members, src, group_src)
-    found = _exchange(group, members, (root,), list(object_list))
+    found = _exchange(group, (root,), list(object_list))
     object_list[:] = found[root]
 
 
@@ -99,7 +99,7 @@ def scatter_object_list(
     """The source's object for this rank."""
     members = _members(group)
     root = _root(members, src, group_src)
-    found = _exchange(group, members, (root,), scatter_object_input_list)
+    found = _exchange(group, (root,), scatter_object_input_list)
     if found[root] is not None:
         scatter_object_output_list[0] = found[root][members.index(dist.get_rank())]
 
@@ -115,11 +115,11 @@ def send_object_list(
     """Contribute objects to one peer."""
     peer = _root(_members(group), dst, group_dst)
     me = dist.get_rank()
-    name = _ledger().name("send", (me, peer), peer, -1)
+    name = _ledger().name("send", _communicator(group), peer, -1)
     packed = _packed(list(object_list))
     _ledger().offer(name, (me,), packed.operands)
     for tensor in packed.tensors:
-        dist.send(tensor.detach().contiguous(), peer)
+        dist.send(tensor.detach().contiguous(), peer, group)
 
 
 def recv_object_list(
@@ -132,24 +132,24 @@ def recv_object_list(
 ) -> int:
     """The objects that one peer contributes."""
     peer = _root(_members(group), src, group_src)
-    name = _ledger().name("recv", (peer, dist.get_rank()), peer, -1)
+    name = _ledger().name("recv", _communicator(group), peer, -1)
     answers = _ledger().answers.get(name)
     if answers is None:
         _ledger().need()
     else:
 
         def received(tensor: torch.Tensor) -> torch.Tensor:
-            dist.recv(tensor, peer)
+            dist.recv(tensor, peer, group)
             return tensor
 
         object_list[:] = _unpacked(answers[peer], (), list(object_list), received)
     return peer
 
 
-def _exchange(group: Any, members: tuple[int, ...], needed: tuple[int, ...], obj: Any) -> dict[int, Any]:
+def _exchange(group: Any, needed: tuple[int, ...], obj: Any) -> dict[int, Any]:
     """The objects of the needed ranks; ends the recording where they are still to be asked."""
     me = dist.get_rank()
-    name = _ledger().name("objects", members, -1, 0)
+    name = _ledger().name("objects", _communicator(group), -1, 0)
     packed = _packed(obj) if me in needed else _Packed((), ())
     if me in needed:
         _ledger().offer(name, needed, packed.operands)
@@ -269,6 +269,11 @@ def _received(kind: tuple[Any, ...], own: torch.Tensor | None, send: Send) -> An
 
 def _members(group: Any) -> tuple[int, ...]:
     return tuple(dist.get_process_group_ranks(group or dist.group.WORLD))
+
+
+def _communicator(group: Any) -> tuple[tuple[int, ...], int]:
+    found = arguments.members(group or dist.group.WORLD)
+    return found.ranks, found.earlier
 
 
 def _root(members: tuple[int, ...], rank: int | None, group_rank: int | None) -> int:

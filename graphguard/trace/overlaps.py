@@ -121,9 +121,7 @@ def _extent(*geometries: Geometry) -> tuple[int, int]:
 
 def _shown(memory: torch.Tensor, geometry: Geometry, first: int) -> torch.Tensor:
     offset, sizes, strides, _ = geometry
-    return memory.as_strided(
-        [whole(n) for n in sizes], [whole(step) for step in strides], whole(offset) - first
-    )
+    return memory.as_strided([whole(n) for n in sizes], [whole(step) for step in strides], whole(offset) - first)
 
 
 # -- the trial -----------------------------------------------------------------------------------------------------------
@@ -135,7 +133,9 @@ def _tried(event: Event, kind: Kind) -> tuple[str | None, bool]:
         by_storage.setdefault(ref.storage, []).append(ref.geometry)
     if not all(_is_known(*each) and len({itemsize(one) for one in each}) == 1 for each in by_storage.values()):
         return None, False
-    if any((last - first) * itemsize(each[0]) > _MANY for each in by_storage.values() for first, last in [_extent(*each)]):
+    if any(
+        (last - first) * itemsize(each[0]) > _MANY for each in by_storage.values() for first, last in [_extent(*each)]
+    ):
         return None, False
     try:
         asked = _Trial(event, kind, by_storage).run(copies=False)

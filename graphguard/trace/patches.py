@@ -24,8 +24,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace import (
     addresses,
+    arguments,
     attention,
     batch_norms,
+    communicators,
     copies,
     cuda,
     harmless,
@@ -59,6 +61,7 @@ def install() -> None:
         return
     _installed.append(True)
     _process_groups()
+    communicators.watch()
     replace(torch.futures, "collect_all", collecting)
     replace(torch.futures, "wait_all", waiting)
     _splits()
@@ -99,19 +102,24 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _splits() -> None:
-    """Groups cut out of another are groups of their own: what NCCL shares among them is no part of the program."""
+    """Groups cut out of another are groups of their own, made by all of its members together: what NCCL shares among them is no part of the program."""
 
-    as_named = {"sort_ranks": False} if "sort_ranks" in inspect.signature(dist.new_group).parameters else {}
+    as_named: dict[str, Any] = {"use_local_synchronization": True}
+    if "sort_ranks" in inspect.signature(dist.new_group).parameters:
+        as_named["sort_ranks"] = False
 
     def split(original: Any) -> Any:
         def split_group(parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
             world = state.current_world()
             if world is None or world.chose_gloo or not split_ranks:  # gloo cannot, and says so
                 return original(parent_pg, split_ranks, *args, **kwargs)
-            members = dist.get_process_group_ranks(parent_pg or dist.group.WORLD)
-            parts = [[members[place] for place in sorted(part)] for part in split_ranks]
-            groups = [dist.new_group(part, group_desc=kwargs.get("group_desc"), **as_named) for part in parts]
-            return next((group for part, group in zip(parts, groups, strict=True) if world.rank in part), None)
+            parent = arguments.members(parent_pg or dist.group.WORLD)
+            recorder = state.current_recorder()
+            if recorder is not None:
+                recorder.met("split_group", parent)
+            parts = [[parent.ranks[place] for place in sorted(part)] for part in split_ranks]
+            own = next((part for part in parts if world.rank in part), None)
+            return own and dist.new_group(own, group_desc=kwargs.get("group_desc"), **as_named)
 
         return split_group
 

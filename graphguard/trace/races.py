@@ -64,12 +64,22 @@ class Races:
         self._stacks = stacks
         self._in_order = in_order
         self._pending: dict[int, _Pending] = {}
+        self._over: list[Event] = []
         self.relies_on_order = False
 
     @property
     def has_pending(self) -> bool:
         """Whether any collective may still be at it."""
         return bool(self._pending)
+
+    def over(self) -> list[Event]:
+        """The collectives that the program has waited for since this was last asked."""
+        over, self._over = self._over, []
+        return over
+
+    def under_way(self) -> list[Event]:
+        """Those that it has not waited for."""
+        return [pending.event for pending in self._pending.values()]
 
     def step(self, event: Event) -> None:
         """Follow one event; raises ``TracingError`` at a race."""
@@ -95,12 +105,13 @@ class Races:
     def _wait(self, waited: tuple[Event, ...]) -> None:
         """The program waits for these calls; for all there are, where it names none."""
         if not waited:
+            self._over += self.under_way()
             self._pending.clear()
         for event in waited:
             pending = self._pending.get(id(event))
             if pending is not None:
                 self._overtake(pending.order, pending)
-                del self._pending[id(event)]
+                self._over.append(self._pending.pop(id(event)).event)
 
     def _overtake(self, order: Any, waited: _Pending | None = None) -> None:
         """What the same queue had to do before the call that is waited for (before now, where none is named) is done, too."""
@@ -118,7 +129,7 @@ class Races:
     def _barrier(self, group: Any) -> None:
         for key, pending in list(self._pending.items()):
             if pending.order[0] == group:
-                del self._pending[key]
+                self._over.append(self._pending.pop(key).event)
 
     # -- races ---------------------------------------------------------------------------------------------------------
     def _check(self, event: Event, accesses: list[_Access]) -> None:

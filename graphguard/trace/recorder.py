@@ -25,7 +25,7 @@ from graphguard.trace.branches import asked
 from graphguard.trace.constants import Constants, constant_of, dtype_name, storage_of, tensors_in, whole_memory
 from graphguard.trace.cuda import refuse_cuda
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError
-from graphguard.trace.events import Event, Ref
+from graphguard.trace.events import Event, Members, Ref
 from graphguard.trace.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.flags import truth_in_general
 from graphguard.trace.geometry import stride_of
@@ -85,6 +85,7 @@ class Recorder(TorchDispatchMode):
         self.kernels = Kernels(fake_mode)
         self.ledger = ledger
         self.events: list[Event] = []
+        self.groups: list[Event] = []
         self.stacks = Stacks()
         self.storages = Storages()
         self.ref = self.storages.ref  # asked for every tensor of every call
@@ -443,6 +444,19 @@ class Recorder(TorchDispatchMode):
         event.waited = True
         if event.op._schema.name in _MESSAGES:  # noqa: SLF001
             event.kwargs["blocking"] = True
+
+    def formed(self, made: Members, among: str) -> None:
+        """The program makes a group; where only its members do, they find each other as members of as many others."""
+        event = self.met("new_group", made, among)
+        if not among:
+            self.groups.append(event)
+
+    def met(self, call: str, group: Members, among: str = "") -> Event:
+        """The program calls what makes groups: the members of ``group`` wait for each other."""
+        stack = self.stacks.here(2, self._stop)
+        event = Event("group", (call, among, group), {}, None, stack, None, self.modules.here, self.phase)
+        self.events.append(event)
+        return event
 
     def synchronized(self, *events: Event) -> None:
         """The program waits for these collectives; for all of them, where none is named."""

@@ -16,6 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace import cuda, own_device, patches, state
+from graphguard.trace.communicators import Communicators
 
 _TABLES = ("_pg_map", "_pg_names", "_pg_group_ranks", "_pg_backend_config", "_tags_to_pg", "_pg_to_tag")
 
@@ -46,6 +47,7 @@ class World:
         self.device = device
         self.backend = "nccl" if device == "cuda" else "gloo"
         self.mesh: Any = None
+        self.communicators = Communicators()
         self.chose_gloo = False
         self.asked_for_cuda = False
         self._stack = ExitStack()
@@ -97,6 +99,7 @@ class World:
         original = c10d.init_process_group.__wrapped__
         with _disable_current_modes():
             original("fake", rank=self.rank, world_size=self.size, store=FakeStore())
+        self.communicators.begin(self.size)
 
 
 def forget_placements() -> None:

@@ -1,0 +1,112 @@
+"""What holds ranks up besides values: groups that they make together, and waiting for collectives that they called before.
+
+A graph of values has neither.  They are recorded beside it, as the nodes that :mod:`graphguard.ir.joining` takes for *stops*, and looked at once: a job that runs with every collective waited for
+where it is called, as graphs have it, runs; one that does not may run because its ranks wait later, and then its graphs say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from graphguard.ir.capture import Trouble
+from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Graph, Node, Var
+from graphguard.ir.joining import WAIT, group_of, join
+
+Stop: TypeAlias = tuple[int, Node]
+"""A node that is none of the graph's, and how many of the graph's stand before it."""
+
+_STOPS = frozenset((WAIT, "gg.new_group", "gg.split_group"))
+_MESSAGES = frozenset(("gg.send", "gg.recv"))
+
+
+def results(nodes: Iterable[Node]) -> tuple[Var, ...]:
+    """What collectives among these nodes give."""
+    return tuple(out for node in nodes if node.op in COLLECTIVES and node.op not in _MESSAGES for out in node.outs)
+
+
+def without_stops(graph: Graph) -> tuple[Graph, tuple[Stop, ...]]:
+    """A graph, and the stops that were recorded among its nodes."""
+    nodes: list[Node] = []
+    stops: list[Stop] = []
+    for node in graph.nodes:
+        if node.op in _STOPS:
+            stops.append((len(nodes), node))
+        else:
+            nodes.append(node)
+    return (replace(graph, nodes=tuple(nodes)), tuple(stops)) if stops else (graph, ())
+
+
+def with_stops_changed(
+    graphs: tuple[Graph, ...],
+    stops: Sequence[tuple[Stop, ...]],
+    change: Callable[[tuple[Graph, ...]], tuple[Graph, ...]],
+) -> tuple[tuple[Graph, ...], list[tuple[Stop, ...]]]:
+    """What ``change`` makes of the graphs, which may put nodes in, and their stops at their places among these."""
+    parted = [without_stops(graph) for graph in change(_with_stops(graphs, stops))]
+    return tuple(graph for graph, _ in parted), [places for _, places in parted]
+
+
+def in_step(
+    graphs: tuple[Graph, ...], stops: Sequence[tuple[Stop, ...]]
+) -> tuple[tuple[Graph, ...], tuple[Trouble, ...]]:
+    """The graphs of all ranks, whose collectives are asynchronous where that alone lets them run together; and why they do not run, where they do not."""
+    if not any(stops):
+        return graphs, ()
+    forming = [tuple(stop for stop in each if stop[1].op != WAIT) for each in stops]
+    if not join(_with_stops(graphs, forming)).mismatches:
+        return graphs, ()
+    posted = tuple(_posted(graph, each) for graph, each in zip(graphs, stops, strict=True))
+    mismatches = join(_with_stops(posted, stops)).mismatches
+    return (graphs, mismatches) if mismatches else (posted, ())
+
+
+def _with_stops(graphs: tuple[Graph, ...], stops: Sequence[tuple[Stop, ...]]) -> tuple[Graph, ...]:
+    return tuple(_merged(graph, each) if each else graph for graph, each in zip(graphs, stops, strict=True))
+
+
+def _merged(graph: Graph, stops: tuple[Stop, ...]) -> Graph:
+    nodes: list[Node] = []
+    start = 0
+    for place, stop in stops:
+        nodes += graph.nodes[start:place]
+        nodes.append(stop)
+        start = place
+    return replace(graph, nodes=(*nodes, *graph.nodes[start:]))
+
+
+def _posted(graph: Graph, stops: tuple[Stop, ...]) -> Graph:
+    """A graph whose collectives that are waited for later are asynchronous."""
+    later = {var for _, stop in stops if stop.op == WAIT for var in stop.reads}
+    nodes = [
+        replace(node, kwargs={**node.kwargs, ASYNCHRONOUS: True})
+        if node.op in COLLECTIVES and not later.isdisjoint(node.outs)
+        else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def plainly_named(graphs: tuple[Graph, ...]) -> tuple[Graph, ...]:
+    """The graphs with groups named among those of the same ranks only where the job uses several such."""
+    used: dict[tuple[int, ...], set[object]] = {}
+    for graph in graphs:
+        for node in graph.nodes:
+            if node.op in COLLECTIVES:
+                used.setdefault(group_of(node), set()).add(node.kwargs.get(COMMUNICATOR))
+    single = {group for group, numbers in used.items() if len(numbers) == 1 and None not in numbers}
+    return tuple(_unnamed(graph, single) for graph in graphs) if single else graphs
+
+
+def _unnamed(graph: Graph, single: set[tuple[int, ...]]) -> Graph:
+    return replace(
+        graph,
+        nodes=tuple(
+            _first(node) if node.op in COLLECTIVES and group_of(node) in single else node for node in graph.nodes
+        ),
+    )
+
+
+def _first(node: Node) -> Node:
+    return replace(node, kwargs={name: value for name, value in node.kwargs.items() if name != COMMUNICATOR})

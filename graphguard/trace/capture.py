@@ -33,6 +33,7 @@ from graphguard.trace.provenance import frame_at, is_shown
 from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
 from graphguard.trace.recorder import Recorder
+from graphguard.trace.repeats import GaveUp
 from graphguard.trace.watching import watching
 from graphguard.trace.works import forget_works
 from graphguard.trace.world import World
@@ -184,7 +185,7 @@ class Recording:
     def bind(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """``tensor`` (a parameter, a buffer, a DTensor) now holds ``value``, which is this rank's part."""
         local = getattr(tensor, "_local_tensor", tensor)
-        with torch.no_grad():
+        with torch.no_grad(), self._recorder.memory.given():
             local.copy_(value)
 
     def bind_before_reads(self, values: Iterable[tuple[torch.Tensor, Callable[[], torch.Tensor]]]) -> None:
@@ -273,6 +274,12 @@ class Recording:
         races = Races(recorder.stacks, in_order=not self.world.chose_gloo)
         backend = Backend(self.world.backend == "nccl")
         repeats = recorder.repeats
+        try:
+            recorder.memory.finish()
+        except GaveUp:
+            pass  # which is noted
+        except TracingError as error:
+            self.trouble(error)
         if repeats is not None and repeats.gave_up:
             return RankTrace(None, assumed=assumed, gave_up=repeats.gave_up)
         if self._waiting:

@@ -11,7 +11,7 @@ import hashlib
 import sys
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -19,6 +19,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant, TensorType
 from graphguard.trace.errors import TracingError
+
+if TYPE_CHECKING:
+    from graphguard.trace.one_memory import OneMemory
 
 LARGEST = 8192  # elements; beyond that nobody branches on a value, and a generator's state has 5056
 LARGEST_TABLE = 1 << 17  # elements, while models are built: rotary tables of 2048 positions
@@ -100,6 +103,23 @@ class Constants:
         self.largest = LARGEST_TABLE
         self._real: dict[int, torch.UntypedStorage] = {}
         self._pending: set[int] = set()
+        self.shown: OneMemory | None = None
+
+    def lies_in(self, tensor: FakeTensor, storage: torch.UntypedStorage) -> None:
+        """The known elements of the storage of ``tensor`` are those in real memory, which others may show as well."""
+        self._real[storage_of(tensor)] = storage
+        self._pending.discard(storage_of(tensor))
+
+    def is_shown(self, tensor: torch.Tensor) -> bool:
+        """Whether arrays may show the memory of a tensor."""
+        return self.shown is not None and storage_of(tensor) in self.shown.followed
+
+    def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
+        """What these tensors hold now was recorded."""
+        if self.shown is not None and self.shown.followed:
+            for tensor in tensors:
+                if self.is_shown(tensor):
+                    self.shown.followed[storage_of(tensor)].note()
 
     def knowledge(self, tensors: Iterable[torch.Tensor]) -> Knowledge:
         """The least that is known about any of the tensors."""
@@ -125,11 +145,15 @@ class Constants:
             self._pending.discard(storage)
             held = self.real(tensor)
             in_memory(held).copy_(in_memory(value.detach()) if value.shape == held.shape else value.detach())
+        self.wrote((tensor,))
 
     def forget(self, tensors: Iterable[torch.Tensor], pending: bool = False) -> None:
         """The contents of these tensors' storages are not known any more."""
         for tensor in tensors:
             storage = storage_of(tensor)
+            if self.is_shown(tensor):
+                assert self.shown is not None
+                self.shown.lost(storage, pending=pending)
             self._real.pop(storage, None)
             if pending:
                 self._pending.add(storage)
@@ -139,6 +163,8 @@ class Constants:
     def forget_storages(self, storages: Iterable[int]) -> None:
         """The contents of storages, by identity, are not known any more."""
         for storage in storages:
+            if self.shown is not None and storage in self.shown.followed:
+                self.shown.lost(storage, pending=False)
             self._real.pop(storage, None)
             self._pending.discard(storage)
 
@@ -149,7 +175,9 @@ class Constants:
         storage = self._real[storage_of(tensor)]
         with _disable_current_modes(), torch.no_grad():
             view = torch.empty(0, dtype=tensor.dtype, device="cpu")
-            return view.set_(storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+            view = view.set_(storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+            view = view.conj() if tensor.is_conj() else view
+            return torch._neg_view(view) if tensor.is_neg() else view  # noqa: SLF001 - it has no public name
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether :meth:`real` can answer."""

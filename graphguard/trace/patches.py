@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphguard.trace import (
     addresses,
     arguments,
+    arrays,
     attention,
     batch_norms,
     communicators,
@@ -43,11 +44,8 @@ from graphguard.trace import (
     subclasses,
     symmetric,
 )
-from graphguard.trace.errors import TracingError
 from graphguard.trace.extensions import refuse_builds
-from graphguard.trace.number_calls import note_shown
 from graphguard.trace.overrides import overridable
-from graphguard.trace.shown_arrays import REFUSED, shown
 from graphguard.trace.works import as_batch, collecting, done, finished, waiting
 
 _NOT_WRAPPED = frozenset(("__enter__", "__exit__", "__eq__", "__hash__", "__repr__"))
@@ -76,6 +74,7 @@ def install() -> None:
     copies.install()
     shadowed.install()
     initialisers.install()
+    arrays.install()
     made_of_numbers.install()
     pinned.install()
     number_calls.install()
@@ -222,9 +221,8 @@ def _data_parallel() -> None:
 
 
 def _data_dependent() -> None:
-    """Sizes that the data decides cannot cross into c10d's C++; values that are known can leave as numpy arrays."""
-    original_exchange, original_numpy = c10d.all_to_all_single, torch.Tensor.numpy
-    original_array = torch.Tensor.__array__
+    """Sizes that the data decides cannot cross into c10d's C++."""
+    original_exchange = c10d.all_to_all_single
 
     def all_to_all_single(
         output: Any,
@@ -243,25 +241,8 @@ def _data_dependent() -> None:
         output.copy_(torch.ops._c10d_functional.wait_tensor(received))  # noqa: SLF001
         return done() if async_op else None
 
-    def numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = state.current_recorder()
-        if recorder is None or not isinstance(self, FakeTensor):
-            return original_numpy(self, *args, **kwargs)
-        if recorder.decides_by_data(self):
-            return shown(self, note_shown, **kwargs)
-        with _disable_current_modes():
-            return original_numpy(recorder.elements(self), *args, **kwargs)
-
-    def array(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = state.current_recorder()
-        if recorder is not None and isinstance(self, FakeTensor) and recorder.decides_by_data(self):
-            raise TracingError("trace-error", REFUSED)
-        return original_array(self, *args, **kwargs)
-
     wrapped = functools.wraps(original_exchange)(all_to_all_single)
     c10d.all_to_all_single = dist.all_to_all_single = wrapped
-    torch.Tensor.numpy = functools.wraps(original_numpy)(numpy)
-    torch.Tensor.__array__ = functools.wraps(original_array)(array)
 
 
 def _broadcasts() -> None:

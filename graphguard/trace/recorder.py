@@ -33,6 +33,7 @@ from graphguard.trace.kernels import Kernels
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
 from graphguard.trace.modules import ModulePaths
+from graphguard.trace.one_memory import OneMemory
 from graphguard.trace.opening import apart, autocast_as_called, opened
 from graphguard.trace.pinned import without_pinning
 from graphguard.trace.provenance import RawStack, Stacks, walk
@@ -48,6 +49,7 @@ _aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
 _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
 _CLONE = _aten.clone.default
+_COPY = _aten.copy_.default
 _LIFT = _aten.lift_fresh.default
 _MESSAGES = frozenset(("c10d::send", "c10d::recv_", "c10d::recv_any_source_"))
 _PLAIN = frozenset((type(None), bool, int, float, str))
@@ -90,6 +92,7 @@ class Recorder(TorchDispatchMode):
         self.storages = Storages()
         self.ref = self.storages.ref  # asked for every tensor of every call
         self.constants = Constants()
+        self.memory = self.constants.shown = OneMemory(self)
         self.draws = Draws(known=draws)
         self.modules = ModulePaths()
         self.phase = "prelude"
@@ -118,13 +121,18 @@ class Recorder(TorchDispatchMode):
         """The fake tensor that stands for a real one from outside, the same each time; its value is known."""
         fake = self._twins.get(id(real))
         if fake is None:
+            fake = self.memory.twin(real)
+            is_met = fake is not None
             with self.pause():
-                fake = self.fake_mode.from_tensor(real.detach(), static_shapes=True)
+                if fake is None:
+                    fake = self.fake_mode.from_tensor(real.detach(), static_shapes=True)
                 if real.requires_grad and real.is_leaf:
                     fake.requires_grad_(requires_grad=True)
             self._twins[id(real)] = fake
             self._alive.append(real)
-            self._literal(fake, real)
+            if not is_met:
+                self._literal(fake, real)
+                self.memory.met(real, fake)
         return fake
 
     def twin_of(self, real: torch.Tensor) -> FakeTensor | None:
@@ -135,6 +143,7 @@ class Recorder(TorchDispatchMode):
         """From now on ``fake`` stands for ``real`` wherever an operator meets it."""
         self._twins[id(real)] = fake
         self._alive.append(real)
+        self.memory.adopted(real, fake)
 
     def stand_in(self, real: torch.Tensor, fake: FakeTensor) -> torch.Tensor:
         """From now on a real tensor shows the memory of ``fake``; returns memory of that shape and type, unwritten, for it to be made of."""
@@ -162,7 +171,7 @@ class Recorder(TorchDispatchMode):
         self.need_all()
         groups: dict[int, list[Event]] = {}
         storages: set[int] = set()
-        with torch.no_grad():
+        with torch.no_grad(), self.memory.given():
             for memory, value, before in writes:
                 index = self.births.first_read(self.ref(memory).storage) if before is None else before
                 start = len(self.events)
@@ -190,13 +199,17 @@ class Recorder(TorchDispatchMode):
 
     def elements(self, tensor: FakeTensor) -> torch.Tensor:
         """What a tensor holds, where that is known; a program that needs it otherwise cannot be recorded."""
+        self.need_elements(tensor)
+        with _disable_current_modes():
+            return self.constants.real(tensor).clone()
+
+    def need_elements(self, tensor: FakeTensor) -> None:
+        """The program cannot go on without what a tensor holds."""
         if not self.constants.is_known(tensor):
             if self.constants.knowledge([tensor]) == "pending":
                 self.ledger.need()
             self._reads(tensor)
             raise TracingError("trace-error", DATA_DEPENDENT)
-        with _disable_current_modes():
-            return self.constants.real(tensor).clone()
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -251,6 +264,8 @@ class Recorder(TorchDispatchMode):
         if kwargs:
             kwargs = self._faked(kwargs)
             operands.extend(tensors_in(kwargs))
+        if self.memory.followed:
+            self.memory.refresh(operands)
         if kind.is_c10d:
             return self._communicate(kind.operator, args, kwargs)
         if kind.is_foreign and (out := self._opened(kind, args, kwargs)) is not NotImplemented:
@@ -318,7 +333,7 @@ class Recorder(TorchDispatchMode):
             if not kind.is_mutable:
                 return literal
             with self, torch.no_grad():  # inside a dispatch nothing is recorded by itself
-                return _aten.copy_.default(args[0], literal)
+                return _COPY(args[0], literal)
         named = self.draws.of_call(kind.operator, args, kwargs) if drawn is None else drawn[1]
         self._values.learn(kind, args, kwargs, out, "unknown", [])
         self._event(kind.operator, args, kwargs, out, _DISPATCHED + 1).draw = named
@@ -391,7 +406,9 @@ class Recorder(TorchDispatchMode):
 
     def note(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         """Write down a leaf, an output or a label."""
-        self.events.append(Event(kind, (name,), {}, self.ref(self.faked(tensor)), -1, None, "", self.phase))
+        fake = self.faked(tensor)
+        self.memory.refresh((fake,))
+        self.events.append(Event(kind, (name,), {}, self.ref(fake), -1, None, "", self.phase))
 
     def entering_function(self) -> None:
         """A custom autograd function is about to be applied: its backward belongs to this line."""
@@ -463,7 +480,19 @@ class Recorder(TorchDispatchMode):
         self.events.append(Event("wait", events, {}, None, -1, None, "", self.phase))
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def _lift(self, real: torch.Tensor) -> torch.Tensor:
+    def literal(self, real: torch.Tensor, kept: Any = None) -> FakeTensor:
+        """The fake tensor of a real one that the program has made, as long as which ``kept`` stays alive."""
+        self._alive.append(kept)
+        return self._lift(real)
+
+    def written(self, tensor: FakeTensor, value: torch.Tensor) -> None:
+        """The program has given a tensor these elements without an operator."""
+        literal = self.literal(value)
+        with self.pause(), torch.no_grad():
+            out = self.kernels.run(kind_of(_COPY), (tensor, literal), {})
+        self._event(_COPY, (tensor, literal), {}, out)
+
+    def _lift(self, real: torch.Tensor) -> FakeTensor:
         with self.pause():
             fake = self.fake_mode.from_tensor(real, static_shapes=True)
         self._literal(fake, real)

@@ -134,6 +134,8 @@ class Values:
         for fake, value in zip(tensors_in(out), tensors_in(values), strict=False):
             if storage_of(fake) not in before:
                 self._constants.set(fake, value)
+        if kind_of(func).is_mutable:
+            self._constants.wrote(_written(func, args, kwargs))
 
     def _filled(self, func: Any, args: Any, out: Any) -> None:
         """What is filled with a number is known, whatever its shape was taken from."""
@@ -144,7 +146,7 @@ class Values:
                 self._constants.set(out, torch.full(tuple(out.shape), number, dtype=out.dtype, device="cpu"))
 
     def _small(self, tensor: torch.Tensor) -> bool:
-        return _is_small(tensor, self._constants.largest)
+        return _is_small(tensor, self._constants.largest) or self._constants.is_shown(tensor)
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self._pause(), unset_fake_temporarily(), torch.no_grad():

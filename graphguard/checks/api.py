@@ -117,6 +117,24 @@ def _held(dtype: Any) -> str:
     return "floats by default" if dtype is None else f"{dtype}"
 
 
+class Gradients(dict[str, Any]):
+    """Gradients by the name of their parameter; ``parameters`` are those."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__((name, gradient_in(parameter)) for name, parameter in parameters.items())
+        self.parameters = dict(parameters)
+
+
+def gradients(model: Any) -> Gradients:
+    """The gradients of a module's parameters by name, for a function to return: each must stand as its parameter stands, none at all is zero."""
+    return Gradients(dict(model.named_parameters()))
+
+
+def gradient_in(parameter: Any) -> Any:
+    """The gradient that lies in a parameter, or that Megatron keeps beside it; None where there is none."""
+    return getattr(parameter, "main_grad", None) if parameter.grad is None else parameter.grad
+
+
 def constant(value: Any) -> Fixed:
     """An input whose values are fixed: the claim is made for them only."""
     return Fixed(value)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from graphguard.checks.parameters import plain_name
 from graphguard.checks.placements import Layout, Mesh, as_layout, layouts_between
+from graphguard.checks.results import Kind
 from graphguard.ir import Placement
 from graphguard.ir.graph import Size
 from graphguard.trace.errors import TracingError
@@ -18,13 +16,22 @@ from graphguard.trace.errors import TracingError
 
 @dataclass(frozen=True, slots=True)
 class OutputType:
-    """An output of the specification, as the ranks need to know it; ``absent``: a gradient that did not arrive, which ranks may leave out."""
+    """An output of the specification, as the ranks need to know it; ``absent``: a gradient that did not arrive, which ranks may leave out.
+
+    ``kind`` is ``number`` for one that was read from a tensor, and ``constant`` for one that depends on nothing; ``gradient`` of a parameter that was returned as such.
+    """
 
     name: str
     shape: tuple[Size, ...]
     dtype: str
     differentiable: bool
     absent: bool = False
+    kind: Kind = "tensor"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number of Python's."""
+        return self.kind in ("number", "constant")
 
 
 def known_sizes(output: OutputType) -> tuple[int, ...]:
@@ -37,37 +44,6 @@ def known_sizes(output: OutputType) -> tuple[int, ...]:
             "fix: give grads=False to check the outputs only",
         )
     return known
-
-
-def named_outputs(value: Any, name: str = "out") -> Iterator[tuple[str, Any]]:
-    """Every tensor in what a program returned, with its name; numbers count as tensors, None and other objects are left out."""
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, bool | int | float):
-        yield name, torch.tensor(value)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from named_outputs(item, f'{name}["{key}"]')
-    elif isinstance(value, tuple | list):
-        for index, item in enumerate(value):
-            yield from named_outputs(item, f"{name}[{index}]")
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from named_outputs(getattr(value, field.name), f"{name}.{field.name}")
-
-
-def absent_gradients(value: Any, parameters: Mapping[str, Any], name: str = "out") -> Iterator[tuple[str, Any]]:
-    """Every None in what a program returned under the name of a parameter that has no gradient, and that parameter: its gradient is zero."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            parameter = parameters.get(plain_name(str(key))) if item is None else None
-            if parameter is not None and parameter.grad is None:
-                yield f'{name}["{key}"]', parameter
-            else:
-                yield from absent_gradients(item, parameters, f'{name}["{key}"]')
-    elif isinstance(value, tuple | list):
-        for index, item in enumerate(value):
-            yield from absent_gradients(item, parameters, f"{name}[{index}]")
 
 
 def matched_names(names: list[str], specification: list[str]) -> dict[str, str]:
@@ -84,19 +60,32 @@ def matched_names(names: list[str], specification: list[str]) -> dict[str, str]:
 
 def promised_layouts(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> dict[str, Layout]:
     """The layouts that ``out_relations`` promises, by output; none for ``"infer"``.  Raises ``TracingError``."""
+    return {name: complete(layout, mesh) for name, layout in _named_layouts(out_relations, outputs, mesh).items()}
+
+
+def demanded_axes(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> dict[str, tuple[str, ...]]:
+    """For every output that ``out_relations`` speaks of, the axes that it names: along these, no rank may leave it out."""
+    named = _named_layouts(out_relations, outputs, mesh)
+    return {name: tuple(axis for axis in layout if mesh.sizes[axis] > 1) for name, layout in named.items()}
+
+
+def _named_layouts(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> dict[str, Layout]:
+    outputs = [one for one in outputs if one.kind != "gradient"]  # stands as its parameter does
+    everywhere = {axis: Placement("replicate") for axis in mesh.sizes}
     if isinstance(out_relations, str):
         if out_relations == "infer":
             return {}
         if out_relations == "replicate":
-            return {one.name: {axis: Placement("replicate") for axis in mesh.sizes} for one in outputs}
+            return {one.name: everywhere for one in outputs}
         raise TracingError(
             "trace-error",
             f"out_relations is 'infer', 'replicate' or placements by mesh axis, as {{'{next(iter(mesh.sizes))}': Shard(0)}}; found {out_relations!r}",
         )
-    rows = _rows(out_relations, outputs, mesh)
     return {
-        one.name: complete(as_layout(row, mesh, len(one.shape), f"out_relations of '{one.name}'"), mesh)
-        for one, row in rows
+        one.name: everywhere
+        if row == "replicate"
+        else as_layout(row, mesh, len(one.shape), f"out_relations of '{one.name}'")
+        for one, row in _rows(out_relations, outputs, mesh)
         if row is not None and row != "infer"
     }
 
@@ -104,7 +93,7 @@ def promised_layouts(out_relations: Any, outputs: list[OutputType], mesh: Mesh) 
 def _rows(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> list[tuple[OutputType, Any]]:
     if isinstance(out_relations, Mapping):
         if set(out_relations) <= set(mesh.sizes):
-            return [(one, out_relations) for one in outputs]
+            return [(one, _of_number(out_relations) if one.is_number else out_relations) for one in outputs]
         named = {one.name: one for one in outputs}
         keys = {key: named.get(key) or named.get(f'out["{key}"]') for key in out_relations}
         for key, one in keys.items():
@@ -113,12 +102,27 @@ def _rows(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> list[tup
                     "trace-error", f"out_relations speaks of {key!r}; the outputs are {', '.join(named)}"
                 )
         return [(one, out_relations[key]) for key, one in keys.items() if one is not None]
-    if len(out_relations) != len(outputs):
+    meant = next((some for some in _countable(outputs) if len(some) == len(out_relations)), None)
+    if meant is None:
         raise TracingError(
             "trace-error",
             f"out_relations has {len(out_relations)} entries for {len(outputs)} outputs: {', '.join(one.name for one in outputs)}",
         )
-    return list(zip(outputs, out_relations, strict=True))
+    return list(zip(meant, out_relations, strict=True))
+
+
+def _of_number(placements: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of all outputs, of a number, which nothing can shard."""
+    return {
+        axis: Placement("replicate") if getattr(one, "is_shard", bool)() else one for axis, one in placements.items()
+    }
+
+
+def _countable(outputs: list[OutputType]) -> Iterator[list[OutputType]]:
+    """The outputs that a tuple of placements may count: all, or those that are no numbers."""
+    yield outputs
+    yield [one for one in outputs if one.kind != "number"]
+    yield [one for one in outputs if one.kind == "tensor"]
 
 
 def complete(layout: Layout, mesh: Mesh) -> Layout:

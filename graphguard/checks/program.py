@@ -7,7 +7,7 @@ modules, the gradients of everything that has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,22 +16,16 @@ from graphguard.checks.api import Refinement
 from graphguard.checks.inputs import Arguments, declared_inputs
 from graphguard.checks.leaves import Leaves
 from graphguard.checks.loading import bind_rank, bind_specification
-from graphguard.checks.outputs import (
-    OutputType,
-    absent_gradients,
-    complete,
-    cotangent_layout,
-    matched_names,
-    named_outputs,
-    promised_layouts,
-)
-from graphguard.checks.parameters import State, named_alike, plain_name
+from graphguard.checks.outputs import OutputType, complete, cotangent_layout, demanded_axes, promised_layouts
+from graphguard.checks.parameters import State, named_alike
 from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
+from graphguard.checks.returned import Returned, Told, has_gradient
+from graphguard.checks.endings import returning
 from graphguard.checks.units import Unit, unit_of
-from graphguard.ir import Leaf, Placement
+from graphguard.ir import Leaf, Placement, Span
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.kept import kept_in
-from graphguard.trace.capture import Recording, sizes
+from graphguard.trace.capture import Recording
 from graphguard.trace.errors import TracingError
 from graphguard.trace.provenance import outermost
 
@@ -41,7 +35,8 @@ class Claims:
     """What a recorded program says beside its graph.
 
     ``leaves`` that it used; ``outputs`` of the specification; ``wanted`` relations of outputs by name; ``results`` are the names
-    that it returned, gradients aside; ``loaded`` are the parameters that the user's loader must have written.
+    that it returned, gradients aside; ``loaded`` are the parameters that the user's loader must have written.  ``told`` are its results that are not in the graph;
+    ``demanded`` are the axes along which every rank must return an output; ``gradients`` were returned as such; ``returns`` is where the program returns.
     """
 
     leaves: tuple[Leaf, ...]
@@ -49,6 +44,10 @@ class Claims:
     wanted: dict[str, Wanted]
     results: tuple[str, ...]
     loaded: tuple[str, ...] = ()
+    told: Told = Told()
+    demanded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    gradients: frozenset[str] = frozenset()
+    returns: Span | None = None
 
 
 def as_refinement(value: Any) -> Refinement:
@@ -83,14 +82,12 @@ def record_specification(
     buffers = _buffers(unit.states)
     differentiates = _differentiates(refinement)
     arguments = inputs.given(lambda one: one.whole(leaves.of_input(one)), differentiates)
-    results, absent = _forward(recording, unit, arguments)
-    _record_outputs(recording, results)
-    outputs = tuple(
-        OutputType(name, sizes(value), _dtype(value), _has_gradient(value), name in absent)
-        for name, value in results.items()
-    )
+    returned = _forward(recording, unit, arguments)
+    results, outputs = returned.tensors, returned.outputs()
+    _record_outputs(recording, returned)
     tell(outputs)
-    wanted: dict[str, Wanted] = {one.name: "infer" for one in outputs}
+    whole = {axis: Placement("replicate") for axis in mesh.sizes}
+    wanted: dict[str, Wanted] = {one.name: whole if one.is_number else "infer" for one in outputs if one.kind != "gradient"}
     wanted.update(promised_layouts(refinement.out_relations, list(outputs), mesh))
     if differentiates:
         _backward(
@@ -106,7 +103,8 @@ def record_specification(
                 recording.output(f"grad({name})", tensor.grad)
     _record_buffers(recording, buffers, unit_of(refinement.spec).states)
     _record_inputs(recording, arguments)
-    return Claims(leaves.found(), outputs, wanted, tuple(results))
+    demanded = demanded_axes(refinement.out_relations, list(outputs), mesh)
+    return Claims(leaves.found(), outputs, wanted, tuple(returned.values), told=returned.told, demanded=demanded, gradients=frozenset(returned.gradients))
 
 
 def record_rank(
@@ -129,11 +127,11 @@ def record_rank(
         arguments = inputs.sharded(refinement.shard_inputs(whole, device_mesh), differentiates)
     for one, tensor in arguments.tensors:
         recording.label(tensor, one.name)
-    results, _ = _forward(recording, unit_of(refinement.impl), arguments)
+    returned = _forward(recording, unit_of(refinement.impl), arguments)
     outputs = {one.name: one for one in ask()}
-    names = matched_names(list(results), list(outputs))
-    results = {names[name]: value for name, value in results.items()}
-    _record_outputs(recording, results)
+    returned = returned.named_as(outputs)
+    results = returned.tensors
+    _record_outputs(recording, returned)
     promised = promised_layouts(refinement.out_relations, list(outputs.values()), mesh)
     wanted: dict[str, Wanted] = {}
     for name, value in results.items():
@@ -146,8 +144,10 @@ def record_rank(
         wanted.update(_record_gradients(recording, states, arguments))
     wanted.update(_record_buffers(recording, buffers, _named_states(refinement)))
     wanted.update(_record_inputs(recording, arguments))
+    wanted.update((name, Like(of) if of else "infer") for name, of in returned.gradients.items())
     loaded = () if refinement.load is None else tuple(state.name for state in states)
-    return Claims(leaves.found(), (), wanted, tuple(results), loaded)
+    returns = returning(refinement.impl)
+    return Claims(leaves.found(), (), wanted, tuple(returned.values), loaded, told=returned.told, returns=returns)
 
 
 def _differentiates(refinement: Refinement) -> bool:
@@ -155,22 +155,23 @@ def _differentiates(refinement: Refinement) -> bool:
 
 
 @outermost
-def _forward(recording: Recording, unit: Unit, arguments: Arguments) -> tuple[dict[str, Any], frozenset[str]]:
-    """Run the program; the results are as it returned them, still connected to their graph, and the names of gradients that did not arrive, which are zero."""
+def _forward(recording: Recording, unit: Unit, arguments: Arguments) -> Returned:
+    """Run the program; its results are as it returned them, still connected to their graph."""
     if unit.is_module:
         recording.root(unit.call)
     recording.phase = "forward"
-    returned = unit.call(*arguments.args, **arguments.kwargs)
-    results = dict(named_outputs(returned))
-    parameters = {plain_name(name): state.tensor for state in unit.states for name in (state.name, *state.aliases)}
-    absent = {name: torch.zeros_like(one.detach()) for name, one in absent_gradients(returned, parameters)}
-    return results | absent, frozenset(absent)
+    return Returned.of(unit.call(*arguments.args, **arguments.kwargs), unit.states)
 
 
-def _record_outputs(recording: Recording, results: Mapping[str, Any]) -> None:
+def _record_outputs(recording: Recording, returned: Returned) -> None:
     """Record what the program returned as it is now: the backward pass may write over it."""
-    for name, value in results.items():
+    for name, value in returned.tensors.items():
         recording.output(name, _storage(value))
+    for name, number in returned.numbers.items():
+        recording.number(name, number)
+    for name, constant in returned.told.constants.items():
+        if constant.is_number and name in returned.values:
+            recording.output(name, torch.tensor(constant.value))
 
 
 def _storage(value: Any) -> Any:
@@ -202,7 +203,7 @@ def _cotangents(
     """
     for name, value in results.items():
         output = outputs.get(name)
-        if output is None or not output.differentiable or not _has_gradient(value):
+        if output is None or not output.differentiable or not has_gradient(value):
             continue
         local = tuple(_local_shape(value))
         layout = cotangent_layout(output, local, promised.get(name), mesh, sharded)
@@ -290,11 +291,3 @@ def _differentiated(states: Iterable[State], arguments: Arguments) -> Iterator[t
     for one, tensor in arguments.tensors:
         if tensor.requires_grad and tensor.is_leaf:
             yield one.name, tensor
-
-
-def _has_gradient(value: Any) -> bool:
-    return bool(value.requires_grad) and (value.is_floating_point() or value.is_complex())
-
-
-def _dtype(value: Any) -> str:
-    return str(value.dtype).removeprefix("torch.")

@@ -14,6 +14,7 @@ from typing import Any
 
 from graphguard.checks.mending import Broken, repaired
 from graphguard.checks.meshes import smaller_meshes
+from graphguard.checks.arrangements import cautions_of
 from graphguard.checks.requests import (
     CROSS_CHECK_SECONDS,
     Captured,
@@ -35,7 +36,7 @@ from graphguard.report.diagnostics import OUT_OF_TIME, REAL_ARITHMETIC, Diagnost
 from graphguard.report.registry import severity_of
 
 CONFIRM_SECONDS = 10.0
-# What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, or that reads what is not there yet, or not there any more.
+# What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, that reads what is not there yet or not there any more, or of which a rank returns another constant, or nothing.
 _BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait", "wrong-relation"))
 
 
@@ -47,6 +48,8 @@ def check_steps(request: CheckRequest) -> Steps:
         mesh=captured.mesh,
         verdict=None,
         assumed=tuple(captured.summary["assumed"]),
+        not_compared=tuple(captured.summary["not_compared"]),
+        cautions=tuple(captured.summary["cautions"]),
         seconds=dict(captured.summary["seconds"]),
         operators=dict(captured.summary["operators"]),
         sources=dict(captured.summary["sources"]),
@@ -70,7 +73,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         relations=relations,
         proof=proof,
         assumed=_merged(report.assumed, outcome.assumed),
-        cautions=_merged(outcome.cautions, _partial_sums(outcome)),
+        cautions=_merged(report.cautions, outcome.cautions, cautions_of(outcome)),
         seconds={**report.seconds, "infer": answer["seconds"]},
         operators={**report.operators, "evaluated": answer.get("evaluated", sum(report.operators.values()))},
     )
@@ -208,7 +211,7 @@ def _at_leisure(numbers: Confirmation) -> bool:
 
 
 def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckRequest) -> Report:
-    """A program that was not captured has no verdict, except that ranks whose collectives do not match, or that do not wait for them, are broken as they stand."""
+    """A program that was not captured has no verdict, except that ranks whose collectives do not match, that do not wait for them, or that return something else, are broken as they stand."""
     broken = all(trouble.rule in _BROKEN_AS_THEY_STAND for trouble in troubles)
     diagnostics = tuple(
         Diagnostic(
@@ -250,15 +253,6 @@ def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diag
         severity=severity_of(finding.rule, request.levels),
         span=finding.span or report.check.span,
         related=related,
-    )
-
-
-def _partial_sums(outcome: Outcome) -> tuple[str, ...]:
-    """A partial sum is a clean relation where none was promised, but seldom what a program's author means by its output."""
-    return tuple(
-        f"{promise.found}: no rank holds {promise.name} whole; out_relations='replicate' would demand it"
-        for promise in outcome.promises
-        if promise.holds and promise.needed == f"a clean relation for {promise.name}" and "sum(" in promise.found
     )
 
 

@@ -89,7 +89,8 @@ class Capture:
 
     ``mesh`` maps axes to sizes in order, the last varies fastest over ranks.  ``sources`` maps each project file that
     was imported to the digest of its meaning (comments and formatting left out).  Where ``troubles`` is not empty, ``spec`` may be None and
-    ``ranks`` may be short.  ``traits`` say what operators without a rule do, in the form of ``rules.parse_traits``.  ``assumed`` lists what any verdict rests on.  ``seconds`` are wall-clock.
+    ``ranks`` may be short.  ``traits`` say what operators without a rule do, in the form of ``rules.parse_traits``.  ``assumed`` lists what any verdict rests on, ``not_compared``
+    what programs return or leave behind and nothing is said of; ``cautions`` what may not be meant.  ``seconds`` are wall-clock.
     """
 
     check: CheckRef
@@ -100,6 +101,8 @@ class Capture:
     promises: tuple[Promise, ...]
     troubles: tuple[Trouble, ...] = ()
     assumed: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     traits: dict[str, str] = field(default_factory=dict)

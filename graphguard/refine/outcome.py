@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 SPECIFICATION = -1
+#: What stands behind a relation of which some ranks that have the output are no part.
+SOMETHING_ELSE = ", and something else on"
 
 
 @dataclass(frozen=True, slots=True, order=True)

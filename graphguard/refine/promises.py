@@ -13,8 +13,9 @@ from graphguard.refine.covers import cover
 from graphguard.refine.evaluate import Evaluator, Values, shape_of
 from graphguard.refine.flow import labelled
 from graphguard.refine.layouts import Layouts
-from graphguard.refine.outcome import PromiseOutcome
-from graphguard.relations.relation import Relation, describe_placements
+from graphguard.refine.outcome import SOMETHING_ELSE, PromiseOutcome
+from graphguard.relations.relation import Expression, Relation, describe_placements
+from graphguard.relations.relation import held as parts_of
 from graphguard.relations.values import NormalValue
 
 
@@ -118,7 +119,7 @@ class Checker:
         said = self.spoken or name
         expression = cover(self.layouts, target, held, said)
         if expression is not None:
-            return PromiseOutcome(name, True, needed, str(Relation(said, expression)))
+            return PromiseOutcome(name, True, needed, str(Relation(said, expression)) + left_over(expression, held))
         return PromiseOutcome(name, False, needed, text, factor)  # type: ignore[arg-type]
 
     def _like(self, name: str, leaf: str, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
@@ -169,6 +170,16 @@ class Checker:
 
     def _zeros(self, shape: tuple[int, ...]) -> NormalValue:
         return self.algebra.full(shape, Fraction(0), "float")
+
+
+def left_over(expression: Expression, held: Mapping[int, NormalValue]) -> str:
+    """What is said of the ranks that have a part in no relation, and no copy of one that has."""
+    used = {part.rank for part in parts_of(expression)}
+    known = {held[rank].key() for rank in used}
+    others = [str(rank) for rank, value in held.items() if rank not in used and value.key() not in known]
+    if not others:
+        return ""
+    return f"{SOMETHING_ELSE} rank{'s' * (len(others) > 1)} {', '.join(others)}"
 
 
 def needed_by(promise: Promise, capture: Capture) -> str:

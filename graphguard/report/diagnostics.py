@@ -84,6 +84,7 @@ class Report:
     ``verdict`` is None where the check could not be run at all (the diagnostics say why).  ``relations`` maps tensors of the specification
     to relations, whose ``str`` is what people read.  ``seconds`` by step; ``operators`` of the specification and of all ranks, and those of both
     that were ``evaluated`` because no proof before this one answered for them.
+    ``not_compared`` are results and other traces of the programs of which no relation was looked for.
     ``waived`` are diagnostics that a comment, a baseline or the configuration silences.
     ``proof`` names the proof that the prover keeps for follow-up questions; ``sources`` are the imported files with the digests of their meaning.
     ``depends`` is all that the recording depended on, None where that cannot be compared later.
@@ -97,6 +98,7 @@ class Report:
     counterexample: Counterexample | None = None
     assumed: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     operators: dict[str, int] = field(default_factory=dict)
     cached: bool = False

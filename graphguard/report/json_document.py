@@ -39,6 +39,7 @@ def _check(report: Report, sources: Sources) -> dict[str, Any]:
         "counterexample": None if report.counterexample is None else _counterexample(report.counterexample),
         "assumed": list(report.assumed),
         "cautions": list(report.cautions),
+        "not_compared": list(report.not_compared),
         "waived": [diagnostic_data(diagnostic, sources) for diagnostic in report.waived],
     }
 

@@ -176,7 +176,7 @@ def _told_elsewhere(reports: Sequence[Report]) -> dict[int, str]:
 
 
 def _below(report: Report, assumed: Sequence[str], page: Page, *, verbose: bool) -> Iterator[str]:
-    for kind, lines in (("assumed", assumed), ("caution", report.cautions)):
+    for kind, lines in (("assumed", assumed), ("caution", report.cautions), ("not compared", report.not_compared)):
         for line in lines:
             yield from wrapped(line, f"    {kind}: ", " " * (len(kind) + 6), page.width)
     if verbose:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from graphguard.checks.parameters import plain_name
 from graphguard.checks.program import Claims
 from graphguard.ir import Capture, Leaf, Promise, Trouble
 from graphguard.ir.capture import Like, Wanted
@@ -14,8 +15,10 @@ from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.layouts import laid_out
+from graphguard.ir.left import without_notes
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace.communicators import disagreement
+from graphguard.trace.compared import Program, compared
 from graphguard.trace.job import Job, Recorded, title
 from graphguard.trace.meetings import in_step, plainly_named, with_stops_changed
 from graphguard.trace.unwritten import unwritten
@@ -40,13 +43,16 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
-    told = [trace for trace in traces if trace is not None and trace.graph is not None]
-    recorded = plainly_named(tuple(trace.graph for trace in told if trace.graph is not None))
-    recorded, stops = with_stops_changed(recorded, [trace.stops for trace in told], laid_out)
+    traced = [trace for trace in traces if trace is not None and trace.graph is not None]
+    recorded = plainly_named(tuple(without_notes(trace.graph)[0] for trace in traced if trace.graph is not None))
+    recorded, stops = with_stops_changed(recorded, [trace.stops for trace in traced], laid_out)
     recorded, apart = in_step(recorded, stops)
+    whole, _ = without_notes(specification.trace.graph)
+    claimed = [program.claims for program in ranks if program.claims is not None]
+    told = compared(job, Program(whole, specification.claims), [*map(Program, recorded, claimed)])
     leaves = _leaves([specification.claims, *(program.claims for program in ranks)])
     inputs = {leaf.name for leaf in leaves if leaf.kind in ("input", "partial")}
-    whole, recorded, uncompared = compared_states(specification.trace.graph, recorded, inputs)
+    whole, recorded, uncompared = compared_states(whole, recorded, inputs)
     held = {name for graph in recorded for name in graph.outputs}
     promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
@@ -59,12 +65,14 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         ranks=graphs,
         promises=promises,
         troubles=(
-            *missing,
+            *(missing or told.wrong),
             *_collectives_in(spec),
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
             *(apart or join(graphs).mismatches),
         ),
         assumed=tuple(dict.fromkeys((*assumed, *uncompared))),
+        not_compared=told.not_compared,
+        cautions=told.cautions,
     )
     return marked(capture)
 
@@ -151,10 +159,16 @@ def _promises(
     for claims in recorded:
         wanted.update(claims.wanted)
     held = {name for claims in recorded for name in claims.results}
-    absent = {one.name: one for one in specification.outputs if one.name not in held}
+    known = held | {_plain_gradient(name) for name in held}
+    absent = {one.name: one for one in specification.outputs if one.name not in known}
     missing = [name for name, one in absent.items() if not one.absent]
     troubles = (_absent(job, missing, sorted(held)),) if missing else ()
     return tuple(Promise(name, relation) for name, relation in wanted.items() if name not in absent), troubles
+
+
+def _plain_gradient(name: str) -> str:
+    """The name of a gradient without what wrappers add to that of its parameter."""
+    return f"grad({plain_name(name[5:-1])})" if name.startswith("grad(") else name
 
 
 def _absent(job: Job, names: list[str], held: list[str]) -> Trouble:

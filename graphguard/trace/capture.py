@@ -210,12 +210,21 @@ class Recording:
         """The value of ``tensor`` as it is now is the graph's output ``name``."""
         self._recorder.note("output", name, _whole(tensor))
 
+    def number(self, name: str, number: Any) -> None:
+        """What a number that was read from tensors is made of is the graph's output ``name``, where its operators say that."""
+        self._recorder.note_number(name, number)
+
+    def gradient(self, tensor: torch.Tensor, gradient: torch.Tensor) -> None:
+        """``gradient`` is, as it is now, the gradient of what is labelled as ``tensor`` is."""
+        self._recorder.note_gradient(tensor, _whole(gradient))
+
     def assume(self, text: str) -> None:
         """Something that every verdict on this program rests on."""
         self._recorder.assumed.add(text)
 
     def label(self, tensor: torch.Tensor, name: str) -> None:
         """A name for what ``tensor`` holds now."""
+        self._recorder.named[id(tensor)] = name
         self._recorder.note("label", name, _whole(tensor))
 
     def root(self, module: nn.Module) -> None:

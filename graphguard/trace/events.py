@@ -59,7 +59,7 @@ class Opaque:
 class Event:
     """One call.
 
-    ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``label``, ``assume``, ``group`` (that is made), ``copy`` (of a segment), or ``wait`` for the
+    ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``number`` (an output that is one), ``label``, ``assume``, ``group`` (that is made), ``copy`` (of a segment), or ``wait`` for the
     collectives that ``args`` holds the events of: all, where it is empty.  ``waited``: the program waits for this collective at once.
     ``kind`` is the operator's; None for what is no call, and for a higher-order operator.
     """

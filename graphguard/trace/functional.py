@@ -30,7 +30,7 @@ from graphguard.trace.overlaps import check_overlaps, once
 from graphguard.trace.overwritten import overwritten
 from graphguard.trace.provenance import Stacks
 from graphguard.trace.races import Races
-from graphguard.trace.read_numbers import SCALING, TAKING_TENSORS, is_whole, tensor_of
+from graphguard.trace.read_numbers import SCALING, TAKING_TENSORS, is_whole, read_number, tensor_of
 from graphguard.trace.renaming import Renaming
 from graphguard.trace.segments import stretches
 from graphguard.trace.twins import result_dtypes, twin_of
@@ -204,6 +204,11 @@ class _Translation:
             self.builder.emit("gg.assume", self.read(event.args), [((), "bool")])
             return
         (name,) = event.args
+        if event.op == "number":
+            var = read_number(self.builder, event.outs)
+            if var is not None:
+                self.builder.outputs[name] = var
+            return
         ref: Ref = event.outs
         if event.op == "leaf":
             var = self.builder.new(ref.shape, ref.dtype)

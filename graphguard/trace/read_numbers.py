@@ -11,6 +11,7 @@ from graphguard.trace.builder import Builder
 
 _NARROW: Final = ("bfloat16", "float16")
 _ADDING: Final[dict[type[ast.operator], str]] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+_COMPARING: Final[dict[type[ast.cmpop], str]] = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _DIVIDING: Final = ("FloatTrueDiv", "IntTrueDiv")
 _RAISING: Final = ("FloatPow", "PowByNatural")
 TAKING_TENSORS: Final = {
@@ -44,6 +45,34 @@ def tensor_of(builder: Builder, number: Sym) -> Var | None:
     except (_NotArithmeticError, SyntaxError):
         return None
     return value if isinstance(value, Var) else None
+
+
+def read_number(builder: Builder, number: Sym) -> Var | None:
+    """As :func:`tensor_of`, of a number that need not be computed with: a truth as well, that was read or is found by a comparison."""
+    try:
+        tree = ast.parse(number.expr, mode="eval").body
+        value = _truth(builder, tree) or _value(builder, tree)
+    except (_NotArithmeticError, SyntaxError):
+        return None
+    return value if isinstance(value, Var) else None
+
+
+def _truth(builder: Builder, node: ast.expr) -> Var | None:
+    match node:
+        case ast.Call(func=ast.Name(id="Eq" | "Ne" as name), args=[left, right]):
+            kind: str = name.lower()
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARING:
+            kind = _COMPARING[type(op)]
+        case _:
+            return None
+    read = builder.symbols.get(left.id) if isinstance(left, ast.Name) else None
+    if read is not None and builder.types[read].dtype == "bool" and kind == "eq":
+        return builder.reshaped(read, ())
+    value, other = _value(builder, left), _value(builder, right)
+    if not isinstance(value, Var):
+        raise _NotArithmeticError
+    form = "Tensor" if isinstance(other, Var) else "Scalar"
+    return builder.one(f"aten.{kind}.{form}", (value, other), (), "bool")
 
 
 def is_whole(dtype: str) -> bool:

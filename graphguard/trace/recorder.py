@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import Sym
+from graphguard.ir.left import gradient_of
 from graphguard.trace.arguments import plain
 from graphguard.trace.births import Births, forget_copies
 from graphguard.trace.branches import asked
@@ -97,6 +98,8 @@ class Recorder(TorchDispatchMode):
         self.modules = ModulePaths()
         self.phase = "prelude"
         self.assumed: set[str] = set()
+        self.named: dict[int, str] = {}
+        self._gradients = 0
         self.declared: set[str] = set()
         self.opened: set[str] = set()
         self.paused = 0
@@ -409,6 +412,18 @@ class Recorder(TorchDispatchMode):
         fake = self.faked(tensor)
         self.memory.refresh((fake,))
         self.events.append(Event(kind, (name,), {}, self.ref(fake), -1, None, "", self.phase))
+
+    def note_number(self, name: str, number: Any) -> None:
+        """Write down an output that is a number."""
+        value = Sym(str(number.node.expr))
+        self.events.append(Event("number", (name,), {}, value, -1, None, "", self.phase))
+
+    def note_gradient(self, tensor: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Write down what is a gradient of a tensor that has a name."""
+        name = self.named.get(id(tensor))
+        if name is not None:
+            self._gradients += 1
+            self.note("output", gradient_of(name, self._gradients), gradient)
 
     def entering_function(self) -> None:
         """A custom autograd function is about to be applied: its backward belongs to this line."""

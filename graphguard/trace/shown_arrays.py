@@ -42,7 +42,7 @@ def shown(tensor: torch.Tensor, on_text: Callable[[], None], *, force: bool = Fa
     with _disable_current_modes():
         one = torch.empty((), dtype=tensor.dtype, device="cpu", requires_grad=tensor.requires_grad)
         kind = one.numpy(force=force).dtype
-    return Shown(_numpy().ones(tuple(tensor.shape), kind), on_text)
+    return Shown(_numpy().ones(tuple(tensor.shape), kind), on_text, tensor)
 
 
 def _numpy() -> Any:
@@ -57,10 +57,10 @@ def refuse(*_: Any, **__: Any) -> Any:
 
 
 class Shown:
-    """An array without elements; ``_like`` is another one of its shape and type."""
+    """An array without elements; ``_like`` is another one of its shape and type, ``_origin`` the tensor whose elements it shows."""
 
-    def __init__(self, like: Any, on_text: Callable[[], None]) -> None:
-        self._like, self._on_text = _numpy().asarray(like), on_text
+    def __init__(self, like: Any, on_text: Callable[[], None], origin: torch.Tensor | None = None) -> None:
+        self._like, self._on_text, self._origin = _numpy().asarray(like), on_text, origin
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # a program asks whether it is an array
@@ -81,13 +81,14 @@ class Shown:
         return len(self._like)
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._made, self._like)
+        return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
         places = index if isinstance(index, tuple) else (index,)
         if not all(place is None or place is Ellipsis or isinstance(place, int | slice) for place in places):
             refuse()
-        return self._made(self._like[index])
+        origin = None if self._origin is None or _is_turned(places) else self._origin.detach()[index]
+        return Shown(self._like[index], self._on_text, origin)
 
     def tolist(self) -> Any:
         """Nested lists of arrays of one element."""
@@ -131,6 +132,16 @@ class Shown:
 
     def _made(self, like: Any) -> Any:
         return Shown(like, self._on_text)
+
+
+def origin_of(value: Any) -> torch.Tensor | None:
+    """The tensor whose elements such an array shows; None where numpy made it of several, or of its numbers."""
+    return value._origin  # noqa: SLF001
+
+
+def _is_turned(places: tuple[Any, ...]) -> bool:
+    """Whether a slice goes backwards, which no tensor's does."""
+    return any(isinstance(place, slice) and (place.step or 1) < 0 for place in places)
 
 
 def is_shown(value: Any) -> bool:

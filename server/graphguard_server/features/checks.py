@@ -57,6 +57,7 @@ def _message(run: Run) -> str:
         parts.append(f"counterexample: {run.report.counterexample}")
     parts.extend(f"assumed: {each}" for each in run.report.particular_assumptions)
     parts.extend(f"caution: {each}" for each in run.report.cautions)
+    parts.extend(f"not compared: {each}" for each in run.report.not_compared)
     return "\n".join(parts)
 
 

@@ -155,6 +155,7 @@ def _findings(run: Run, style: _Style) -> Iterator[str]:
         yield f"counterexample: {style.code(str(run.report.counterexample))}"
     yield from (f"assumed: {each}" for each in run.report.particular_assumptions[:MAX_RUNS])
     yield from (f"caution: {each}" for each in run.report.cautions[:MAX_RUNS])
+    yield from (f"not compared: {each}" for each in run.report.not_compared[:MAX_RUNS])
 
 
 def _calls(run: Run) -> int:

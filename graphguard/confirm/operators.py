@@ -121,7 +121,7 @@ def call(
     if node.op.startswith(_INNER):
         args = [_contiguous(arg) for arg in args]
     if node.op.startswith("aten.view.dtype"):
-        raise UnrunnableError("a reinterpretation of bits is not a function of numbers")
+        _refuse_bits_of_reals(graph, node)
     try:
         try:
             produced = _run(graph, function, node, args, kwargs)
@@ -135,6 +135,13 @@ def call(
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
         raise UnrunnableError(f"'{node.op}' failed on numbers: {first_line(error)}") from error
     return _settled(graph, node, produced, sharp)
+
+
+def _refuse_bits_of_reals(graph: Graph, node: Node) -> None:
+    """Whole numbers are held as their type has them, so their bits are known; those of a real number are not."""
+    kinds = [graph.types[var].dtype for var in (*node.operands(), *node.outs)]
+    if not all(kind.startswith(("int", "uint")) for kind in kinds):
+        raise UnrunnableError("a reinterpretation of the bits of a float is not a function of numbers")
 
 
 def _contiguous(arg: Any) -> Any:

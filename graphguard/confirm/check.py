@@ -28,6 +28,7 @@ from graphguard.confirm.draws import (
 )
 from graphguard.confirm.elements import UncoveredError, UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
+from graphguard.confirm.leaks import leak
 from graphguard.confirm.operators import cost_of
 from graphguard.confirm.opinion import second_opinion
 from graphguard.confirm.promises import Comparison
@@ -268,6 +269,7 @@ def _described(trial: Trial, failures: Sequence[Failure]) -> Confirmation:
         ratios=ratios(failures) or None,
         counterexample=minimised(trial, max(failures, key=clarity)),
         undefined=birth(trial, failures),
+        unwritten=leak(trial, failures),
     )
 
 

@@ -48,7 +48,7 @@ class Confirmation:
     ``differing`` names the promises that fail; ``ratios`` maps a failing promise to found / expected where that is one constant.
     ``kernels`` lists the operators that ran on a reference kernel of ours instead of torch's.  ``undefined`` is set where ranks only differ by having no
     number where the specification has one: rank and node that divide by zero, or compute with infinities.  ``rounding``: they differ only by what casts to
-    narrower types round.
+    narrower types round.  ``unwritten``: rank and node of memory that nobody wrote, where all that differs moves with it.
     """
 
     status: Literal["equal", "differs", "not-run"]
@@ -61,3 +61,4 @@ class Confirmation:
     seconds: float = 0.0
     undefined: tuple[int, int] | None = None
     rounding: bool = False
+    unwritten: tuple[int, int] | None = None

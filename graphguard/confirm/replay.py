@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -18,6 +18,7 @@ from graphguard.confirm.operators import argument, call, first_line, is_cast, me
 from graphguard.confirm.precision import Held
 from graphguard.confirm.rounded_numbers import moved
 from graphguard.confirm.ties import call_with_other_ties, has_ties, leaves_ties_open
+from graphguard.confirm.unwritten import EMPTY, unwritten
 from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 from graphguard.ir.written import computed
@@ -70,6 +71,7 @@ class Arithmetic:
     promise no order of equal numbers (``topk``) take them as PyTorch does here, in a random order or in the reverse one (``ties``).  ``own`` are literals, by digest, that not both programs have: numbers in
     float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds, and so do ``numbers`` of calls.  ``tied`` is filled with the calls of
     disturbed runs that chose among equal numbers: another run may choose otherwise.  ``held`` has the numbers that there are by type, which casts to their type leave as they are.
+    Memory that nobody wrote holds what ``memory`` makes of rank, call and element; that of the calls in ``anew``, by rank and index, something else.
     ``single``: float32 is the widest type of both programs, so an element of a literal in it is the number that was rounded to it, as a number in a call is.
     """
 
@@ -81,6 +83,8 @@ class Arithmetic:
     held: Held | None = None
     single: bool = False
     ties: Ties = "own"
+    memory: int = 0
+    anew: Collection[tuple[int, int]] = ()
 
     def literal(self, constant: Constant) -> torch.Tensor:
         """The elements of a literal."""
@@ -111,7 +115,10 @@ def _spread(value: torch.Tensor, seed: int) -> torch.Tensor:
 class _Rank:
     """One graph while it runs.  A value is dropped after its last use, unless it is an output or asked for."""
 
-    def __init__(self, graph: Graph, leaves: Mapping[str, torch.Tensor], how: Arithmetic, keep: Iterable[Var]) -> None:
+    def __init__(
+        self, number: int, graph: Graph, leaves: Mapping[str, torch.Tensor], how: Arithmetic, keep: Iterable[Var]
+    ) -> None:
+        self.number = number
         self.graph = graph
         self.how = how
         self.values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
@@ -134,7 +141,10 @@ class _Rank:
         tied = (how.jitter is not None or how.ties != "own") and leaves_ties_open(self.graph, node)
         if tied and how.jitter is not None and has_ties(node, self.values):
             how.tied.append(node)
-        if tied and how.ties != "own":
+        if node.op == EMPTY:
+            kind, place = self.graph.types[node.outs[0]], (self.number, index)
+            results: tuple[torch.Tensor, ...] = (unwritten(kind, (how.memory, *place, place in how.anew)),)
+        elif tied and how.ties != "own":
             generator = how.jitter if how.ties == "random" else None
             results = call_with_other_ties(self.graph, node, self.values, how.sharp, generator)
         elif how.held is not None and is_cast(self.graph, node) and self._kept_by(node, how.held):
@@ -210,7 +220,9 @@ def run_ranks(
     if joined.mismatches:
         raise UnrunnableError(joined.mismatches[0].message.splitlines()[0])
     how = how or Arithmetic()
-    ranks = [_Rank(graph, leaves, how, keep[rank] if rank < len(keep) else ()) for rank, graph in enumerate(graphs)]
+    ranks = [
+        _Rank(rank, graph, leaves, how, keep[rank] if rank < len(keep) else ()) for rank, graph in enumerate(graphs)
+    ]
     with torch.no_grad(), _double_by_default():
         for step in joined.order:
             if time.monotonic() > deadline:

@@ -238,6 +238,8 @@ class Trial:
             frozenset(), jitter, self.own, self.numbers, ours, held, self.single, "own" if jitter is None else "random"
         )
         how = replace(plain, sharp=self.sharp, tied=theirs, ties=ties)
+        # What the specification makes of memory that nobody wrote is open; what ranks make of it is another value than the specification's.
+        plain = replace(plain, memory=1 if jitter is None else int(torch.randint(2, 1 << 31, (), generator=jitter)))
         expected = run_graph(self.capture.spec, leaves, how=plain, deadline=self.deadline)
         found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
         return expected, found

@@ -118,7 +118,15 @@ def _run(capture: Capture, promises: Iterable[str] | None, seconds: float, descr
     except UnrunnableError as error:
         found = Confirmation("not-run", str(error))
     reason = "; ".join(filter(None, (found.reason, reduced)))
-    return replace(found, reason=reason, kernels=_kernels(capture), draws=trial.draws)
+    example = found.counterexample and replace(found.counterexample, reduced=bool(reduced))
+    return replace(
+        found,
+        reason=reason,
+        kernels=_kernels(capture),
+        draws=trial.draws,
+        counterexample=example,
+        reduced=bool(reduced),
+    )
 
 
 def _chosen(capture: Capture, names: frozenset[str] | None) -> tuple[Promise, ...]:

@@ -123,6 +123,8 @@ class _Reader:
         self._nodes = [task.seq.by_id(), *(graph.by_id() for graph in task.dist)]
         # Per class, what it says of pieces of a tensor: (dim, start, stop) -> layout.
         self._pieces: dict[tuple[int, str], dict[tuple[int, int, int], Layout]] = {}
+        # The same of tensors of which no class tells everything.
+        self._told: dict[tuple[int, str], dict[tuple[int, int, int], Layout]] = {}
 
     def read(self, classes: tuple[tuple[Term, ...], ...]) -> None:
         among_ranks = []
@@ -137,6 +139,7 @@ class _Reader:
             shape = self.shape(first)
             self._class([term for term in terms if term not in sources], Window(first.node, (0,) * len(shape), shape))
         self._spread(among_ranks)
+        self.layouts.ignored += [name for rank, name in self._told if (rank, name) not in self.layouts.of]
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
         shape = self._nodes[0 if tensor.rank is None else tensor.rank + 1][tensor.node].shape
@@ -148,7 +151,9 @@ class _Reader:
             if not self._assign(term, meaning):
                 self.layouts.ignored.append(", ".join(tensor.node for tensor in tensors(term)))
             for key, pieces in self._pieces.items():
-                self._assemble(key, pieces)
+                if not self._assemble(key, pieces):  # other classes may tell the rest of the tensor
+                    self._told.setdefault(key, {}).update(pieces)
+                    self._assemble(key, self._told[key])
 
     def _assign(self, term: Term, meaning: Layout) -> bool:
         if isinstance(term, Tensor):
@@ -197,17 +202,16 @@ class _Reader:
             self.layouts.conflicts.append(f"'{key[1]}' of rank {key[0]} is related twice, differently")
         return True
 
-    def _assemble(self, key: tuple[int, str], pieces: dict[tuple[int, int, int], Layout]) -> None:
+    def _assemble(self, key: tuple[int, str], pieces: dict[tuple[int, int, int], Layout]) -> bool:
+        """Whether pieces are a whole tensor, whose layout is then known."""
         dim = next(iter(pieces))[0]
         at, parts = 0, []
         for (_, start, stop), meaning in sorted(pieces.items(), key=lambda item: item[0][1]):
             if start == at:
                 parts.append(meaning)
                 at = stop
-        if at == self.shape(Tensor(*key))[dim] and all(piece[0] == dim for piece in pieces):
-            self._whole(key, joined(dim, parts))
-        else:
-            self.layouts.ignored.append(key[1])
+        whole = at == self.shape(Tensor(*key))[dim] and all(piece[0] == dim for piece in pieces)
+        return whole and self._whole(key, joined(dim, parts))
 
     def _spread(self, classes: list[tuple[Term, ...]]) -> None:
         """Equalities among ranks: what one of the tensors is known to be, the others are."""
@@ -215,10 +219,7 @@ class _Reader:
         while remaining:
             later = []
             for terms in remaining:
-                known = [
-                    self.layouts.of.get((t.rank, t.node)) for t in terms if isinstance(t, Tensor) and t.rank is not None
-                ]
-                meaning = next((layout for layout in known if layout is not None), None)
+                meaning = next((layout for layout in map(self._meaning, terms) if layout is not None), None)
                 if meaning is None:
                     later.append(terms)
                 else:
@@ -229,3 +230,14 @@ class _Reader:
                 )
                 return
             remaining = later
+
+    def _meaning(self, term: Term) -> Layout | None:
+        """What a tensor of a rank, or a slice of one, is known to be."""
+        if isinstance(term, Tensor):
+            return None if term.rank is None else self.layouts.of.get((term.rank, term.node))
+        inner = term.args[0] if term.args else None
+        if term.op != "slice" or not isinstance(inner, Tensor) or inner.rank is None:
+            return None
+        key, (dim, start, stop) = (inner.rank, inner.node), term.params[:3]
+        whole = self.layouts.of.get(key)
+        return self._told.get(key, {}).get((dim, start, stop)) if whole is None else part(whole, dim, start, stop)

@@ -85,6 +85,10 @@ def _values(capture: Capture, inputs: Mapping[str, str]) -> dict[str, Any]:
 def _style(words: str) -> Any:
     if words in ("all ones", "all zeros"):
         return words.removeprefix("all ")
+    if words.startswith("integers of both signs"):
+        return "signs"
+    if words.startswith("integers to the ends"):
+        return "wide"
     if words.startswith(("integers", "in range")):
         return "integers"
     if " but the last" in words:

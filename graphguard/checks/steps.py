@@ -32,7 +32,15 @@ from graphguard.ir import Trouble
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
-from graphguard.report.diagnostics import OUT_OF_TIME, REAL_ARITHMETIC, Diagnostic, RelatedPlace, Report, Verdict
+from graphguard.report.diagnostics import (
+    OUT_OF_TIME,
+    REAL_ARITHMETIC,
+    Diagnostic,
+    Numbers,
+    RelatedPlace,
+    Report,
+    Verdict,
+)
 from graphguard.report.registry import severity_of
 
 CONFIRM_SECONDS = 10.0
@@ -80,10 +88,12 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     if outcome.proved:
         report = replace(report, assumed=_merged((REAL_ARITHMETIC,), report.assumed))
     if outcome.proved and numbers is None:
-        return replace(report, verdict=Verdict.REFINES)
+        return replace(
+            report, verdict=Verdict.REFINES, numbers=Numbers("not-run", reason="this run asks for proofs alone")
+        )
     if numbers is None:
         numbers = from_plain(Confirmation, (yield confirming(captured, CONFIRM_SECONDS)))
-    report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds})
+    report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds}, numbers=_run_on(numbers))
     if outcome.proved and (numbers.status != "differs" or numbers.undefined is None):
         return _cross_checked(report, numbers, request)
     if numbers.status == "equal":
@@ -225,6 +235,18 @@ def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckReque
         for trouble in troubles
     )
     return replace(report, verdict=Verdict.BROKEN if broken else None, diagnostics=diagnostics)
+
+
+def _run_on(said: Confirmation) -> Numbers:
+    """How far numbers went, for the report."""
+    reason = (
+        "only in what casts to narrower types round"
+        if said.rounding
+        else said.reason
+        if said.status == "not-run"
+        else ""
+    )
+    return Numbers(said.status, said.draws, said.reduced, reason)
 
 
 def _cross_checked(report: Report, numbers: Confirmation, request: CheckRequest) -> Report:

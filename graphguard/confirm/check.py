@@ -16,18 +16,23 @@ from graphguard.confirm.draws import (
     DRAWS,
     FRACTIONS,
     FURTHER_DRAWS,
+    MILD_DRAWS,
     MIXED_DRAWS,
+    SIGNED_DRAWS,
     SPARSE,
     Draw,
     elements_of,
     is_sparse,
     overflow_draws,
+    signed_draws,
 )
 from graphguard.confirm.elements import UncoveredError, UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
+from graphguard.confirm.leaks import leak
 from graphguard.confirm.operators import cost_of
 from graphguard.confirm.opinion import second_opinion
 from graphguard.confirm.promises import Comparison
+from graphguard.confirm.ranges import furthest_bound
 from graphguard.confirm.replay import OutOfTimeError
 from graphguard.confirm.shrink import shrunk
 from graphguard.confirm.strange_draws import reason_of, redrawn
@@ -38,7 +43,24 @@ from graphguard.ir import Capture, Graph, Node, Promise
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
 _CHOOSING: Final = frozenset(
-    ("topk", "argmax", "argmin", "sort", "sign", "round", "floor", "ceil", "lt", "le", "gt", "ge")
+    (
+        "topk",
+        "argmax",
+        "argmin",
+        "sort",
+        "argsort",
+        "kthvalue",
+        "median",
+        "mode",
+        "sign",
+        "round",
+        "floor",
+        "ceil",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    )
 )
 _OF_FRACTIONS: Final = frozenset(
     ("log", "log2", "log10", "log1p", "logit", "acos", "asin", "atanh", "erfinv", "special_entr")
@@ -50,6 +72,7 @@ SURE: Final = (
 SECONDS_PER_CALL: Final = 3e-5
 ATTEMPTS: Final = 16  # draws of one kind that may be outside of what is assumed
 FEW_CALLS: Final = 500  # of all programs together: further draws are made of them
+_LARGE: Final = 20.0  # other draws reach bounds below it
 _TOO_LARGE: Final = "numbers would take"
 
 
@@ -95,7 +118,15 @@ def _run(capture: Capture, promises: Iterable[str] | None, seconds: float, descr
     except UnrunnableError as error:
         found = Confirmation("not-run", str(error))
     reason = "; ".join(filter(None, (found.reason, reduced)))
-    return replace(found, reason=reason, kernels=_kernels(capture), draws=trial.draws)
+    example = found.counterexample and replace(found.counterexample, reduced=bool(reduced))
+    return replace(
+        found,
+        reason=reason,
+        kernels=_kernels(capture),
+        draws=trial.draws,
+        counterexample=example,
+        reduced=bool(reduced),
+    )
 
 
 def _chosen(capture: Capture, names: frozenset[str] | None) -> tuple[Promise, ...]:
@@ -145,11 +176,15 @@ def _kernels(capture: Capture) -> tuple[str, ...]:
     return tuple(sorted({node.op for graph in graphs for node in graph.nodes if node.op in REFERENCE}))
 
 
-def _draws(capture: Capture) -> tuple[Draw, ...]:
+def _draws(trial: Trial) -> tuple[Draw, ...]:
+    capture = trial.capture
     calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
-    further = (*FURTHER_DRAWS, *(MIXED_DRAWS if _chooses(capture) else ()))
+    further = (*FURTHER_DRAWS, *((*MIXED_DRAWS, *MILD_DRAWS) if _chooses(capture) else ()))
     if _asks_whether_finite(capture):
         further = (*further, *overflow_draws(capture))
+    if (bound := furthest_bound(capture)) > _LARGE:
+        further = (*further, Draw(17, bound))
+    further = (*further, *signed_draws(trial.ranges))
     draws = (*DRAWS, *(further if calls <= FEW_CALLS else ()), *((FRACTIONS,) if _is_of_fractions(capture) else ()))
     return (*draws, SPARSE) if any(map(is_sparse, capture.leaves)) else draws
 
@@ -180,7 +215,7 @@ def _is_about_infinity(node: Node) -> bool:
 
 def _decide(trial: Trial, describe: Describe) -> Confirmation:
     failures: list[Failure] = []
-    for draw in _draws(trial.capture):
+    for draw in _draws(trial):
         if draw is FRACTIONS and failures:
             continue
         try:
@@ -190,8 +225,8 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
                 raise
             break
         except UnrunnableError:
-            if draw is not SPARSE:
-                raise  # the others are inputs like any; where almost nothing is there, an operator may have nothing to work on
+            if draw is not SPARSE and draw not in SIGNED_DRAWS:
+                raise  # the others are inputs like any; where almost nothing is there, or a count is negative, an operator may have nothing to work on
         if (
             trial.draws >= ENOUGH
             and max(map(clarity, failures), default=0) >= CLEAR
@@ -214,7 +249,7 @@ def _without_rounding(trial: Trial, found: Confirmation) -> Confirmation:
     """What is found, and what a few draws say where casts to narrower types round nothing: whether the programs agree then, or by which factor they differ."""
     soft = Trial(trial.capture, trial.promises, trial.deadline, soft=True)
     try:
-        failures = [failure for draw in _draws(trial.capture)[:ENOUGH] for failure in _covered(soft, draw)]
+        failures = [failure for draw in _draws(trial)[:ENOUGH] for failure in _covered(soft, draw)]
     except UnrunnableError:
         return found
     return replace(found, rounding=not failures, ratios=found.ratios or ratios(failures) or None)
@@ -242,6 +277,7 @@ def _described(trial: Trial, failures: Sequence[Failure]) -> Confirmation:
         ratios=ratios(failures) or None,
         counterexample=minimised(trial, max(failures, key=clarity)),
         undefined=birth(trial, failures),
+        unwritten=leak(trial, failures),
     )
 
 

@@ -11,7 +11,8 @@ class Counterexample:
     """The first element at which the implementation differs from what its promise makes of the specification.
 
     ``rank`` is None where the whole is rebuilt from several ranks; ``index`` is into the specification's output, or, for a
-    single rank, into that rank's tensor.  ``inputs`` describes every leaf in a few words ("all ones", "seeded 7").
+    single rank, into that rank's tensor.  ``inputs`` describes every leaf in a few words ("all ones", "seeded 7").  ``reduced``: ``shapes`` are smaller than the
+    program's.
     """
 
     promise: str
@@ -23,6 +24,7 @@ class Counterexample:
     shapes: dict[str, tuple[int, ...]]
     inputs: dict[str, str]
     seed: int
+    reduced: bool = False
 
     def __str__(self) -> str:
         place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
@@ -48,7 +50,8 @@ class Confirmation:
     ``differing`` names the promises that fail; ``ratios`` maps a failing promise to found / expected where that is one constant.
     ``kernels`` lists the operators that ran on a reference kernel of ours instead of torch's.  ``undefined`` is set where ranks only differ by having no
     number where the specification has one: rank and node that divide by zero, or compute with infinities.  ``rounding``: they differ only by what casts to
-    narrower types round.
+    narrower types round.  ``unwritten``: rank and node of memory that nobody wrote, where all that differs moves with it.
+    ``reduced``: what ran is the program at smaller extents.
     """
 
     status: Literal["equal", "differs", "not-run"]
@@ -61,3 +64,5 @@ class Confirmation:
     seconds: float = 0.0
     undefined: tuple[int, int] | None = None
     rounding: bool = False
+    unwritten: tuple[int, int] | None = None
+    reduced: bool = False

@@ -146,12 +146,18 @@ def describe(leaf: Leaf, draw: Draw, index: int) -> str:
     }
     if style == "sparse" and is_sparse(leaf):
         return f"{_sparse_words(leaf)} but the last, seed {draw.seed}"
+    integer = leaf.type.dtype.startswith(("int", "uint"))
+    if style in ("signs", "wide") and integer and leaf.low is None and leaf.high is None:
+        return f"{_FREE[style]} (no low= or high= is declared), seed {draw.seed}"
     if style in ("ones", "zeros") and leaf.low is not None:
         return "all as small as allowed"
-    if style == "integers" and leaf.type.dtype.startswith(("int", "uint")):
+    if style == "integers" and integer:
         return f"in range{'' if leaf.ignored is None else f' or {leaf.ignored}'}, seed {draw.seed}"
-    reals = "normal" if style in ("sparse", "mixed") else style
+    reals = "normal" if style in ("sparse", "mixed", "signs", "wide") else style
     return words.get(style, f"{reals}, scale {draw.scale_of(leaf.name, index):g}, seed {draw.seed}")
+
+
+_FREE: Mapping[Style, str] = {"signs": "integers of both signs", "wide": "integers to the ends of their type"}
 
 
 def _sparse_words(leaf: Leaf) -> str:

@@ -15,7 +15,18 @@ from graphguard.confirm.replay import constant_value
 from graphguard.ir import Capture, Leaf
 
 Style = Literal[
-    "normal", "positive", "fractions", "integers", "ones", "zeros", "sparse", "mixed", "infinite", "undefined"
+    "normal",
+    "positive",
+    "fractions",
+    "integers",
+    "ones",
+    "zeros",
+    "sparse",
+    "mixed",
+    "infinite",
+    "undefined",
+    "signs",
+    "wide",
 ]
 
 
@@ -45,10 +56,14 @@ FURTHER_DRAWS: Final = (Draw(12, 0.5, "integers"), Draw(13, 10.0), Draw(14, 3.0)
 # For programs that choose (experts, signs, bounds): a wrong count shows only where it moves a choice, and a bias on top of scores makes all choices alone
 # unless it is small beside them.
 MIXED_DRAWS: Final = tuple(Draw(seed, 1.0, "mixed") for seed in range(31, 46))
+# For the same programs, so mild that no function makes equal numbers of different ones: what ranks then choose among equals, they always do.
+MILD_DRAWS: Final = tuple(Draw(seed, 0.1) for seed in range(46, 50))
 # Between zero and one, as probabilities and uniform noise are: of other inputs ``-(-u.log()).log()`` is no number anywhere.
 FRACTIONS: Final = Draw(16, style="fractions")
 # One position alone holds, is counted or is other than the least: a rank that has none of it divides by what is zero on it alone.
 SPARSE: Final = Draw(15, 0.3, "sparse")
+# Integers of which nothing is said, of both signs, and all that their type holds: a narrow one wraps round.  A program may be unable to run on them.
+SIGNED_DRAWS: Final = (Draw(61, 0.5, "signs"), Draw(62, 1.0, "signs"), Draw(63, 0.5, "wide"), Draw(64, 1.0, "wide"))
 # One element of one leaf is infinite, or no number, the first or the last: a rank that asks its own part alone does not see it.
 _OVERFLOWS: Final[tuple[tuple[int, Style], ...]] = (
     (51, "infinite"),
@@ -104,6 +119,11 @@ def is_sparse(leaf: Leaf) -> bool:
     return leaf.value is None and not leaf.type.dtype.startswith(("float", "bfloat", "complex"))
 
 
+def signed_draws(ranges: Ranges) -> tuple[Draw, ...]:
+    """Draws for integers of which nobody says what they are."""
+    return SIGNED_DRAWS if any(span.free for span in ranges.values()) else ()
+
+
 def _truths(shape: tuple[int, ...], style: Style, generator: torch.Generator) -> torch.Tensor:
     if style == "sparse":
         return _last_of(torch.zeros(shape, dtype=torch.bool), torch.ones(shape, dtype=torch.bool))
@@ -127,11 +147,14 @@ def _integers(
         return torch.full(shape, min(max(int(style == "ones"), low), high - 1))
     if style == "sparse":
         return _last_of(torch.full(shape, low), torch.full(shape, max(high, low + 1) - 1))
+    edges = span.edges if high - low > _WIDE else ()
+    if span.free and style in ("signs", "wide"):
+        (low, high), edges = (span.signs, ()) if style == "signs" else (span.width, span.beyond)
     value = torch.randint(low, max(high, low + 1), shape, generator=generator)
-    if span.edges and high - low > _WIDE:
+    if edges:
         count = -(-value.numel() // 2)
         places = torch.randperm(value.numel(), generator=generator)[:count]
-        value.view(-1)[places] = torch.tensor(span.edges)[(turn * count + torch.arange(count)) % len(span.edges)]
+        value.view(-1)[places] = torch.tensor(edges)[(turn * count + torch.arange(count)) % len(edges)]
     return value
 
 

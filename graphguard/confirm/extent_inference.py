@@ -6,6 +6,7 @@ import torch
 
 # Importing a module of rules registers them.
 from graphguard.confirm import extent_layout, extent_models
+from graphguard.confirm.extent_trials import tried
 from graphguard.confirm.extents import RULES, Facts, Program
 from graphguard.ir import Node
 from graphguard.ir.graph import COLLECTIVES
@@ -30,10 +31,7 @@ def _infer_node(program: Program, index: int, number: int, node: Node) -> None:
     rule = RULES.get(node.op.split(".")[1]) if node.op.startswith(("aten.", "gg.", "peer.")) else None
     if rule is None and pointwise(node.op):
         rule = extent_layout.elementwise
-    if rule is None:
-        facts.keep_all()
-        return
-    rewrite = rule(facts)
+    rewrite = (rule or tried)(facts)
     if rewrite is not None:
         program.rewrites[index, number] = rewrite
 

@@ -31,11 +31,6 @@ def _packed(x: torch.Tensor) -> torch.Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
-def _unwritten(size: list[int], *, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
-    """Memory that nobody wrote: numbers that no run draws, and the same in every run, where PyTorch's are whatever lay there."""
-    return torch.full(size, _STRANGE, dtype=dtype)
-
-
 def _embedding_bag(
     weight: torch.Tensor,
     indices: torch.Tensor,
@@ -68,7 +63,6 @@ def _softplus_backward(grad: torch.Tensor, x: torch.Tensor, beta: float, thresho
 _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.view.default": torch.reshape,
     "aten._unsafe_view.default": torch.reshape,
-    "aten.empty.memory_format": _unwritten,
     "aten.as_strided.default": lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
     "aten.as_strided_copy.default": lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
     "aten.as_strided_scatter.default": lambda x, src, *args: torch.as_strided_scatter(_packed(x), src, *args),
@@ -81,7 +75,6 @@ _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
     "aten.lift_fresh_copy.default": lambda x: x,
     "aten._assert_async.msg": lambda *_: None,
 }
-_STRANGE: Final = 113
 _INNER: Final = (
     "aten._",
     "aten.native_",
@@ -121,7 +114,7 @@ def call(
     if node.op.startswith(_INNER):
         args = [_contiguous(arg) for arg in args]
     if node.op.startswith("aten.view.dtype"):
-        raise UnrunnableError("a reinterpretation of bits is not a function of numbers")
+        _refuse_bits_of_reals(graph, node)
     try:
         try:
             produced = _run(graph, function, node, args, kwargs)
@@ -135,6 +128,13 @@ def call(
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
         raise UnrunnableError(f"'{node.op}' failed on numbers: {first_line(error)}") from error
     return _settled(graph, node, produced, sharp)
+
+
+def _refuse_bits_of_reals(graph: Graph, node: Node) -> None:
+    """Whole numbers are held as their type has them, so their bits are known; those of a real number are not."""
+    kinds = [graph.types[var].dtype for var in (*node.operands(), *node.outs)]
+    if not all(kind.startswith(("int", "uint")) for kind in kinds):
+        raise UnrunnableError("a reinterpretation of the bits of a float is not a function of numbers")
 
 
 def _contiguous(arg: Any) -> Any:

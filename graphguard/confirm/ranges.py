@@ -8,20 +8,33 @@ from typing import Final
 from graphguard.ir import Capture, Graph, Node, Var
 from graphguard.ir.lookups import implied
 from graphguard.rules import kind_of
+from graphguard.rules.registry import INTEGER_BOUNDS
 
 # Operators whose integer literals part a range: on one side of the literal, or next to it, something else happens.
 _COMPARING: Final = {"lt", "le", "gt", "ge", "eq", "ne", "less", "less_equal", "greater", "greater_equal"}
 _PARTING: Final = frozenset(_COMPARING | {"sub", "subtract", "rsub", "add", "clamp", "clamp_min", "clamp_max"})
+_BOUNDING: Final = frozenset(_COMPARING | {"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold"})
+_UNBOUNDED: Final = 1e6  # masks and the like: no input comes near
 _MOST: Final = 64  # edges of one leaf
+_BOTH: Final = 8
+_WIDE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Integers from ``low`` up to, not including, ``high``; at ``edges`` among them a program may go another way."""
+    """Integers from ``low`` up to, not including, ``high``; at ``edges`` among them a program may go another way.
+
+    ``free``: nobody said so, and no look-up does.  Any integer may come, then: of ``signs`` both, and in its type's whole ``width``, where that is narrow, or past
+    the ends of the narrow types that the programs have.
+    """
 
     low: int = 0
     high: int = 4
     edges: tuple[int, ...] = ()
+    free: bool = False
+    signs: tuple[int, int] = (0, 4)
+    width: tuple[int, int] = (0, 4)
+    beyond: tuple[int, ...] = ()
 
 
 def index_ranges(capture: Capture) -> dict[str, IndexRange]:
@@ -30,7 +43,7 @@ def index_ranges(capture: Capture) -> dict[str, IndexRange]:
     That of targets is the range of the classes; ignored ones are beside it.
     """
     known = implied(capture.spec) if capture.spec is not None else {}
-    edges = edges_of(capture)
+    edges, ends = edges_of(capture), _ends(capture)
     spans: dict[str, IndexRange] = {}
     for leaf in capture.leaves:
         if kind_of(leaf.type.dtype) != "int":
@@ -39,9 +52,45 @@ def index_ranges(capture: Capture) -> dict[str, IndexRange]:
         if leaf.ignored is None:
             low = leaf.low if leaf.low is not None else low
             high = leaf.high if leaf.high is not None else max(high, low + 1)
-        within = [edge for edge in edges if low <= edge < high]
-        spans[leaf.name] = IndexRange(low, high, tuple(within[:: -(-len(within) // _MOST) or 1]))
+        within = _some([edge for edge in edges if low <= edge < high])
+        free = leaf.name not in known and leaf.low is None and leaf.high is None and leaf.ignored is None
+        spans[leaf.name] = _free(leaf.type.dtype, high, within, edges, ends) if free else IndexRange(low, high, within)
     return spans
+
+
+def _free(dtype: str, high: int, within: tuple[int, ...], edges: list[int], ends: frozenset[int]) -> IndexRange:
+    """Any integer of a type: small ones as a rule."""
+    least, most = INTEGER_BOUNDS.get(dtype, (-_WIDE, _WIDE))
+    signs = max(least, -max(high, _BOTH)), min(most, max(high, _BOTH))
+    beyond = {number for edge in edges for number in (edge, -edge)} | ends
+    fitting = _some(sorted(number for number in beyond if dtype not in INTEGER_BOUNDS or least <= number < most))
+    return IndexRange(0, min(high, most), within, True, signs, (least, most), fitting)
+
+
+def _some(numbers: list[int]) -> tuple[int, ...]:
+    return tuple(numbers[:: -(-len(numbers) // _MOST) or 1])
+
+
+def _ends(capture: Capture) -> frozenset[int]:
+    """The first and last numbers of the narrow types that programs have, and those next to them."""
+    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
+    narrow = {kind.dtype for graph in graphs for kind in graph.types.values()} & INTEGER_BOUNDS.keys()
+    bounds = (bound for dtype in narrow for bound in INTEGER_BOUNDS[dtype])
+    return frozenset(number for bound in bounds for number in (bound - 1, bound))
+
+
+def furthest_bound(capture: Capture) -> float:
+    """The largest number at which programs cut off their reals, or with which they compare them; one where there is none."""
+    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
+    bounds = (
+        abs(arg)
+        for graph in graphs
+        for node in graph.nodes
+        if node.op.split(".")[1] in _BOUNDING
+        for arg in node.args[1:]
+        if isinstance(arg, int | float)
+    )
+    return max((bound for bound in bounds if bound < _UNBOUNDED), default=1.0)
 
 
 def edges_of(capture: Capture) -> list[int]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 
@@ -18,14 +18,18 @@ from graphguard.confirm.operators import argument, call, first_line, is_cast, me
 from graphguard.confirm.precision import Held
 from graphguard.confirm.rounded_numbers import moved
 from graphguard.confirm.ties import call_with_other_ties, has_ties, leaves_ties_open
+from graphguard.confirm.unwritten import EMPTY, unwritten
 from graphguard.ir import Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 from graphguard.ir.written import computed
 
 Values = dict[Var, torch.Tensor]
+Ties = Literal["own", "random", "reversed"]
 _WHOLE: Final = 1 << 31  # numbers below this that are multiples of one part in ...
 _FRACTION: Final = 1 << 10  # ... have at most 41 bits
 _JITTER: Final = 1e-14 * 12**0.5  # the width of an even spread whose standard deviation is 10^-14
+_MIXING: Final = ((-7046029288634856825, 29), (-4658895280553007687, 32))  # Steele, Lea and Flood, SplitMix64 (2014)
+_MANTISSA: Final = (1 << 53) - 1
 _FEW: Final = 128  # different elements that are read one by one
 _ROUNDING: Final = 2.0**-23  # the same for what float32 rounds away
 
@@ -64,9 +68,10 @@ class Arithmetic:
     ``sharp`` are float types in which all arithmetic is rounded, not only casts.  ``jitter`` disturbs every float result by one part in 10^14 at
     random: how far a program's outputs move then is how much rounding matters to them (Monte Carlo arithmetic, Parker 1997).  What was not rounded is
     not disturbed: counts and other numbers of few bits, whose sums and products are exact, so that comparing them is well defined.  Operators that
-    promise no order of equal numbers (``topk``) take them in a random one.  ``own`` are literals, by digest, that not both programs have: numbers in
-    float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds, and so do ``numbers`` of calls.  ``tied`` is filled with the calls that
-    chose among equal numbers at random: another run may choose otherwise.  ``held`` has the numbers that there are by type, which casts to their type leave as they are.
+    promise no order of equal numbers (``topk``) take them as PyTorch does here, in a random order or in the reverse one (``ties``).  ``own`` are literals, by digest, that not both programs have: numbers in
+    float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds, and so do ``numbers`` of calls.  ``tied`` is filled with the calls of
+    disturbed runs that chose among equal numbers: another run may choose otherwise.  ``held`` has the numbers that there are by type, which casts to their type leave as they are.
+    Memory that nobody wrote holds what ``memory`` makes of rank, call and element; that of the calls in ``anew``, by rank and index, something else.
     ``single``: float32 is the widest type of both programs, so an element of a literal in it is the number that was rounded to it, as a number in a call is.
     """
 
@@ -77,6 +82,9 @@ class Arithmetic:
     tied: list[Node] = field(default_factory=list)
     held: Held | None = None
     single: bool = False
+    ties: Ties = "own"
+    memory: int = 0
+    anew: Collection[tuple[int, int]] = ()
 
     def literal(self, constant: Constant) -> torch.Tensor:
         """The elements of a literal."""
@@ -89,16 +97,28 @@ class Arithmetic:
         """A result, moved if this run disturbs."""
         if self.jitter is None or value.dtype != torch.float64:
             return value
-        noise = torch.rand(value.shape, generator=self.jitter, dtype=torch.float64).sub_(0.5).mul_(width)
+        noise = _spread(value, int(torch.randint(1 << 62, (), generator=self.jitter))).mul_(width)
         scaled = value * _FRACTION
         exact = (scaled == scaled.round()).logical_and_(value.abs() < _WHOLE)
         return noise.masked_fill_(exact, 0.0).add_(1.0).mul_(value)
 
 
+def _spread(value: torch.Tensor, seed: int) -> torch.Tensor:
+    """Numbers between -1/2 and 1/2, as random as the seed, and equal for equal elements: those of one call that are equal are so however it rounds."""
+    bits = value.contiguous().view(torch.int64) ^ seed
+    for odd, shift in _MIXING:
+        bits = bits.mul_(odd)
+        bits ^= bits >> shift
+    return (bits & _MANTISSA).to(torch.float64).mul_(1 / _MANTISSA).sub_(0.5)
+
+
 class _Rank:
     """One graph while it runs.  A value is dropped after its last use, unless it is an output or asked for."""
 
-    def __init__(self, graph: Graph, leaves: Mapping[str, torch.Tensor], how: Arithmetic, keep: Iterable[Var]) -> None:
+    def __init__(
+        self, number: int, graph: Graph, leaves: Mapping[str, torch.Tensor], how: Arithmetic, keep: Iterable[Var]
+    ) -> None:
+        self.number = number
         self.graph = graph
         self.how = how
         self.values: Values = {var: leaves[name] for var, name in graph.inputs.items()}
@@ -118,10 +138,15 @@ class _Rank:
         node, how = self.graph.nodes[index], self.how
         if how.jitter is not None and how.numbers and not self._in_doubles(node):
             node = moved(node, how.numbers, how.jitter)
-        if how.jitter is not None and leaves_ties_open(self.graph, node):
-            if has_ties(node, self.values):
-                how.tied.append(node)
-            results = call_with_other_ties(self.graph, node, self.values, how.sharp, how.jitter)
+        tied = (how.jitter is not None or how.ties != "own") and leaves_ties_open(self.graph, node)
+        if tied and how.jitter is not None and has_ties(node, self.values):
+            how.tied.append(node)
+        if node.op == EMPTY:
+            kind, place = self.graph.types[node.outs[0]], (self.number, index)
+            results: tuple[torch.Tensor, ...] = (unwritten(kind, (how.memory, *place, place in how.anew)),)
+        elif tied and how.ties != "own":
+            generator = how.jitter if how.ties == "random" else None
+            results = call_with_other_ties(self.graph, node, self.values, how.sharp, generator)
         elif how.held is not None and is_cast(self.graph, node) and self._kept_by(node, how.held):
             assert isinstance(node.args[0], Var)
             results = (self.values[node.args[0]],)
@@ -195,7 +220,9 @@ def run_ranks(
     if joined.mismatches:
         raise UnrunnableError(joined.mismatches[0].message.splitlines()[0])
     how = how or Arithmetic()
-    ranks = [_Rank(graph, leaves, how, keep[rank] if rank < len(keep) else ()) for rank, graph in enumerate(graphs)]
+    ranks = [
+        _Rank(rank, graph, leaves, how, keep[rank] if rank < len(keep) else ()) for rank, graph in enumerate(graphs)
+    ]
     with torch.no_grad(), _double_by_default():
         for step in joined.order:
             if time.monotonic() > deadline:

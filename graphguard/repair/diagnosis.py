@@ -27,10 +27,12 @@ from graphguard.repair.unchanged import unchanged_finding
 from graphguard.repair.undecided import left_open
 from graphguard.repair.unexplained import unexplained
 from graphguard.repair.unsent import unsent_finding
+from graphguard.repair.unwritten import unwritten_finding
 
 _WIDER_SECONDS = 2.0
 _WIDER_FURTHER = 0.3  # steps were tried without it
 STOPPED_SECONDS = 0.1
+_OF_COLLECTIVES = frozenset(("dead-collective", "missing-reduction", "wrong-group"))
 _TINY = 1e-6  # of a number: a difference that is told as such
 
 
@@ -89,9 +91,18 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     elif found.left:
         findings.append(_without_repair(found, sources, numbers))
         repairs.append(None)
+    memory = unwritten_finding(whole, numbers, sources)
+    if memory is not None and not _says_who_writes(findings, found, sources):
+        return Diagnosis((memory,), (None,))
     if (small := _small(numbers)) and findings:
         findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _says_who_writes(findings: list[Finding], found: Search, sources: Sources) -> bool:
+    """Whether what is told is a collective that would have written to memory: it is missing, or gives its result elsewhere."""
+    collective = any(finding.rule in _OF_COLLECTIVES for finding in findings)
+    return collective or bool(found.left and unsent_finding(found, sources))
 
 
 def _small(numbers: Confirmation) -> str:

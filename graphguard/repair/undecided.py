@@ -78,7 +78,8 @@ def _on_numbers(numbers: Confirmation | None) -> str:
     if numbers is None:
         return ""
     if numbers.status == "equal":
-        return f"no difference in {numbers.draws} runs on random numbers"
+        sizes = " at reduced sizes" if numbers.reduced else ""
+        return f"no difference in {numbers.draws} runs on random numbers{sizes}"
     return f"no run on numbers: {numbers.reason}" if numbers.reason else ""
 
 

@@ -78,6 +78,26 @@ class Diagnostic:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbers:
+    """How far numbers were run beside the proof: in how many ``runs`` the programs agree or differ, or the ``reason`` why there are none.
+
+    ``reduced``: at smaller sizes than the program's.
+    """
+
+    status: Literal["equal", "differs", "not-run"]
+    runs: int = 0
+    reduced: bool = False
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.status == "not-run":
+            return f"not run: {self.reason}"
+        sizes = " at reduced sizes" if self.reduced else ""
+        word = "agree" if self.status == "equal" else "differ"
+        return f"{word} in {self.runs} run{'' if self.runs == 1 else 's'}{sizes}" + (self.reason and f"; {self.reason}")
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The result of one check on one mesh.
 
@@ -86,6 +106,7 @@ class Report:
     that were ``evaluated`` because no proof before this one answered for them.
     ``not_compared`` are results and other traces of the programs of which no relation was looked for.
     ``waived`` are diagnostics that a comment, a baseline or the configuration silences.
+    ``numbers`` says how far the verdict was checked on numbers, a proof as well.
     ``proof`` names the proof that the prover keeps for follow-up questions; ``sources`` are the imported files with the digests of their meaning.
     ``depends`` is all that the recording depended on, None where that cannot be compared later.
     """
@@ -103,6 +124,7 @@ class Report:
     operators: dict[str, int] = field(default_factory=dict)
     cached: bool = False
     waived: tuple[Diagnostic, ...] = ()
+    numbers: Numbers | None = None
     proof: str = ""
     sources: dict[str, str] = field(default_factory=dict)
     depends: dict[str, Any] | None = None

@@ -110,7 +110,7 @@ def _inputs(evidence: Counterexample) -> str:
     for name, how in evidence.inputs.items():
         shape = "x".join(map(str, evidence.shapes.get(name, ())))
         alike.setdefault(how, []).append(f"{name} {shape}".strip())
-    parts = [mesh_text(evidence.mesh)]
+    parts = [mesh_text(evidence.mesh), "at reduced sizes" if evidence.reduced else ""]
     for how, names in alike.items():
         more = f" and {len(names) - SHOWN_INPUTS} more" if len(names) > SHOWN_INPUTS else ""
         parts.append(f"{how}: {', '.join(names[:SHOWN_INPUTS])}{more}")
@@ -180,6 +180,8 @@ def _below(report: Report, assumed: Sequence[str], page: Page, *, verbose: bool)
         for line in lines:
             yield from wrapped(line, f"    {kind}: ", " " * (len(kind) + 6), page.width)
     if verbose:
+        if report.numbers is not None:
+            yield from wrapped(f"numbers: {report.numbers}", "    ", "        ", page.width)
         for name, relation in report.relations.items():
             yield from wrapped(f"{name} = {relation}", "    ", "        ", page.width)
 

@@ -1,0 +1,67 @@
+"""Which memory that nobody wrote reaches the outputs in which ranks differ: other numbers in it move them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from graphguard.confirm.draws import leaf_values
+from graphguard.confirm.elements import UnrunnableError
+from graphguard.confirm.replay import Arithmetic, Values, run_ranks
+from graphguard.confirm.trial import Failure, Trial
+from graphguard.confirm.unwritten import EMPTY
+
+_FEW: Final = 1 << 10  # places that are searched
+
+Place = tuple[int, int]
+
+
+def leak(trial: Trial, failures: Sequence[Failure]) -> Place | None:
+    """Rank and call of the first such memory, if every output that differs moves with such memory; None where one does not, or the search has no end."""
+    places = [
+        (rank, index)
+        for rank, graph in enumerate(trial.capture.ranks)
+        for index, node in enumerate(graph.nodes)
+        if node.op == EMPTY
+    ]
+    if not places or len(places) > _FEW:
+        return None
+    names = {failure.promise.name for failure in failures}
+    search = _Search(trial, failures[0], names)
+    try:
+        if search.moved(places) != names:
+            return None
+        while len(places) > 1:
+            first, second = places[: len(places) // 2], places[len(places) // 2 :]
+            places = first if search.moved(first) else second
+        return places[0] if search.moved(places) else None
+    except UnrunnableError:
+        return None
+
+
+class _Search:
+    """Runs of the ranks on one draw, with other numbers in some memory."""
+
+    def __init__(self, trial: Trial, failure: Failure, names: set[str]) -> None:
+        self.trial = trial
+        self.names = names
+        self.leaves = leaf_values(trial.capture, failure.draw, trial.ranges)
+        self.before = self._outputs(())
+
+    def _outputs(self, anew: Sequence[Place]) -> list[Values]:
+        how = Arithmetic(self.trial.sharp, single=self.trial.single, anew=frozenset(anew))
+        return run_ranks(
+            self.trial.joined, self.trial.capture.ranks, self.leaves, how=how, deadline=self.trial.deadline
+        )
+
+    def moved(self, places: Sequence[Place]) -> set[str]:
+        """The outputs that move with some memory."""
+        pairs = zip(self.trial.capture.ranks, self.before, self._outputs(places), strict=True)
+        return {
+            name
+            for graph, before, after in pairs
+            for name in self.names & graph.outputs.keys()
+            if not torch.equal(before[graph.outputs[name]], after[graph.outputs[name]])
+        }

@@ -27,7 +27,7 @@ from graphguard.rules.arithmetic import (
     times,
 )
 from graphguard.rules.casting import convert
-from graphguard.rules.index_maps import cut, in_few_pieces, put, take
+from graphguard.rules.index_maps import counted_forward, cut, in_few_pieces, put, take
 from graphguard.rules.layout import replaced
 from graphguard.rules.merged_choices import found_again
 from graphguard.rules.registry import rule
@@ -305,7 +305,7 @@ def take_flat(a: Algebra[V], self: V, index: V) -> V:
     flat = a.reshape(self, (int(np.prod(self.shape, dtype=np.int64)),))
     known = a.known(index)
     if known is None or not in_few_pieces(known):
-        return a.lookup(flat, index)
+        return a.lookup(flat, counted_forward(a, index, flat.shape[0]))
     return a.reshape(take(a, flat, 0, known.reshape(-1)), index.shape)
 
 

@@ -293,6 +293,9 @@ class Fields:
     def positive(self, v: Residues) -> bool:  # noqa: ARG002
         return False
 
+    def may_count_back(self, v: Residues) -> bool:
+        return bool((whole_numbers(v) < 0).any())
+
     def most_counted(self, v: Residues, digits: int) -> float | None:  # noqa: ARG002
         return None
 

@@ -212,6 +212,10 @@ class Algebra(Protocol[V]):
         """Whether all numbers are seen to be larger than zero; False is always a right answer."""
         ...
 
+    def may_count_back(self, v: V) -> bool:
+        """Whether integers are seen to rest on a declared range of which some are below zero."""
+        ...
+
     def most_counted(self, v: V, digits: int) -> float | None:
         """The most that whole numbers, or multiples of a power of two of at most so many binary digits behind the point, can be in units of it, where they rest on truths and whole numbers alone: infinity where no unit or no end is seen.
 

@@ -130,6 +130,18 @@ def check_range(
         raise Unsupported("an index that may lie outside the table")
 
 
+def may_count_back(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> bool:
+    """Whether an index rests on an unknown whose declared range has it below zero in some case: what is not declared its look-ups state."""
+    for guard, value in cases(universe, terms, extents):
+        sign, base, index = affine(universe, value, extents)
+        if base is None or base[0].name not in universe.declared:
+            continue
+        bounds = _bounds(guard, base)
+        if bounds is not None and (bounds[0] if sign > 0 else 1 - bounds[1]) + span(index)[0] < 0:
+            return True
+    return False
+
+
 def is_index(universe: Universe, terms: Terms, extents: tuple[int, ...], size: int) -> bool:
     """Whether 0 <= index < size is known, in every case of the masks in it; nothing is stated."""
     for guard, value in cases(universe, terms, extents):

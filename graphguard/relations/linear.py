@@ -466,13 +466,13 @@ def raise_on_constant(ref: Ref) -> None:
 
 
 def exact(value: float | Fraction | int) -> Number:
-    """The number a literal stands for: the simplest fraction that rounds to it."""
+    """The number a literal stands for: of a float the simplest fraction that rounds to it; a fraction is meant as it is."""
     if isinstance(value, int):
         return value
-    fraction = value if isinstance(value, Fraction) else Fraction(value)
+    fraction = Fraction(value)
     if fraction.denominator == 1:
         return fraction.numerator
-    return _simplest(fraction) if fraction.denominator > 1 << 24 else fraction
+    return _simplest(fraction) if isinstance(value, float) and fraction.denominator > 1 << 24 else fraction
 
 
 @lru_cache(maxsize=4096)

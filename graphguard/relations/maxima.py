@@ -5,15 +5,16 @@ from __future__ import annotations
 from fractions import Fraction
 
 from graphguard.relations.building import build
+from graphguard.relations.clamps import clamp_of, is_constant, maximised, stands, without_lesser
 from graphguard.relations.domains import Part
 from graphguard.relations.exponentials import exponential, logarithm
 from graphguard.relations.infinity import is_infinite
 from graphguard.relations.kernels import Number, Ref, Term, Terms, Universe, Window, order
-from graphguard.relations.linear import close, normalise, scaled, times
+from graphguard.relations.linear import close, constant, normalise, scaled, times
 from graphguard.relations.outermost import is_exponential, positive_factor
 from graphguard.relations.products import Product
 from graphguard.relations.truths import largest_truth
-from graphguard.relations.windows import refine, through
+from graphguard.relations.windows import refine
 
 
 def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> Terms:
@@ -32,10 +33,13 @@ def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> T
     exponent = _largest_exponent(universe, rows, extents)
     if exponent is not None:
         return normalise(universe, [*outside, *exponential(universe, exponent, extents)], extents)
-    items = [item for row in rows for item in _flattened(close(universe, row, extents))]
-    items = _join_maxima(items)
+    items = [item for row in rows for item in maximised(close(universe, row, extents))]
+    items = without_lesser(_join_maxima(items))
     if len(items) == 1:
         return normalise(universe, [*outside, *([items[0]] if items[0][0] else [])], extents)
+    held = _other_clamp(universe, items, extents)
+    if held is not None:
+        return normalise(universe, [*outside, *held], extents)
     moving = (item for item in items if item[0] and item[1][0].kind != "one")
     lead = _size(min(moving, key=lambda item: order((1, item[1])), default=items[0])[0])
     if not lead:
@@ -60,17 +64,26 @@ def _size(number: Number) -> Number:
     return number if number >= 0 else -number
 
 
-def _flattened(item: tuple[Number, Ref]) -> list[tuple[Number, Ref]]:
-    coefficient, ref = item
-    if ref[0].kind != "maximum" or coefficient <= 0:
-        return [item]
-    out: list[tuple[Number, Ref]] = []
-    for factor in ref[0].factors:
-        part = through(ref, factor)
-        if part is None:
-            return [item]
-        out.append((coefficient * factor[1], part))
-    return out
+def _other_clamp(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> Terms | None:
+    """A clamp in its other spelling, or several of one number as one; None where it stays as it is."""
+    clamp = clamp_of(items)
+    if clamp is None:
+        return None
+    low, high = constant(universe, clamp.low, extents), constant(universe, -clamp.high, extents)
+    parts = maximised(clamp.inside[0]) if len(clamp.inside) == 1 else []
+    if any(map(is_constant, parts)):  # max(low, min(max(x, c), high)) is max(low, c, min(x, high))
+        (floor,) = [c for c, _ in filter(is_constant, parts)]
+        above = larger(universe, [(part,) for part in parts if not is_constant(part)], extents)
+        below = larger(universe, [_negative(above), high], extents)
+        return larger(universe, [low, constant(universe, floor, extents), _negative(below)], extents)
+    if stands(universe, clamp, extents):
+        return None
+    above = larger(universe, [low, tuple(clamp.inside)], extents)
+    return _negative(larger(universe, [high, _negative(above)], extents))
+
+
+def _negative(terms: Terms) -> Terms:
+    return tuple((-c, ref) for c, ref in terms)
 
 
 def _join_maxima(items: list[tuple[Number, Ref]]) -> list[tuple[Number, Ref]]:

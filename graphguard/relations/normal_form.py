@@ -18,7 +18,15 @@ from graphguard.relations.choices import compared_choice
 from graphguard.relations.closed import opaque
 from graphguard.relations.denotation import is_known, known_elements
 from graphguard.relations.grouping import groups
-from graphguard.relations.integers import check_range, closed_quotient, compared, divided, larger_integer, one_hot
+from graphguard.relations.integers import (
+    check_range,
+    closed_quotient,
+    compared,
+    divided,
+    larger_integer,
+    may_count_back,
+    one_hot,
+)
 from graphguard.relations.kernels import UNBOUNDED, Number, Ref, Terms, Universe, ratio
 from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
@@ -32,7 +40,7 @@ from graphguard.relations.precision import Precision
 from graphguard.relations.roots import as_root
 from graphguard.relations.triangles import is_positive
 from graphguard.relations.truths import are_truths
-from graphguard.relations.values import NormalValue, Piece, aligned, merged, single
+from graphguard.relations.values import NormalValue, Piece, aligned, extents_of, merged, single
 from graphguard.relations.windows import joined, whole
 
 _KNOWN = 65536
@@ -362,6 +370,10 @@ class NormalForm:
             return bool((known > _CLEARLY).all())
         terms = [term for _, terms in v.pieces for term in terms]
         return all(map(itemgetter(1), v.pieces)) and all(c > 0 and _is_positive(ref) for c, ref in terms)
+
+    def may_count_back(self, v: NormalValue) -> bool:
+        """Whether integers are declared that may be below zero."""
+        return any(may_count_back(self.universe, terms, extents_of(box)) for box, terms in v.pieces)
 
     def most_counted(self, v: NormalValue, digits: int) -> float | None:
         """The most that counts, positions and what is computed of them can be."""

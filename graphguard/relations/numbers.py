@@ -301,6 +301,9 @@ class Numbers:
     def positive(self, v: Number) -> bool:
         return False
 
+    def may_count_back(self, v: Number) -> bool:
+        return bool((v.array < 0).any())
+
     def most_counted(self, v: Number, digits: int) -> float | None:
         return None
 

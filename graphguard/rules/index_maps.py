@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
+from graphguard.rules.arithmetic import chosen, compared, plus
 
 Indices = NDArray[np.int64]
 MOST_PIECES: Final = 256
@@ -146,6 +147,13 @@ def from_the_front(indices: NDArray[Any], extent: int) -> Indices:
     if indices.size and indices.min() < 0:
         indices = np.where(indices < 0, indices + extent, indices)
     return indices.astype(np.int64, copy=False)
+
+
+def counted_forward(a: Algebra[V], index: V, extent: int) -> V:
+    """Positions that the data decides, those below zero counted from the end."""
+    if not a.may_count_back(index):
+        return index
+    return chosen(a, compared(a, "lt", index, 0), plus(a, index, extent), index)
 
 
 def strided(a: Algebra[V], flat: V, size: Sequence[int], stride: Sequence[int], offset: int) -> V:

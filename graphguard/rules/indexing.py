@@ -16,7 +16,7 @@ import numpy as np
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import LETTERS, broadcast_shape, expanded, full, minus, plus, times
 from graphguard.rules.casting import convert
-from graphguard.rules.index_maps import Indices, from_the_front, in_few_pieces, put, take
+from graphguard.rules.index_maps import Indices, counted_forward, from_the_front, in_few_pieces, put, take
 from graphguard.rules.merged_places import chosen
 from graphguard.rules.registry import rule
 from graphguard.rules.scatter import hit, writers
@@ -54,7 +54,7 @@ def positions(a: Algebra[V], x: V, indices: Sequence[V | None]) -> tuple[V, Posi
         aligned = (1,) * (len(shape) - len(index.shape)) + index.shape
         elements = a.known(index)
         if elements is None or not in_few_pieces(elements):
-            unknown[place] = a.reshape(index, aligned)
+            unknown[place] = a.reshape(counted_forward(a, index, x.shape[dims[place]]), aligned)
         else:
             known[place] = from_the_front(elements, x.shape[dims[place]]).reshape(aligned)
     return x, Positions(dims, shape, known, unknown)

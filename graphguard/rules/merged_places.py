@@ -14,10 +14,10 @@ import numpy as np
 
 from graphguard.relations.algebra import Algebra, V
 from graphguard.rules import arithmetic
-from graphguard.rules.arithmetic import compared, expanded, full, is_number, larger, minus
+from graphguard.rules.arithmetic import compared, expanded, full, is_number, larger, minus, negative
 
 _MOST_NOTED: Final = 64
-_LARGEST, _CHOSEN = "largest", "chosen"
+_LARGEST, _CHOSEN, _PLACES = "largest", "chosen", "places"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,22 @@ class Part(Generic[V]):
 def note_largest(a: Algebra[V], line: V, dim: int, value: V, place: V) -> None:
     """Remember where the largest stands."""
     _note(a, _LARGEST, Largest(line, dim, value, place))
+
+
+def note_place(a: Algebra[V], place: V) -> None:
+    """Remember where the largest, or the smallest, of some lines stands."""
+    _note(a, _PLACES, place)
+
+
+def largest_at(a: Algebra[V], v: V, dim: int, place: V) -> V | None:
+    """The elements of the lines along a dim at places, which lack that dim, if these are where the largest of each stands, or the smallest; None of any other places."""
+    if not any(known.shape == place.shape and a.same(known, place) for known in a.noted(_PLACES)):
+        return None
+    for act in (lambda x: x, lambda x: negative(a, x)):
+        line: V = act(v)
+        if a.same(a.place_of_largest(line, dim), place):
+            return act(a.max_over(line, [dim]))  # type: ignore[no-any-return]
+    return None
 
 
 def chosen(a: Algebra[V], condition: V, one: Any, other: Any) -> V:

@@ -28,7 +28,7 @@ from graphguard.rules.arithmetic import (
 )
 from graphguard.rules.casting import cast, convert
 from graphguard.rules.creation import unknown
-from graphguard.rules.merged_places import note_largest
+from graphguard.rules.merged_places import note_largest, note_place
 from graphguard.rules.registry import Call, rule
 
 Dims: TypeAlias = "int | Sequence[int] | None"
@@ -201,7 +201,9 @@ def _position(a: Algebra[V], v: V, dim: int | None, keepdim: bool) -> V:
     if dim is None or not v.shape:
         v, dim, shape = a.reshape(v, (math.prod(v.shape),)), 0, (1,) * len(v.shape)
     dim = dim_of(dim, len(v.shape))
-    return a.reshape(a.place_of_largest(v, dim), shape if keepdim else kept(v.shape, [dim], False))
+    place: V = a.place_of_largest(v, dim)
+    note_place(a, place)
+    return a.reshape(place, shape if keepdim else kept(v.shape, [dim], False))
 
 
 @rule("aten.prod.dim_int")

@@ -2,8 +2,8 @@
 
 A float literal is the double next to the number that was meant.  Two programs that mean the same number may hold different
 doubles (``64 ** -0.5`` and ``1 / 8``, ``1 / math.sqrt(128)`` and ``128 ** -0.5``), so a literal is read as the simplest number
-it is the rounding of: a short decimal, a small ratio times the square root of a small integer (for which one fixed rational stands), or a ratio with
-a denominator below 2**24.  The error is below 1e-15 relative, less than that of one float64 operation.
+it is the rounding of: a short decimal, a small ratio times the square root of a small integer or times or over the logarithm of 2 or 10 (for each of which
+one fixed rational stands), or a ratio with a denominator below 2**24.  The error is below 1e-15 relative, less than that of one float64 operation.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ TOLERANCE: Final = 1e-15
 LARGEST_DENOMINATOR: Final = 2**24
 LARGEST_RADICAND: Final = 2**20
 SHORT_DECIMAL: Final = 12
+LOGARITHMS: Final = tuple(Fraction(math.log(base)) for base in (2, 10))
+LARGEST_MULTIPLE: Final = 1 << 10  # of a logarithm, and largest part
 
 
 def exact(number: float | Fraction) -> Scalar:
@@ -46,7 +48,7 @@ def _exact_float(number: float) -> Scalar:
         return number
     if number == int(number):
         return Fraction(int(number))
-    return _decimal(number) or _root(number) or _ratio(number) or Fraction(number)
+    return _decimal(number) or _root(number) or _logarithm(number) or _ratio(number) or Fraction(number)
 
 
 def _decimal(number: float) -> Fraction | None:
@@ -71,6 +73,16 @@ def _root(number: float) -> Fraction | None:
     outside, inside = _square_part(product)
     sign = 1 if number > 0 else -1
     return sign * Fraction(outside, square.denominator) * Fraction(math.sqrt(inside))
+
+
+def _logarithm(number: float) -> Fraction | None:
+    """A small ratio times, or over, the logarithm of 2 or 10: what converts to another base and back is one."""
+    for logarithm in LOGARITHMS:
+        for unit in (logarithm, 1 / logarithm):
+            times = (Fraction(number) / unit).limit_denominator(LARGEST_MULTIPLE)
+            if 0 < abs(times.numerator) <= LARGEST_MULTIPLE and _near(float(times * unit), number, TOLERANCE):
+                return times * unit
+    return None
 
 
 def _square_part(number: int) -> tuple[int, int]:

@@ -23,13 +23,15 @@ from graphguard.rules.arithmetic import (
     expanded,
     full,
     is_number,
+    kept,
     plus,
     times,
 )
 from graphguard.rules.casting import convert
-from graphguard.rules.index_maps import cut, in_few_pieces, put, take
+from graphguard.rules.index_maps import counted_forward, cut, in_few_pieces, put, take
 from graphguard.rules.layout import replaced
 from graphguard.rules.merged_choices import found_again
+from graphguard.rules.merged_places import largest_at
 from graphguard.rules.registry import rule
 
 
@@ -73,6 +75,10 @@ def gather(a: Algebra[V], self: V, dim: int, index: V, *, sparse_grad: bool = Fa
     line = _line_of(a, index, dim)
     if line is not None:
         return take(a, source, dim, line)
+    if index.shape[dim] == 1 and source.kind != "bool":
+        largest = largest_at(a, source, dim, a.reshape(index, kept(index.shape, [dim], False)))
+        if largest is not None:
+            return a.reshape(largest, index.shape)
     try:
         return _contracted(a, source, index, dim, False, self.shape[dim])
     except Unsupported:  # minus infinity, perhaps, in columns that no index names, as those of a padded vocabulary are
@@ -305,7 +311,7 @@ def take_flat(a: Algebra[V], self: V, index: V) -> V:
     flat = a.reshape(self, (int(np.prod(self.shape, dtype=np.int64)),))
     known = a.known(index)
     if known is None or not in_few_pieces(known):
-        return a.lookup(flat, index)
+        return a.lookup(flat, counted_forward(a, index, flat.shape[0]))
     return a.reshape(take(a, flat, 0, known.reshape(-1)), index.shape)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from graphguard.checks.api import Refinement
+from graphguard.checks.endings import returning
 from graphguard.checks.inputs import Arguments, declared_inputs
 from graphguard.checks.leaves import Leaves
 from graphguard.checks.loading import bind_rank, bind_specification
@@ -20,7 +21,6 @@ from graphguard.checks.outputs import OutputType, complete, cotangent_layout, de
 from graphguard.checks.parameters import State, named_alike
 from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
 from graphguard.checks.returned import Returned, Told, has_gradient
-from graphguard.checks.endings import returning
 from graphguard.checks.units import Unit, unit_of
 from graphguard.ir import Leaf, Placement, Span
 from graphguard.ir.capture import Like, Wanted

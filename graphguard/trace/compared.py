@@ -91,7 +91,7 @@ def _unequal(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[int, str
     for name, wanted in spec.claims.told.constants.items():
         for rank, one in enumerate(ranks):
             found = one.claims.told.constants.get(name, NOTHING)
-            if NOTHING in (wanted, found) or found.equals(wanted) or name in spec.claims.demanded and wanted.is_number:
+            if NOTHING in (wanted, found) or found.equals(wanted) or (name in spec.claims.demanded and wanted.is_number):
                 continue  # a number of which a relation was promised is compared by that
             yield rank, name, f"'{name}' is {_cut(wanted)} in the specification and {_cut(found)} on rank {rank}"
         if wanted != NOTHING and not wanted.is_number:

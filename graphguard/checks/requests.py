@@ -62,6 +62,7 @@ class Captured:
     troubles: tuple[Trouble, ...]
     summary: dict[str, Any]
     cached: bool
+    doubts: tuple[Trouble, ...] = ()
 
 
 def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, Captured]:
@@ -87,6 +88,7 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
         troubles=tuple(trouble_from_plain(row) for row in summary["troubles"]),
         summary=summary,
         cached=bool(answer.get("cached", False)),
+        doubts=tuple(trouble_from_plain(row) for row in summary.get("doubts", ())),
     )
 
 

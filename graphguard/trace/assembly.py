@@ -13,9 +13,9 @@ from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
-from graphguard.ir.layouts import laid_out
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace.job import Job, Recorded, title
+from graphguard.trace.unlike import unlike_layouts
 from graphguard.trace.unwritten import unwritten
 
 
@@ -40,7 +40,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     whole, recorded, uncompared = compared_states(specification.trace.graph, recorded, inputs)
     held = {name for graph in recorded for name in graph.outputs}
     promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
-    graphs = prune_prelude(laid_out(recorded), {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
+    doubts, recorded = unlike_layouts(recorded)
+    graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
     capture = replace(
@@ -56,6 +57,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *join(graphs).mismatches,
         ),
         assumed=tuple(dict.fromkeys((*assumed, *uncompared))),
+        doubts=doubts,
     )
     return marked(capture)
 

@@ -23,11 +23,11 @@ from graphguard.trace.constants import LARGEST, constant_of
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
 from graphguard.trace.functional import functionalise
 from graphguard.trace.geometry import size_of
+from graphguard.trace.layouts import COPIES, Backend
 from graphguard.trace.lockstep import Answers, Ledger, NeedsAnswers, Offer
 from graphguard.trace.operators import Notes, new_fake_mode
 from graphguard.trace.origins import Origins
 from graphguard.trace.provenance import frame_at, is_shown
-from graphguard.trace.layouts import COPIES, Backend
 from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
 from graphguard.trace.recorder import Recorder
@@ -294,7 +294,7 @@ def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error"
     stack = tuple(reversed(list(_user_frames(error))))
     if isinstance(error, TracingError):
         span = error.span or (stack[0].span if stack else None)
-        return Trouble(error.rule, error.message, span, rank, stack, error.related)
+        return Trouble(error.rule, error.message, span, rank, stack, error.related, error.mendings)
     message = DATA_DEPENDENT if is_data_dependence(error) else f"{type(error).__name__}: {error}".strip()
     return Trouble(rule, message, stack[0].span if stack else None, rank, stack)
 

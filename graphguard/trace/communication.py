@@ -9,7 +9,7 @@ from typing import Any
 from graphguard.ir.graph import DType, Size, Sym, Var
 from graphguard.ir.layouts import ORDERS
 from graphguard.trace.builder import Builder
-from graphguard.trace.collectives import Call, on_nccl
+from graphguard.trace.collectives import CLONED, Call, on_nccl
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Ref
 from graphguard.trace.layouts import Backend, check_layouts, order_of
@@ -40,27 +40,29 @@ class Communication:
         if not order:
             return value
         kind = self.builder.types[value]
-        lying = self.builder.one("aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype)
+        lying = self.builder.one(
+            "aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype
+        )
         return self.builder.reshaped(lying, kind.shape)
 
     def _fill(self, ref: Ref, way: str, value: Var) -> None:
         """Write elements as they come into memory in its order."""
-        shape, dtype = type_of(ref)
-        order = order_of(ref, way)
+        shape, order = ref.shape, order_of(ref, way)
         if order:
             lying = self.builder.reshaped(value, tuple(shape[d] for d in order))
             back = tuple(order.index(d) for d in range(len(order)))
             value = self.builder.one("aten.permute.default", (lying, back), shape, self.builder.types[lying].dtype)
         self.memory.write(ref, value)
 
-    @staticmethod
-    def _orders(call: Call) -> dict[str, Any]:
+    def _orders(self, call: Call) -> dict[str, Any]:
         """How the tensors of a call that are not cut lie in memory, where one of them does not lie row by row: :mod:`graphguard.ir.layouts` reads it."""
         reads = () if call.flat and call.kind != "all_gather" else call.reads
         writes = () if call.flat and call.kind != "reduce_scatter" else call.writes
-        given = tuple(order_of(ref, call.given) for ref in reads)
+        given = [order_of(ref, call.given) for ref in reads]
         taken = tuple(order_of(ref, call.taken) for ref in writes)
-        return {ORDERS: (given, taken)} if any(given) or any(taken) else {}
+        if call.given == CLONED:
+            given[call.group.index(self.rank)] = taken[0]  # to what is copied into the result the others' are added
+        return {ORDERS: (tuple(given), taken)} if any(given) or any(taken) else {}
 
     def translate(self, call: Call, name: str) -> None:
         """Emit one collective, an operator of this name, and write what it changes."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from graphguard.ir import Span
 from graphguard.trace.collectives import CLONED, CONTIGUOUS, COPIED, MEMORY, Call
-from graphguard.trace.errors import TracingError
+from graphguard.trace.errors import UnfitMemoryError
 from graphguard.trace.events import Ref
+from graphguard.trace.view_fixes import contiguous, operand
 from graphguard.trace.views import row_major
 
 Order = tuple[int, ...]
@@ -22,13 +24,23 @@ class Backend:
     copied_views: bool = False
 
 
-class ViewError(TracingError):
+class UnfitViewError(UnfitMemoryError):
     """A view that a collective cannot work on; ``taken``: it would be filled."""
 
-    def __init__(self, message: str, call: Call, *, taken: bool) -> None:
-        super().__init__("collective-mismatch", message)
-        self.call = call
-        self.taken = taken
+    def __init__(self, call: Call, ref: Ref, headline: str, found: str, *, taken: bool) -> None:
+        super().__init__("collective-mismatch", headline)
+        self._kind = call.kind
+        self._taken = taken
+        self._ref = ref
+        self._found = found
+
+    def tell(self, span: Span | None) -> None:
+        """Name the tensor as it is written at the call."""
+        self.span = span
+        name = operand(span, self._kind, taken=self._taken)
+        headline = self.message.format("a tensor here" if name is None else f"'{name}'")
+        self.message = f"{headline}\nfound: {_shown(self._ref)}; {self._found}"
+        self.mendings = contiguous(span, self._kind, taken=self._taken)
 
 
 def order_of(ref: Ref, way: str) -> Order:
@@ -40,13 +52,13 @@ def order_of(ref: Ref, way: str) -> Order:
 
 
 def check_layouts(call: Call, name: str) -> bool:
-    """Raise :class:`ViewError` for a view that no back end takes as what it shows; whether another back end than gloo would have refused one that is copied."""
+    """Raise :class:`UnfitViewError` for a view that no back end takes as what it shows; whether another back end than gloo would have refused one that is copied."""
     copies = False
     for refs, way, taken in ((call.reads, call.given, False), (call.writes, call.taken, True)):
         for ref in refs:
             reason = _refused(ref, way, call, taken=taken)
             if reason is not None:
-                raise ViewError(f"{reason[0]}\nfound: {_shown(ref)}\n{reason[1]}", call, taken=taken)
+                raise UnfitViewError(call, ref, *reason, taken=taken)
             copies |= way in (COPIED, CLONED) and name.startswith("c10d::") and not _is_contiguous(ref)
     return copies
 
@@ -56,14 +68,14 @@ def _refused(ref: Ref, way: str, call: Call, *, taken: bool) -> tuple[str, str] 
         return None
     if way == CONTIGUOUS and not _is_contiguous(ref):
         return (
-            f"{call.kind} takes only contiguous tensors, and this one is not",
-            "PyTorch raises an error here on gloo; NCCL exchanges memory in its order, which is not that of the elements",
+            f"{call.kind} takes contiguous tensors only, and {{}} is none",
+            "PyTorch raises an error here on gloo, and NCCL sends and fills memory in its order, which is not that of the elements",
         )
     if way == MEMORY and row_major(ref.geometry) is None:
         verb = "fills" if taken else "takes"
         return (
-            f"{call.kind} works on memory, and here it is given a view that is not dense",
-            f"NCCL refuses it, and gloo {verb} as many elements of its memory, one after the other: others than the view shows",
+            f"{call.kind} works on memory, and {{}} is a view that is not dense there",
+            f"NCCL refuses it, and gloo {verb} as many elements as lie one after the other, which are others",
         )
     return None
 

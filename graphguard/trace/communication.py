@@ -72,7 +72,7 @@ class Communication:
         if self.backend.is_nccl and name.startswith("c10d::"):
             call = on_nccl(call)
         if len(call.group) > 1 or self.backend.is_nccl:
-            self.backend.copied_views |= check_layouts(call, name)
+            self.backend.copied_views |= check_layouts(call, name, self.rank)
         if call.reduce.startswith("premul_sum:"):
             call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
         if call.reduce and call.reduce not in _REDUCTIONS:

@@ -9,7 +9,8 @@ from graphguard.ir import Span
 from graphguard.trace.collectives import CLONED, CONTIGUOUS, COPIED, MEMORY, Call
 from graphguard.trace.errors import UnfitMemoryError
 from graphguard.trace.events import Ref
-from graphguard.trace.view_fixes import contiguous, operand
+from graphguard.trace.races import overlap
+from graphguard.trace.view_fixes import contiguous, copied, operand
 from graphguard.trace.views import row_major
 
 Order = tuple[int, ...]
@@ -43,6 +44,25 @@ class UnfitViewError(UnfitMemoryError):
         self.mendings = contiguous(span, self._kind, taken=self._taken)
 
 
+class SharedMemoryError(UnfitMemoryError):
+    """What a collective fills is what it reads."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__("wrong-relation", "")
+        self._kind = call.kind
+
+    def tell(self, span: Span | None) -> None:
+        """Name the tensors as they are written at the call."""
+        self.span = span
+        filled, read = (operand(span, self._kind, taken=taken) for taken in (True, False))
+        names = "a tensor here" if filled is None else f"'{filled}'"
+        self.message = (
+            f"{self._kind} fills {names} while it still reads the same memory\n"
+            "found: it is overwritten before all of it was sent; what arrives depends on how far the others are"
+        )
+        self.mendings = copied(span, self._kind) if read is not None else ()
+
+
 def order_of(ref: Ref, way: str) -> Order:
     """The dims of a tensor as its elements lie in memory, outermost first; empty where that is row by row, or does not matter."""
     if way == COPIED or not _is_known(ref):
@@ -51,9 +71,14 @@ def order_of(ref: Ref, way: str) -> Order:
     return () if order is None or order == tuple(range(len(order))) else order
 
 
-def check_layouts(call: Call, name: str) -> bool:
-    """Raise :class:`UnfitViewError` for a view that no back end takes as what it shows; whether another back end than gloo would have refused one that is copied."""
+def check_layouts(call: Call, name: str, rank: int) -> bool:
+    """Raise :class:`UnfitMemoryError` for views that no back end takes as what they show; whether another back end than gloo would have refused one that is copied."""
     copies = False
+    if call.given != COPIED and call.kind in ("all_to_all", "scatter", "reduce_scatter"):
+        own = None if call.flat else call.group.index(rank)
+        for at, read in enumerate(call.reads):
+            if any(_share(read, ref) and not (at == own and read.key == ref.key) for ref in call.writes):
+                raise SharedMemoryError(call)
     for refs, way, taken in ((call.reads, call.given, False), (call.writes, call.taken, True)):
         for ref in refs:
             reason = _refused(ref, way, call, taken=taken)
@@ -78,6 +103,10 @@ def _refused(ref: Ref, way: str, call: Call, *, taken: bool) -> tuple[str, str] 
             f"NCCL refuses it, and gloo {verb} as many elements as lie one after the other, which are others",
         )
     return None
+
+
+def _share(one: Ref, other: Ref) -> bool:
+    return one.storage == other.storage and overlap(one.geometry, other.geometry)
 
 
 def _is_contiguous(ref: Ref) -> bool:

@@ -89,6 +89,16 @@ def contiguous(span: Span | None, kind: str, *, taken: bool) -> tuple[Mending, .
     return tuple(ways)
 
 
+def copied(span: Span | None, kind: str) -> tuple[Mending, ...]:
+    """A collective on a copy of what it is given."""
+    place = _place(span)
+    found = None if place is None else _operand(place, kind, taken=False)
+    if place is None or found is None:
+        return ()
+    text = place.text(found)
+    return (Mending(f"give {kind} {text}.clone()", ((place.span(found), f"{text}.clone()"),)),)
+
+
 def cloned(span: Span | None) -> tuple[Mending, ...]:
     """The line of a call that reads what it writes, reading copies."""
     place = _place(span)

@@ -103,10 +103,10 @@ def _differ(nodes: dict[int, Node], ranks: Sequence[Graph]) -> bool:
     found = False
     counting = any(node.op in _COUNTING for node in nodes.values())
     for pair in _pairs(nodes):
-        tensors = [_tensor(place, nodes[place.rank], ranks[place.rank]) for place in pair]
-        if tensors[0] is None or tensors[1] is None:
+        given, taken = (_tensor(place, nodes[place.rank], ranks[place.rank]) for place in pair)
+        if given is None or taken is None:
             return False
-        (one, its_order), (other, their_order) = tensors
+        (one, its_order), (other, their_order) = given, taken
         if one != other and not (counting and _are_equally_many(one, other)):
             return False
         found |= one != other or its_order != their_order

@@ -12,7 +12,7 @@ from graphguard.trace.builder import Builder
 from graphguard.trace.collectives import CLONED, Call, on_nccl
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Ref
-from graphguard.trace.layouts import Backend, check_layouts, order_of
+from graphguard.trace.layouts import Backend, Order, check_layouts, order_of
 from graphguard.trace.memory import Memory
 from graphguard.trace.refusals import refused
 from graphguard.trace.views import type_of
@@ -56,13 +56,14 @@ class Communication:
 
     def _orders(self, call: Call) -> dict[str, Any]:
         """How the tensors of a call that are not cut lie in memory, where one of them does not lie row by row: :mod:`graphguard.ir.layouts` reads it."""
-        reads = () if call.flat and call.kind != "all_gather" else call.reads
-        writes = () if call.flat and call.kind != "reduce_scatter" else call.writes
-        given = [order_of(ref, call.given) for ref in reads]
-        taken = tuple(order_of(ref, call.taken) for ref in writes)
+        cut: list[Order] = [()] * len(call.group)  # its parts lie in the order of memory
+        given = cut if call.flat and call.kind != "all_gather" else [order_of(ref, call.given) for ref in call.reads]
+        taken = (
+            cut if call.flat and call.kind != "reduce_scatter" else [order_of(ref, call.taken) for ref in call.writes]
+        )
         if call.given == CLONED:
             given[call.group.index(self.rank)] = taken[0]  # to what is copied into the result the others' are added
-        return {ORDERS: (tuple(given), taken)} if any(given) or any(taken) else {}
+        return {ORDERS: (tuple(given), tuple(taken))} if any(given) or any(taken) else {}
 
     def translate(self, call: Call, name: str) -> None:
         """Emit one collective, an operator of this name, and write what it changes."""

@@ -23,8 +23,7 @@ def _doubt(unlike: Unlike, ranks: tuple[Graph, ...]) -> Trouble:
         mendings += [contiguous(span, unlike.kind, taken=True)] * (any(taken) and not any(given))
     rank = next(rank for rank, (given, taken) in unlike.orders.items() if any(given) or any(taken))
     span = span_of(ranks[rank], unlike.nodes[rank])
-    taken = not any(unlike.orders[rank][0])
-    name = operand(span, unlike.kind, taken=taken)
+    name = operand(span, unlike.kind, taken=not any(unlike.orders[rank][0]))
     what = "a tensor" if name is None else f"'{name}'"
     lines = [f"{unlike.kind} works on memory, and {what} of rank {rank} lies there in another order than what it meets"]
     lines.append("found: " + "; ".join(f"rank {member} {_described(*each)}" for member, each in unlike.orders.items()))

@@ -50,7 +50,8 @@ def diagnostic_of(trouble: Trouble, report: Report, request: CheckRequest) -> Di
 
 
 def _is_at(trouble: Trouble, report: Report) -> bool:
-    return any(each.span == trouble.span for each in report.diagnostics)
+    places = {trouble.span, *(span for span, _ in trouble.related)}
+    return any(each.span in places for each in report.diagnostics)
 
 
 def _proved(request: CheckRequest, troubles: tuple[Trouble, ...]) -> Generator[Step, Any, Fix | None]:

@@ -27,7 +27,9 @@ def _doubt(unlike: Unlike, ranks: tuple[Graph, ...]) -> Trouble:
     what = "a tensor" if name is None else f"'{name}'"
     lines = [f"{unlike.kind} works on memory, and {what} of rank {rank} lies there in another order than what it meets"]
     lines.append("found: " + "; ".join(f"rank {member} {_described(*each)}" for member, each in unlike.orders.items()))
-    return Trouble("collective-mismatch", "\n".join(lines), span, rank, mendings=_together(mendings))
+    places = {member: span_of(ranks[member], node) for member, node in unlike.nodes.items()}
+    related = tuple((at, f"rank {member}: here") for member, at in places.items() if at is not None and at != span)
+    return Trouble("collective-mismatch", "\n".join(lines), span, rank, related=related, mendings=_together(mendings))
 
 
 def _together(mendings: list[tuple[Mending, ...]]) -> tuple[Mending, ...]:

@@ -87,7 +87,9 @@ def record_specification(
     _record_outputs(recording, returned)
     tell(outputs)
     whole = {axis: Placement("replicate") for axis in mesh.sizes}
-    wanted: dict[str, Wanted] = {one.name: whole if one.is_number else "infer" for one in outputs if one.kind != "gradient"}
+    wanted: dict[str, Wanted] = {
+        one.name: whole if one.is_number else "infer" for one in outputs if one.kind != "gradient"
+    }
     wanted.update(promised_layouts(refinement.out_relations, list(outputs), mesh))
     if differentiates:
         _backward(
@@ -104,7 +106,15 @@ def record_specification(
     _record_buffers(recording, buffers, unit_of(refinement.spec).states)
     _record_inputs(recording, arguments)
     demanded = demanded_axes(refinement.out_relations, list(outputs), mesh)
-    return Claims(leaves.found(), outputs, wanted, tuple(returned.values), told=returned.told, demanded=demanded, gradients=frozenset(returned.gradients))
+    return Claims(
+        leaves.found(),
+        outputs,
+        wanted,
+        tuple(returned.values),
+        told=returned.told,
+        demanded=demanded,
+        gradients=frozenset(returned.gradients),
+    )
 
 
 def record_rank(

@@ -32,6 +32,7 @@ from graphguard.refine.memo import Memo, Shelf
 from graphguard.refine.proof import Proof
 from graphguard.refine.prove import finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
+from graphguard.repair.applied import texts_after
 from graphguard.repair.candidates import candidates
 from graphguard.repair.diagnosis import Diagnosis, diagnose
 from graphguard.repair.frames import reader
@@ -73,6 +74,7 @@ class Prover:
             "candidates": self.candidates,
             "held": self.held,
             "same_question": self.same_question,
+            "texts": self.texts,
             "places": self.places,
             "picture": self.picture,
             "clear": self.clear,
@@ -158,6 +160,10 @@ class Prover:
         edits = tuple(from_plain(TextEdit, row) for row in before)
         found = candidates(entry.capture, entry.diagnosis, finding, reader(sources), edits)
         return [{"fix": to_plain(each.fix), "texts": each.texts, "headline": each.headline} for each in found]
+
+    def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:
+        """The texts of the files after edits, by path; None where they would not parse."""
+        return texts_after(tuple(from_plain(TextEdit, row) for row in edits), reader(sources))
 
     def held(self, proof: str, variables: list[int]) -> bool:
         """Whether the ranks hold each of these tensors of the specification, by its number."""

@@ -63,6 +63,7 @@ class Captured:
     summary: dict[str, Any]
     cached: bool
     depends: dict[str, Any] | None = None
+    doubts: tuple[Trouble, ...] = ()
 
 
 def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, Captured]:
@@ -89,6 +90,7 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
         summary=summary,
         cached=bool(answer.get("cached", False)),
         depends=answer.get("depends"),
+        doubts=tuple(trouble_from_plain(row) for row in summary.get("doubts", ())),
     )
 
 

@@ -25,6 +25,7 @@ from graphguard.checks.requests import (
     capture,
     confirming,
 )
+from graphguard.checks.rewritten import diagnostic_of, doubted, mended
 from graphguard.checks.together import together
 from graphguard.checks.wording import unknown_diagnostic
 from graphguard.confirm.confirmation import Confirmation, Counterexample
@@ -65,7 +66,12 @@ def check_steps(request: CheckRequest) -> Steps:
         depends=captured.depends,
     )
     if captured.troubles:
-        return _troubled(report, captured.troubles, request)
+        report = _troubled(report, captured.troubles, request)
+        if not any(trouble.mendings for trouble in captured.troubles):
+            return report
+        if request.fixes:
+            yield report
+        return (yield from mended(request, report, captured.troubles))
     return (yield from _judge(request, captured, report))
 
 
@@ -118,6 +124,8 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     report = replace(report, diagnostics=shown or (unknown_diagnostic(report.check, outcome),))
     if not broken or outcome.proved:
         return report  # no edit of what was recorded is proved to be defined
+    if captured.doubts and (told := (yield from doubted(request, captured, report))) is not None:
+        return told
     yield report
     if request.fixes:
         failed = Broken(request, report, diagnostics, frozenset(outcome.failing), frozenset(numbers.differing))
@@ -223,17 +231,7 @@ def _at_leisure(numbers: Confirmation) -> bool:
 def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckRequest) -> Report:
     """A program that was not captured has no verdict, except that ranks whose collectives do not match, that do not wait for them, or that return something else, are broken as they stand."""
     broken = all(trouble.rule in _BROKEN_AS_THEY_STAND for trouble in troubles)
-    diagnostics = tuple(
-        Diagnostic(
-            code=trouble.rule,
-            rule=trouble.rule,
-            message=trouble.message,
-            severity=severity_of(trouble.rule, request.levels),
-            span=trouble.span or report.check.span,
-            related=tuple(RelatedPlace(span, text) for span, text in trouble.related),
-        )
-        for trouble in troubles
-    )
+    diagnostics = tuple(diagnostic_of(trouble, report, request) for trouble in troubles)
     return replace(report, verdict=Verdict.BROKEN if broken else None, diagnostics=diagnostics)
 
 

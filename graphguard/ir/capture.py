@@ -72,8 +72,16 @@ class CheckRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Mending:
+    """A way to write the program that may mend a trouble: what it does, and the texts that take the places of others."""
+
+    title: str
+    edits: tuple[tuple[Span, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a program, or a part of it, was not captured: a rule of the registry, a message, and where."""
+    """Why a program, or a part of it, was not captured: a rule of the registry, a message, and where; ``mendings`` were not tried yet."""
 
     rule: str
     message: str
@@ -81,6 +89,7 @@ class Trouble:
     rank: int | None = None
     stack: tuple[Frame, ...] = ()
     related: tuple[tuple[Span, str], ...] = ()
+    mendings: tuple[Mending, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,7 @@ class Capture:
     was imported to the digest of its meaning (comments and formatting left out).  Where ``troubles`` is not empty, ``spec`` may be None and
     ``ranks`` may be short.  ``traits`` say what operators without a rule do, in the form of ``rules.parse_traits``.  ``assumed`` lists what any verdict rests on, ``not_compared``
     what programs return or leave behind and nothing is said of; ``cautions`` what may not be meant.  ``seconds`` are wall-clock.
+    ``doubts``: what is well defined and yet unusual, and likely to be why a program is broken, if it is.
     """
 
     check: CheckRef
@@ -106,6 +116,7 @@ class Capture:
     sources: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     traits: dict[str, str] = field(default_factory=dict)
+    doubts: tuple[Trouble, ...] = ()
 
     @property
     def world_size(self) -> int:

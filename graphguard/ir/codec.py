@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from graphguard.ir.capture import Capture, CheckRef, Leaf, Like, Placement, Promise, Trouble, Wanted
+from graphguard.ir.capture import Capture, CheckRef, Leaf, Like, Mending, Placement, Promise, Trouble, Wanted
 from graphguard.ir.collection import without_collection
 from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Size, Sym, TensorType, Var
 from graphguard.ir.spans import Frame, Span
@@ -66,6 +66,7 @@ def capture_to_json(capture: Capture) -> bytes:
             "sources": capture.sources,
             "seconds": capture.seconds,
             "traits": capture.traits,
+            "doubts": [trouble_to_plain(trouble) for trouble in capture.doubts],
         }
     )
 
@@ -90,6 +91,7 @@ def capture_from_json(data: bytes) -> Capture:
             sources={_text(path): _text(digest) for path, digest in document["sources"].items()},
             seconds={_text(step): float(seconds) for step, seconds in document["seconds"].items()},
             traits={_text(op): _text(trait) for op, trait in document.get("traits", {}).items()},
+            doubts=tuple(trouble_from_plain(row) for row in document.get("doubts", ())),
         )
     except CodecError:
         raise
@@ -152,6 +154,10 @@ def trouble_to_plain(trouble: Trouble) -> dict[str, Any]:
         "rank": trouble.rank,
         "stack": [_frame_out(frame) for frame in trouble.stack],
         "related": [[span_to_plain(span), message] for span, message in trouble.related],
+        "mendings": [
+            [mending.title, [[span_to_plain(span), text] for span, text in mending.edits]]
+            for mending in trouble.mendings
+        ],
     }
 
 
@@ -164,6 +170,10 @@ def trouble_from_plain(row: dict[str, Any]) -> Trouble:
         rank=None if row["rank"] is None else _whole(row["rank"]),
         stack=tuple(_frame_in(frame) for frame in row["stack"]),
         related=tuple((_span_in(span), _text(message)) for span, message in row["related"]),
+        mendings=tuple(
+            Mending(_text(title), tuple((_span_in(span), _text(text)) for span, text in edits))
+            for title, edits in row.get("mendings", ())
+        ),
     )
 
 
@@ -344,6 +354,7 @@ def capture_summary(capture: Capture) -> dict[str, Any]:
         "check": _check_out(capture.check),
         "mesh": capture.mesh,
         "troubles": [trouble_to_plain(trouble) for trouble in capture.troubles],
+        "doubts": [trouble_to_plain(trouble) for trouble in capture.doubts],
         "assumed": list(capture.assumed),
         "not_compared": list(capture.not_compared),
         "cautions": list(capture.cautions),

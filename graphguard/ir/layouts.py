@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from graphguard.ir.graph import COLLECTIVES, COMMUNICATOR, Graph, Node, TensorType, Var
 
 ORDERS: Final = "orders"
 """The keyword of a collective that says, for its operands and for its results, the dims in the order of memory; empty for row by row."""
+Order: TypeAlias = tuple[int, ...]
 # What only counts elements; of all others PyTorch asks that shapes are equal.
 _COUNTING: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.broadcast", "gg.all_to_all", "gg.send"))
 
@@ -29,19 +30,35 @@ class _Place:
     taken: bool = False
 
 
-def laid_out(ranks: tuple[Graph, ...]) -> tuple[Graph, ...]:
-    """The ranks' graphs without notes, exchanging values; what does not fit together at all stays as it is, for :func:`~graphguard.ir.joining.join` to report."""
-    unlike: set[tuple[int, int]] = set()
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """A collective whose tensors lie in memory in different orders: by member, the node and the orders of its operands and results."""
+
+    kind: str
+    nodes: dict[int, int]
+    orders: dict[int, tuple[tuple[Order, ...], tuple[Order, ...]]]
+
+
+def laid_out(ranks: tuple[Graph, ...]) -> tuple[tuple[Graph, ...], tuple[Unlike, ...]]:
+    """The ranks' graphs without notes, exchanging values, and the collectives (as they were) for which that took more than leaving out the notes.
+
+    What does not fit together at all stays as it is, for :func:`~graphguard.ir.joining.join` to report.
+    """
+    spelled: set[tuple[int, int]] = set()
+    unlike = []
     noted = False
     for nodes, indices in _met(ranks):
-        noted |= any(ORDERS in node.kwargs for node in nodes.values())
+        orders = {rank: _orders(node) for rank, node in nodes.items() if ORDERS in node.kwargs}
+        noted |= bool(orders)
         if _differ(nodes, ranks):
-            unlike.update(indices.items())
-    if not noted and not unlike:
-        return ranks
-    return tuple(
-        _spelled(graph, {index for member, index in unlike if member == rank}) for rank, graph in enumerate(ranks)
-    )
+            spelled.update(indices.items())
+            if orders:
+                kind = next(iter(nodes.values())).op.removeprefix("gg.")
+                unlike.append(Unlike(kind, indices, {rank: _orders(node) for rank, node in nodes.items()}))
+    if not noted and not spelled:
+        return ranks, ()
+    places = [{index for member, index in spelled if member == rank} for rank in range(len(ranks))]
+    return tuple(_spelled(graph, found) for graph, found in zip(ranks, places, strict=True)), tuple(unlike)
 
 
 def _met(ranks: tuple[Graph, ...]) -> Iterator[tuple[dict[int, Node], dict[int, int]]]:
@@ -87,17 +104,17 @@ def _differ(nodes: dict[int, Node], ranks: Sequence[Graph]) -> bool:
     found = False
     counting = any(node.op in _COUNTING for node in nodes.values())
     for pair in _pairs(nodes):
-        tensors = [_tensor(place, nodes[place.rank], ranks[place.rank]) for place in pair]
-        if None in tensors:
+        given, taken = (_tensor(place, nodes[place.rank], ranks[place.rank]) for place in pair)
+        if given is None or taken is None:
             return False
-        (one, its_order), (other, their_order) = tensors
+        (one, its_order), (other, their_order) = given, taken
         if one != other and not (counting and _are_equally_many(one, other)):
             return False
         found |= one != other or its_order != their_order
     return found
 
 
-def _tensor(place: _Place, node: Node, graph: Graph) -> tuple[TensorType, tuple[int, ...]] | None:
+def _tensor(place: _Place, node: Node, graph: Graph) -> tuple[TensorType, Order] | None:
     """A tensor's type and order; None where a call has none at this place, as what does not fit together has not."""
     tensors = node.outs if place.taken else node.reads
     if place.position >= len(tensors):
@@ -105,7 +122,7 @@ def _tensor(place: _Place, node: Node, graph: Graph) -> tuple[TensorType, tuple[
     return graph.types[tensors[place.position]], _orders(node)[place.taken][place.position]
 
 
-def _orders(node: Node) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+def _orders(node: Node) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
     noted: Any = node.kwargs.get(ORDERS)
     return (((),) * len(node.reads), ((),) * len(node.outs)) if noted is None else noted
 
@@ -167,7 +184,7 @@ class _Writer:
         self.types = dict(graph.types)
         self._next = max((var.id for var in graph.types), default=-1) + 1
 
-    def spell(self, node: Node, given: tuple[tuple[int, ...], ...], taken: tuple[tuple[int, ...], ...]) -> None:
+    def spell(self, node: Node, given: tuple[Order, ...], taken: tuple[Order, ...]) -> None:
         """The call on its operands one element after the other, and its results laid out as they are."""
         flat = iter([self._flat(node, var, order) for var, order in zip(node.reads, given, strict=True)])
         results = tuple(self._new((_elements(self.types[out]),), self.types[out].dtype) for out in node.outs)
@@ -175,7 +192,7 @@ class _Writer:
         for result, out, order in zip(results, node.outs, taken, strict=True):
             self._lay_out(node, result, out, order)
 
-    def _flat(self, node: Node, var: Var, order: tuple[int, ...]) -> Var:
+    def _flat(self, node: Node, var: Var, order: Order) -> Var:
         kind = self.types[var]
         if order:
             sizes = tuple(kind.shape[dim] for dim in order)
@@ -183,7 +200,7 @@ class _Writer:
         count = _elements(kind)
         return self._one(node, "aten.view.default", (var, (count,)), self._new((count,), kind.dtype))
 
-    def _lay_out(self, node: Node, result: Var, out: Var, order: tuple[int, ...]) -> None:
+    def _lay_out(self, node: Node, result: Var, out: Var, order: Order) -> None:
         kind = self.types[out]
         sizes = tuple(kind.shape[dim] for dim in order) if order else kind.shape
         lying = self._new(sizes, kind.dtype) if order else out

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphguard.ir import Span
-from graphguard.repair.frames import Sources
+from graphguard.repair.frames import Read, Sources
 from graphguard.repair.program import lines_of
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
@@ -44,12 +44,17 @@ def _end(span: Span) -> tuple[int, int]:
 
 def applied(changes: tuple[TextEdit, ...], sources: Sources) -> dict[str, str] | None:
     """The texts after edits, or None where they would not parse."""
+    return texts_after(changes, sources.read)
+
+
+def texts_after(changes: tuple[TextEdit, ...], read: Read) -> dict[str, str] | None:
+    """The same for whoever reads files by itself."""
     by_file: dict[str, list[TextEdit]] = {}
     for edit in dict.fromkeys(changes):
         by_file.setdefault(edit.span.file, []).append(edit)
     texts: dict[str, str] = {}
     for file, edits in by_file.items():
-        text = sources.read(file)
+        text = read(file)
         if text is None:
             return None
         texts[file] = edited(text, edits)

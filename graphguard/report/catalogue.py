@@ -86,8 +86,9 @@ _COMMUNICATION = (
         severity="error",
         summary="The ranks of a group do not issue the same collectives.",
         what=(
-            "Within one process group the ranks call collectives in another order, of another kind, or with shapes that do not fit. "
-            "The message shows the first call at which two ranks part."
+            "Within one process group the ranks call collectives in another order, of another kind, or on tensors that do not fit. "
+            "The message shows the first call at which two ranks part. Collectives exchange memory, not indices: a view that is not dense there, such as a slice of columns, "
+            "and tensors whose elements lie there in another order than the other ranks' (a transpose) do not fit either, unless PyTorch copies them; equal numbers of elements in other shapes do."
         ),
         why="On a cluster the job hangs, or silently exchanges tensors that do not belong together.",
         wrong=("if rank == 0:\n    dist.all_reduce(loss)                 # the others never call it"),

@@ -14,13 +14,13 @@ from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
-from graphguard.ir.layouts import laid_out
 from graphguard.ir.left import without_notes
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace.communicators import disagreement
 from graphguard.trace.compared import Program, compared
 from graphguard.trace.job import Job, Recorded, title
-from graphguard.trace.meetings import in_step, plainly_named, with_stops_changed
+from graphguard.trace.meetings import among, in_step, parted, plainly_named
+from graphguard.trace.unlike import unlike_layouts
 from graphguard.trace.unwritten import unwritten
 
 
@@ -45,7 +45,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
     traced = [trace for trace in traces if trace is not None and trace.graph is not None]
     recorded = plainly_named(tuple(without_notes(trace.graph)[0] for trace in traced if trace.graph is not None))
-    recorded, stops = with_stops_changed(recorded, [trace.stops for trace in traced], laid_out)
+    doubts, recorded = unlike_layouts(among(recorded, [trace.stops for trace in traced]))
+    recorded, stops = parted(recorded)
     recorded, apart = in_step(recorded, stops)
     whole, _ = without_notes(specification.trace.graph)
     claimed = [program.claims for program in ranks if program.claims is not None]
@@ -73,6 +74,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         assumed=tuple(dict.fromkeys((*assumed, *uncompared))),
         not_compared=told.not_compared,
         cautions=told.cautions,
+        doubts=doubts,
     )
     return marked(capture)
 

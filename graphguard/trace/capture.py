@@ -320,7 +320,7 @@ def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error"
     stack = tuple(reversed(list(_user_frames(error))))
     if isinstance(error, TracingError):
         span = error.span or (stack[0].span if stack else None)
-        return Trouble(error.rule, error.message, span, rank, stack, error.related)
+        return Trouble(error.rule, error.message, span, rank, stack, error.related, error.mendings)
     message = DATA_DEPENDENT if is_data_dependence(error) else f"{type(error).__name__}: {error}".strip()
     return Trouble(rule, message, stack[0].span if stack else None, rank, stack)
 

@@ -21,7 +21,7 @@ MEMORY: Final = "memory"
 COPIED: Final = "copied"
 """PyTorch copies the tensor first, or the result into it, index by index: it may lie in memory as it likes."""
 CLONED: Final = "cloned"
-"""It takes a clone, which keeps the order of a dense tensor and lays out any other row by row."""
+"""The others take a clone, which keeps the order of a dense tensor and lays out any other row by row; what is a rank's own is copied, index by index."""
 CONTIGUOUS: Final = "contiguous"
 """As ``MEMORY``, and only row by row: PyTorch raises an error otherwise."""
 

@@ -9,10 +9,10 @@ from typing import Any
 from graphguard.ir.graph import COMMUNICATOR, DType, Size, Sym, Var
 from graphguard.ir.layouts import ORDERS
 from graphguard.trace.builder import Builder
-from graphguard.trace.collectives import Call, on_nccl
+from graphguard.trace.collectives import CLONED, Call, on_nccl
 from graphguard.trace.errors import TracingError
 from graphguard.trace.events import Members, Ref
-from graphguard.trace.layouts import Backend, check_layouts, order_of
+from graphguard.trace.layouts import Backend, Order, check_layouts, order_of
 from graphguard.trace.memory import Memory
 from graphguard.trace.refusals import refused
 from graphguard.trace.views import type_of
@@ -47,22 +47,24 @@ class Communication:
 
     def _fill(self, ref: Ref, way: str, value: Var) -> None:
         """Write elements as they come into memory in its order."""
-        shape = type_of(ref)[0]
-        order = order_of(ref, way)
+        shape, order = ref.shape, order_of(ref, way)
         if order:
             lying = self.builder.reshaped(value, tuple(shape[d] for d in order))
             back = tuple(order.index(d) for d in range(len(order)))
             value = self.builder.one("aten.permute.default", (lying, back), shape, self.builder.types[lying].dtype)
         self.memory.write(ref, value)
 
-    @staticmethod
-    def _notes(call: Call) -> dict[str, Any]:
+    def _notes(self, call: Call) -> dict[str, Any]:
         """Which communicator it is, and how its tensors that are not cut lie in memory, where one of them does not lie row by row: :mod:`graphguard.ir.layouts` reads it."""
-        reads = () if call.flat and call.kind != "all_gather" else call.reads
-        writes = () if call.flat and call.kind != "reduce_scatter" else call.writes
-        given = tuple(order_of(ref, call.given) for ref in reads)
-        taken = tuple(order_of(ref, call.taken) for ref in writes)
-        return {**_which(call.earlier), **({ORDERS: (given, taken)} if any(given) or any(taken) else {})}
+        cut: list[Order] = [()] * len(call.group)  # its parts lie in the order of memory
+        given = cut if call.flat and call.kind != "all_gather" else [order_of(ref, call.given) for ref in call.reads]
+        taken = (
+            cut if call.flat and call.kind != "reduce_scatter" else [order_of(ref, call.taken) for ref in call.writes]
+        )
+        if call.given == CLONED:
+            given[call.group.index(self.rank)] = taken[0]  # to what is copied into the result the others' are added
+        orders = {ORDERS: (tuple(given), tuple(taken))} if any(given) or any(taken) else {}
+        return {**_which(call.earlier), **orders}
 
     def translate(self, call: Call, name: str) -> None:
         """Emit one collective, an operator of this name, and write what it changes."""
@@ -72,7 +74,7 @@ class Communication:
         if self.backend.is_nccl and name.startswith("c10d::"):
             call = on_nccl(call)
         if len(call.group) > 1 or self.backend.is_nccl:
-            self.backend.copied_views |= check_layouts(call, name)
+            self.backend.copied_views |= check_layouts(call, name, self.rank)
         if call.reduce.startswith("premul_sum:"):
             call = self._premultiplied(call, float(call.reduce.partition(":")[2]))
         if call.reduce and call.reduce not in _REDUCTIONS:

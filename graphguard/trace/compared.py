@@ -91,7 +91,11 @@ def _unequal(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[int, str
     for name, wanted in spec.claims.told.constants.items():
         for rank, one in enumerate(ranks):
             found = one.claims.told.constants.get(name, NOTHING)
-            if NOTHING in (wanted, found) or found.equals(wanted) or (name in spec.claims.demanded and wanted.is_number):
+            if (
+                NOTHING in (wanted, found)
+                or found.equals(wanted)
+                or (name in spec.claims.demanded and wanted.is_number)
+            ):
                 continue  # a number of which a relation was promised is compared by that
             yield rank, name, f"'{name}' is {_cut(wanted)} in the specification and {_cut(found)} on rank {rank}"
         if wanted != NOTHING and not wanted.is_number:
@@ -150,7 +154,10 @@ def _not_compared(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[str
         for name in (*one.claims.results, *one.claims.told.constants):
             if one.has(name) and not spec.has(name):
                 nothing = name in spec.claims.told.constants
-                yield name, "which is None in the specification" if nothing else "which the specification does not return"
+                yield (
+                    name,
+                    "which is None in the specification" if nothing else "which the specification does not return",
+                )
 
 
 def _shown(lines: dict[str, str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphguard.ir import Span
+from graphguard.ir.capture import Mending
 
 
 class TracingError(Exception):
@@ -16,6 +17,15 @@ class TracingError(Exception):
         self.message = message
         self.span = span
         self.related = related
+        self.mendings: tuple[Mending, ...] = ()
+
+
+class UnfitMemoryError(TracingError):
+    """A call that is given memory on which it does not do what it seems to do; the message is written where the place is known."""
+
+    def tell(self, span: Span | None) -> None:
+        """Take the place, and say in the program's words what is wrong there, and how it can be mended."""
+        raise NotImplementedError
 
 
 DATA_DEPENDENT = (

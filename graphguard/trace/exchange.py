@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant
 from graphguard.trace.collectives import Call
@@ -46,7 +47,8 @@ def communicate(ledger: Ledger, call: Call, constants: Constants) -> None:
 def _lying(value: torch.Tensor, tensor: torch.Tensor, way: str) -> torch.Tensor:
     """The elements of a tensor as they are given away: in the order of memory."""
     order = order_of(Ref(0, geometry_of(tensor)), way)
-    return value.permute(order).reshape(value.shape) if order else value
+    with _disable_current_modes():
+        return value.permute(order).reshape(value.shape) if order else value
 
 
 def _laid_out(value: torch.Tensor, tensor: torch.Tensor, way: str) -> torch.Tensor:

@@ -19,7 +19,7 @@ from graphguard.trace.builder import DOUBLE, Builder, elements
 from graphguard.trace.collectives import calls_of
 from graphguard.trace.communication import Communication
 from graphguard.trace.constants import constant_of
-from graphguard.trace.errors import TracingError
+from graphguard.trace.errors import TracingError, UnfitMemoryError
 from graphguard.trace.events import Event, Ref
 from graphguard.trace.harmless import identity
 from graphguard.trace.kinds import Kind, kind_of
@@ -78,6 +78,9 @@ def functionalise(events: Sequence[Event], stacks: Stacks, rank: int, races: Rac
             translation.waits(races.over())
             if event.op != "wait" and identity(event) not in dead:
                 translation.step(event)
+        except UnfitMemoryError as error:
+            error.tell(_place(stacks, event))
+            raise
         except TracingError as error:
             error.span = error.span or _place(stacks, event)
             raise

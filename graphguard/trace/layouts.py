@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from graphguard.ir import Span
 from graphguard.trace.collectives import CLONED, CONTIGUOUS, COPIED, MEMORY, Call
-from graphguard.trace.errors import TracingError
+from graphguard.trace.errors import UnfitMemoryError
 from graphguard.trace.events import Ref
+from graphguard.trace.races import overlap
+from graphguard.trace.view_fixes import contiguous, copied, operand
 from graphguard.trace.views import row_major
 
 Order = tuple[int, ...]
@@ -22,13 +25,42 @@ class Backend:
     copied_views: bool = False
 
 
-class ViewError(TracingError):
+class UnfitViewError(UnfitMemoryError):
     """A view that a collective cannot work on; ``taken``: it would be filled."""
 
-    def __init__(self, message: str, call: Call, *, taken: bool) -> None:
-        super().__init__("collective-mismatch", message)
-        self.call = call
-        self.taken = taken
+    def __init__(self, call: Call, ref: Ref, headline: str, found: str, *, taken: bool) -> None:
+        super().__init__("collective-mismatch", headline)
+        self._kind = call.kind
+        self._taken = taken
+        self._ref = ref
+        self._found = found
+
+    def tell(self, span: Span | None) -> None:
+        """Name the tensor as it is written at the call."""
+        self.span = span
+        name = operand(span, self._kind, taken=self._taken)
+        headline = self.message.format("a tensor here" if name is None else f"'{name}'")
+        self.message = f"{headline}\nfound: {_shown(self._ref)}; {self._found}"
+        self.mendings = contiguous(span, self._kind, taken=self._taken)
+
+
+class SharedMemoryError(UnfitMemoryError):
+    """What a collective fills is what it reads."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__("wrong-relation", "")
+        self._kind = call.kind
+
+    def tell(self, span: Span | None) -> None:
+        """Name the tensors as they are written at the call."""
+        self.span = span
+        filled, read = (operand(span, self._kind, taken=taken) for taken in (True, False))
+        names = "a tensor here" if filled is None else f"'{filled}'"
+        self.message = (
+            f"{self._kind} fills {names} while it still reads the same memory\n"
+            "found: it is overwritten before all of it was sent; what arrives depends on how far the others are"
+        )
+        self.mendings = copied(span, self._kind) if read is not None else ()
 
 
 def order_of(ref: Ref, way: str) -> Order:
@@ -39,14 +71,19 @@ def order_of(ref: Ref, way: str) -> Order:
     return () if order is None or order == tuple(range(len(order))) else order
 
 
-def check_layouts(call: Call, name: str) -> bool:
-    """Raise :class:`ViewError` for a view that no back end takes as what it shows; whether another back end than gloo would have refused one that is copied."""
+def check_layouts(call: Call, name: str, rank: int) -> bool:
+    """Raise :class:`UnfitMemoryError` for views that no back end takes as what they show; whether another back end than gloo would have refused one that is copied."""
     copies = False
+    if call.given != COPIED and call.kind in ("all_to_all", "scatter", "reduce_scatter"):
+        own = None if call.flat else call.group.index(rank)
+        for at, read in enumerate(call.reads):
+            if any(_share(read, ref) and not (at == own and read.key == ref.key) for ref in call.writes):
+                raise SharedMemoryError(call)
     for refs, way, taken in ((call.reads, call.given, False), (call.writes, call.taken, True)):
         for ref in refs:
             reason = _refused(ref, way, call, taken=taken)
             if reason is not None:
-                raise ViewError(f"{reason[0]}\nfound: {_shown(ref)}\n{reason[1]}", call, taken=taken)
+                raise UnfitViewError(call, ref, *reason, taken=taken)
             copies |= way in (COPIED, CLONED) and name.startswith("c10d::") and not _is_contiguous(ref)
     return copies
 
@@ -56,16 +93,20 @@ def _refused(ref: Ref, way: str, call: Call, *, taken: bool) -> tuple[str, str] 
         return None
     if way == CONTIGUOUS and not _is_contiguous(ref):
         return (
-            f"{call.kind} takes only contiguous tensors, and this one is not",
-            "PyTorch raises an error here on gloo; NCCL exchanges memory in its order, which is not that of the elements",
+            f"{call.kind} takes contiguous tensors only, and {{}} is none",
+            "PyTorch raises an error here on gloo, and NCCL sends and fills memory in its order, which is not that of the elements",
         )
     if way == MEMORY and row_major(ref.geometry) is None:
         verb = "fills" if taken else "takes"
         return (
-            f"{call.kind} works on memory, and here it is given a view that is not dense",
-            f"NCCL refuses it, and gloo {verb} as many elements of its memory, one after the other: others than the view shows",
+            f"{call.kind} works on memory, and {{}} is a view that is not dense there",
+            f"NCCL refuses it, and gloo {verb} as many elements as lie one after the other, which are others",
         )
     return None
+
+
+def _share(one: Ref, other: Ref) -> bool:
+    return one.storage == other.storage and overlap(one.geometry, other.geometry)
 
 
 def _is_contiguous(ref: Ref) -> bool:

@@ -6,7 +6,7 @@ where it is called, as graphs have it, runs; one that does not may run because i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -38,14 +38,10 @@ def without_stops(graph: Graph) -> tuple[Graph, tuple[Stop, ...]]:
     return (replace(graph, nodes=tuple(nodes)), tuple(stops)) if stops else (graph, ())
 
 
-def with_stops_changed(
-    graphs: tuple[Graph, ...],
-    stops: Sequence[tuple[Stop, ...]],
-    change: Callable[[tuple[Graph, ...]], tuple[Graph, ...]],
-) -> tuple[tuple[Graph, ...], list[tuple[Stop, ...]]]:
-    """What ``change`` makes of the graphs, which may put nodes in, and their stops at their places among these."""
-    parted = [without_stops(graph) for graph in change(_with_stops(graphs, stops))]
-    return tuple(graph for graph, _ in parted), [places for _, places in parted]
+def parted(graphs: tuple[Graph, ...]) -> tuple[tuple[Graph, ...], list[tuple[Stop, ...]]]:
+    """Graphs, and the stops that stand among their nodes."""
+    parts = [without_stops(graph) for graph in graphs]
+    return tuple(graph for graph, _ in parts), [stops for _, stops in parts]
 
 
 def in_step(
@@ -55,14 +51,15 @@ def in_step(
     if not any(stops):
         return graphs, ()
     forming = [tuple(stop for stop in each if stop[1].op != WAIT) for each in stops]
-    if not join(_with_stops(graphs, forming)).mismatches:
+    if not join(among(graphs, forming)).mismatches:
         return graphs, ()
     posted = tuple(_posted(graph, each) for graph, each in zip(graphs, stops, strict=True))
-    mismatches = join(_with_stops(posted, stops)).mismatches
+    mismatches = join(among(posted, stops)).mismatches
     return (graphs, mismatches) if mismatches else (posted, ())
 
 
-def _with_stops(graphs: tuple[Graph, ...], stops: Sequence[tuple[Stop, ...]]) -> tuple[Graph, ...]:
+def among(graphs: tuple[Graph, ...], stops: Sequence[tuple[Stop, ...]]) -> tuple[Graph, ...]:
+    """Graphs with their stops among their nodes."""
     return tuple(_merged(graph, each) if each else graph for graph, each in zip(graphs, stops, strict=True))
 
 

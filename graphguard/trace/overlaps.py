@@ -13,11 +13,13 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from graphguard.ir import Span
 from graphguard.ir.graph import DType, Sym
-from graphguard.trace.errors import TracingError
+from graphguard.trace.errors import UnfitMemoryError
 from graphguard.trace.events import Event, Geometry, Ref, refs_in
 from graphguard.trace.kinds import Kind
 from graphguard.trace.races import overlap
+from graphguard.trace.view_fixes import cloned, said
 from graphguard.trace.views import dtype_of, itemsize, overlaps, whole
 
 _MANY: Final = 1 << 26  # bytes: what lies further apart is neither marked nor run
@@ -31,23 +33,31 @@ def check_overlaps(event: Event, kind: Kind) -> None:
     with _disable_current_modes(), torch.no_grad():
         refused, differs = _tried(event, kind)
     if refused is not None:
-        raise TracingError("trace-error", f"{refused}\nPyTorch raises an error here")
+        raise UnfitOperandError("trace-error", f"{refused}\nPyTorch raises an error here")
     if differs:
-        raise TracingError("wrong-relation", _WRITTEN_BEFORE)
+        raise UnfitOperandError("wrong-relation", _WRITTEN_BEFORE)
     if any(_is_partial(pair) for pair in _meetings(event, kind)):
-        raise TracingError("trace-error", _BY_ORDER)
+        raise UnfitOperandError("trace-error", _BY_ORDER)
 
 
 _WRITTEN_BEFORE: Final = (
-    "the call reads elements that it has written before, through another view of the same memory\n"
-    "found: PyTorch does not refuse it, and the numbers depend on the order of its loop\n"
-    "fix: read a copy, by .clone()"
+    "{} reads elements that it has written before, through another view of the same memory\n"
+    "found: PyTorch does not refuse it, and its numbers depend on the order of a loop"
 )
 _BY_ORDER: Final = (
-    "the call writes elements that it reads through another view of the same memory\n"
-    "found: PyTorch does not refuse it, and the numbers depend on the order of its loop, which is another on other devices\n"
-    "fix: read a copy, by .clone()"
+    "{} writes elements that it reads through another view of the same memory\n"
+    "found: PyTorch does not refuse it; here its loop reads each of them before it writes it, and on another device it need not"
 )
+
+
+class UnfitOperandError(UnfitMemoryError):
+    """A call that writes what it reads."""
+
+    def tell(self, span: Span | None) -> None:
+        """Name the call as it is written."""
+        self.span = span
+        self.message = self.message.replace("{}", said(span), 1)
+        self.mendings = cloned(span)
 
 
 def once(ref: Ref) -> Ref:
@@ -68,15 +78,15 @@ def _meets_itself(event: Event, kind: Kind) -> bool:
 
 def _meetings(event: Event, kind: Kind) -> Iterator[tuple[Ref, Ref]]:
     """What is written and read at once: one tensor, where the operator does more than go through the elements, and tensors that share some."""
-    written = event.written
+    written: dict[int, list[Ref]] = {}
+    for ref in event.written:
+        written.setdefault(ref.storage, []).append(ref)
     for read in _only_read(event, kind):
-        for ref in written:
-            if ref.storage != read.storage:
-                continue
+        for ref in written.get(read.storage, ()):
             if ref.geometry == read.geometry:
                 if torch.Tag.pointwise not in kind.operator.tags and kind.short_name != "copy_":
                     yield ref, read
-            elif _share(ref.geometry, read.geometry):
+            elif _share(ref.geometry, read.geometry) and not _is_element_wise(kind, ref.geometry, read.geometry):
                 yield ref, read
 
 
@@ -103,6 +113,25 @@ def _share(a: Geometry, b: Geometry) -> bool:
         marks = torch.zeros(last - first, dtype=torch.bool, device="cpu")
         _shown(marks, a, first).fill_(True)
         return bool(_shown(marks, b, first).any())
+
+
+def _is_element_wise(kind: Kind, written: Geometry, read: Geometry) -> bool:
+    """Whether an operator that goes through the elements finds every one that both have at one index, where it is read before it is written."""
+    if not (torch.Tag.pointwise in kind.operator.tags or kind.short_name == "copy_") or not _is_known(written, read):
+        return False
+    first, last = _extent(written, read)
+    if itemsize(written) != itemsize(read) or last - first > _MANY // 8:
+        return False
+    with _disable_current_modes():
+        marks = torch.full((last - first,), -1, dtype=torch.int64, device="cpu")
+        target = _shown(marks, written, first)
+        indices = torch.arange(target.numel(), dtype=torch.int64, device="cpu").reshape(target.shape)
+        target.copy_(indices)
+        try:
+            found = _shown(marks, read, first).expand(target.shape)
+        except RuntimeError:
+            return False
+        return bool(((found == -1) | (found == indices)).all())
 
 
 def _is_known(*geometries: Geometry) -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from graphguard.ir import DType, Graph, Node, Var
 from graphguard.ir.joining import JoinedCall, join
+from graphguard.ir.layouts import laid_out
 from graphguard.ir.pruning import prune_prelude
 from graphguard.ir.validity import faults
 from graphguard.trace.capture import RankTrace, Recording
@@ -70,7 +71,8 @@ def record_ranks(
     )
     for trace in traces:
         assert trace.graph is not None, (trace.troubles, trace.waiting)
-    return prune_prelude(tuple(trace.graph for trace in traces if trace.graph is not None))
+    graphs, _ = laid_out(tuple(trace.graph for trace in traces if trace.graph is not None))
+    return prune_prelude(graphs)
 
 
 def ops_of(graph: Graph) -> list[str]:

@@ -375,3 +375,161 @@ def memory_is_reused(x):
     flat = buffer.view(-1)
     flat[: x.numel()].mul_(2)
     return buffer.transpose(0, 1) + 1
+
+
+def transposed(x):
+    return x.t().contiguous().t()
+
+
+def sliced(x):
+    wide = x.new_zeros(x.shape[0], x.shape[1] + 2)
+    wide[:, 1:-1] = x
+    return wide[:, 1:-1]
+
+
+def laid(layout, x):
+    """The same elements; ``flat`` and ``turned`` in another shape."""
+    made = {"rows": torch.clone, "transposed": transposed, "sliced": sliced, "flat": torch.flatten}
+    return x.clone().view(x.shape[::-1]) if layout == "turned" else made[layout](x.clone())
+
+
+def exchanges(*pairs):
+    """A snippet of ``(x, given, taken)`` for each pair of layouts: collectives go by memory, or copy, and gloo says which."""
+
+    def register(program):
+        for given, taken in pairs:
+            name = f"{program.__name__}_{given}_{taken}"
+            SNIPPETS[name] = lambda x, given=given, taken=taken: program(x.detach(), given, taken)
+        return program
+
+    return register
+
+
+DENSE = [("transposed", "transposed"), ("rows", "transposed"), ("transposed", "rows")]
+SHAPES = [("rows", "flat"), ("flat", "rows"), ("turned", "rows"), ("transposed", "turned")]
+VIEWS = [("sliced", "rows"), ("rows", "sliced"), ("sliced", "transposed"), ("sliced", "sliced")]
+
+
+def by_rank(x, given, taken):
+    """Layouts that differ from rank to rank."""
+    return laid(given if dist.get_rank() % 2 == 0 else taken, x)
+
+
+@exchanges(*DENSE, *SHAPES)
+def laid_all_reduce(x, given, taken):
+    y = by_rank(x, given, taken)
+    dist.all_reduce(y)
+    return y
+
+
+@exchanges(*DENSE, *SHAPES)
+def laid_maximum(x, given, taken):
+    y = by_rank(x, given, taken)
+    dist.all_reduce(y, op=dist.ReduceOp.MAX)
+    return y
+
+
+@exchanges(*DENSE, *SHAPES)
+def laid_reduce(x, given, taken):
+    y = by_rank(x, given, taken)
+    dist.reduce(y, 1)
+    return y if dist.get_rank() == 1 else x
+
+
+@exchanges(*DENSE, *SHAPES)
+def laid_broadcast(x, given, taken):
+    y = by_rank(x, given, taken)
+    dist.broadcast(y, 2)
+    return y
+
+
+@exchanges(*DENSE, *VIEWS)
+def laid_coalesced(x, given, taken):
+    y, z = by_rank(x, given, taken), by_rank(x * 2, taken, given)
+    with dist._coalescing_manager():
+        dist.all_reduce(y)
+        dist.all_reduce(z)
+    return y + z
+
+
+@exchanges(*DENSE, *VIEWS, ("rows", "flat"))
+def laid_functional(x, given, taken):
+    return fc.all_reduce(by_rank(x, given, taken), "sum", dist.group.WORLD) * 1
+
+
+@exchanges(*DENSE, *VIEWS)
+def laid_all_gather(x, given, taken):
+    parts = [laid(taken, torch.zeros_like(x)) for _ in range(W)]
+    dist.all_gather(parts, laid(given, x))
+    return torch.stack(parts)
+
+
+@exchanges(*DENSE, *VIEWS)
+def laid_all_gather_into_tensor(x, given, taken):
+    whole = laid(taken, x.new_zeros(W * x.shape[0], x.shape[1]))
+    dist.all_gather_into_tensor(whole, laid(given, x))
+    return whole
+
+
+@exchanges(*DENSE, ("sliced", "rows"), ("sliced", "transposed"))
+def laid_reduce_scatter(x, given, taken):
+    part = laid(taken, torch.zeros_like(x))
+    dist.reduce_scatter(part, [laid(given, x + rank) for rank in range(W)])
+    return part
+
+
+@exchanges(*DENSE, *VIEWS)
+def laid_reduce_scatter_tensor(x, given, taken):
+    part = laid(taken, x.new_zeros(x.shape[0] // W, x.shape[1]))
+    dist.reduce_scatter_tensor(part, laid(given, x))
+    return part
+
+
+@exchanges(("rows", "transposed"), ("rows", "flat"), ("flat", "rows"))
+def laid_all_to_all_single(x, given, taken):
+    received = laid(taken, torch.zeros_like(x))
+    dist.all_to_all_single(received, laid(given, x))
+    return received
+
+
+@exchanges(*DENSE, *VIEWS)
+def laid_all_to_all(x, given, taken):
+    received = [laid(taken, torch.zeros_like(x)) for _ in range(W)]
+    dist.all_to_all(received, [laid(given, x + rank) for rank in range(W)])
+    return torch.stack(received)
+
+
+@exchanges(*DENSE, *VIEWS)
+def laid_gather(x, given, taken):
+    parts = [laid(taken, torch.zeros_like(x)) for _ in range(W)] if dist.get_rank() == 3 else None
+    dist.gather(laid(given, x), parts, dst=3)
+    return torch.stack(parts) if parts else x
+
+
+@exchanges(*DENSE)
+def laid_scatter(x, given, taken):
+    part = laid(taken, torch.zeros_like(x))
+    dist.scatter(part, [laid(given, x + rank) for rank in range(W)] if dist.get_rank() == 1 else None, src=1)
+    return part
+
+
+@exchanges(("rows", "flat"), ("flat", "rows"), ("turned", "rows"))
+def laid_messages(x, given, taken):
+    rank = dist.get_rank()
+    y = laid(taken, torch.zeros_like(x))
+    sending = dist.isend(laid(given, x), (rank + 1) % W)
+    dist.recv(y, (rank - 1) % W)
+    sending.wait()
+    return y
+
+
+@exchanges(*DENSE, *VIEWS)
+def laid_autograd(x, given, taken):
+    return dnf.all_reduce(by_rank(x, given, taken)) + torch.stack(dnf.all_gather(by_rank(x, given, taken))).sum(0)
+
+
+@exchanges(*DENSE)
+def laid_constants(x, given, taken):
+    y = by_rank(torch.arange(6.0).reshape(2, 3) * (dist.get_rank() + 1), given, taken)
+    dist.all_reduce(y)
+    return x * y[0, 1].item()

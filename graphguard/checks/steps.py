@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import isnan
 from typing import Any
 
+from graphguard.checks.elsewhere import elsewhere, on_one_machine
 from graphguard.checks.mending import Broken, repaired
 from graphguard.checks.meshes import smaller_meshes
 from graphguard.checks.requests import (
@@ -52,6 +53,12 @@ def check_steps(request: CheckRequest) -> Steps:
         sources=dict(captured.summary["sources"]),
         cached=captured.cached,
     )
+    report = yield from _judged(request, captured, report)
+    return (yield from elsewhere(request, captured, report, _judged)) if on_one_machine(report) else report
+
+
+def _judged(request: CheckRequest, captured: Captured, report: Report) -> Steps:
+    """The report of what was captured."""
     if captured.troubles:
         return _troubled(report, captured.troubles, request)
     return (yield from _judge(request, captured, report))

@@ -14,6 +14,7 @@ from graphguard.ir.ignored import marked
 from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.pruning import prune_alone, prune_prelude
+from graphguard.trace import machines
 from graphguard.trace.communicators import disagreement
 from graphguard.trace.job import Job, Recorded, title
 from graphguard.trace.meetings import in_step, plainly_named
@@ -48,6 +49,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
+    if job.machines == 1 and len(graphs) > 1:
+        assumed += machines.assumed(read for trace in told for read in trace.reads)
     capture = replace(
         bare,
         leaves=leaves,

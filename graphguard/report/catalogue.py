@@ -87,7 +87,7 @@ _COMMUNICATION = (
         summary="The ranks of a group do not issue the same collectives.",
         what=(
             "Within one process group the ranks call collectives in another order, of another kind, or with shapes that do not fit. "
-            "The message shows the first call at which two ranks part."
+            "Or not every rank makes the same groups by `new_group`, in the same order. The message shows the first call at which two ranks part."
         ),
         why="On a cluster the job hangs, or silently exchanges tensors that do not belong together.",
         wrong=("if rank == 0:\n    dist.all_reduce(loss)                 # the others never call it"),

@@ -32,7 +32,7 @@ class CheckRequest:
     ``overlay`` maps absolute paths to texts that stand in for the files; ``root`` is the project's folder.  ``levels`` are severities by rule from
     the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well;
     ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict;
-    ``smallest`` for a counterexample on a smaller mesh, where the check can be run on one.
+    ``machines``: on how many the ranks are; ``smallest`` for a counterexample on a smaller mesh, where the check can be run on one.
     """
 
     file: str
@@ -47,6 +47,7 @@ class CheckRequest:
     smallest: bool = True
     cache: bool = True
     timeout: float = 60.0
+    machines: int = 1
 
 
 Steps: TypeAlias = Generator[Step | tuple[Step, ...] | Report, Any, Report]
@@ -79,6 +80,7 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
             "overlay": overlay,
             "cache": request.cache,
             "timeout": request.timeout,
+            "machines": request.machines,
         },
     )
     summary = answer["summary"]

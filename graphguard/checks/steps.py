@@ -13,6 +13,7 @@ from math import isnan
 from typing import Any
 
 from graphguard.checks.arrangements import cautions_of
+from graphguard.checks.elsewhere import elsewhere, on_one_machine
 from graphguard.checks.mending import Broken, repaired
 from graphguard.checks.meshes import smaller_meshes
 from graphguard.checks.requests import (
@@ -65,6 +66,12 @@ def check_steps(request: CheckRequest) -> Steps:
         cached=captured.cached,
         depends=captured.depends,
     )
+    report = yield from _judged(request, captured, report)
+    return (yield from elsewhere(request, captured, report, _judged)) if on_one_machine(report) else report
+
+
+def _judged(request: CheckRequest, captured: Captured, report: Report) -> Steps:
+    """The report of what was captured."""
     if captured.troubles:
         report = _troubled(report, captured.troubles, request)
         if not any(trouble.mendings for trouble in captured.troubles):

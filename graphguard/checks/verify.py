@@ -131,7 +131,8 @@ class _Forks:
 
         def run(_: Link) -> bytes:
             ranks.settle()
-            job = Job(self._build, params["mesh"], self._check, self._root, self._limits, time.monotonic())
+            place = self._check, self._root, self._limits, time.monotonic()
+            job = Job(self._build, params["mesh"], *place, machines=params["machines"])
             return capture_to_json(with_sources_of_frames(ranks.record(job, _log)[0]))
 
         data = _in_child(run, self._limits, self._failed)

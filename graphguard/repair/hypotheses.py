@@ -18,6 +18,7 @@ from graphguard.repair.called import called
 from graphguard.repair.coded import coded
 from graphguard.repair.constants import constants
 from graphguard.repair.counted_targets import counted_targets
+from graphguard.repair.crossed import crossed
 from graphguard.repair.edits import (
     Bypass,
     ChangeCall,
@@ -109,6 +110,7 @@ def hypotheses(
     found.extend(parameters(around))
     found.extend(offsets(around))
     found.extend(unlike(around))
+    found.extend(crossed(around))
     found.extend(siblings(around))
     found.extend(called(around))
     found.extend(_at_outputs(around, ratios, promises))

@@ -87,7 +87,8 @@ _COMMUNICATION = (
         summary="The ranks of a group do not issue the same collectives.",
         what=(
             "Within one process group the ranks call collectives in another order, of another kind, or on tensors that do not fit. "
-            "The message shows the first call at which two ranks part. Collectives exchange memory, not indices: a view that is not dense there, such as a slice of columns, "
+            "Or not every rank makes the same groups by `new_group`, in the same order. The message shows the first call at which two ranks part. "
+            "Collectives exchange memory, not indices: a view that is not dense there, such as a slice of columns, "
             "and tensors whose elements lie there in another order than the other ranks' (a transpose) do not fit either, unless PyTorch copies them; equal numbers of elements in other shapes do."
         ),
         why="On a cluster the job hangs, or silently exchanges tensors that do not belong together.",

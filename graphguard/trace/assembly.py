@@ -16,6 +16,7 @@ from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.left import without_notes
 from graphguard.ir.pruning import prune_alone, prune_prelude
+from graphguard.trace import machines
 from graphguard.trace.communicators import disagreement
 from graphguard.trace.compared import Program, compared
 from graphguard.trace.job import Job, Recorded, title
@@ -59,6 +60,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
+    if job.machines == 1 and len(graphs) > 1:
+        assumed += machines.assumed(read for trace in told for read in trace.reads)
     capture = replace(
         bare,
         leaves=leaves,

@@ -37,7 +37,7 @@ def install() -> None:
             return original(ctx, batch, *others)
 
     SyncBatchNorm.forward = staticmethod(forward)
-    batchnorm.float = functools.partial(called, float)  # type: ignore[attr-defined]  # of the number of batches
+    batchnorm.float = functools.partial(called, float)  # of the number of batches
     original_norm = torch.nn.functional.batch_norm
     torch.nn.functional.batch_norm = known_to_scripts(original_norm, _averaging(original_norm))
 

@@ -49,9 +49,9 @@ def clear_cache(folder: Path | None = None) -> int:
     return removed
 
 
-def request_key(file: str, name: str, mesh: Mapping[str, int] | None, root: str) -> str:
+def request_key(file: str, name: str, mesh: Mapping[str, int] | None, root: str, machines: int = 1) -> str:
     """A digest of a request and of everything that holds for a whole environment: interpreter, installed packages, GraphGuard itself."""
-    asked = [SCHEMA, file, name, None if mesh is None else list(mesh.items()), root, *_environment()]
+    asked = [SCHEMA, file, name, None if mesh is None else list(mesh.items()), root, machines, *_environment()]
     return hashlib.sha256(dumps(asked)).hexdigest()[:32]
 
 

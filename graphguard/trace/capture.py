@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphguard.ir.capture import Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.ir.graph import Graph, Size
-from graphguard.ir.spans import Frame
+from graphguard.ir.spans import Frame, Span
 from graphguard.trace import cuda, state
 from graphguard.trace.communicators import Formed
 from graphguard.trace.constants import LARGEST, constant_of
@@ -50,6 +50,7 @@ class RankTrace:
     ``gave_up``: layers were copied, and what came of it may differ from the program: record all of it again without; says why.  ``copied`` are the layers that were.
     ``reads_draws``: it reads what it draws from a seed: record all of it again with these numbers.
     ``groups``: the calls of ``new_group`` that all ranks must make.  ``stops``: where the rank stands until others come, as nodes, each with the number of the graph's nodes before it.
+    ``reads``: the variables that say which machine the rank is on, where the program reads them.
     ``waiting``: the program needs a value that other ranks contribute to (see :mod:`graphguard.trace.lockstep`); then ``graph`` is None.
     """
 
@@ -66,6 +67,7 @@ class RankTrace:
     copied: tuple[str, ...] = ()
     groups: tuple[Formed, ...] = ()
     stops: tuple[Stop, ...] = ()
+    reads: tuple[tuple[str, Span], ...] = ()
 
 
 class Recording:
@@ -277,6 +279,7 @@ class Recording:
         recorder = self._recorder
         published = tuple(self.ledger.offers)
         assumed = tuple(sorted(recorder.assumed))
+        reads = tuple(self.world.reads.items())
         groups = tuple(
             Formed(event.args[2].ranks, tuple(recorder.stacks.frames(event.stack))) for event in recorder.groups
         )
@@ -311,7 +314,7 @@ class Recording:
         declared, opened = (tuple(sorted(names)) for names in (recorder.declared, recorder.opened))
         copied = () if repeats is None else tuple(repeats.copied)
         troubles = tuple(self._troubles)
-        told = RankTrace(graph, troubles, assumed, published, groups=groups, stops=stops)
+        told = RankTrace(graph, troubles, assumed, published, groups=groups, stops=stops, reads=reads)
         return replace(told, declared=declared, opened=opened, copied=copied)
 
 

@@ -81,6 +81,21 @@ def value_digest(environment: Mapping[str, str], name: str) -> str | None:
     return None if value is None else hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
+def together(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What two recordings depended on, each as :attr:`Footprint.kept`; None where one cannot be compared later, or they were answered differently."""
+    if one is None or other is None:
+        return None
+    both = {part: {**one[part], **other[part]} for part in ("sources", "environment")}
+    answers = {
+        question: {**one["answers"].get(question, {}), **other["answers"].get(question, {})}
+        for question in (*one["answers"], *other["answers"])
+    }
+    both["answers"] = answers
+    agree = all(both[part][key] == value for part in ("sources", "environment") for key, value in one[part].items())
+    agree &= all(answers[key][path] == told for key, row in one["answers"].items() for path, told in row.items())
+    return both if agree else None
+
+
 def text_digest(text: bytes) -> str:
     """A digest of a source file as it is written, comments and layout included."""
     return hashlib.sha256(text).hexdigest()[:32]

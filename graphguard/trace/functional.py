@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import DType, Graph, Sym, Var
+from graphguard.ir.joining import WAIT
 from graphguard.ir.spans import Span
 from graphguard.trace import foreach
 from graphguard.trace.builder import DOUBLE, Builder, elements
@@ -24,7 +25,7 @@ from graphguard.trace.events import Event, Ref
 from graphguard.trace.harmless import identity
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.layouts import Backend
-from graphguard.trace.meetings import WAIT, results
+from graphguard.trace.meetings import results
 from graphguard.trace.memory import Memory
 from graphguard.trace.overlaps import check_overlaps, once
 from graphguard.trace.overwritten import overwritten

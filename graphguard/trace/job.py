@@ -28,6 +28,7 @@ class Job:
     ``load`` is called before a process is forked that is to ``build``.
     ``copies``: layers that are alike are recorded once (see :mod:`graphguard.trace.repeats`).
     ``draws``: numbers that are drawn from a seed are known (see :mod:`graphguard.trace.seeded`).
+    ``machines``: on how many the ranks are (see :mod:`graphguard.trace.machines`).
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -39,6 +40,7 @@ class Job:
     started: float
     watch: Watch | None = None
     device: str = "cpu"
+    machines: int = 1
     copies: bool = True
     draws: bool = False
     learn: Callable[[tuple[str, ...]], None] | None = None

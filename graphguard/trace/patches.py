@@ -33,6 +33,7 @@ from graphguard.trace import (
     cuda,
     harmless,
     initialisers,
+    machines,
     made_of_numbers,
     moves,
     number_calls,
@@ -60,6 +61,7 @@ def install() -> None:
     _installed.append(True)
     _process_groups()
     communicators.watch()
+    machines.watch()
     replace(torch.futures, "collect_all", collecting)
     replace(torch.futures, "wait_all", waiting)
     _splits()

@@ -192,7 +192,7 @@ def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recor
     refinement: Refinement | None = None
     try:
         with (
-            World(rank, job.mesh, job.device) as world,
+            World(rank, job.mesh, job.device, job.machines) as world,
             Recording(world, answers, job.closed, copies=job.copies, draws=job.draws) as recording,
         ):
             try:

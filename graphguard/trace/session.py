@@ -55,6 +55,7 @@ def capture_check(
     link: Link,
     *,
     each_rank_imports: bool = False,
+    machines: int = 1,
 ) -> tuple[Capture, Footprint]:
     """Record one check; whatever is wrong with the user's code is among the capture's troubles.
 
@@ -92,6 +93,7 @@ def capture_check(
         limits,
         began,
         watch,
+        machines=machines,
         learn=lambda calls: link.tell({"unseen": list(calls)}),
         meanwhile=files.meanings(),
     )

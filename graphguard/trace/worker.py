@@ -321,15 +321,23 @@ def _limits(params: dict[str, Any]) -> Limits:
 def _capture_task(params: dict[str, Any]) -> Task | Done:
     target, name, mesh, limits = _target(params), params["name"], params.get("mesh"), _limits(params)
     cached = bool(params.get("cache", True))
-    key = request_key(target.file, name, mesh, target.root) if cached else ""
+    machines = int(params.get("machines", 1))
+    key = request_key(target.file, name, mesh, target.root, machines) if cached else ""
     if cached and (known := load(key, ProjectFiles(target.overlay))) is not None:
         capture, depends = known
         return Done(_captured(replace(capture, check=reference(target, name)), cached=True, depends=depends))
-    return _recording(target, name, mesh, limits, key, each_rank_imports=False)
+    return _recording(target, name, mesh, limits, key, machines, each_rank_imports=False)
 
 
 def _recording(
-    target: Target, name: str, mesh: dict[str, int] | None, limits: Limits, key: str, *, each_rank_imports: bool
+    target: Target,
+    name: str,
+    mesh: dict[str, int] | None,
+    limits: Limits,
+    key: str,
+    machines: int,
+    *,
+    each_rank_imports: bool,
 ) -> Task:
     plain = {
         "target": [target.file, target.root, dict(target.overlay)],
@@ -341,7 +349,8 @@ def _recording(
 
     def run(link: Link) -> Any:
         try:
-            capture, footprint = capture_check(target, name, mesh, limits, link, each_rank_imports=each_rank_imports)
+            how = {"each_rank_imports": each_rank_imports, "machines": machines}
+            capture, footprint = capture_check(target, name, mesh, limits, link, **how)
         except RankDependentImportError:
             return None
         return _kept(key, capture, footprint)
@@ -350,9 +359,9 @@ def _recording(
         return _captured(failed(target, name, mesh, _trouble(ending, target, limits)), cached=False)
 
     def again() -> Task:
-        return _recording(target, name, mesh, limits, key, each_rank_imports=True)
+        return _recording(target, name, mesh, limits, key, machines, each_rank_imports=True)
 
-    return Task(run, _outer(limits), on_failure, again, None if each_rank_imports else plain)
+    return Task(run, _outer(limits), on_failure, again, None if each_rank_imports or machines > 1 else plain)
 
 
 def _record(plain: dict[str, Any], link: Link, spares: Spares) -> Any:

@@ -15,8 +15,10 @@ import torch.distributed.distributed_c10d as c10d
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
+from graphguard.ir.spans import Span
 from graphguard.trace import cuda, own_device, patches, state
 from graphguard.trace.communicators import Communicators
+from graphguard.trace.machines import environment
 
 _TABLES = ("_pg_map", "_pg_names", "_pg_group_ranks", "_pg_backend_config", "_tags_to_pg", "_pg_to_tag")
 
@@ -37,15 +39,18 @@ def warm() -> None:
 class World:
     """A context in which this process is rank ``rank`` of a job on ``mesh`` (axis sizes in order, the last varies fastest).
 
+    With several ``machines`` as many ranks are on each; ``reads`` are the variables that say so which the program has read, and where.
     Process groups that exist outside are set aside, untouched, and are back at the end.  With ``device="cuda"`` the process believes in CUDA
     from then on (see :mod:`graphguard.trace.cuda`), so that belongs into a forked child.
     """
 
-    def __init__(self, rank: int, mesh: dict[str, int], device: str = "cpu") -> None:
+    def __init__(self, rank: int, mesh: dict[str, int], device: str = "cpu", machines: int = 1) -> None:
         self.rank = rank
         self.axes = dict(mesh)
         self.device = device
         self.backend = "nccl" if device == "cuda" else "gloo"
+        self.machines = machines
+        self.reads: dict[str, Span] = {}
         self.mesh: Any = None
         self.communicators = Communicators()
         self.chose_gloo = False
@@ -68,7 +73,7 @@ class World:
         if self.device == "cuda":
             own_device.choose(self.rank)
         self._stack.enter_context(_groups_set_aside())
-        self._stack.enter_context(_environment(self.rank, self.size))
+        self._stack.enter_context(_environment(self.rank, self.size, self.machines))
         state.push_world(self)
         self._stack.callback(state.pop_world)
         self._stack.callback(forget_placements)
@@ -146,17 +151,9 @@ def _fill(tables: dict[str, dict[Any, Any]], rest: tuple[Any, dict[Any, Any], in
 
 
 @contextmanager
-def _environment(rank: int, size: int) -> Iterator[None]:
-    """The variables that launchers set where all ranks are on one machine."""
-    values = {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "GROUP_RANK": 0,
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": 29500,
-    }
+def _environment(rank: int, size: int, machines: int) -> Iterator[None]:
+    """The variables that launchers set."""
+    values = environment(rank, size, machines)
     before = {name: os.environ.get(name) for name in values}
     os.environ.update({name: str(value) for name, value in values.items()})
     try:

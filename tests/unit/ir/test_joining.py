@@ -207,3 +207,75 @@ def test_a_collective_that_one_rank_uses_stays_on_all() -> None:
         y = rank.all_reduce(rank.call("aten.rand", phase="prelude"), phase="prelude")
         rank.outputs["out"] = y if rank is a else Var(0)
     assert [len(graph.nodes) for graph in prune_prelude((a.graph(), b.graph()))] == [2, 2]
+
+
+def test_two_groups_of_the_same_ranks_have_each_its_own_order() -> None:
+    a, b = two()
+    a.all_reduce(asynchronous=True)
+    a.all_reduce(comm=2, asynchronous=True)
+    b.all_reduce(comm=2, asynchronous=True)
+    b.all_reduce(asynchronous=True)
+    result = joined(a, b)
+    assert not result.mismatches
+    assert sorted(tuple(call.nodes.items()) for call in result.collectives) == [((0, 0), (1, 1)), ((0, 1), (1, 0))]
+
+
+def test_a_rank_stands_at_the_first_of_two_groups() -> None:
+    a, b = two()
+    a.all_reduce()
+    a.all_reduce(comm=2)
+    b.all_reduce(comm=2)
+    b.all_reduce()
+    (trouble,) = joined(a, b).mismatches
+    assert "over another group of ranks 0, 1" in trouble.message
+
+
+def test_waiting_for_one_group_keeps_a_rank_from_the_other() -> None:
+    """What is asynchronous holds nobody up until it is waited for."""
+    a, b = two()
+    for rank, order in ((a, (1, 2)), (b, (2, 1))):
+        for number in order:
+            rank.call("gg.wait", rank.all_reduce(comm=number, asynchronous=True), outs=0)
+    (trouble,) = joined(a, b).mismatches
+    assert "neither goes on" in trouble.message
+
+
+def test_what_reads_an_asynchronous_result_comes_after_it() -> None:
+    a, b = two()
+    for rank, order in ((a, (1, 2)), (b, (2, 1))):
+        results = [rank.all_reduce(comm=number, asynchronous=True) for number in order]
+        for result in results:
+            rank.call("aten.neg.default", result)
+    whole = joined(a, b)
+    assert not whole.mismatches
+    made = {}
+    for place, step in enumerate(whole.order):
+        for rank, index in step.nodes.items() if isinstance(step, JoinedCall) else [step]:
+            made[rank, index] = place
+    assert all(made[rank, index] < made[rank, index + 2] for rank in (0, 1) for index in (0, 1))
+
+
+def test_many_asynchronous_calls_do_not_nest() -> None:
+    a, b = two()
+    for rank in (a, b):
+        x = Var(0)
+        for _ in range(3000):
+            x = rank.all_reduce(x, asynchronous=True)
+            x = rank.call("aten.neg.default", x)
+    assert not joined(a, b).mismatches
+
+
+def test_an_asynchronous_call_that_only_one_rank_makes() -> None:
+    a, b = two()
+    a.all_reduce(asynchronous=True)
+    (trouble,) = joined(a, b).mismatches
+    assert "rank 1 never calls it" in trouble.message
+
+
+def test_messages_of_two_groups_of_the_same_ranks() -> None:
+    a, b = two()
+    a.call("gg.send", Var(0), 1, 0, (0, 1), outs=0)
+    a.call("gg.send", Var(0), 1, 0, (0, 1), outs=0, comm=2)
+    b.call("gg.recv", 0, 0, (0, 1), comm=2)
+    b.call("gg.recv", 0, 0, (0, 1))
+    assert sorted(call.nodes[1] for call in joined(a, b).collectives if call.nodes[0] == 0) == [1]

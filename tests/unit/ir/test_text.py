@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from graphguard.ir import Constant, DType, Frame, Graph, Node, Span, Sym, TensorType, Var
+from graphguard.ir.codec import dumps, graph_from_plain, graph_to_plain, loads
 from graphguard.ir.text import TextError, graph_from_text, graph_to_text
 from graphguard.ir.validity import faults
 
@@ -50,6 +51,15 @@ def test_reads_like_a_program() -> None:
     assert line == '%2: float32[2, 3] = aten.add.Tensor(%0, 1.5, alpha=-2) forward in "layers.0" at 0'
 
 
+def test_a_group_among_those_of_the_same_ranks_has_a_name() -> None:
+    second = replace(GRAPH.nodes[1], kwargs={"comm": 2, "asynchronous": True})
+    graph = replace(GRAPH, nodes=(GRAPH.nodes[0], second))
+    assert "comm=2, asynchronous=True)" in graph_to_text(graph)
+    assert graph_from_text(graph_to_text(graph)) == graph
+    assert graph_from_plain(loads(dumps(graph_to_plain(graph)))) == graph
+    assert faults(graph, world_size=2) == []
+
+
 def test_a_constant_may_be_empty_or_only_a_digest() -> None:
     empty = Constant(TensorType((0,), "int64"), "e", b"")
     digest = Constant(F32, "d", None)
@@ -82,6 +92,11 @@ def test_a_good_graph_has_no_faults() -> None:
         (lambda g: replace(g, nodes=(Node("gg.all_reduce", (x, "mean", (0, 1)), {}, (y,)),)), "'mean' is no reduction"),
         (lambda g: replace(g, nodes=(Node("gg.scan", (x,), {}, (y,)),)), "is no operator of ours"),
         (lambda g: replace(g, symbols={"u0": a}), "which is no 0-dim variable"),
+        (lambda g: replace(g, nodes=(g.nodes[0], replace(g.nodes[1], kwargs={"comm": 1}))), "the first has no name"),
+        (
+            lambda g: replace(g, nodes=(g.nodes[0], replace(g.nodes[1], kwargs={"asynchronous": 1}))),
+            "is asynchronous or",
+        ),
     ],
 )
 def test_faults(change, says: str) -> None:

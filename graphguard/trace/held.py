@@ -55,7 +55,9 @@ def reads(code: CodeType, start: int, name: str) -> bool:
     steps = list(dis.get_instructions(code))
     at = {step.offset: index for index, step in enumerate(steps)}
     handlers = [(e.start, e.end, e.target) for e in dis._parse_exception_table(code)]  # type: ignore[attr-defined]  # noqa: SLF001 - the only reader of it
-    first = bisect_right([step.offset for step in steps], start)  # which may be within what an instruction keeps for itself
+    first = bisect_right(
+        [step.offset for step in steps], start
+    )  # which may be within what an instruction keeps for itself
     waiting = [first, *(at[target] for low, high, target in handlers if low <= start < high)]
     seen: set[int] = set()
     while waiting:

@@ -122,7 +122,8 @@ class _Rank:
 
     def run(self, index: int) -> None:
         """Run an operator that concerns this rank alone."""
-        node, how, values = self.graph.nodes[index], self.how, self.values
+        node, how = self.graph.nodes[index], self.how
+        values: Mapping[Var, torch.Tensor] = self.values
         if self._singles is not None:
             values = self._singles.given(node, values, lambda value: how.disturbed(value, _ROUNDING))
             self._singles.note(node)

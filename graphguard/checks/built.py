@@ -6,7 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from graphguard.checks.leaves import is_table
-from graphguard.checks.parameters import Related
+from graphguard.checks.parameters import Related, is_distributed
 from graphguard.checks.placements import Mesh
 from graphguard.trace.capture import Recording
 from graphguard.trace.constants import LARGEST_TABLE
@@ -17,16 +17,44 @@ ROUNDINGS = 64  # what two ways to compute one table may differ by, in units of 
 def computes_otherwise(recording: Recording, one: Related, mesh: Mesh) -> bool:
     """Whether the rank gave a buffer or a frozen parameter other numbers than the specification has there; to load the specification's would hide it.
 
-    Zeros and ones say nothing: statistics begin with them, and so does what a checkpoint is to fill.
+    Zeros and ones say little: statistics begin with them, and so does what a checkpoint is to fill; that it is, the verdict lists.
     """
-    own = one.state.tensor
-    if one.source.tensor.requires_grad or own.requires_grad or not isinstance(own, FakeTensor):
+    built = _built(recording, one) if isinstance(one.state.tensor, FakeTensor) else None
+    if built is None:
         return False
-    whole, computed = (recording.known(each, LARGEST_TABLE) for each in (one.source.tensor, own))
-    if whole is None or computed is None:
-        return False
+    whole, computed = built
     with recording.on_real_tensors():
         return _says_something(computed) and not _alike(computed, one.part(whole, mesh))
+
+
+def filled_otherwise(recording: Recording, one: Related, mesh: Mesh) -> str | None:
+    """What is assumed of a buffer or a frozen parameter that the rank fills with one number, and the specification with others."""
+    built = _built(recording, one)
+    if built is None:
+        return None
+    whole, filled = built
+    with recording.on_real_tensors():
+        if not filled.numel() or _alike(filled, one.part(whole, mesh)):
+            return None
+    if not all(map(recording.is_written, (one.source.tensor, one.state.tensor))):
+        return None  # memory that waits to be filled
+    with recording.on_real_tensors():
+        kind, name = one.state.kind, one.state.name
+        theirs, ours = _numbers(whole), _numbers(filled)
+    return f"{kind} '{name}' is built of other numbers in the specification ({theirs}) than on the ranks ({ours}): a checkpoint fills both"
+
+
+def _built(recording: Recording, one: Related) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The numbers with which the specification's tensor and the rank's were built, where both are known and nothing trains them."""
+    own = one.state.tensor
+    if one.source.tensor.requires_grad or own.requires_grad or is_distributed(own):
+        return None
+    whole, built = (recording.known(each, LARGEST_TABLE) for each in (one.source.tensor, own))
+    return None if whole is None or built is None else (whole, built)
+
+
+def _numbers(value: torch.Tensor) -> str:
+    return "a table" if is_table(value) else f"{value.flatten()[0].item():g}"
 
 
 def _says_something(value: torch.Tensor) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from torch._subclasses.fake_tensor import FakeTensor
 
 from graphguard.checks.api import Refinement
-from graphguard.checks.built import computes_otherwise
+from graphguard.checks.built import computes_otherwise, filled_otherwise
 from graphguard.checks.leaves import Leaves
 from graphguard.checks.parameters import Related, State, by_plain_name, is_distributed, named_alike, plain_name, relate
 from graphguard.checks.placements import Mesh
@@ -53,6 +53,8 @@ def bind_rank(
         relations = relate(specification.states, [_as_made(recording, state) for state in bound], mesh)
         loaded = [not computes_otherwise(recording, one, mesh) for one in relations]
         bound, relations = list(compress(bound, loaded)), list(compress(relations, loaded))
+        for text in filter(None, (filled_otherwise(recording, one, mesh) for one in relations)):
+            recording.assume(text)
         values = [partial(_part, leaves, one, mesh) for one in relations]
         recording.bind_before_reads(_births(recording, bound, values))
         for one, state, value in zip(relations, bound, values, strict=True):

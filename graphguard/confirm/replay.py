@@ -17,6 +17,7 @@ from graphguard.confirm.elements import DTYPES, FLOATS, UnrunnableError, extents
 from graphguard.confirm.operators import argument, call, first_line, is_cast, measured_by
 from graphguard.confirm.precision import Held
 from graphguard.confirm.rounded_numbers import moved
+from graphguard.confirm.singles import Singles, computes_in_both
 from graphguard.confirm.ties import call_with_other_ties, has_ties, leaves_ties_open
 from graphguard.confirm.unwritten import EMPTY, unwritten
 from graphguard.ir import Constant, Graph, Node, Sym, Var
@@ -126,6 +127,12 @@ class _Rank:
         if how.held is not None:
             for var in graph.inputs:
                 how.held.add(graph, var, self.values[var])
+        self._singles: Singles | None = None
+        if computes_in_both(graph):
+            kept = {
+                var: constant_value(literal) for var, literal in graph.constants.items() if literal.data is not None
+            }
+            self._singles = Singles(graph, kept)
         self._uses = Counter(operand for node in graph.nodes for operand in node.operands())
         self._kept = {*graph.outputs.values(), *graph.symbols.values(), *_measuring(graph), *keep}
 
@@ -136,22 +143,26 @@ class _Rank:
     def run(self, index: int) -> None:
         """Run an operator that concerns this rank alone."""
         node, how = self.graph.nodes[index], self.how
+        values: Mapping[Var, torch.Tensor] = self.values
+        if self._singles is not None:
+            values = self._singles.given(node, values, lambda value: how.disturbed(value, _ROUNDING))
+            self._singles.note(node)
         if how.jitter is not None and how.numbers and not self._in_doubles(node):
             node = moved(node, how.numbers, how.jitter)
         tied = (how.jitter is not None or how.ties != "own") and leaves_ties_open(self.graph, node)
-        if tied and how.jitter is not None and has_ties(node, self.values):
+        if tied and how.jitter is not None and has_ties(node, values):
             how.tied.append(node)
         if node.op == EMPTY:
             kind, place = self.graph.types[node.outs[0]], (self.number, index)
             results: tuple[torch.Tensor, ...] = (unwritten(kind, (how.memory, *place, place in how.anew)),)
         elif tied and how.ties != "own":
             generator = how.jitter if how.ties == "random" else None
-            results = call_with_other_ties(self.graph, node, self.values, how.sharp, generator)
+            results = call_with_other_ties(self.graph, node, values, how.sharp, generator)
         elif how.held is not None and is_cast(self.graph, node) and self._kept_by(node, how.held):
             assert isinstance(node.args[0], Var)
             results = (self.values[node.args[0]],)
         else:
-            results = call(self.graph, node, self.values, how.sharp)
+            results = call(self.graph, node, values, how.sharp)
         if how.held is not None and not is_cast(self.graph, node):
             for out, value in zip(node.outs, results, strict=False):
                 how.held.add(self.graph, out, value)

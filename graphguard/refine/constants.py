@@ -24,12 +24,13 @@ _PLAIN: Final = {
     "complex128": np.complex128,
 }
 _FEW: Final = 128  # different elements that are read one by one
+_MANY: Final = 65536  # elements that a call on doubles would not look at
 
 
 def elements(constant: Constant, single: bool = False) -> np.ndarray:
     """The elements as bool, int64 or float64; complex ones with a last dim of 2.  Raises ``Unsupported`` where only a digest is known.
 
-    ``single``: float32 is the widest type of the program, so an element in it is the number that was rounded to it, as a number in a call is.
+    ``single``: an element in float32 is the number that was rounded to it, as a number in a call is; a call on doubles takes what it was rounded to.
     """
     if constant.data is None:
         raise Unsupported("a literal too large to be carried along")
@@ -53,6 +54,8 @@ def elements(constant: Constant, single: bool = False) -> np.ndarray:
 
 def _meant(data: np.ndarray) -> np.ndarray:
     """Elements in float32 as what was rounded to them; those of which that is not seen, and long tables, as they are."""
+    if data.size > _MANY and (data != data.flat[0]).any():
+        return data.astype(np.float64)
     values, places = np.unique(data, return_inverse=True)
     if len(values) > _FEW:
         return data.astype(np.float64)

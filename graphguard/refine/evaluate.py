@@ -9,7 +9,6 @@ from fractions import Fraction
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
-from graphguard.ir.written import float32_is_widest
 from graphguard.refine.coarse import adds_coarsely, coarse_types
 from graphguard.refine.constants import elements
 from graphguard.refine.hidden import Hidden
@@ -23,6 +22,7 @@ from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait, combine, evaluate_node, kind_of
 from graphguard.rules.arithmetic import chosen, compared, plus
+from graphguard.rules.casting import DOUBLES, as_single
 
 _FAILED = "the rule failed: {} {}"
 
@@ -30,11 +30,12 @@ _FAILED = "the rule failed: {} {}"
 class Values(dict[Var, NormalValue]):
     """The values of a program's variables; ``ragged`` holds those with as many rows as the data decides, in a program that has any.
 
-    ``real`` says that none of its tensors is complex.
+    ``real`` says that none of its tensors is complex, ``mixed`` that it has some in float32 and some in doubles.
     """
 
     ragged: Ragged | None = None
     real = False
+    mixed = False
 
     def sent(self, var: Var) -> NormalValue | Rows:
         """What a collective is given; raises ``KeyError`` for a variable without a value."""
@@ -80,12 +81,12 @@ def shape_of(kind: TensorType) -> tuple[int, ...]:
     return (*sizes, 2) if kind.dtype in _COMPLEX else tuple(sizes)
 
 
-def leaf_values(algebra: NormalForm, leaves: tuple[Leaf, ...], single: bool = False) -> dict[str, NormalValue]:
-    """The unknowns that both programs are functions of; ``single`` as in :func:`~graphguard.refine.constants.elements`."""
+def leaf_values(algebra: NormalForm, leaves: tuple[Leaf, ...]) -> dict[str, NormalValue]:
+    """The unknowns that both programs are functions of."""
     values = {}
     for leaf in leaves:
         if leaf.value is not None and leaf.value.data is not None:
-            values[leaf.name] = algebra.literal(elements(leaf.value, single))
+            values[leaf.name] = algebra.literal(elements(leaf.value, single=True))
         elif leaf.ignored is not None:
             values[leaf.name] = _targets(algebra, leaf, leaf.ignored)
         else:
@@ -128,7 +129,6 @@ class Evaluator:
         self.own = OneEach()
         self.narrowing = Narrowing(algebra, self.own)
         self._unknown = 0
-        self._single = False
         declared = [op for op, trait in traits.items() if trait.form == "elementwise"]
         self._shards = Shards(algebra, self.own, declared)
         self.hidden = None if shown is None else Hidden(algebra, self.own, self._shards, shown)
@@ -136,17 +136,18 @@ class Evaluator:
     def begin(self, capture: Capture, floats: frozenset[str]) -> None:
         """Evaluate calls of a capture from here on, whose tensors are of these float types."""
         self.capture = capture
-        self._single = float32_is_widest(floats)
         self.narrowing.begin(coarse_types(floats))
 
     def leaves(self, leaves: tuple[Leaf, ...]) -> dict[str, NormalValue]:
         """The unknowns that both programs are functions of."""
-        return leaf_values(self.algebra, leaves, self._single)
+        return leaf_values(self.algebra, leaves)
 
     def start(self, graph: Graph, leaves: Mapping[str, NormalValue]) -> Values:
         """The values of a graph's inputs and literals."""
         values = Values({var: self.own(leaves[name]) for var, name in graph.inputs.items()})
-        values.real = all_real({kind.dtype for kind in graph.types.values()})
+        dtypes = {kind.dtype for kind in graph.types.values()}
+        values.real = all_real(dtypes)
+        values.mixed = "float32" in dtypes and not DOUBLES.isdisjoint(dtypes)
         if has_symbols(graph):
             values.ragged = Ragged(self.algebra, graph, self.traits)
         for var, constant in graph.constants.items():
@@ -155,11 +156,11 @@ class Evaluator:
 
     def constant(self, constant: Constant) -> NormalValue:
         """The value of a literal tensor; an unknown of its own where only its digest is known."""
-        key = ("constant", constant.type, constant.digest, self._single)
+        key = ("constant", constant.type, constant.digest)
         found = self._calls.get(key)
         if found is None:
             try:
-                found = (self.algebra.literal(elements(constant, self._single)),)
+                found = (self.algebra.literal(elements(constant, single=True)),)
             except Unsupported:
                 kind = constant.type
                 found = (self.algebra.leaf(f"literal:{constant.digest}", shape_of(kind), kind_of(kind.dtype)),)
@@ -202,8 +203,9 @@ class Evaluator:
             try:
                 results = None if specifying else self._shards.results(node, graph.types, values)
                 if not results:
+                    given = self._as_doubles(node, graph.types, values) if values.mixed else values
                     results = evaluate_node(
-                        self.algebra, node, graph, values, notes.append, self.traits, real=values.real
+                        self.algebra, node, graph, given, notes.append, self.traits, real=values.real
                     )
             except Unsupported as error:
                 self._give_up(where, node, graph, values, str(error))
@@ -231,6 +233,16 @@ class Evaluator:
             values.update(zip(node.outs, results, strict=True))
         if self.narrowing.active:
             self.narrowing.note(where, node, key, graph, values)
+
+    def _as_doubles(
+        self, node: Node, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]
+    ) -> Mapping[Var, NormalValue]:
+        """The operands as a call takes them that computes in doubles: those in float32 with what that has rounded away."""
+        operands = set(node.operands())
+        singles = [var for var in operands if types[var].dtype == "float32"]
+        if not singles or all(types[var].dtype not in DOUBLES for var in (*operands, *node.outs)):
+            return values
+        return {var: values[var] for var in operands} | {var: as_single(self.algebra, values[var]) for var in singles}
 
     def _hidden(
         self, node: Node, types: Mapping[Var, TensorType], results: tuple[NormalValue, ...]

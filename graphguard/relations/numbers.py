@@ -76,7 +76,7 @@ CASTS: Final[dict[str, Callable[[Array], Array]]] = {
     "bfloat16": _round_bfloat16,
 }
 
-for _name in ("int8", "uint8", "int16", "uint16"):
+for _name in ("int8", "uint8", "int16", "uint16", "uint32", "int32"):
     CASTS[_name] = partial(_wrapped, _name)
 
 #: The named elementwise functions that rules use.

@@ -1,8 +1,8 @@
 """Conversions between kinds and element types.
 
 Every float type is the reals: widening changes nothing, narrowing is the unknown function ``cast`` of the value and of the type it is
-rounded to.  Integers of 32 bits and more are unbounded, narrower ones that a cast or arithmetic may not fit in are the unknown function ``cast`` as well; an
-int becomes the float of the same value, rounded only in types of fewer than 24 bits.
+rounded to.  Integers of 64 bits are unbounded, as are those of 32, which is assumed where they may not fit; narrower ones that a cast or arithmetic may not fit in are the unknown
+function ``cast`` as well; an int becomes the float of the same value, rounded only in types of fewer than 24 bits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Final
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
-from graphguard.rules.registry import COMPLEX_PART, FLOAT_BITS, INTEGER_BOUNDS, Call, holds, kind_of
+from graphguard.rules.registry import COMPLEX_PART, FLOAT_BITS, INTEGER_BOUNDS, WIDE_BOUNDS, Call, holds, kind_of
 
 #: Types whose numbers below the largest power of two are as IEEE 754 has them.
-_IEEE: Final = frozenset(("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"))
+_IEEE: Final = frozenset(("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"))
+#: Types that hold what float32 has rounded away.
+DOUBLES: Final = frozenset(("float64", "complex128"))
 #: Float types in which not all whole numbers that programs count to are.
 NARROW: Final = frozenset(dtype for dtype, bits in FLOAT_BITS.items() if bits[0] < FLOAT_BITS["float32"][0])
 #: Types whose elements have one part.
@@ -44,7 +46,7 @@ def convert(a: Algebra[V], v: V, kind: Kind) -> V:
 def cast(a: Algebra[V], v: V, source: str, target: str) -> V:
     """A tensor of type ``source`` as one of type ``target``."""
     result = convert(a, v, kind_of(target))
-    if target in INTEGER_BOUNDS and kind_of(source) != "bool":
+    if is_bounded(target) and kind_of(source) != "bool":
         return result if _fits(source, target) else wrapped(a, result, target)
     if target not in FLOAT_BITS or kind_of(source) == "bool":
         return result
@@ -84,6 +86,20 @@ def distinct(a: Algebra[V], v: V) -> np.ndarray | None:
     return a.known(v)
 
 
+def as_single(a: Algebra[V], v: V) -> V:
+    """Numbers in float32 that a call on doubles takes: what is known of them, as float32 has rounded it.
+
+    Beside other numbers in float32 they are what was rounded: two programs that write 0.1 there mean one number, whatever type they make it in.
+    """
+    if v.kind != "float":
+        return v
+    known = distinct(a, v)
+    if known is None:
+        return v if a.most_counted(v, _digits("float32")) is None else unknown_cast(a, v, "float32")
+    near = nearest(known, *FLOAT_BITS["float32"]) if np.isfinite(known).all() else None
+    return v if near is None or bool((near == known).all()) else a.expand(a.literal(near), v.shape)
+
+
 @cache
 def _digits(dtype: str) -> int:
     """How many binary digits behind the point a float type's least number above zero has (IEEE 754, section 3.3)."""
@@ -107,20 +123,37 @@ def nearest(numbers: np.ndarray, bits: int, exponent_bits: int) -> np.ndarray | 
     return found if bool(fits.all()) else None
 
 
+def is_bounded(dtype: str) -> bool:
+    """Whether integers of a type may be too large for it."""
+    return dtype in INTEGER_BOUNDS or dtype in WIDE_BOUNDS
+
+
 def wrapped(a: Algebra[V], v: V, target: str) -> V:
-    """Integers as those of a narrow type: the same where they are known to fit, else an unknown function of them."""
-    low, high = INTEGER_BOUNDS[target]
+    """Integers as those of a narrow type: the same where they are known to fit, else an unknown function of them; of a wide type the same, where that is assumed."""
+    low, high = INTEGER_BOUNDS.get(target) or WIDE_BOUNDS[target]
+    if target in WIDE_BOUNDS and _is_counted(a, v, high):
+        return v
     known = distinct(a, v)
     if known is not None and known.size and low <= known.min() and known.max() < high:
+        return v
+    if known is None and target in WIDE_BOUNDS:
+        a.assume(f"integers do not overflow {target}")
         return v
     return a.apply("cast", (target,), [v], "int")
 
 
+def _is_counted(a: Algebra[V], v: V, high: int) -> bool:
+    """Whether counts and positions are seen to stay below a number, which costs less than to know them."""
+    most = a.most_counted(v, 0)
+    return most is not None and most < high
+
+
 def _fits(source: str, target: str) -> bool:
-    """Whether every number of a type is one of a narrow integer type."""
-    if source not in INTEGER_BOUNDS:
+    """Whether every number of a type is one of an integer type with bounds."""
+    bounds = {**INTEGER_BOUNDS, **WIDE_BOUNDS}
+    if source not in bounds:
         return False
-    (low, high), (least, most) = INTEGER_BOUNDS[source], INTEGER_BOUNDS[target]
+    (low, high), (least, most) = bounds[source], bounds[target]
     return least <= low and high <= most
 
 
@@ -171,7 +204,7 @@ def _settle_one(a: Algebra[V], call: Call, index: int, result: V | None, rounds:
     if result.shape != wanted.shape:
         raise Unsupported(f"{call.node.op} gives shape {wanted.shape}, its rule {result.shape}")
     result = convert(a, result, kind_of(wanted.dtype))
-    if computes and wanted.dtype in INTEGER_BOUNDS:
+    if computes and is_bounded(wanted.dtype):
         return wrapped(a, result, wanted.dtype)
     if rounds and wanted.dtype in FLOAT_BITS:
         promoted = _promoted(call)

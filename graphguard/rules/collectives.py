@@ -7,9 +7,8 @@ from fractions import Fraction
 
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.arithmetic import as_float, larger, scaled, smaller, times
-from graphguard.rules.casting import convert, held, wrapped
+from graphguard.rules.casting import convert, held, is_bounded, wrapped
 from graphguard.rules.merged_places import place_in_all
-from graphguard.rules.registry import INTEGER_BOUNDS
 
 
 def combine(a: Algebra[V], reduce: str, values: Sequence[V], dtype: str = "") -> V:
@@ -20,7 +19,7 @@ def combine(a: Algebra[V], reduce: str, values: Sequence[V], dtype: str = "") ->
     total = place_in_all(a, reduce, values)
     if total is None:
         total = _combined(a, reduce, values)
-    return wrapped(a, total, dtype) if dtype in INTEGER_BOUNDS else held(a, total, dtype)
+    return wrapped(a, total, dtype) if is_bounded(dtype) else held(a, total, dtype)
 
 
 def _combined(a: Algebra[V], reduce: str, values: Sequence[V]) -> V:

@@ -490,3 +490,15 @@ def clamp_min(a: Algebra[V], self: V, min: Any) -> V:
 def clamp_max(a: Algebra[V], self: V, max: Any) -> V:
     """out = min(self, max)"""
     return smaller(a, self, max)
+
+
+@rule("aten.bitwise_left_shift.Tensor", "aten.__lshift__.Tensor")
+def left_shift_each(a: Algebra[V], self: V, other: V) -> V:
+    """out = self 2^other: closed, elementwise"""
+    return a.apply("left_shift", (), aligned(a, self, other, kind="int"), "int")
+
+
+@rule("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar")
+def left_shift(a: Algebra[V], self: V, other: int) -> V:
+    """out = self 2^other"""
+    return a.scale(self, exact(2**other))

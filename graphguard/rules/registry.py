@@ -25,13 +25,16 @@ FLOAT_BITS: Final[dict[str, tuple[int, int]]] = {
     "float8_e4m3fnuz": (4, 4),
     "float8_e8m0fnu": (1, 8),
 }
-#: Least number and the one past the most of integer types that programs overflow.  A type of 32 bits and more holds what counts and positions there are.
+#: Least number and the one past the most of integer types that programs overflow.
 INTEGER_BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "int8": (-(1 << 7), 1 << 7),
     "uint8": (0, 1 << 8),
     "int16": (-(1 << 15), 1 << 15),
     "uint16": (0, 1 << 16),
+    "uint32": (0, 1 << 32),
 }
+#: The same of types that hold what programs count and number; where they may not, that is assumed.
+WIDE_BOUNDS: Final[dict[str, tuple[int, int]]] = {"int32": (-(1 << 31), 1 << 31)}
 COMPLEX_PART: Final[dict[str, str]] = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 
 

@@ -128,22 +128,10 @@ def _bitwise(a: Algebra[V], name: str, of_bools: Callable[..., Any], self: V, ot
     return a.apply(name, (), aligned(a, self, other, kind="int"), "int")
 
 
-@rule("aten.bitwise_left_shift.Tensor", "aten.__lshift__.Tensor")
-def left_shift_each(a: Algebra[V], self: V, other: V) -> V:
-    """out = self 2^other: closed, elementwise"""
-    return a.apply("left_shift", (), aligned(a, self, other, kind="int"), "int")
-
-
 @rule("aten.bitwise_right_shift.Tensor", "aten.__rshift__.Tensor")
 def right_shift_each(a: Algebra[V], self: V, other: V) -> V:
     """out = floor(self / 2^other): closed, elementwise"""
     return a.apply("right_shift", (), aligned(a, self, other, kind="int"), "int")
-
-
-@rule("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar")
-def left_shift(a: Algebra[V], self: V, other: int) -> V:
-    """out = self 2^other"""
-    return a.scale(self, exact(2**other))
 
 
 @rule("aten.__rshift__.Scalar", "aten.bitwise_right_shift.Tensor_Scalar")

@@ -22,6 +22,7 @@ from graphguard.trace import cuda, state
 from graphguard.trace.communicators import Formed
 from graphguard.trace.constants import LARGEST, constant_of
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
+from graphguard.trace.events import Event, refs_in
 from graphguard.trace.functional import functionalise
 from graphguard.trace.geometry import size_of
 from graphguard.trace.layouts import COPIES, Backend
@@ -34,6 +35,7 @@ from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
 from graphguard.trace.recorder import Recorder
 from graphguard.trace.repeats import GaveUp
+from graphguard.trace.values import EMPTY
 from graphguard.trace.watching import watching
 from graphguard.trace.works import forget_works
 from graphguard.trace.world import World
@@ -241,6 +243,11 @@ class Recording:
         with self.on_real_tensors():
             return constants.real(tensor).clone() if constants.is_known(tensor) else None
 
+    def is_written(self, tensor: torch.Tensor) -> bool:
+        """Whether the program has given a tensor's memory any elements, and not just made it."""
+        number = self._recorder.number_of(tensor)
+        return number is None or any(number in _filled(event) for event in self._recorder.events)
+
     def bind_if_equal(self, tensor: torch.Tensor, outside: torch.Tensor) -> None:
         """Where ``tensor`` is known to hold the very bits of one that was made before the recording, it is that literal."""
         local = getattr(tensor, "_local_tensor", tensor)
@@ -335,6 +342,14 @@ def _user_frames(error: BaseException) -> Iterator[Frame]:
         if is_shown(code):
             yield frame_at(code, traceback.tb_lasti)
         traceback = traceback.tb_next
+
+
+def _filled(event: Event) -> set[int]:
+    """The memory that a call gives elements, new memory among it."""
+    made = (
+        set() if event.kind is not None and event.kind.name in EMPTY else {ref.storage for ref in refs_in(event.outs)}
+    )
+    return made.difference(ref.storage for ref in refs_in(event.args)) | {ref.storage for ref in event.written}
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

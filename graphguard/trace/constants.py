@@ -7,6 +7,7 @@ collective on such constants; everything computed from inputs, parameters or ran
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import sys
 from collections.abc import Iterable
@@ -43,7 +44,10 @@ def constant_of(tensor: torch.Tensor) -> Constant:
     with _disable_current_modes():  # also outside of a dispatch, where the recorder itself is on
         kind = TensorType(tuple(tensor.shape), dtype_name(tensor.dtype))
         dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        data = bytes(dense.view(torch.uint8).numpy()) if dense.numel() else b""
+        size = (
+            dense.numel() * dense.element_size()
+        )  # no array: PyTorch would take it that one shows the memory from now on
+        data = ctypes.string_at(dense.data_ptr(), size) if size else b""
     if sys.byteorder == "big":
         raise NotImplementedError("constants on big-endian machines")
     digest = hashlib.sha256(repr(kind).encode() + data).hexdigest()

@@ -97,15 +97,14 @@ class OneMemory:
     def met(self, real: torch.Tensor, fake: FakeTensor) -> None:
         """An operator came upon a tensor that was made before the recording, for which ``fake`` stands and whose elements are known."""
         storage = real.untyped_storage()
-        if not _is_plain(real) or storage.nbytes() % real.element_size() or not self._recorder.constants.is_known(fake):
+        if not _is_plain(real) or not _is_elsewhere(real) or storage.nbytes() % real.element_size():
             return
-        start = storage.data_ptr()
-        owners = [] if storage.resizable() else [_UNKNOWN]
-        self._follow(Shown(start, start + storage.nbytes(), self._flat(fake), storage, owners))
+        if self._recorder.constants.is_known(fake) and not self._overlaps(storage.data_ptr(), _end(storage)):
+            self._follow(Shown(storage.data_ptr(), _end(storage), self._flat(fake), storage, [_UNKNOWN]))
 
     def adopted(self, real: torch.Tensor, fake: FakeTensor) -> None:
         """``fake`` stands for a tensor that was made before the recording, and may hold anything."""
-        if _is_plain(real, LARGEST_TABLE * 8) and real.is_contiguous() and not real.untyped_storage().resizable():
+        if _is_plain(real, LARGEST_TABLE * 8) and real.is_contiguous() and _is_elsewhere(real):
             shown = Shown(real.data_ptr(), real.data_ptr() + _size(real), fake)
             shown.digest = _digest(shown)
             self._all.append(shown)
@@ -126,8 +125,7 @@ class OneMemory:
         shown = self.followed.get(storage_of(tensor))
         if shown is None:
             storage = real.untyped_storage()
-            start = storage.data_ptr()
-            shown = self._follow(Shown(start, start + storage.nbytes(), self._flat(tensor), storage))
+            shown = self._follow(Shown(storage.data_ptr(), _end(storage), self._flat(tensor), storage))
         shown.owners.append(weakref.ref(found) if type(found).__name__ == "ndarray" else _UNKNOWN)
         return found
 
@@ -171,7 +169,7 @@ class OneMemory:
 
     # -- one memory ----------------------------------------------------------------------------------------------------
     def _follow(self, shown: Shown) -> Shown:
-        if any(shown.start < other.end and other.start < shown.end for other in self._all):
+        if self._overlaps(shown.start, shown.end):
             raise TracingError("trace-error", _ELSEWHERE)
         assert shown.storage is not None
         shown.note()
@@ -179,6 +177,9 @@ class OneMemory:
         self._all.append(shown)
         self.followed[storage_of(shown.whole)] = shown
         return shown
+
+    def _overlaps(self, start: int, end: int) -> bool:
+        return any(start < other.end and other.start < end for other in self._all)
 
     def _leave(self, storage: int) -> None:
         shown = self.followed.pop(storage)
@@ -229,6 +230,15 @@ def _is_plain(real: torch.Tensor, largest: int = LARGEST_TABLE) -> bool:
     plain = real.device.type == "cpu" and real.layout is torch.strided and not isinstance(real, FakeTensor)
     storage = real.untyped_storage() if plain else None
     return storage is not None and 0 < storage.nbytes() <= largest * 8 and not storage.is_shared()
+
+
+def _is_elsewhere(real: torch.Tensor) -> bool:
+    """Whether there is, or was, an array of the memory of a real tensor: PyTorch resizes no such memory."""
+    return not real.untyped_storage().resizable()
+
+
+def _end(storage: torch.UntypedStorage) -> int:
+    return storage.data_ptr() + storage.nbytes()
 
 
 def _size(real: torch.Tensor) -> int:

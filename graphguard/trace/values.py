@@ -17,7 +17,7 @@ from graphguard.trace.exchange import communicate
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.lockstep import Ledger
 
-_EMPTY = frozenset(
+EMPTY = frozenset(
     ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
 )
 #: Operators that fill a tensor of another one's shape: with which number, or which of their arguments (a text) it is.
@@ -119,7 +119,7 @@ class Values:
         return (args[0], indices, *args[2:])
 
     def _compute(self, func: Any, args: Any, kwargs: Any, out: Any, before: list[int]) -> None:
-        if func._schema.name in _EMPTY:  # noqa: SLF001
+        if func._schema.name in EMPTY:  # noqa: SLF001
             for tensor in (one for one in tensors_in(out) if one.numel() <= LARGEST):
                 with unset_fake_temporarily():
                     zeros = torch.zeros(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")

@@ -265,10 +265,9 @@ def mixed(narrow: bool) -> Capture:
     return replace(capture, spec=of(capture.spec, True), ranks=tuple(of(graph, False) for graph in capture.ranks))
 
 
-def test_the_types_of_the_whole_program_are_part_of_what_a_stage_depends_on() -> None:
-    """In a program in float32 alone a literal is the decimal that it was rounded from; in another it is what it is."""
+def test_a_literal_in_float32_is_the_number_it_was_rounded_from_beside_doubles_too() -> None:
+    """What is computed in float32 rounds a number in a call as it rounded the literal; only a call on doubles takes what float32 has made of it."""
     memo = Memo()
     assert prove(mixed(narrow=False), memo).outcome.proved
-    alone = prove(mixed(narrow=True), effort="hasty").outcome.proved
-    assert not alone
-    assert prove(mixed(narrow=True), memo, effort="hasty").outcome.proved == alone
+    assert prove(mixed(narrow=True), effort="hasty").outcome.proved
+    assert prove(mixed(narrow=True), memo, effort="hasty").outcome.proved

@@ -21,9 +21,7 @@ def _cautions(promise: PromiseOutcome) -> list[str]:
     found, others, ranks = promise.found.partition(SOMETHING_ELSE)
     texts = []
     if "sum(" in found:
-        texts.append(
-            f"{found}: no rank holds {promise.name} whole; out_relations='replicate' would demand it"
-        )
+        texts.append(f"{found}: no rank holds {promise.name} whole; out_relations='replicate' would demand it")
     if others:
         texts.append(
             f"{found}:{ranks} returns something else as {promise.name}; out_relations='replicate' would forbid it"

@@ -12,9 +12,9 @@ from dataclasses import replace
 from math import isnan
 from typing import Any
 
+from graphguard.checks.arrangements import cautions_of
 from graphguard.checks.mending import Broken, repaired
 from graphguard.checks.meshes import smaller_meshes
-from graphguard.checks.arrangements import cautions_of
 from graphguard.checks.requests import (
     CROSS_CHECK_SECONDS,
     Captured,

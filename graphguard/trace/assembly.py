@@ -18,6 +18,8 @@ from graphguard.ir.left import without_notes
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace.compared import Program, compared
 from graphguard.trace.job import Job, Recorded, title
+from graphguard.trace.left_behind import left_behind
+from graphguard.trace.standing import standing, with_standing
 from graphguard.trace.unwritten import unwritten
 
 
@@ -34,13 +36,19 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
-    whole, _ = without_notes(specification.trace.graph)
-    recorded = tuple(without_notes(trace.graph)[0] for trace in traces if trace is not None and trace.graph is not None)
+    whole, noted = without_notes(specification.trace.graph)
+    bare_ranks = [without_notes(trace.graph) for trace in traces if trace is not None and trace.graph is not None]
+    recorded = tuple(graph for graph, _ in bare_ranks)
+    spec_program = Program(whole, specification.claims, noted)
     claimed = [program.claims for program in ranks if program.claims is not None]
-    told = compared(job, Program(whole, specification.claims), [*map(Program, recorded, claimed)])
+    programs = [*map(Program, recorded, claimed, (left for _, left in bare_ranks))]
+    told = compared(job, spec_program, programs)
     leaves = _leaves([specification.claims, *(program.claims for program in ranks)])
     inputs = {leaf.name for leaf in leaves if leaf.kind in ("input", "partial")}
-    whole, recorded, uncompared = compared_states(whole, recorded, inputs)
+    stand = tuple(standing(spec_program, programs, leaves))
+    whole, recorded, promises = with_standing(stand, whole, recorded, promises, job.mesh)
+    kept = compared_states(whole, recorded, inputs, plain_name)
+    whole, recorded = kept.spec, kept.ranks
     held = {name for graph in recorded for name in graph.outputs}
     promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
@@ -58,8 +66,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
             *join(graphs).mismatches,
         ),
-        assumed=tuple(dict.fromkeys((*assumed, *uncompared))),
-        not_compared=told.not_compared,
+        assumed=tuple(dict.fromkeys((*assumed, *kept.assumed))),
+        not_compared=(*told.not_compared, *kept.not_compared, *left_behind(spec_program, programs)),
         cautions=told.cautions,
     )
     return marked(capture)

@@ -9,9 +9,10 @@ from typing import Final
 from graphguard.checks.placements import Mesh
 from graphguard.checks.program import Claims
 from graphguard.checks.results import NOTHING, Constant
-from graphguard.ir.capture import Trouble
+from graphguard.ir.capture import Trouble, Wanted
 from graphguard.ir.graph import Graph
 from graphguard.ir.kept import is_kept
+from graphguard.ir.left import Left
 from graphguard.trace.job import Job
 
 RULE: Final = "wrong-relation"
@@ -21,10 +22,11 @@ _TEXT: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that was recorded: its graph and what it claims."""
+    """A program that was recorded: its graph, what it claims, and what was noted of its gradients."""
 
     graph: Graph
     claims: Claims
+    noted: Left
 
     def has(self, name: str) -> bool:
         """Whether the program returned something of that name; a None beside what others return is nothing."""
@@ -69,12 +71,12 @@ def _left_out(spec: Program, ranks: Sequence[Program], mesh: Sequence[Mesh]) -> 
                 continue
             other = next((one for one in held if _is_beside(mesh[rank].coordinates, mesh[one].coordinates, axes)), None)
             if other is not None:
-                nothing = name in ranks[rank].claims.told.constants
+                nothing = "None for" if name in ranks[rank].claims.told.constants else "no"
+                found = f"rank {rank} returns {nothing} '{name}', which rank {other} returns"
                 yield (
                     rank,
                     name,
-                    f"rank {rank} returns {'None for' if nothing else 'no'} '{name}', which rank {other} returns\n"
-                    f"needed: '{name}' on every rank{_along(axes, mesh[rank])}, as out_relations says",
+                    f"{found}\nneeded: '{name}' on every rank{_along(axes, mesh[rank])}, as out_relations says",
                 )
 
 
@@ -91,14 +93,19 @@ def _unequal(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[int, str
     for name, wanted in spec.claims.told.constants.items():
         for rank, one in enumerate(ranks):
             found = one.claims.told.constants.get(name, NOTHING)
-            if NOTHING in (wanted, found) or found.equals(wanted) or name in spec.claims.demanded and wanted.is_number:
-                continue  # a number of which a relation was promised is compared by that
+            if NOTHING in (wanted, found) or found.equals(wanted) or _is_divided(spec.claims.wanted.get(name)):
+                continue
             yield rank, name, f"'{name}' is {_cut(wanted)} in the specification and {_cut(found)} on rank {rank}"
         if wanted != NOTHING and not wanted.is_number:
             for rank, one in enumerate(ranks):
                 if name in one.graph.outputs:
                     text = f"'{name}' is {_cut(wanted)} in the specification and {one.kind(name)} on rank {rank}"
                     yield rank, name, text
+
+
+def _is_divided(wanted: Wanted | None) -> bool:
+    """Whether ranks were promised to hold parts of a number."""
+    return isinstance(wanted, dict) and any(place.kind != "replicate" for place in wanted.values())
 
 
 def _cut(constant: Constant) -> str:
@@ -148,9 +155,12 @@ def _not_compared(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[str
             yield name, f"{_cut(constant)}, which no rank returns"
     for one in ranks:
         for name in (*one.claims.results, *one.claims.told.constants):
-            if one.has(name) and not spec.has(name):
+            if one.has(name) and not spec.has(name) and not name.startswith("grad("):
                 nothing = name in spec.claims.told.constants
-                yield name, "which is None in the specification" if nothing else "which the specification does not return"
+                yield (
+                    name,
+                    "which is None in the specification" if nothing else "which the specification does not return",
+                )
 
 
 def _shown(lines: dict[str, str]) -> tuple[str, ...]:

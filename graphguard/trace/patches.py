@@ -28,6 +28,7 @@ from graphguard.trace import (
     batch_norms,
     copies,
     cuda,
+    gradients,
     harmless,
     initialisers,
     made_of_numbers,
@@ -86,6 +87,7 @@ def install() -> None:
     _compilers()
     _functions()
     _grouped_products()
+    gradients.install()
     refuse_builds()
     cuda.watch()
     harmless.note()

@@ -45,10 +45,10 @@ class Claims:
     wanted: dict[str, Wanted]
     results: tuple[str, ...]
     loaded: tuple[str, ...] = ()
-    told: Told = Told()
+    told: Told = field(default_factory=Told)
     demanded: dict[str, tuple[str, ...]] = field(default_factory=dict)
     gradients: frozenset[str] = frozenset()
-    left: Leftovers = Leftovers()
+    left: Leftovers = field(default_factory=Leftovers)
     returns: Span | None = None
 
 

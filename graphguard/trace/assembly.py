@@ -45,6 +45,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     told = compared(job, spec_program, programs)
     leaves = _leaves([specification.claims, *(program.claims for program in ranks)])
     inputs = {leaf.name for leaf in leaves if leaf.kind in ("input", "partial")}
+    untraced = {name for one in (spec_program, *programs) for name in one.untraced}
+    promises = tuple(one for one in promises if one.name not in untraced)
     stand = tuple(standing(spec_program, programs, leaves))
     whole, recorded, promises = with_standing(stand, whole, recorded, promises, job.mesh)
     kept = compared_states(whole, recorded, inputs, plain_name)

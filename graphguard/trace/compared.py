@@ -11,7 +11,6 @@ from graphguard.checks.program import Claims
 from graphguard.checks.results import NOTHING, Constant
 from graphguard.ir.capture import Trouble, Wanted
 from graphguard.ir.graph import Graph
-from graphguard.ir.kept import is_kept
 from graphguard.ir.left import Left
 from graphguard.trace.job import Job
 
@@ -33,9 +32,18 @@ class Program:
         told = self.claims.told
         return name in self.graph.outputs or name in told.opaque or told.constants.get(name, NOTHING) != NOTHING
 
+    @property
+    def untraced(self) -> tuple[str, ...]:
+        """Numbers of which nothing says what they are made of."""
+        return tuple(name for name in self.claims.results if name not in self.graph.outputs)
+
     def kind(self, name: str) -> str:
         """Of what kind a value is, in words."""
-        return self.claims.told.kinds.get(name) or f"a {self.graph.types[self.graph.outputs[name]].dtype} tensor"
+        return self.claims.told.kinds.get(name) or _tensor_of(self.graph.types[self.graph.outputs[name]].dtype)
+
+
+def _tensor_of(dtype: str) -> str:
+    return f"{'an' if dtype.startswith('int') else 'a'} {dtype} tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ def compared(job: Job, spec: Program, ranks: Sequence[Program]) -> Comparison:
             Trouble(RULE, message, ranks[rank].claims.returns or job.check.span, rank)
             for rank, message in reversed(troubles.values())
         ),
-        tuple(dict.fromkeys(_cautions(spec, ranks))),
+        () if troubles else tuple(_cautions(spec, ranks)),
         _shown(dict(_not_compared(spec, ranks))),
     )
 
@@ -121,10 +129,12 @@ def _of_other_kinds(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[i
 
 
 def _cautions(spec: Program, ranks: Sequence[Program]) -> Iterator[str]:
+    """Values that are of another kind than the specification's and may still be equal, each told of the first rank."""
+    told: set[str] = set()
     for rank, name, wanted, found in _pairs(spec, ranks):
-        if wanted != found and not is_kept(name):
+        if wanted != found and name not in told:
+            told.add(name)
             yield f"'{name}' is {wanted} in the specification and {found} on rank {rank}"
-            break
 
 
 def _pairs(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[int, str, str, str]]:
@@ -147,9 +157,8 @@ def _not_compared(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[str
     for one in (spec, *ranks):
         for name, words in one.claims.told.opaque.items():
             yield name, words
-        for name in one.claims.results:
-            if name not in one.graph.outputs:
-                yield name, "a number that is not traced back to tensors"
+        for name in one.untraced:
+            yield name, "a number that is not traced back to tensors"
     for name, constant in spec.claims.told.constants.items():
         if constant != NOTHING and not constant.is_number and not any(one.has(name) for one in ranks):
             yield name, f"{_cut(constant)}, which no rank returns"

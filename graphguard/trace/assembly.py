@@ -159,7 +159,8 @@ def _promises(
     held = {name for claims in recorded for name in claims.results}
     known = held | {_plain_gradient(name) for name in held}
     absent = {one.name: one for one in specification.outputs if one.name not in known}
-    missing = [name for name, one in absent.items() if not one.absent]
+    closed = {name for claims in recorded for name in claims.told.opaque}
+    missing = [name for name, one in absent.items() if not one.absent and name not in closed]
     troubles = (_absent(job, missing, sorted(held)),) if missing else ()
     return tuple(Promise(name, relation) for name, relation in wanted.items() if name not in absent), troubles
 

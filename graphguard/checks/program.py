@@ -149,6 +149,9 @@ def record_rank(
     left = leftovers(recording, named, results) if refinement.grads else Leftovers()
     promised = promised_layouts(refinement.out_relations, list(outputs.values()), mesh)
     wanted: dict[str, Wanted] = {}
+    for name in returned.numbers:
+        if name in outputs and name not in promised and not outputs[name].is_number:
+            wanted[name] = {axis: Placement("replicate") for axis in mesh.sizes}  # a number is no part of one
     for name, value in results.items():
         layout = dtensor_layout(value, mesh) if name in outputs and name not in promised else None
         if layout is not None and packed_pieces(value) == 1:  # placements cannot say how packed pieces are cut

@@ -20,6 +20,8 @@ from typing import Any, Final, Literal
 import torch
 
 from graphguard.checks.api import Gradients
+from graphguard.trace import state
+from graphguard.trace.number_calls import SHOWN
 from graphguard.trace.shown_arrays import is_shown, origin_of
 from graphguard.trace.sources import file_of, is_installed
 
@@ -115,9 +117,15 @@ def _single(value: Any, name: str) -> Result:
         return Result(name, "opaque", _described(value))
     if constant.is_number:
         return Result(name, "constant", constant, f"{_article(type(constant.value).__name__)}")
-    if isinstance(value, str) and _UNREAD.search(value):
+    if isinstance(value, str) and _holds_unread(value):
         return Result(name, "opaque", "a text with numbers that depend on the inputs")
     return Result(name, "constant", constant)
+
+
+def _holds_unread(text: str) -> bool:
+    """Whether a text may have been made of numbers that a recording does not have."""
+    recorder = state.current_recorder()
+    return bool(_UNREAD.search(text)) or ("?" in text and recorder is not None and SHOWN in recorder.assumed)
 
 
 def constant_of(value: Any) -> Constant | None:

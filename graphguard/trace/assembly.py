@@ -161,7 +161,9 @@ def _promises(
     absent = {one.name: one for one in specification.outputs if one.name not in known}
     closed = {name for claims in recorded for name in claims.told.opaque}
     missing = [name for name, one in absent.items() if not one.absent and name not in closed]
-    troubles = (_absent(job, missing, sorted(held)),) if missing else ()
+    numbers = {one.name for one in specification.outputs if one.is_number}
+    rule = "wrong-relation" if numbers.issuperset(missing) else "trace-error"
+    troubles = (_absent(job, rule, missing, sorted(held)),) if missing else ()
     return tuple(Promise(name, relation) for name, relation in wanted.items() if name not in absent), troubles
 
 
@@ -170,12 +172,12 @@ def _plain_gradient(name: str) -> str:
     return f"grad({plain_name(name[5:-1])})" if name.startswith("grad(") else name
 
 
-def _absent(job: Job, names: list[str], held: list[str]) -> Trouble:
+def _absent(job: Job, rule: str, names: list[str], held: list[str]) -> Trouble:
     message = (
         f"the specification returns {_listed(names)} and no rank of the implementation does; "
         f"the ranks return {_listed(held)}"
     )
-    return Trouble("trace-error", message, job.check.span)
+    return Trouble(rule, message, job.check.span)
 
 
 def _listed(names: list[str]) -> str:

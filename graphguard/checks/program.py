@@ -7,7 +7,7 @@ modules, the gradients of everything that has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from graphguard.checks.api import Refinement
 from graphguard.checks.endings import returning
 from graphguard.checks.inputs import Arguments, declared_inputs
 from graphguard.checks.leaves import Leaves
+from graphguard.checks.leftovers import Leftovers, leftovers
 from graphguard.checks.loading import bind_rank, bind_specification
 from graphguard.checks.outputs import OutputType, complete, cotangent_layout, demanded_axes, promised_layouts
 from graphguard.checks.parameters import State, named_alike
@@ -36,7 +37,7 @@ class Claims:
 
     ``leaves`` that it used; ``outputs`` of the specification; ``wanted`` relations of outputs by name; ``results`` are the names
     that it returned, gradients aside; ``loaded`` are the parameters that the user's loader must have written.  ``told`` are its results that are not in the graph;
-    ``demanded`` are the axes along which every rank must return an output; ``gradients`` were returned as such; ``returns`` is where the program returns.
+    ``demanded`` are the axes along which every rank must return an output; ``gradients`` were returned as such; ``left`` is what is left in parameters; ``returns`` is where the program returns.
     """
 
     leaves: tuple[Leaf, ...]
@@ -44,9 +45,10 @@ class Claims:
     wanted: dict[str, Wanted]
     results: tuple[str, ...]
     loaded: tuple[str, ...] = ()
-    told: Told = Told()
+    told: Told = field(default_factory=Told)
     demanded: dict[str, tuple[str, ...]] = field(default_factory=dict)
     gradients: frozenset[str] = frozenset()
+    left: Leftovers = field(default_factory=Leftovers)
     returns: Span | None = None
 
 
@@ -85,6 +87,7 @@ def record_specification(
     returned = _forward(recording, unit, arguments)
     results, outputs = returned.tensors, returned.outputs()
     _record_outputs(recording, returned)
+    left = leftovers(recording, unit, results) if refinement.grads else Leftovers()
     tell(outputs)
     whole = {axis: Placement("replicate") for axis in mesh.sizes}
     wanted: dict[str, Wanted] = {
@@ -105,15 +108,15 @@ def record_specification(
                 recording.output(f"grad({name})", tensor.grad)
     _record_buffers(recording, buffers, unit_of(refinement.spec).states)
     _record_inputs(recording, arguments)
-    demanded = demanded_axes(refinement.out_relations, list(outputs), mesh)
     return Claims(
         leaves.found(),
         outputs,
         wanted,
         tuple(returned.values),
         told=returned.told,
-        demanded=demanded,
+        demanded=demanded_axes(refinement.out_relations, list(outputs), mesh),
         gradients=frozenset(returned.gradients),
+        left=left,
     )
 
 
@@ -137,13 +140,18 @@ def record_rank(
         arguments = inputs.sharded(refinement.shard_inputs(whole, device_mesh), differentiates)
     for one, tensor in arguments.tensors:
         recording.label(tensor, one.name)
-    returned = _forward(recording, unit_of(refinement.impl), arguments)
+    named = replace(unit_of(refinement.impl), states=tuple(_named_states(refinement)))
+    returned = _forward(recording, named, arguments)
     outputs = {one.name: one for one in ask()}
     returned = returned.named_as(outputs)
     results = returned.tensors
     _record_outputs(recording, returned)
+    left = leftovers(recording, named, results) if refinement.grads else Leftovers()
     promised = promised_layouts(refinement.out_relations, list(outputs.values()), mesh)
     wanted: dict[str, Wanted] = {}
+    for name in returned.numbers:
+        if name in outputs and name not in promised and not outputs[name].is_number:
+            wanted[name] = {axis: Placement("replicate") for axis in mesh.sizes}  # a number is no part of one
     for name, value in results.items():
         layout = dtensor_layout(value, mesh) if name in outputs and name not in promised else None
         if layout is not None and packed_pieces(value) == 1:  # placements cannot say how packed pieces are cut
@@ -156,8 +164,17 @@ def record_rank(
     wanted.update(_record_inputs(recording, arguments))
     wanted.update((name, Like(of) if of else "infer") for name, of in returned.gradients.items())
     loaded = () if refinement.load is None else tuple(state.name for state in states)
-    returns = returning(refinement.impl)
-    return Claims(leaves.found(), (), wanted, tuple(returned.values), loaded, told=returned.told, returns=returns)
+    return Claims(
+        leaves.found(),
+        (),
+        wanted,
+        tuple(returned.values),
+        loaded,
+        told=returned.told,
+        gradients=frozenset(returned.gradients),
+        left=left,
+        returns=returning(refinement.impl),
+    )
 
 
 def _differentiates(refinement: Refinement) -> bool:

@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import hashlib
 import pathlib
 import re
 import sys
@@ -19,6 +20,8 @@ from typing import Any, Final, Literal
 import torch
 
 from graphguard.checks.api import Gradients
+from graphguard.trace import state
+from graphguard.trace.number_calls import SHOWN
 from graphguard.trace.shown_arrays import is_shown, origin_of
 from graphguard.trace.sources import file_of, is_installed
 
@@ -31,6 +34,7 @@ _NO_RESULTS: Final = (torch.nn.Module, torch.optim.Optimizer, torch.Generator, t
 #: What stands in texts for numbers that a recording does not have, and for tensors.
 _UNREAD: Final = re.compile(r"\bz?uf?\d+\b|FakeTensor\(|\[\? of shape")
 _DEEPEST: Final = 12
+_LISTED: Final = 1000
 
 Kind = Literal["tensor", "array", "number", "constant", "gradient", "opaque"]
 
@@ -105,17 +109,23 @@ def _known(number: Any) -> bool | int | float | None:
 
 
 def _single(value: Any, name: str) -> Result:
-    array = _array(value)
-    if array is not None:
-        return Result(name, "array", array)
-    constant = constant_of(value)
+    origin = origin_of(value) if is_shown(value) else None
+    if origin is not None:
+        return Result(name, "array", origin)
+    constant = None if is_shown(value) else constant_of(value) or _constant_array(value)
     if constant is None:
         return Result(name, "opaque", _described(value))
     if constant.is_number:
         return Result(name, "constant", constant, f"{_article(type(constant.value).__name__)}")
-    if isinstance(value, str) and _UNREAD.search(value):
+    if isinstance(value, str) and _holds_unread(value):
         return Result(name, "opaque", "a text with numbers that depend on the inputs")
     return Result(name, "constant", constant)
+
+
+def _holds_unread(text: str) -> bool:
+    """Whether a text may have been made of numbers that a recording does not have."""
+    recorder = state.current_recorder()
+    return bool(_UNREAD.search(text)) or ("?" in text and recorder is not None and SHOWN in recorder.assumed)
 
 
 def constant_of(value: Any) -> Constant | None:
@@ -145,19 +155,20 @@ def _is_numpy_scalar(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.generic)
 
 
-def _array(value: Any) -> torch.Tensor | None:
-    """The tensor with the elements of a numpy array, where there is one."""
-    if is_shown(value):
-        return origin_of(value)
+def _constant_array(value: Any) -> Constant | None:
+    """A numpy array that the program made of its own numbers."""
     numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(value, numpy.ndarray) or value.dtype.kind not in "biufc":
+    if numpy is None or not isinstance(value, numpy.ndarray) or value.dtype.hasobject:
         return None
-    return torch.tensor(value.tolist(), dtype=getattr(torch, value.dtype.name, None)).reshape(value.shape)
+    listed = repr(value.tolist())
+    if value.size > _LISTED:
+        listed = f"of shape {list(value.shape)}, {hashlib.sha256(listed.encode()).hexdigest()[:16]}"
+    return Constant(None, f"array {listed}")
 
 
 def _parts(value: Any) -> Iterable[tuple[str, Any]] | None:
     """The values that a container holds, each with the end of its name; None for what is no container."""
-    if isinstance(value, (Gradients, torch.Tensor, *_NO_RESULTS)):
+    if is_shown(value) or isinstance(value, (Gradients, torch.Tensor, *_NO_RESULTS)):
         return None
     if isinstance(value, Mapping):
         return ((f'["{key}"]', item) for key, item in value.items())

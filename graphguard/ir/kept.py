@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from graphguard.ir.graph import Graph
@@ -22,21 +22,36 @@ def is_kept(output: str) -> bool:
     return _NAME.fullmatch(output) is not None
 
 
-def compared_states(
-    spec: Graph, ranks: Sequence[Graph], inputs: Collection[str]
-) -> tuple[Graph, tuple[Graph, ...], tuple[str, ...]]:
-    """The graphs, with what they leave behind where that is compared; and what is left out, as something assumed.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The graphs, with what they leave behind where that is compared; what of the specification's is left out, as something ``assumed``, and of the ranks' (``not_compared``)."""
 
-    All buffers are compared if the specification changes any; of the ``inputs`` those that it changes and does not return, if a rank changes any of them, too.
+    spec: Graph
+    ranks: tuple[Graph, ...]
+    assumed: tuple[str, ...]
+    not_compared: tuple[str, ...]
+
+
+def compared_states(
+    spec: Graph, ranks: Sequence[Graph], inputs: Collection[str], plain: Callable[[str], str] = str
+) -> Kept:
+    """What programs leave behind, as far as it is compared; ``plain`` are names without what wrappers add.
+
+    All buffers are compared if the specification changes any, else those of its buffers that a rank changes;
+    of the ``inputs`` those that it changes and does not return, if a rank changes any of them, too.
     """
     changed = [name for name in _changed(spec) if name not in inputs or not _returned(spec, name)]
     written = {name for graph in ranks for name in _changed(graph)}
     had = {name for graph in ranks for name in _states(graph)}
+    buffers = {name for graph in (spec, *ranks) for name in _states(graph) if name not in inputs}
     compared = {name for name in changed if name in inputs}
     if not compared & written:
         compared = set()
     if any(name not in inputs for name in changed):
-        compared |= {name for graph in (spec, *ranks) for name in _states(graph) if name not in inputs}
+        compared |= buffers
+    else:
+        common = {plain(name) for name in written - set(inputs)} & {plain(name) for name in _states(spec)}
+        compared |= {name for name in buffers if plain(name) in common}
     assumed = [
         f"what the specification writes into its input '{name}' is not compared: no rank writes into it"
         if name in inputs
@@ -44,7 +59,11 @@ def compared_states(
         for name in changed
         if name not in (compared if name in inputs else had)
     ]
-    return _with(spec, compared), tuple(_with(graph, compared) for graph in ranks), tuple(assumed)
+    alone = [
+        f"buffer '{name}', which ranks change and the specification does not have"
+        for name in sorted(written - compared - set(inputs))
+    ]
+    return Kept(_with(spec, compared), tuple(_with(graph, compared) for graph in ranks), tuple(assumed), tuple(alone))
 
 
 def _states(graph: Graph) -> Iterable[str]:

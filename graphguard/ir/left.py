@@ -1,4 +1,4 @@
-"""What is noted of programs beside their results: which tensors are gradients of which parameters, and what is left in parameters."""
+"""What is noted of programs beside their results: which tensors are gradients of which parameters."""
 
 from __future__ import annotations
 
@@ -8,26 +8,20 @@ from typing import Final
 
 from graphguard.ir.graph import Graph, Var
 
-_GRADIENT: Final = re.compile(r"gradient\((.*)\)#\d+")
-_LEFT: Final = re.compile(r"left\((.*)\)")
+_GRADIENT: Final = re.compile(r"gradient\((.*)\)#(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a graph notes: the parameter that a tensor is a gradient of, and what is left in every parameter."""
+    """What a graph notes: the parameter that a tensor is a gradient of, and the gradients that lie in parameters at the end."""
 
     gradients: dict[Var, str]
-    parameters: dict[str, Var]
+    lying: dict[str, Var]
 
 
-def gradient_of(parameter: str, number: int) -> str:
-    """The output that notes one of the gradients of a parameter."""
+def gradient_of(parameter: str, number: int = 0) -> str:
+    """The output that notes one of the gradients of a parameter; the one that lies in it at the end has no number."""
     return f"gradient({parameter})#{number}"
-
-
-def left_in(parameter: str) -> str:
-    """The output that notes what a program leaves in a parameter."""
-    return f"left({parameter})"
 
 
 def without_notes(graph: Graph) -> tuple[Graph, Left]:
@@ -35,10 +29,11 @@ def without_notes(graph: Graph) -> tuple[Graph, Left]:
     outputs: dict[str, Var] = {}
     left = Left({}, {})
     for name, var in graph.outputs.items():
-        if match := _GRADIENT.fullmatch(name):
-            left.gradients[var] = match[1]
-        elif match := _LEFT.fullmatch(name):
-            left.parameters[match[1]] = var
-        else:
+        match = _GRADIENT.fullmatch(name)
+        if match is None:
             outputs[name] = var
+            continue
+        left.gradients[var] = match[1]
+        if match[2] == "0":
+            left.lying[match[1]] = var
     return (graph if len(outputs) == len(graph.outputs) else replace(graph, outputs=outputs)), left

@@ -20,7 +20,9 @@ from graphguard.trace import machines
 from graphguard.trace.communicators import disagreement
 from graphguard.trace.compared import Program, compared
 from graphguard.trace.job import Job, Recorded, title
+from graphguard.trace.left_behind import left_behind
 from graphguard.trace.meetings import among, in_step, parted, plainly_named
+from graphguard.trace.standing import standing, with_standing
 from graphguard.trace.unlike import unlike_layouts
 from graphguard.trace.unwritten import unwritten
 
@@ -44,17 +46,25 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
+    whole, noted = without_notes(specification.trace.graph)
     traced = [trace for trace in traces if trace is not None and trace.graph is not None]
-    recorded = plainly_named(tuple(without_notes(trace.graph)[0] for trace in traced if trace.graph is not None))
+    bare_ranks = [without_notes(trace.graph) for trace in traced if trace.graph is not None]
+    recorded = plainly_named(tuple(graph for graph, _ in bare_ranks))
     doubts, recorded = unlike_layouts(among(recorded, [trace.stops for trace in traced]))
     recorded, stops = parted(recorded)
     recorded, apart = in_step(recorded, stops)
-    whole, _ = without_notes(specification.trace.graph)
+    spec_program = Program(whole, specification.claims, noted)
     claimed = [program.claims for program in ranks if program.claims is not None]
-    told = compared(job, Program(whole, specification.claims), [*map(Program, recorded, claimed)])
+    programs = [*map(Program, recorded, claimed, (left for _, left in bare_ranks))]
+    told = compared(job, spec_program, programs)
     leaves = _leaves([specification.claims, *(program.claims for program in ranks)])
     inputs = {leaf.name for leaf in leaves if leaf.kind in ("input", "partial")}
-    whole, recorded, uncompared = compared_states(whole, recorded, inputs)
+    untraced = {name for one in (spec_program, *programs) for name in one.untraced}
+    promises = tuple(one for one in promises if one.name not in untraced)
+    stand = tuple(standing(spec_program, programs, leaves))
+    whole, recorded, promises = with_standing(stand, whole, recorded, promises, job.mesh)
+    kept = compared_states(whole, recorded, inputs, plain_name)
+    whole, recorded = kept.spec, kept.ranks
     held = {name for graph in recorded for name in graph.outputs}
     promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
@@ -74,8 +84,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
             *(apart or join(graphs).mismatches),
         ),
-        assumed=tuple(dict.fromkeys((*assumed, *uncompared))),
-        not_compared=told.not_compared,
+        assumed=tuple(dict.fromkeys((*assumed, *kept.assumed))),
+        not_compared=(*told.not_compared, *kept.not_compared, *left_behind(spec_program, programs)),
         cautions=told.cautions,
         doubts=doubts,
     )
@@ -166,8 +176,11 @@ def _promises(
     held = {name for claims in recorded for name in claims.results}
     known = held | {_plain_gradient(name) for name in held}
     absent = {one.name: one for one in specification.outputs if one.name not in known}
-    missing = [name for name, one in absent.items() if not one.absent]
-    troubles = (_absent(job, missing, sorted(held)),) if missing else ()
+    closed = {name for claims in recorded for name in claims.told.opaque}
+    missing = [name for name, one in absent.items() if not one.absent and name not in closed]
+    numbers = {one.name for one in specification.outputs if one.is_number}
+    rule = "wrong-relation" if numbers.issuperset(missing) else "trace-error"
+    troubles = (_absent(job, rule, missing, sorted(held)),) if missing else ()
     return tuple(Promise(name, relation) for name, relation in wanted.items() if name not in absent), troubles
 
 
@@ -176,12 +189,12 @@ def _plain_gradient(name: str) -> str:
     return f"grad({plain_name(name[5:-1])})" if name.startswith("grad(") else name
 
 
-def _absent(job: Job, names: list[str], held: list[str]) -> Trouble:
+def _absent(job: Job, rule: str, names: list[str], held: list[str]) -> Trouble:
     message = (
         f"the specification returns {_listed(names)} and no rank of the implementation does; "
         f"the ranks return {_listed(held)}"
     )
-    return Trouble("trace-error", message, job.check.span)
+    return Trouble(rule, message, job.check.span)
 
 
 def _listed(names: list[str]) -> str:

@@ -17,12 +17,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphguard.ir.capture import Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.ir.graph import Graph, Size
+from graphguard.ir.left import gradient_of
 from graphguard.ir.spans import Frame, Span
 from graphguard.trace import cuda, state
 from graphguard.trace.communicators import Formed
 from graphguard.trace.constants import LARGEST, constant_of
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
-from graphguard.trace.events import Event, refs_in
+from graphguard.trace.events import Event, Geometry, refs_in
 from graphguard.trace.functional import functionalise
 from graphguard.trace.geometry import size_of
 from graphguard.trace.layouts import COPIES, Backend
@@ -197,6 +198,16 @@ class Recording:
         recorder = self._recorder
         recorder.write_before_reads((recorder.faked(memory), value, None) for memory, value in values)
 
+    def written_among(self, tensors: Sequence[torch.Tensor]) -> list[bool]:
+        """For each of these tensors whether the program, once it ran, wrote into its memory."""
+        later = (event for event in self._recorder.events if event.phase != "prelude" and event.kind is not None)
+        written = {ref.storage for event in later for ref in event.written}
+        return [self.memory_of(tensor)[0] in written for tensor in tensors]
+
+    def memory_of(self, tensor: torch.Tensor) -> tuple[int, Geometry]:
+        """The storage that a tensor, or a rank's own part of it, lies in, and where."""
+        return self._recorder.ref(self._recorder.faked(_whole(tensor))).key
+
     def origins(self, tensors: Sequence[torch.Tensor]) -> Origins:
         """What was made so far of some tensors."""
         self._recorder.need_all()
@@ -218,9 +229,9 @@ class Recording:
         """What a number that was read from tensors is made of is the graph's output ``name``, where its operators say that."""
         self._recorder.note_number(name, number)
 
-    def gradient(self, tensor: torch.Tensor, gradient: torch.Tensor) -> None:
-        """``gradient`` is, as it is now, the gradient of what is labelled as ``tensor`` is."""
-        self._recorder.note_gradient(tensor, _whole(gradient))
+    def gradient(self, name: str, gradient: torch.Tensor) -> None:
+        """The gradient that lies in the parameter of that name at the end."""
+        self._recorder.note("output", gradient_of(name), _whole(gradient))
 
     def assume(self, text: str) -> None:
         """Something that every verdict on this program rests on."""

@@ -9,9 +9,9 @@ from typing import Final
 from graphguard.checks.placements import Mesh
 from graphguard.checks.program import Claims
 from graphguard.checks.results import NOTHING, Constant
-from graphguard.ir.capture import Trouble
+from graphguard.ir.capture import Trouble, Wanted
 from graphguard.ir.graph import Graph
-from graphguard.ir.kept import is_kept
+from graphguard.ir.left import Left
 from graphguard.trace.job import Job
 
 RULE: Final = "wrong-relation"
@@ -21,19 +21,29 @@ _TEXT: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that was recorded: its graph and what it claims."""
+    """A program that was recorded: its graph, what it claims, and what was noted of its gradients."""
 
     graph: Graph
     claims: Claims
+    noted: Left
 
     def has(self, name: str) -> bool:
         """Whether the program returned something of that name; a None beside what others return is nothing."""
         told = self.claims.told
         return name in self.graph.outputs or name in told.opaque or told.constants.get(name, NOTHING) != NOTHING
 
+    @property
+    def untraced(self) -> tuple[str, ...]:
+        """Numbers of which nothing says what they are made of."""
+        return tuple(name for name in self.claims.results if name not in self.graph.outputs)
+
     def kind(self, name: str) -> str:
         """Of what kind a value is, in words."""
-        return self.claims.told.kinds.get(name) or f"a {self.graph.types[self.graph.outputs[name]].dtype} tensor"
+        return self.claims.told.kinds.get(name) or _tensor_of(self.graph.types[self.graph.outputs[name]].dtype)
+
+
+def _tensor_of(dtype: str) -> str:
+    return f"{'an' if dtype.startswith('int') else 'a'} {dtype} tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,7 @@ def compared(job: Job, spec: Program, ranks: Sequence[Program]) -> Comparison:
             Trouble(RULE, message, ranks[rank].claims.returns or job.check.span, rank)
             for rank, message in reversed(troubles.values())
         ),
-        tuple(dict.fromkeys(_cautions(spec, ranks))),
+        () if troubles else tuple(_cautions(spec, ranks)),
         _shown(dict(_not_compared(spec, ranks))),
     )
 
@@ -69,12 +79,12 @@ def _left_out(spec: Program, ranks: Sequence[Program], mesh: Sequence[Mesh]) -> 
                 continue
             other = next((one for one in held if _is_beside(mesh[rank].coordinates, mesh[one].coordinates, axes)), None)
             if other is not None:
-                nothing = name in ranks[rank].claims.told.constants
+                nothing = "None for" if name in ranks[rank].claims.told.constants else "no"
+                found = f"rank {rank} returns {nothing} '{name}', which rank {other} returns"
                 yield (
                     rank,
                     name,
-                    f"rank {rank} returns {'None for' if nothing else 'no'} '{name}', which rank {other} returns\n"
-                    f"needed: '{name}' on every rank{_along(axes, mesh[rank])}, as out_relations says",
+                    f"{found}\nneeded: '{name}' on every rank{_along(axes, mesh[rank])}, as out_relations says",
                 )
 
 
@@ -91,18 +101,19 @@ def _unequal(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[int, str
     for name, wanted in spec.claims.told.constants.items():
         for rank, one in enumerate(ranks):
             found = one.claims.told.constants.get(name, NOTHING)
-            if (
-                NOTHING in (wanted, found)
-                or found.equals(wanted)
-                or (name in spec.claims.demanded and wanted.is_number)
-            ):
-                continue  # a number of which a relation was promised is compared by that
+            if NOTHING in (wanted, found) or found.equals(wanted) or _is_divided(spec.claims.wanted.get(name)):
+                continue
             yield rank, name, f"'{name}' is {_cut(wanted)} in the specification and {_cut(found)} on rank {rank}"
         if wanted != NOTHING and not wanted.is_number:
             for rank, one in enumerate(ranks):
                 if name in one.graph.outputs:
                     text = f"'{name}' is {_cut(wanted)} in the specification and {one.kind(name)} on rank {rank}"
                     yield rank, name, text
+
+
+def _is_divided(wanted: Wanted | None) -> bool:
+    """Whether ranks were promised to hold parts of a number."""
+    return isinstance(wanted, dict) and any(place.kind != "replicate" for place in wanted.values())
 
 
 def _cut(constant: Constant) -> str:
@@ -118,10 +129,12 @@ def _of_other_kinds(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[i
 
 
 def _cautions(spec: Program, ranks: Sequence[Program]) -> Iterator[str]:
+    """Values that are of another kind than the specification's and may still be equal, each told of the first rank."""
+    told: set[str] = set()
     for rank, name, wanted, found in _pairs(spec, ranks):
-        if wanted != found and not is_kept(name):
+        if wanted != found and name not in told:
+            told.add(name)
             yield f"'{name}' is {wanted} in the specification and {found} on rank {rank}"
-            break
 
 
 def _pairs(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[int, str, str, str]]:
@@ -144,15 +157,14 @@ def _not_compared(spec: Program, ranks: Sequence[Program]) -> Iterator[tuple[str
     for one in (spec, *ranks):
         for name, words in one.claims.told.opaque.items():
             yield name, words
-        for name in one.claims.results:
-            if name not in one.graph.outputs:
-                yield name, "a number that is not traced back to tensors"
+        for name in one.untraced:
+            yield name, "a number that is not traced back to tensors"
     for name, constant in spec.claims.told.constants.items():
         if constant != NOTHING and not constant.is_number and not any(one.has(name) for one in ranks):
             yield name, f"{_cut(constant)}, which no rank returns"
     for one in ranks:
         for name in (*one.claims.results, *one.claims.told.constants):
-            if one.has(name) and not spec.has(name):
+            if one.has(name) and not spec.has(name) and not name.startswith("grad("):
                 nothing = name in spec.claims.told.constants
                 yield (
                     name,

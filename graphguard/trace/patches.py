@@ -31,6 +31,7 @@ from graphguard.trace import (
     communicators,
     copies,
     cuda,
+    gradients,
     harmless,
     initialisers,
     machines,
@@ -90,6 +91,7 @@ def install() -> None:
     _compilers()
     _functions()
     _grouped_products()
+    gradients.install()
     refuse_builds()
     cuda.watch()
     harmless.note()

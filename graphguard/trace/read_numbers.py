@@ -49,6 +49,8 @@ def tensor_of(builder: Builder, number: Sym) -> Var | None:
 
 def read_number(builder: Builder, number: Sym) -> Var | None:
     """As :func:`tensor_of`, of a number that need not be computed with: a truth as well, that was read or is found by a comparison."""
+    if number.expr in builder.symbols:
+        return builder.reshaped(builder.symbols[number.expr], ())
     try:
         tree = ast.parse(number.expr, mode="eval").body
         value = _truth(builder, tree) or _value(builder, tree)
@@ -65,9 +67,6 @@ def _truth(builder: Builder, node: ast.expr) -> Var | None:
             kind = _COMPARING[type(op)]
         case _:
             return None
-    read = builder.symbols.get(left.id) if isinstance(left, ast.Name) else None
-    if read is not None and builder.types[read].dtype == "bool" and kind == "eq":
-        return builder.reshaped(read, ())
     value, other = _value(builder, left), _value(builder, right)
     if not isinstance(value, Var):
         raise _NotArithmeticError

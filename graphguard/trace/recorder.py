@@ -419,7 +419,7 @@ class Recorder(TorchDispatchMode):
         self.events.append(Event("number", (name,), {}, value, -1, None, "", self.phase))
 
     def note_gradient(self, tensor: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Write down what is a gradient of a tensor that has a name."""
+        """Write down what is worked out as a gradient of a tensor that has a name."""
         name = self.named.get(id(tensor))
         if name is not None:
             self._gradients += 1

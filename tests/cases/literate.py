@@ -22,7 +22,7 @@ _FINDING = re.compile(
     r'#\s*(?P<severity>error|warning|information|hint):\s*\[(?P<rule>[\w|-]+)\](?:\s*"(?P<text>.*)")?\s*$'
 )
 _SAYING = re.compile(
-    r"#\s*(?P<kind>relation|verdict|counterexample|assumed|traced|proved|evaluated):\s*(?P<text>.*\S)\s*$"
+    r"#\s*(?P<kind>relation|verdict|counterexample|assumed|caution|not compared|traced|proved|evaluated):\s*(?P<text>.*\S)\s*$"
 )
 _EDIT = re.compile(r"#\s*edit:\s*(?P<name>\S+)\s*$")
 COUNTED = ("traced", "proved", "evaluated")
@@ -251,6 +251,10 @@ def _saying_differences(kind: str, text: str, reports: Sequence[Report]) -> Iter
             said = [f"{name} = {relation}" for name, relation in report.relations.items()]
         elif kind == "assumed":
             said = list(report.assumed)
+        elif kind == "caution":
+            said = list(report.cautions)
+        elif kind == "not compared":
+            said = list(report.not_compared)
         else:
             said = [str(report.counterexample)]
         if not any(text == each if kind == "relation" else text in each for each in said):

@@ -74,6 +74,7 @@ SECONDS_PER_CALL: Final = 3e-5
 ATTEMPTS: Final = 16  # draws of one kind that may be outside of what is assumed
 FEW_CALLS: Final = 500  # of all programs together: further draws are made of them
 _LARGE: Final = 20.0  # other draws reach bounds below it
+RUNS: Final = 10  # at least, of a program that was run at reduced extents: fewer tell less
 QUICK: Final = 0.2  # seconds of one run, by an estimate; many are made, and machines are busy
 
 
@@ -115,7 +116,8 @@ def _run(capture: Capture, promises: Iterable[str] | None, seconds: float, descr
             reason = "; ".join(filter(None, (reduced.reason, "at reduced extents")))
             example = reduced.counterexample and replace(reduced.counterexample, reduced=True)
             said = replace(reduced, reason=reason, counterexample=example, reduced=True)
-    excess = _excess(capture, deadline - time.monotonic())
+    left = deadline - time.monotonic()
+    excess = _excess(capture, left if said is None or said.status == "not-run" else left / RUNS)
     if excess or (said is not None and said.status == "differs"):
         return said or Confirmation("not-run", excess)
     whole = _tried(capture, names, deadline, describe)

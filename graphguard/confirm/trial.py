@@ -258,7 +258,7 @@ class Trial:
         moved = dict.fromkeys((promise.name for promise in self.promises), 0.0)
         jitter, tied = torch.Generator().manual_seed(draw.seed), (list[Node](), list[Node]())
         graphs = (self.capture.spec, *self.capture.ranks)
-        least = _ROUNDINGS if self.casts or self.sharp else 1
+        least = _ROUNDINGS if self.casts or self.sharp or self.own or self.numbers else 1
         runs = []
         for again in range(_CHOICES):
             if again >= least and not tied[0] and not (tied[1] and ties == "random"):

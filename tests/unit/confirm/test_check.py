@@ -8,7 +8,16 @@ import pytest
 
 from graphguard.confirm import check, trial
 from graphguard.confirm.check import confirm
-from graphguard.confirm.draws import DRAWS, FURTHER_DRAWS, MILD_DRAWS, MIXED_DRAWS, SPARSE, Draw, leaf_value, leaf_values
+from graphguard.confirm.draws import (
+    DRAWS,
+    FURTHER_DRAWS,
+    MILD_DRAWS,
+    MIXED_DRAWS,
+    SPARSE,
+    Draw,
+    leaf_value,
+    leaf_values,
+)
 from graphguard.confirm.ranges import IndexRange, index_ranges
 from graphguard.confirm.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType

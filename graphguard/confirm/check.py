@@ -42,6 +42,7 @@ from graphguard.ir import Capture, Graph, Node, Promise
 
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
+DRAWING: Final = 100.0  # multiplications in the time that a random number takes
 _CHOOSING: Final = frozenset(
     (
         "topk",
@@ -73,7 +74,8 @@ SECONDS_PER_CALL: Final = 3e-5
 ATTEMPTS: Final = 16  # draws of one kind that may be outside of what is assumed
 FEW_CALLS: Final = 500  # of all programs together: further draws are made of them
 _LARGE: Final = 20.0  # other draws reach bounds below it
-_TOO_LARGE: Final = "numbers would take"
+RUNS: Final = 10  # at least, of a program that was run at reduced extents: fewer tell less
+QUICK: Final = 0.2  # seconds of one run, by an estimate; many are made, and machines are busy
 
 
 def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: float = 10.0) -> Confirmation:
@@ -100,55 +102,72 @@ Describe = Callable[[Trial, Sequence[Failure]], Confirmation]
 
 
 def _run(capture: Capture, promises: Iterable[str] | None, seconds: float, describe: Describe) -> Confirmation:
-    started = time.monotonic()
+    """What numbers say: where a run takes long, first at reduced extents, and then as the program is, unless they differ or it is too large."""
+    deadline = time.monotonic() + seconds
     names = None if promises is None else frozenset(promises)
-    reason = _refusal(capture, names, seconds)
-    reduced = ""
-    if reason.startswith(_TOO_LARGE):
-        smaller = shrunk(capture)
-        if smaller is not None and not _refusal(smaller, names, seconds):
-            capture, reason, reduced = smaller, "", "at reduced extents"
+    reason = _refusal(capture, names)
     if reason:
         return Confirmation("not-run", reason)
-    trial = Trial(capture, _chosen(capture, names), started + seconds)
+    said = None
+    if _seconds_of(capture) > QUICK:
+        smaller = shrunk(capture)
+        if smaller is not None and not _excess(smaller, seconds):
+            reduced = _tried(smaller, names, deadline, describe)
+            reason = "; ".join(filter(None, (reduced.reason, "at reduced extents")))
+            example = reduced.counterexample and replace(reduced.counterexample, reduced=True)
+            said = replace(reduced, reason=reason, counterexample=example, reduced=True)
+    left = deadline - time.monotonic()
+    excess = _excess(capture, left if said is None or said.status == "not-run" else left / RUNS)
+    if excess or (said is not None and said.status == "differs"):
+        return said or Confirmation("not-run", excess)
+    whole = _tried(capture, names, deadline, describe)
+    return said if said is not None and whole.status == "not-run" else whole
+
+
+def _tried(capture: Capture, names: frozenset[str] | None, deadline: float, describe: Describe) -> Confirmation:
+    trial = Trial(capture, _chosen(capture, names), deadline)
     try:
         found = _decide(trial, describe)
         if found.status == "differs" and trial.casts:
             found = _without_rounding(trial, found)
     except UnrunnableError as error:
         found = Confirmation("not-run", str(error))
-    reason = "; ".join(filter(None, (found.reason, reduced)))
-    example = found.counterexample and replace(found.counterexample, reduced=bool(reduced))
-    return replace(
-        found,
-        reason=reason,
-        kernels=_kernels(capture),
-        draws=trial.draws,
-        counterexample=example,
-        reduced=bool(reduced),
-    )
+    return replace(found, kernels=_kernels(capture), draws=trial.draws)
 
 
 def _chosen(capture: Capture, names: frozenset[str] | None) -> tuple[Promise, ...]:
     return tuple(promise for promise in capture.promises if names is None or promise.name in names)
 
 
-def _refusal(capture: Capture, names: frozenset[str] | None, seconds: float) -> str:
+def _refusal(capture: Capture, names: frozenset[str] | None) -> str:
     """Why this capture is not run at all; empty where it is."""
     if capture.spec is None or len(capture.ranks) != capture.world_size:
         return "the capture is not complete"
-    if not _chosen(capture, names):
-        return "nothing was promised"
-    graphs = (capture.spec, *capture.ranks)
-    size = 8 * (elements_of(capture) + sum(_peak(graph) for graph in graphs))
+    return "" if _chosen(capture, names) else "nothing was promised"
+
+
+def _excess(capture: Capture, seconds: float) -> str:
+    """What one run takes more than there is; empty where there is enough."""
+    size, work = _bytes_of(capture), _seconds_of(capture)
     if size > BYTES_LIMIT:
-        return f"{_TOO_LARGE} {size / (1 << 30):.1f} GB of memory"
-    calls = sum(len(graph.nodes) for graph in graphs)
-    work = sum(cost_of(graph, node) for graph in graphs for node in graph.nodes) / MULTIPLICATIONS_PER_SECOND
-    work += ENOUGH * calls * SECONDS_PER_CALL
-    if work > seconds:
-        return f"{_TOO_LARGE} about {work:.0f} s"
-    return ""
+        return f"numbers would take {size / (1 << 30):.1f} GB of memory"
+    return f"numbers would take about {work:.0f} s" if work > seconds else ""
+
+
+def _graphs(capture: Capture) -> tuple[Graph, ...]:
+    return tuple(graph for graph in (capture.spec, *capture.ranks) if graph is not None)
+
+
+def _bytes_of(capture: Capture) -> int:
+    """The memory of a run."""
+    return 8 * (elements_of(capture) + sum(map(_peak, _graphs(capture))))
+
+
+def _seconds_of(capture: Capture) -> float:
+    """Seconds that a run takes, roughly."""
+    graphs = _graphs(capture)
+    work = sum(cost_of(graph, node) for graph in graphs for node in graph.nodes) + elements_of(capture) * DRAWING
+    return work / MULTIPLICATIONS_PER_SECOND + ENOUGH * sum(len(graph.nodes) for graph in graphs) * SECONDS_PER_CALL
 
 
 def _peak(graph: Graph) -> int:

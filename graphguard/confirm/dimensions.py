@@ -174,8 +174,8 @@ class Scales:
         exact = max((d for d in _divisors_of(common) if d <= limit), default=1)
         if max(scale.extents) // exact <= LARGE:
             return exact
-        near = (d for d in _divisors_of(math.gcd(*scale.extents)) if exact < d <= limit and _keeps_order(scale, d))
-        return max(near, default=exact)
+        divisors = {d for extent in scale.extents for d in _divisors_of(extent) if exact < d <= limit}
+        return max((d for d in divisors if _keeps_order(scale, d)), default=exact)
 
     def divisor(self, digits: Iterable[Digit], chosen: dict[int, int]) -> int:
         """By how much a dim shrinks."""

@@ -262,6 +262,30 @@ def _cat(f: Facts) -> None:
             at += f.shape(part)[dim]
 
 
+@extents_of("constant_pad_nd")
+def _pad(f: Facts) -> Rewrite | None:
+    """Positions before and after, from the last dim on."""
+    x, out, pads = f.tensor(0), f.node.outs[0], f.node.args[1]
+    assert isinstance(pads, tuple)
+    if not all(isinstance(pad, int) and pad >= 0 for pad in pads):
+        f.keep_all()
+        return None
+    before = [pads[at] for at in range(0, len(pads), 2)][::-1]
+    starts = (*(0 for _ in range(len(f.shape(x)) - len(before))), *(pad for pad in before if isinstance(pad, int)))
+    for start, whole, part in zip(starts, f.dims(out), f.dims(x), strict=True):
+        f.scales.window(whole, start, part)
+    f.pass_values(x, out)
+
+    def rewrite(scaled: Scaled) -> Arguments:
+        made: list[int] = []
+        for dim in reversed(range(len(starts) - len(before), len(starts))):
+            first = scaled.position(starts[dim], f.dims(out)[dim])
+            made += (first, scaled.shape(out)[dim] - scaled.shape(x)[dim] - first)
+        return (x, tuple(made), *f.node.args[2:]), f.node.kwargs
+
+    return rewrite
+
+
 @extents_of("split_with_sizes", "split")
 def _split(f: Facts) -> Rewrite:
     x = f.tensor(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from graphguard.confirm.extent_layout import literal_counts
 from graphguard.confirm.extents import Facts, Rewrite, extents_of
 from graphguard.ir import Var
@@ -94,6 +96,31 @@ def _layer_norm(f: Facts) -> Rewrite:
         for dim in range(len(f.shape(x)) - len(normal)):
             f.scales.same(f.dims(result)[dim], f.dims(x)[dim])
     return f.replaced({1: lambda scaled: scaled.shape(x)[len(f.shape(x)) - len(normal) :]})
+
+
+@extents_of("native_group_norm", "native_group_norm_backward")
+def _group_norm(f: Facts) -> Rewrite:
+    """Channels are groups of equal size; the batch, the channels, what lies behind them and the groups are named as numbers."""
+    backward = f.node.op.split(".")[1].endswith("backward")
+    x, mean = (f.tensor(1), f.tensor(2)) if backward else (f.tensor(0), f.node.outs[1])
+    at, channels, groups = (5 if backward else 3), f.shape(x)[1], f.shape(mean)[1]
+    f.scales.same(f.dims(x)[1], (*f.dims(mean)[1], *f.scales.fresh(channels // groups)))
+    for var in (*f.operands, *f.node.outs):
+        if len(f.shape(var)) == len(f.shape(x)) and f.shape(var) == f.shape(x):
+            f.aligned(var, x)
+        elif f.shape(var) == f.shape(mean) and len(f.shape(var)) == 2:
+            f.aligned(var, mean)
+        elif len(f.shape(var)) == 1:
+            f.scales.same(f.dims(var)[0], f.dims(x)[1])
+    f.scales.same(f.dims(mean)[0], f.dims(x)[0])
+    return f.replaced(
+        {
+            at: lambda scaled: scaled.shape(x)[0],
+            at + 1: lambda scaled: scaled.shape(x)[1],
+            at + 2: lambda scaled: math.prod(scaled.shape(x)[2:]),
+            at + 3: lambda scaled: scaled.shape(mean)[1],
+        }
+    )
 
 
 @extents_of("embedding")

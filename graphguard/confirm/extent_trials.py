@@ -6,7 +6,7 @@ that follow, the extent may change, otherwise it stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -26,15 +26,14 @@ _FEW: Final = (
 def tried(f: Facts) -> Rewrite | None:
     """The extents of a call of PyTorch's, as trials on other shapes tell them; as they are where there are none."""
     tensors = (*f.operands, *f.node.outs)
+    extents = frozenset(size for var in tensors for size in f.shape(var) if size > 1)
     for var in tensors:
         if f.indexes(var):
             f.program.keep([f.values(var)])
-    if not _may_change(f):
+    if not _may_change(f, extents):
         f.keep_all()
         return None
-    extents = sorted({size for var in tensors for size in f.shape(var) if size > 1})
-    sized = any(isinstance(arg, tuple) and _has_sizes(arg, extents) for arg in f.node.args)
-    for extent in extents:
+    for extent in sorted(extents):
         places = [f.dims(var)[dim] for var in tensors for dim, size in enumerate(f.shape(var)) if size == extent]
         if not _follows(f, extent):
             f.program.keep(places)
@@ -44,30 +43,33 @@ def tried(f: Facts) -> Rewrite | None:
     for arg in (*f.node.args, *f.node.kwargs.values()):
         if isinstance(arg, float):
             f.program.literals |= literal_counts(arg)
-    return _resized(f) if sized else None
+    return _resized(f)
 
 
-def _may_change(f: Facts) -> bool:
-    """Whether a call is one of PyTorch's that computes, with no literal that may count what shrinks."""
-    numbers = [arg for arg in (*f.node.args, *f.node.kwargs.values()) if isinstance(arg, int)]
+def _may_change(f: Facts, extents: Collection[int]) -> bool:
+    """Whether a call is one of PyTorch's that computes, whose literals are extents or too small to count what shrinks."""
     sizes = [size for var in (*f.operands, *f.node.outs) for size in f.graph.types[var].shape]
     return (
         f.node.op.startswith("aten.")
         and f.node.draw is None
         and bool(f.operands)
         and all(isinstance(size, int) for size in sizes)
-        and all(abs(number) <= _FEW for number in numbers)
+        and all(
+            number in extents or abs(number) <= _FEW for number in _numbers((*f.node.args, *f.node.kwargs.values()))
+        )
     )
 
 
-def _has_sizes(arg: Arg, extents: list[int]) -> bool:
-    return isinstance(arg, tuple) and any(
-        isinstance(item, int) and not isinstance(item, bool) and item in extents and item > _FEW for item in arg
-    )
+def _numbers(args: Iterable[Arg]) -> Iterator[int]:
+    for arg in args:
+        if isinstance(arg, tuple):
+            yield from _numbers(arg)
+        elif isinstance(arg, int) and not isinstance(arg, bool):
+            yield arg
 
 
 def _follows(f: Facts, extent: int) -> bool:
-    """Whether results have twice an extent wherever operands, and lists of sizes, have it."""
+    """Whether results have twice an extent wherever operands, and literals, have it."""
 
     def grown(shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(2 * size if size == extent else size for size in shape)
@@ -78,8 +80,8 @@ def _follows(f: Facts, extent: int) -> bool:
         if isinstance(arg, DType):
             return DTYPES[arg.name]
         if isinstance(arg, tuple):
-            return [2 * item if _has_sizes((item,), [extent]) else meant(item) for item in arg]
-        return arg
+            return [meant(item) for item in arg]
+        return _with_size(arg, {extent: 2 * extent})
 
     try:
         kwargs = {name: meant(arg) for name, arg in f.node.kwargs.items()}
@@ -89,13 +91,12 @@ def _follows(f: Facts, extent: int) -> bool:
         return False  # a shape that the operator does not take, or one that only its elements decide
     results = made if isinstance(made, tuple | list) else (made,)
     found = [(tuple(one.shape), one.dtype) if isinstance(one, torch.Tensor) else ((), None) for one in results]
-    return found[: len(f.node.outs)] == [
-        (grown(f.shape(out)), DTYPES.get(f.graph.types[out].dtype)) for out in f.node.outs
-    ]
+    wanted = [(grown(f.shape(out)), DTYPES.get(f.graph.types[out].dtype)) for out in f.node.outs]
+    return found[: len(f.node.outs)] == wanted
 
 
 def _resized(f: Facts) -> Rewrite:
-    """The call with its lists of sizes at the new extents."""
+    """The call with its literals that are extents at the new ones."""
     first: dict[int, tuple[Var, int]] = {}
     for var in (*f.operands, *f.node.outs):
         for dim, size in enumerate(f.shape(var)):
@@ -103,13 +104,13 @@ def _resized(f: Facts) -> Rewrite:
 
     def rewrite(scaled: Scaled) -> Arguments:
         sizes = {size: scaled.shape(var)[dim] for size, (var, dim) in first.items()}
-        return tuple(_with_sizes(arg, sizes) for arg in f.node.args), f.node.kwargs
+        return tuple(_with_size(arg, sizes) for arg in f.node.args), f.node.kwargs
 
     return rewrite
 
 
-def _with_sizes(arg: Arg, sizes: Mapping[int, int]) -> Arg:
-    if not _has_sizes(arg, list(sizes)):
-        return arg
-    assert isinstance(arg, tuple)
-    return tuple(sizes[item] if isinstance(item, int) and _has_sizes((item,), list(sizes)) else item for item in arg)
+def _with_size(arg: Arg, sizes: Mapping[int, int]) -> Arg:
+    """An argument with the whole numbers in it that are extents replaced; small ones are none, as dims, flags and counts of neighbours are small."""
+    if isinstance(arg, tuple):
+        return tuple(_with_size(item, sizes) for item in arg)
+    return sizes.get(arg, arg) if isinstance(arg, int) and not isinstance(arg, bool) and arg > _FEW else arg

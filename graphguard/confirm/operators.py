@@ -79,6 +79,7 @@ _INNER: Final = (
     "aten._",
     "aten.native_",
 )  # kernels that public operators call with dense operands; some read any operand as if it were
+ELEMENT: Final = 20.0  # multiplications of a product in the time that an element of another result takes
 _CASTS: Final = frozenset({"_to_copy", "to", "convert_element_type", "type_as", "rounded"})
 
 
@@ -307,7 +308,10 @@ def finite(value: torch.Tensor) -> bool:
 
 
 def cost_of(graph: Graph, node: Node) -> float:
-    """Roughly how many multiplications a call takes: of contractions, the contracted extent times the elements of the result."""
+    """Roughly how many multiplications a call takes: of contractions, the contracted extent times the elements of the result.
+
+    What does little with every element waits for memory.
+    """
     sizes = [_elements(graph, out) for out in node.outs]
     if not sizes:
         return 0.0
@@ -324,7 +328,7 @@ def cost_of(graph: Graph, node: Node) -> float:
         backward = name.endswith("backward")
         image, kernel = (operands[0], operands[2]) if backward else (graph.types[node.outs[0]].shape, operands[1])
         return float(math.prod(map(_number, (*image, *kernel[1:]))))
-    return float(sum(sizes))
+    return ELEMENT * float(sum(sizes))
 
 
 def _number(size: Any) -> int:

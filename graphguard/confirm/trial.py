@@ -80,7 +80,6 @@ class Trial:
         """Run one draw; the promises that it refutes."""
         leaves = leaf_values(self.capture, draw, self.ranges)
         expected, found = self._both(leaves)
-        self.draws += 1
         strict = draw.scale < 1 or draw.style != "normal"
         doubtful: dict[str, list[list[Comparison]]] = {}
         for promise in self.promises:
@@ -90,6 +89,7 @@ class Trial:
             if _refuted(alternatives, Slack(0.0, strict)):
                 doubtful[promise.name] = alternatives
         if not doubtful:
+            self.draws += 1
             return []
         slacks = {
             name: Slack(noise, strict)
@@ -98,6 +98,7 @@ class Trial:
         for name in self._moved_by_strange_draws(doubtful, slacks, leaves, found):
             self.excused[name] = None
             del doubtful[name]
+        self.draws += 1  # one that is not decided for want of time says nothing
         return [
             Failure(promise, _closest(doubtful[promise.name], slacks[promise.name]), slacks[promise.name], draw)
             for promise in self.promises
@@ -257,7 +258,7 @@ class Trial:
         moved = dict.fromkeys((promise.name for promise in self.promises), 0.0)
         jitter, tied = torch.Generator().manual_seed(draw.seed), (list[Node](), list[Node]())
         graphs = (self.capture.spec, *self.capture.ranks)
-        least = _ROUNDINGS if self.casts or self.sharp else 1
+        least = _ROUNDINGS if self.casts or self.sharp or self.own or self.numbers else 1
         runs = []
         for again in range(_CHOICES):
             if again >= least and not tied[0] and not (tied[1] and ties == "random"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.graphs.make import tasks
+from benchmarks.graphs.make import concat, dist, piece, ref, seq, task, tasks
 from benchmarks.paper import truths, verify
 from benchmarks.peer_pair.convert import convert
 from benchmarks.peer_pair.document import DocumentError, read_task, task_of
@@ -130,3 +130,17 @@ def test_a_document_that_contradicts_itself_is_unknown(damage, tmp_path):
     path.write_bytes(gzip.compress(json.dumps(task).encode()))
     row = verify(path)
     assert (row.verdict, bool(row.reason)) == ("unknown", True)
+
+
+def test_a_tensor_that_several_classes_tell_is_related():
+    """Two ranks share a key head: one class tells whose rows a rank's are, another that the shared ones are the other rank's."""
+    shape = {"kind": "placeholder", "op": "w", "dtype": "float32"}
+    own, shared = (lambda rank: piece(dist(rank, "w"), 0, 0, 4)), (lambda rank: piece(dist(rank, "w"), 0, 4, 6))
+    relation = [[seq("w"), concat(0, own(0), own(1), shared(0))], [shared(0), shared(1)]]
+    spec = {"nodes": [{"id": "w", "shape": [10, 3], **shape}], "outputs": [ref("w")]}
+    rank = {"nodes": [{"id": "w", "shape": [6, 3], **shape}], "outputs": [ref("w")]}
+    document = task("shared", spec, [rank, rank], relation, [[seq("w"), concat(0, own(0), own(1), shared(1))]])
+    captured = convert(task_of(document)).capture
+    assert [leaf.name for leaf in captured.leaves] == ["w"]
+    second = captured.ranks[1]
+    assert next(node.args[1:] for node in second.nodes if node.op == "aten.slice.Tensor") == (0, 4, 10)

@@ -165,3 +165,60 @@ def test_a_small_difference_is_shown_in_as_many_digits_as_it_takes():
     assert apart(0.5, 1.0) == ("0.5", "1")
     assert apart(5.773731, 5.773734) == ("5.773731", "5.773734")
     assert apart(float("nan"), 1.0) == ("nan", "1")
+
+
+def test_an_operator_without_a_rule_shrinks_as_pytorch_says():
+    """The lists of sizes in its arguments as well."""
+    b = Builder()
+    x, w = b.input("x", (4096, 8192)), b.input("w", (8192,))
+    mean = b.call("aten.mean.dim", x, (1,), True, out=((4096, 1), F32))
+    args = (x, x, (8192,), mean, mean, w, None, (True, True, False))
+    types = [((4096, 8192), F32), ((8192,), F32), ((), "none")]
+    b.outputs["out"] = b.call("aten.native_layer_norm_backward.default", *args, out=types)
+    small = shrunk(capture(b.graph(), [b.graph()] * 2, [leaf("x", 4096, 8192), leaf("w", 8192)]))
+    assert small is not None
+    assert [item.type.shape for item in small.leaves] == [(8, 8), (8,)]
+    assert small.spec is not None
+    assert small.spec.nodes[1].args[2] == (8,)
+    assert compare(small).status == "equal"
+
+
+def test_an_operator_whose_literal_counts_positions_keeps_its_extents():
+    b = Builder()
+    x = b.input("x", (4096, 8192))
+    b.outputs["out"] = b.call("aten.roll.default", x, (2048,), (0,), out=((4096, 8192), F32))
+    assert shrunk(capture(b.graph(), [b.graph()] * 2, [leaf("x", 4096, 8192)])) is None
+
+
+def shifted() -> Graph:
+    """Every row less the one before it, the first of which has none."""
+    b = Builder()
+    x = b.input("x", (4096, 512))
+    padded = b.call("aten.constant_pad_nd.default", x, (0, 0, 1, 0), 0.0, out=((4097, 512), F32))
+    before = b.call("aten.slice.Tensor", padded, 0, 0, 4096, out=((4096, 512), F32))
+    b.outputs["out"] = b.call("aten.sub.Tensor", x, before, out=((4096, 512), F32))
+    return b.graph()
+
+
+def test_a_dim_shrinks_beside_the_same_with_one_position_more():
+    small = shrunk(capture(shifted(), [shifted()] * 2, [leaf("x", 4096, 512)]))
+    assert small is not None
+    assert [item.type.shape for item in small.leaves] == [(8, 8)]
+    assert small.spec is not None
+    assert small.spec.nodes[0].args[1] == (0, 0, 1, 0)
+    assert compare(small).status == "equal"
+
+
+def test_channels_shrink_in_whole_groups():
+    b = Builder()
+    x = b.input("x", (4, 8192, 4096))
+    types = [((4, 8192, 4096), F32), ((4, 32), F32), ((4, 32), F32)]
+    b.outputs["out"] = b.call("aten.native_group_norm.default", x, None, None, 4, 8192, 4096, 32, 1e-5, out=types)
+    small = shrunk(capture(b.graph(), [b.graph()] * 2, [leaf("x", 4, 8192, 4096)]))
+    assert small is not None
+    assert small.spec is not None
+    batch, channels, places, groups = small.spec.nodes[0].args[3:7]
+    assert small.leaves[0].type.shape == (batch, channels, places)
+    assert channels % groups == 0
+    assert channels < 8192
+    assert compare(small).status == "equal"

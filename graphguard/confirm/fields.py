@@ -293,6 +293,9 @@ class Fields:
     def positive(self, v: Residues) -> bool:  # noqa: ARG002
         return False
 
+    def sorts_by(self, v: Residues) -> int:  # noqa: ARG002
+        return 0
+
     def may_count_back(self, v: Residues) -> bool:
         return bool((whole_numbers(v) < 0).any())
 

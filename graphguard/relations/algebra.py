@@ -212,6 +212,10 @@ class Algebra(Protocol[V]):
         """Whether all numbers are seen to be larger than zero; False is always a right answer."""
         ...
 
+    def sorts_by(self, v: V) -> int:
+        """1 or -1 where elements of sorted lines are said by one order of v, or of its negative, however a program sorted them; 0 where by the program's own."""
+        ...
+
     def may_count_back(self, v: V) -> bool:
         """Whether integers are seen to rest on a declared range of which some are below zero."""
         ...

@@ -60,7 +60,7 @@ def _bounds_of(kernel: Kernel, depth: int) -> _Bounds:
     if kernel.kind == "function" and kernel.name in _BOUNDED:
         return _BOUNDED[kernel.name]
     if kernel.kind != "maximum" or not depth:
-        return (0 if never_negative(kernel) else None), (1 if kernel.truth else None)
+        return (0 if never_negative(kernel) else None), (1 if kernel.truth and not kernel.reduced else None)
     parts = [_bounds((factor[1], (factor[0], (), (), ())), depth - 1) for factor in kernel.factors]
     lows = [low for low, _ in parts if low is not None]
     highs = [high for _, high in parts if high is not None]

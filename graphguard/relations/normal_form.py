@@ -28,7 +28,7 @@ from graphguard.relations.integers import (
     one_hot,
 )
 from graphguard.relations.kernels import UNBOUNDED, Number, Ref, Terms, Universe, ratio
-from graphguard.relations.linear import constant, exact, fold, normalise, powered, times
+from graphguard.relations.linear import close, constant, exact, fold, normalise, powered, times
 from graphguard.relations.literals import literal, written_down
 from graphguard.relations.magnitudes import is_whole, most_counted
 from graphguard.relations.monotone import positive
@@ -370,6 +370,13 @@ class NormalForm:
             return bool((known > _CLEARLY).all())
         terms = [term for _, terms in v.pieces for term in terms]
         return all(map(itemgetter(1), v.pieces)) and all(c > 0 and _is_positive(ref) for c, ref in terms)
+
+    def sorts_by(self, v: NormalValue) -> int:
+        """By which of v and its negative sorted lines are said where products are written out: the one whose leading term counts upwards."""
+        if self.universe.expand == 1 or not v.pieces:
+            return 0
+        box, terms = v.pieces[0]
+        return -1 if close(self.universe, terms, extents_of(box))[0] < 0 else 1
 
     def may_count_back(self, v: NormalValue) -> bool:
         """Whether integers are declared that may be below zero."""

@@ -301,6 +301,9 @@ class Numbers:
     def positive(self, v: Number) -> bool:
         return False
 
+    def sorts_by(self, v: Number) -> int:
+        return 0
+
     def may_count_back(self, v: Number) -> bool:
         return bool((v.array < 0).any())
 

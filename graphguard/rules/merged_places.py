@@ -70,11 +70,10 @@ def largest_at(a: Algebra[V], v: V, dim: int, place: V) -> V | None:
     """The elements of the lines along a dim at places, which lack that dim, if these are where the largest of each stands, or the smallest; None of any other places."""
     if not any(known.shape == place.shape and a.same(known, place) for known in a.noted(_PLACES)):
         return None
-    for act in (lambda x: x, lambda x: negative(a, x)):
-        line: V = act(v)
-        if a.same(a.place_of_largest(line, dim), place):
-            return act(a.max_over(line, [dim]))  # type: ignore[no-any-return]
-    return None
+    if a.same(a.place_of_largest(v, dim), place):
+        return a.max_over(v, [dim])
+    opposite: V = negative(a, v)
+    return negative(a, a.max_over(opposite, [dim])) if a.same(a.place_of_largest(opposite, dim), place) else None
 
 
 def chosen(a: Algebra[V], condition: V, one: Any, other: Any) -> V:

@@ -98,6 +98,11 @@ class Call:
             raise Unsupported(f"argument {parameter} is no tensor")
         return self.graph.types[argument].dtype
 
+    def reads(self, index: int) -> bool:
+        """Whether the program makes use of a result."""
+        mine = self.node.outs[index]
+        return mine in self.graph.outputs.values() or any(mine in node.reads for node in self.graph.nodes)
+
     @property
     def draw(self) -> tuple[str, int]:
         """The random draw of this call; raises ``Unsupported`` where the capture names none."""

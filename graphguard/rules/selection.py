@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
-from graphguard.rules.arithmetic import LETTERS, compared, dim_of
+from graphguard.rules.arithmetic import LETTERS, compared, dim_of, negative
+from graphguard.rules.index_maps import cut, moved
 from graphguard.rules.merged_choices import Choice, choices_in, found_among, note_choice
 from graphguard.rules.reductions import along, scan
 from graphguard.rules.registry import Call, rule
@@ -25,7 +26,16 @@ def _selected(a: Algebra[V], name: str, v: V, dim: int, extent: int, kind: Kind,
 
 
 @rule("aten.topk.default")
-def topk(a: Algebra[V], self: V, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[V, V]:
+def topk(
+    a: Algebra[V],
+    self: V,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    call: Call | None = None,
+) -> tuple[V, V]:
     """The k largest (or smallest) elements of every line along dim, which are gathered from where they stand; these places are closed, batched over the other dims"""
     dim, attributes = dim_of(dim, len(self.shape)), (k, largest, sorted)  # without an order any may come out
     parts = choices_in(a, self, dim, largest, k) if sorted and self.shape else None
@@ -38,7 +48,7 @@ def topk(a: Algebra[V], self: V, k: int, dim: int = -1, largest: bool = True, so
         return _selected(a, "topk", self, dim, k, self.kind, attributes), places
     if self.shape:
         note_choice(a, Choice(self, dim, largest, values, places))
-    return values, places
+    return _in_order(a, self, dim, largest, values, call) if sorted else values, places
 
 
 def _of_parts(a: Algebra[V], v: V, k: int, dim: int, parts: list[Choice[V]]) -> tuple[V, V]:
@@ -47,6 +57,22 @@ def _of_parts(a: Algebra[V], v: V, k: int, dim: int, parts: list[Choice[V]]) -> 
     places = _selected(a, "topk.indices", whole, dim, k, "int", (k, parts[0].largest, True))
     values: V = gather(a, whole, dim, places)
     return values, found_among(a, v, dim, parts, values, places)
+
+
+def _in_order(a: Algebra[V], v: V, dim: int, largest: bool, own: V, call: Call | None) -> V:
+    """The first elements of every sorted line as those of the whole line in one order, if nobody reads where they stood; else their ``own`` form, with those places in it."""
+    sign = a.sorts_by(v) if v.shape and v.kind != "bool" else 0
+    if not sign or call is None or call.reads(1):
+        return own
+    last = len(v.shape) - 1
+    line = moved(a, v if sign > 0 else negative(a, v), dim, last)
+    try:
+        values: V = gather(a, line, last, scan(a, "argsort", line, last, "int", (True,)))
+    except Unsupported:
+        return own
+    values = values if largest == (sign > 0) else a.flip(values, last)
+    first = moved(a, cut(a, values, last, 0, own.shape[dim]), last, dim)
+    return first if sign > 0 else negative(a, first)
 
 
 def _order(a: Algebra[V], v: V, dim: int, descending: bool, stable: bool) -> np.ndarray | None:
@@ -61,13 +87,16 @@ def _order(a: Algebra[V], v: V, dim: int, descending: bool, stable: bool) -> np.
 
 
 @rule("aten.sort.default")
-def sort(a: Algebra[V], self: V, dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[V, V]:
+def sort(
+    a: Algebra[V], self: V, dim: int = -1, descending: bool = False, stable: bool = False, *, call: Call | None = None
+) -> tuple[V, V]:
     """Every line along dim in order, and where its elements stood: closed, batched over the other dims; known integers are sorted"""
     order, known = _order(a, self, dim, descending, stable), a.known(self)
     if order is not None and known is not None:
         return a.literal(np.take_along_axis(known, order, axis=dim)), a.literal(order)
     places = scan(a, "argsort", self, dim, "int", (descending,))
-    return _at_places(a, self, dim, places, descending), places
+    values = _at_places(a, self, dim, places, descending)
+    return _in_order(a, self, dim_of(dim, len(self.shape)), descending, values, call), places
 
 
 def _at_places(a: Algebra[V], v: V, dim: int, places: V, descending: bool) -> V:
@@ -79,9 +108,17 @@ def _at_places(a: Algebra[V], v: V, dim: int, places: V, descending: bool) -> V:
 
 
 @rule("aten.sort.stable")
-def sort_stable(a: Algebra[V], self: V, *, stable: bool | None, dim: int = -1, descending: bool = False) -> tuple[V, V]:
+def sort_stable(
+    a: Algebra[V],
+    self: V,
+    *,
+    stable: bool | None,
+    dim: int = -1,
+    descending: bool = False,
+    call: Call | None = None,
+) -> tuple[V, V]:
     """Every line along dim in order, and where its elements stood: closed, batched over the other dims; known integers are sorted"""
-    return sort(a, self, dim, descending, bool(stable))
+    return sort(a, self, dim, descending, bool(stable), call=call)
 
 
 @rule("aten.argsort.default")

@@ -38,6 +38,11 @@ def main() -> int:
     worldly.add_argument("--programs", type=int, default=5000)
     worldly.add_argument("--seed", type=int, default=0, help="of the first program; the next has the next")
     worldly.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    worldly.add_argument(
+        "--cache",
+        action="store_true",
+        help="the command line's cache instead: a second run, after an edit, and one without it",
+    )
     worldly.add_argument("--save", type=Path, help="a folder for the programs that disagree, made short")
     options = parser.parse_args()
     if options.command == "rules":
@@ -81,8 +86,13 @@ def _mutate(count: int, seed: int) -> int:
 
 
 def _world(options: argparse.Namespace) -> int:
+    from benchmarks.trust.world import cache
     from benchmarks.trust.world.run import described, run
 
+    if options.cache:
+        stale, changed, checks = cache.run(options.programs, options.seed, options.jobs)
+        print(*stale, f"{checks} checks, {changed} changed by the edit, {len(stale)} stale", sep="\n")
+        return 1 if stale else 0
     tally = run(options.programs, options.seed, options.jobs, options.save)
     print(*(described(row) for row in tally.found), sep="\n\n")
     print(*tally.lines(), sep="\n")

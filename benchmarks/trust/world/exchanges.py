@@ -133,6 +133,20 @@ def pass_on(m: Maker) -> bool:
     return True
 
 
+def extreme(m: Maker) -> bool:
+    """The largest, or the least, of all ranks' parts."""
+    y = m.found(int, dims=2)
+    if y is None or (m.batch > 1 and y.layout == 0):
+        return False
+    out, (least, operator) = m.fresh("s"), m.one([("amax", "MAX"), ("amin", "MIN")])
+    m.both(f"{out} = {y.name}.{least}({y.layout}, keepdim=True)")
+    shape = tuple(1 if dim == y.layout else size for dim, size in enumerate(y.shape))
+    called(m, "all_reduce", f"{out}, op=dist.ReduceOp.{operator}{m.group()}")
+    m.value(out, shape, WHOLE)
+    m.say("all_reduce")
+    return True
+
+
 def _in_place(m: Maker, y: Value) -> None:
     called(m, "all_reduce", f"{y.name}{m.group()}")
     m.changed(y, layout=WHOLE)
@@ -300,4 +314,4 @@ _GATHERS: tuple[Callable[[Maker, Value], None], ...] = (
     _placed,
     _collected,
 )
-STEPS = (reduce, reduce, gather, scatter, send_parts, exchange, broadcast, pass_on)
+STEPS = (reduce, reduce, gather, scatter, send_parts, exchange, broadcast, pass_on, extreme)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from benchmarks.trust.world import aliases, arrays, endings, exchanges, groups, local, state
+from benchmarks.trust.world import aliases, arrays, endings, exchanges, groups, handles, local, state
 from benchmarks.trust.world.maker import PARTIAL, WHOLE, Maker
 from benchmarks.trust.world.program import Program
 
@@ -33,8 +33,11 @@ def program(number: int) -> Program:
     while steps and len(m.impl) < _MOST_LINES:
         sorts = rng.choices([sort for _, sort in _SORTS], [weight for weight, _ in _SORTS])[0]
         steps -= bool(rng.choice(sorts)(m)) or rng.random() < 0.1
+        handles.wait(m, 0.3)
+    handles.wait(m)
     promised = endings.end(m)
     endings.spoil(m)
     mesh = (("dp", batch), ("tp", count)) if batch > 1 else (("tp", count),)
     kinds = tuple(dict.fromkeys(m.kinds)) or ("plain",)
-    return Program(f"program_{number}", mesh, tuple(m.inputs), tuple(m.spec), tuple(m.impl), promised, kinds)
+    name = f"program_{number}"
+    return Program(name, mesh, tuple(m.inputs), tuple(m.spec), tuple(m.impl), promised, kinds, tuple(m.module))

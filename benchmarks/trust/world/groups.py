@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from benchmarks.trust.world.maker import Maker
 
+# The ranks of a 2x2 mesh that are along its last axis, or are not.
+_ROWS = (
+    "g = [dist.new_group([0, 1]), dist.new_group([2, 3])][dist.get_rank() // 2]",
+    "g = [dist.new_group([0, 1]), dist.new_group([2, 3])][dist.get_rank() % 2]",
+    "g = [dist.new_group([0, 2]), dist.new_group([1, 3])][dist.get_rank() % 2]",
+    "g = dist.new_group([0, 1]) if dist.get_rank() < 2 else dist.new_group([2, 3])",
+    "g, _ = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]])",
+    "g, _ = dist.new_subgroups(2)",
+    'g = mesh.get_group("dp")',
+    "g = dist.group.WORLD",
+    'g = mesh["tp"].get_group()',
+    "g = mesh.get_all_groups()[1]",
+)
+
 
 def prepare(m: Maker) -> None:
     """The program's first lines: which rank this is, and the groups that its calls choose from."""
     if m.batch > 1:
-        m.impl += ['r = mesh.get_local_rank("tp")', 'g = mesh.get_group("tp")']
+        m.impl.append('r = mesh.get_local_rank("tp")')
+        m.impl.append('g = mesh.get_group("tp")' if m.chance(0.6) else m.one(_ROWS))
         m.groups = ["g"]
         return
     m.impl.append("r = dist.get_rank()")

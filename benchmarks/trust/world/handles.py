@@ -18,7 +18,17 @@ def called(m: Maker, name: str, arguments: str) -> None:
     if m.chance(_FAULTY):
         m.impl += [] if m.chance(0.4) else [f"if r == {m.rng.randrange(m.count)}: {work}.wait()"]
         m.say("missing wait")
+    elif m.chance(0.3):
+        m.pending.append(f"{work}.wait()")
+        m.say("late wait")
     elif m.chance(0.15):
         m.impl.append("dist.barrier()" if m.batch == 1 and m.chance(0.3) else f"{work}.is_completed() or {work}.wait()")
     else:
         m.impl.append(f"{work}.wait()")
+
+
+def wait(m: Maker, share: float = 1.0) -> None:
+    """Wait for what was put off, in any order."""
+    m.rng.shuffle(m.pending)
+    while m.pending and m.chance(share):
+        m.impl.append(m.pending.pop())

@@ -103,5 +103,5 @@ def schedule(seconds: float) -> Iterator[Schedule]:
     if not seconds:
         yield made
         return
-    with replaced({name: made.wrapped(name, getattr(dist, name)) for name in NAMES}):
+    with replaced({name: made.wrapped(name, getattr(dist, name)) for name in (*NAMES, "barrier")}):
         yield made

@@ -30,7 +30,7 @@ class Maker:
     """Both functions, line by line.
 
     ``count`` is the number of ranks on the axis that the program cuts along; ``batch`` of the ranks on another one, which cuts the first dim of
-    everything and is left alone.
+    everything and is left alone.  ``pending`` are waits that are put off; ``module`` are lines before the functions.
     """
 
     rng: random.Random
@@ -42,6 +42,8 @@ class Maker:
     values: list[Value] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=lambda: [""])
+    pending: list[str] = field(default_factory=list)
+    module: list[str] = field(default_factory=list)
     names: int = 0
     memories: int = 0
 

@@ -71,6 +71,9 @@ class Product:
     """A process of its own that verifies programs: the product ends what it finds among the children of the process that calls it."""
 
     def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
         ours, theirs = Pipe()
         command = [sys.executable, "-m", "benchmarks.trust.world.product", str(theirs.fileno())]
         self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
@@ -83,7 +86,11 @@ class Product:
 
     def end(self) -> Said:
         """What was said of it."""
-        answer: Said = self._connection.recv()
+        try:
+            answer: Said = self._connection.recv()
+        except EOFError:
+            self._start()
+            return Said("crash", text="the process that called gg.verify has ended")
         return answer
 
     def close(self) -> None:

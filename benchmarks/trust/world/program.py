@@ -29,7 +29,7 @@ D = torch.float64
 class Program:
     """``spec`` and ``impl`` are the lines of two functions; the rest is the claim, in Python.
 
-    ``kinds`` are the sorts of steps it was made of.  A program on two mesh axes takes its mesh as the first argument of ``impl``.
+    ``kinds`` are the sorts of steps it was made of; ``module`` are lines before the functions.  A program on two mesh axes takes its mesh as the first argument of ``impl``.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Program:
     impl: tuple[str, ...]
     promised: str
     kinds: tuple[str, ...] = ()
+    module: tuple[str, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -61,6 +62,7 @@ class Program:
                 f"SHAPES = {[shape for _, shape, _ in self.inputs]!r}",
                 f"IN = ({relations},)",
                 f"OUT = {self.promised}",
+                *self.module,
                 "\n",
                 f"def spec({names}):",
                 *(f"    {line}" for line in self.spec),

@@ -23,7 +23,7 @@ from benchmarks.trust.world.real import Care, Ranks
 from benchmarks.trust.world.shrink import shrunk
 
 _RANKS = 4
-_SLICE = 200  # programs on one set of processes
+_SLICE = 500  # programs on one set of processes
 _SHRUNK = 12  # of a slice: where more disagree, the first say enough
 _CAREFUL = Care(trials=4, still=4.0, late=1.0)
 

@@ -43,6 +43,15 @@ _SEEDED = (
     ("torch.manual_seed(5)", "torch.rand(1, dtype=D)"),
     ("source = torch.Generator().manual_seed(5)", "torch.rand(1, dtype=D, generator=source)"),
 )
+# Sources of draws that a module makes, before any rank is: each process makes its own.
+_SOURCES = (
+    ("np.random.default_rng()", "random()"),
+    ("random.Random()", "random()"),
+    ("np.random.default_rng(5)", "random()"),
+    ("random.Random(5)", "random()"),
+    ("np.random.RandomState()", "rand()"),
+    ("np.random.RandomState(5)", "rand()"),
+)
 
 
 def factor(m: Maker) -> bool:
@@ -51,7 +60,16 @@ def factor(m: Maker) -> bool:
     if y is None:
         return False
     out, kind = m.fresh("y"), m.rng.random()
-    if kind < 0.35:
+    if kind < 0.1:
+        source, draw = m.one(_SOURCES)
+        name = m.fresh("SOURCE")
+        m.module.append(f"{name} = {source}")
+        m.impl.append(f"{out} = {y.name} * ({name}.{draw} < 2)")
+        m.spec.append(f"{out} = {y.name} * 1")
+        if m.chance(0.5):
+            m.impl[-1] = f"{out} = {y.name} * {name}.{draw}"
+            m.spec[-1] = f"{out} = {y.name} * {source}.{draw}"
+    elif kind < 0.4:
         number, meant = m.one(_ALIKE)
         m.impl.append(f"{out} = {y.name} * {number}")
         meant = "1.0" if m.chance(0.1) else meant.format(count=m.count * m.batch)

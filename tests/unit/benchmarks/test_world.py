@@ -13,6 +13,7 @@ from benchmarks.trust.world.generate import program
 from benchmarks.trust.world.product import Said
 from benchmarks.trust.world.program import Program
 from benchmarks.trust.world.real import Care, Ranks, Truth
+from benchmarks.trust.world.run import described, judge_slice
 from benchmarks.trust.world.shrink import shrunk
 
 CUT = (("x", (4, 6), '{"tp": Shard(1)}'), ("w", (6, 4), '{"tp": Shard(0)}'))
@@ -147,6 +148,15 @@ def test_a_disagreement_is_made_short() -> None:
     long = of("r = dist.get_rank()", "z = y * 2", SUM, "v = z + y", "return v", spec="2 * (x @ w)")
     first, _ = shrunk(judge(long), judge).program.impl
     assert first.startswith("dist.all_reduce(")
+
+
+@pytest.mark.slow
+def test_a_sample_of_programs() -> None:
+    """``make trust`` runs thousands; what disagrees is shown here with both results."""
+    tally = judge_slice(range(100))
+    assert not tally.unsound(), "\n\n".join(described(row) for row in tally.found)
+    assert tally.counts["refines", "equal", AGREE] > 25
+    assert tally.counts["broken", "differs", AGREE] > 10
 
 
 def test_a_program_is_its_number() -> None:

@@ -35,6 +35,7 @@ def main() -> int:
     mutating.add_argument("--mutants", type=int, default=2000)
     mutating.add_argument("--seed", type=int, default=0)
     worldly = commands.add_parser("world", help="random programs on real gloo processes, against their verdicts")
+    worldly.add_argument("files", nargs="*", type=Path, help="programs that were kept, instead of random ones")
     worldly.add_argument("--programs", type=int, default=5000)
     worldly.add_argument("--seed", type=int, default=0, help="of the first program; the next has the next")
     worldly.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -87,8 +88,13 @@ def _mutate(count: int, seed: int) -> int:
 
 def _world(options: argparse.Namespace) -> int:
     from benchmarks.trust.world import cache
-    from benchmarks.trust.world.run import described, run
+    from benchmarks.trust.world.compare import UNSOUND
+    from benchmarks.trust.world.run import described, headed, judge_files, run
 
+    if options.files:
+        rows = judge_files([file.absolute() for file in options.files])
+        print(*(headed(row) for row in rows), sep="\n\n")
+        return 1 if any(row.outcome in UNSOUND for row in rows) else 0
     if options.cache:
         stale, changed, checks = cache.run(options.programs, options.seed, options.jobs)
         print(*stale, f"{checks} checks, {changed} changed by the edit, {len(stale)} stale", sep="\n")

@@ -109,6 +109,10 @@ class Machine:
         """Run a program both ways, at the same time."""
         path = Path(self._folder.name) / f"{one.name}_{next(self._numbers)}.py"
         path.write_text(one.text)
+        return self.judge_file(path, one, care)
+
+    def judge_file(self, path: Path, one: Program, care: Care | None = None) -> Judged:
+        """The same of a file."""
         self._product.begin(path)
         truth = self._ranks.truth(path, care or Care())
         return judged(one, self._product.end(), truth)
@@ -147,8 +151,19 @@ def run(programs: int, seed: int, jobs: int, save: Path | None = None) -> Tally:
     return total
 
 
+def judge_files(paths: list[Path]) -> list[Judged]:
+    """Programs that were kept, as they are now."""
+    with Machine() as machine:
+        return [machine.judge_file(path, Program(str(path), (), (), (), (), ""), _CAREFUL) for path in paths]
+
+
 def described(row: Judged) -> str:
     """A disagreement as a text: both results, and the program."""
+    return f"{headed(row)}\n{row.program.text}"
+
+
+def headed(row: Judged) -> str:
+    """Both results."""
     truth = row.truth.kind + (" where what is asynchronous is late" if row.truth.lazily else "")
     said = f"{row.said.verdict} {row.said.rule} {row.said.headline}".strip()
     return "\n".join(
@@ -156,7 +171,6 @@ def described(row: Judged) -> str:
             f"# {row.outcome}: {row.program.name} ({', '.join(row.program.kinds)})",
             f"# product: {said}" + (f" | at: {row.said.line}" if row.said.line else ""),
             f"# gloo:    {truth} {row.truth.text}".rstrip(),
-            row.program.text,
         )
     )
 

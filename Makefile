@@ -65,10 +65,12 @@ diagnosis: setup ## how well spoiled programs and the corpus of real bugs are di
 	$(BIN)/python -m benchmarks.diagnosis --table .diagnosis.json > docs/diagnosis.md
 	$(BIN)/python -m benchmarks.corpus > docs/corpus.md
 
-trust: setup ## the long soundness runs: rules, random programs, mutants of traced programs
+trust: setup ## the long soundness runs: rules, random programs, mutants of traced programs, programs on real processes
 	$(BIN)/python -m benchmarks.trust rules
 	$(BIN)/python -m benchmarks.trust fuzz --nodes 10000000
 	$(BIN)/python -m benchmarks.trust mutate --mutants 2000
+	$(BIN)/python -m benchmarks.trust world --programs 5000
+	$(BIN)/python -m benchmarks.trust world --cache --programs 400
 
 bench: setup ## every benchmark, as ratios within one run
 	$(BIN)/python -m benchmarks.tracing

@@ -1,11 +1,13 @@
-"""``python -m benchmarks.trust rules | fuzz | mutate``: the status is 1 where anything unsound was found."""
+"""``python -m benchmarks.trust rules | fuzz | mutate | world``: the status is 1 where anything unsound was found."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from benchmarks.trust.fuzz import fuzz, report
 from benchmarks.trust.judge import Tally, judge
@@ -32,9 +34,22 @@ def main() -> int:
     mutating = commands.add_parser("mutate", help="mutants of traced programs: proofs against numbers")
     mutating.add_argument("--mutants", type=int, default=2000)
     mutating.add_argument("--seed", type=int, default=0)
+    worldly = commands.add_parser("world", help="random programs on real gloo processes, against their verdicts")
+    worldly.add_argument("files", nargs="*", type=Path, help="programs that were kept, instead of random ones")
+    worldly.add_argument("--programs", type=int, default=5000)
+    worldly.add_argument("--seed", type=int, default=0, help="of the first program; the next has the next")
+    worldly.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    worldly.add_argument(
+        "--cache",
+        action="store_true",
+        help="the command line's cache instead: a second run, after an edit, and one without it",
+    )
+    worldly.add_argument("--save", type=Path, help="a folder for the programs that disagree, made short")
     options = parser.parse_args()
     if options.command == "rules":
         return _rules()
+    if options.command == "world":
+        return _world(options)
     return _fuzz(options.nodes, options.seed) if options.command == "fuzz" else _mutate(options.mutants, options.seed)
 
 
@@ -69,6 +84,25 @@ def _mutate(count: int, seed: int) -> int:
     ):
         print(f"{title}: {len(rows)}", *rows[:40], sep="\n  ")
     return 1 if tally.wrong or tally.share_unknown > UNKNOWN_ALLOWED else 0
+
+
+def _world(options: argparse.Namespace) -> int:
+    from benchmarks.trust.world import cache
+    from benchmarks.trust.world.compare import UNSOUND
+    from benchmarks.trust.world.run import described, headed, judge_files, run
+
+    if options.files:
+        rows = judge_files([file.absolute() for file in options.files])
+        print(*(headed(row) for row in rows), sep="\n\n")
+        return 1 if any(row.outcome in UNSOUND for row in rows) else 0
+    if options.cache:
+        stale, changed, checks = cache.run(options.programs, options.seed, options.jobs)
+        print(*stale, f"{checks} checks, {changed} changed by the edit, {len(stale)} stale", sep="\n")
+        return 1 if stale else 0
+    tally = run(options.programs, options.seed, options.jobs, options.save)
+    print(*(described(row) for row in tally.found), sep="\n\n")
+    print(*tally.lines(), sep="\n")
+    return 1 if tally.unsound() else 0
 
 
 def _checks() -> list[tuple[str, Capture]]:

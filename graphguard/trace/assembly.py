@@ -71,7 +71,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
     if job.machines == 1 and len(graphs) > 1:
-        assumed += machines.assumed(read for trace in told for read in trace.reads)
+        assumed += machines.assumed(read for trace in traced for read in trace.reads)
     capture = replace(
         bare,
         leaves=leaves,

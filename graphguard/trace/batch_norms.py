@@ -29,12 +29,17 @@ def install() -> None:
     def forward(ctx: Any, batch: torch.Tensor, *others: Any) -> Any:
         if state.current_recorder() is None:
             return original(ctx, batch, *others)
+        weight, bias, mean, variance, eps, momentum, *group = others
         if not all(isinstance(size, int) and size > 0 for size in batch.shape):
             raise TracingError(
                 "unsupported-operator", "batch normalisation over ranks of a batch that may be empty is not traced"
             )
+
+        def run(mean: Any, variance: Any, share: Any) -> Any:
+            return original(ctx, batch, weight, bias, mean, variance, eps, share, *group)
+
         with _without_mask():
-            return original(ctx, batch, *others)
+            return _averaged(run, (mean, variance), momentum)
 
     SyncBatchNorm.forward = staticmethod(forward)
     batchnorm.float = functools.partial(called, float)  # of the number of batches
@@ -56,17 +61,24 @@ def _averaging(original: Callable[..., Any]) -> Callable[..., Any]:
         momentum: Any = 0.1,
         eps: float = 1e-5,
     ) -> torch.Tensor:
-        given = weight, bias, training
-        if not isinstance(momentum, torch.SymFloat) or running_mean is None or running_var is None:
-            return original(input, running_mean, running_var, *given, momentum, eps)
-        mean, variance = torch.zeros_like(running_mean), torch.zeros_like(running_var)
-        result = original(input, mean, variance, *given, 1.0, eps)  # which leaves those of this batch there
-        with torch.no_grad():
-            running_mean.mul_(1 - momentum).add_(mean * momentum)
-            running_var.mul_(1 - momentum).add_(variance * momentum)
-        return result
+        def run(mean: Any, variance: Any, share: Any) -> torch.Tensor:
+            return original(input, mean, variance, weight, bias, training, share, eps)
+
+        return _averaged(run, (running_mean, running_var), momentum)
 
     return batch_norm
+
+
+def _averaged(run: Callable[[Any, Any, Any], Any], running: tuple[Any, Any], momentum: Any) -> Any:
+    """``run(mean, variance, momentum)``; a weight that the data decides is given to the statistics afterwards."""
+    if not isinstance(momentum, torch.SymFloat) or running[0] is None or running[1] is None:
+        return run(*running, momentum)
+    own = [torch.zeros_like(each) for each in running]
+    result = run(*own, 1.0)  # which leaves those of this batch there
+    with torch.no_grad():
+        for average, each in zip(running, own, strict=True):
+            average.mul_(1 - momentum).add_(each * momentum)
+    return result
 
 
 @contextmanager

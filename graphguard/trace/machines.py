@@ -16,7 +16,7 @@ from graphguard.ir.machines import ONE_MACHINE
 from graphguard.ir.spans import Span
 from graphguard.trace import state
 from graphguard.trace.provenance import frame_at, is_shown
-from graphguard.trace.sources import is_torch
+from graphguard.trace.sources import is_installed, is_torch
 
 _NAMES: Final = frozenset(("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"))
 _ASKS: Final = "get_node_local_rank"
@@ -44,7 +44,7 @@ def assumed(reads: Iterable[tuple[str, Span]]) -> tuple[str, ...]:
 
 
 def watch() -> None:
-    """Note where programs read such a variable; what PyTorch reads for itself chooses devices."""
+    """Note where the user's own code reads such a variable; what PyTorch reads for itself chooses devices."""
     variables: Any = type(os.environ)
     usual = variables.__getitem__
 
@@ -63,7 +63,8 @@ def _note(name: str, frame: FrameType | None) -> None:
         code = frame.f_code
         if is_shown(code):
             assert world is not None
-            world.reads.setdefault(name, frame_at(code, frame.f_lasti).span)
+            if not is_installed(code.co_filename):  # which look at all variables, or choose devices
+                world.reads.setdefault(name, frame_at(code, frame.f_lasti).span)
             return
         file = code.co_filename
         asks = code.co_name == _ASKS or not is_torch(file) or os.path.basename(file) in _LOOKING_UP

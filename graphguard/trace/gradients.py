@@ -16,7 +16,7 @@ def install() -> None:
     """Have the results of ``torch.autograd.grad`` noted while a program is recorded."""
     original = torch.autograd.grad
     noting = functools.wraps(original)(_noting(original))
-    torch.autograd.grad = known_to_scripts(original, noting)  # type: ignore[assignment]
+    torch.autograd.grad = known_to_scripts(original, noting)
 
 
 def _noting(original: Any) -> Any:

@@ -23,7 +23,7 @@ from benchmarks.trust.world.program import HEADER, loaded
 from benchmarks.trust.world.results import tree
 from graphguard.trace.parentage import die_with
 
-_GIVE_UP = timedelta(seconds=60)  # who runs the ranks sees earlier that they hang
+_GIVE_UP = timedelta(seconds=300)  # who runs the ranks sees earlier that they hang
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from benchmarks.trust.world.questions import Question, question
 _CHECKS = 8  # of a project
 _OLD = 1e8  # seconds: when a file was written, before the edit
 _SECONDS = 600
-_HEADER = """\
+HEADER = """\
 import glob
 import importlib.util
 import linecache
@@ -99,7 +99,7 @@ def run(checks: int, seed: int, jobs: int) -> tuple[list[Stale], int, int]:
 def project(number: int) -> tuple[list[Stale], int]:
     """One project: run, edit, run again, and once more without the cache."""
     rng = random.Random(number)
-    with _Folders() as folders:
+    with Folders() as folders:
         questions = [question(rng, f"thing{number}of{place}", folders.places) for place in range(_CHECKS)]
         asked = [rng.choice(list(_ASKED)) for _ in questions]
         folders.write(questions, asked)
@@ -116,7 +116,7 @@ def project(number: int) -> tuple[list[Stale], int]:
     return [row for row in rows if row.second != row.fresh], sum(row.first != row.fresh for row in rows)
 
 
-class _Folders:
+class Folders:
     """A project's folder, one beside it, one among the system's temporary files and one in memory, and a cache of its own."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class _Folders:
             (base / folder).mkdir(parents=True)
         self._base = base
 
-    def __enter__(self) -> _Folders:
+    def __enter__(self) -> Folders:
         """They are there."""
         return self
 
@@ -146,7 +146,7 @@ class _Folders:
     def write(self, questions: list[Question], asked: list[str]) -> None:
         """One file for each check: what one asks while it is imported is nothing to the others."""
         for place, (each, when) in enumerate(zip(questions, asked, strict=True)):
-            text = f"{_HEADER}\n\n{each.prelude}\n\n{_ASKED[when].format(place, each.expression)}"
+            text = f"{HEADER}\n\n{each.prelude}\n\n{_ASKED[when].format(place, each.expression)}"
             (self._base / "project" / f"check_{place}.py").write_text(text)
 
     def arrange(self, *files: dict[str, str | None], edited: bool = False) -> None:

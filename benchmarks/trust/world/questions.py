@@ -110,4 +110,4 @@ def question(rng: random.Random, name: str, places: dict[str, str]) -> Question:
     if kind == "presence":
         sides = (None, "here") if rng.random() < 0.7 else ("here", None)
         return Question(rng.choice(_PRESENCE).format(**texts), {file: sides[0]}, {file: sides[1]})
-    return Question(rng.choice(_CONTENT).format(**texts), {file: "abc"}, {file: "abcdef"})
+    return Question(rng.choice(_CONTENT).format(**texts), {file: "abc"}, {file: "abcdefghij"})

@@ -23,13 +23,14 @@ from benchmarks.trust.world.program import HEADER, loaded
 from benchmarks.trust.world.results import tree
 from graphguard.trace.parentage import die_with
 
-_GIVE_UP = timedelta(seconds=60)  # who runs the ranks sees earlier that they hang
+_GIVE_UP = timedelta(seconds=300)  # who runs the ranks sees earlier that they hang
 
 
 def main() -> None:
     """Serve jobs until the other side is gone."""
     connection, rank = Connection(int(sys.argv[1])), int(sys.argv[2])
     torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)  # memory that nobody wrote is NaN, not what lay there
     exec(HEADER, {})
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if rank == 0 else None
     connection.send(0 if store is None else store.port)
@@ -52,7 +53,6 @@ def _live(job: Job, rank: int, connection: Connection) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 1)
         os.dup2(nothing, 2)
-        torch.use_deterministic_algorithms(True, warn_only=True)  # memory that nobody wrote is NaN, not what lay there
         connection.send(("answer", _answer(job, rank)))
     except BaseException:  # noqa: BLE001 - a defect of this machine, which whoever runs it must see
         connection.send(("defect", traceback.format_exc()))

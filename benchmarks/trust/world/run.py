@@ -77,8 +77,16 @@ class Tally:
         for kind in sorted({kind for kind, _ in self.kinds}):
             yield "".join((f"{kind:24}", *(f"{self.kinds[kind, outcome]:15}" for outcome in outcomes)))
         yield from ("", *(f"{count:6}  {reason}" for reason, count in self.reasons.most_common(25)))
+        yield from ("", f"right programs: {self._shares(right=True)}", f"wrong programs: {self._shares(right=False)}")
         each = self.seconds / max(self.programs, 1)
-        yield f"\n{self.programs} programs, {each:.2f} s each in one of the processes, {self.unsound()} unsound"
+        yield f"{self.programs} programs, {each:.2f} s each in one of the processes, {self.unsound()} unsound"
+
+    def _shares(self, *, right: bool) -> str:
+        count = Counter[str]()
+        for (verdict, truth, _), programs in self.counts.items():
+            if truth.startswith("equal") == right:
+                count[verdict] += programs
+        return ", ".join(f"{verdict} {programs / count.total():.1%}" for verdict, programs in sorted(count.items()))
 
 
 def _reason(headline: str) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.trust.programs import ROOT
+from benchmarks.trust.world.cache import HEADER, Folders, project
 from benchmarks.trust.world.compare import AGREE, FALSE_BROKEN, NOT_RUN, WRONG_REFINES, Judged, judged, settled
 from benchmarks.trust.world.generate import program
 from benchmarks.trust.world.product import Said
 from benchmarks.trust.world.program import Program
+from benchmarks.trust.world.questions import Question, question
 from benchmarks.trust.world.real import Care, Ranks, Truth
 from benchmarks.trust.world.run import described, judge_slice
 from benchmarks.trust.world.shrink import shrunk
@@ -163,3 +170,40 @@ def test_a_program_is_its_number() -> None:
     assert program(7) == program(7)
     assert len({program(number).text for number in range(300)}) > 280
     assert {program(number).world_size for number in range(60)} == {2, 3, 4}
+
+
+def test_an_edit_changes_what_is_asked() -> None:
+    """Else the cache could not be told from a run without it."""
+    rng = random.Random(0)
+    with Folders() as folders:
+        questions = [question(rng, f"asked{place}", folders.places) for place in range(200)]
+        folders.arrange(*(each.before for each in questions))
+        before = answers(questions, 0, folders)
+        folders.arrange(*(each.after for each in questions), edited=True)
+        after = answers(questions, 1, folders)
+    same = [each.expression for each, one, other in zip(questions, before, after, strict=True) if one == other]
+    assert not same
+
+
+def answers(questions: list[Question], side: int, folders: Folders) -> list[int]:
+    """What checks would make of them."""
+    program = "\n".join((HEADER, *(f"{each.prelude}\nprint(int({each.expression}))" for each in questions)))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for each in questions:
+        environment |= each.variables[side]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folders.places["project"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return [int(line) for line in done.stdout.split()]
+
+
+@pytest.mark.slow
+def test_the_command_lines_cache() -> None:
+    """``make trust`` asks hundreds."""
+    stale, changed = project(0)
+    assert not stale
+    assert changed > 4

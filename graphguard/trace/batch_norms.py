@@ -23,7 +23,7 @@ from graphguard.trace.overrides import known_to_scripts
 
 def install() -> None:
     """Statistics of empty batches are left out by a mask, whose size a recording does not know: here no batch is empty, so that nothing is left out."""
-    original = SyncBatchNorm.forward
+    original: Callable[..., Any] = SyncBatchNorm.forward
 
     @functools.wraps(original)
     def forward(ctx: Any, batch: torch.Tensor, *others: Any) -> Any:

@@ -348,8 +348,9 @@ def _recording(
 
     def run(link: Link) -> Any:
         try:
-            how = {"each_rank_imports": each_rank_imports, "machines": machines}
-            capture, footprint = capture_check(target, name, mesh, limits, link, **how)
+            capture, footprint = capture_check(
+                target, name, mesh, limits, link, each_rank_imports=each_rank_imports, machines=machines
+            )
         except RankDependentImportError:
             return None
         return _kept(key, capture, footprint)

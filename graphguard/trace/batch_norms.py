@@ -72,9 +72,9 @@ def _averaging(original: Callable[..., Any]) -> Callable[..., Any]:
 def _averaged(run: Callable[[Any, Any, Any], Any], running: tuple[Any, Any], momentum: Any) -> Any:
     """``run(mean, variance, momentum)``; a weight that the data decides is given to the statistics afterwards."""
     if not isinstance(momentum, torch.SymFloat) or running[0] is None or running[1] is None:
-        return run(*running, momentum)
+        return run(running[0], running[1], momentum)
     own = [torch.zeros_like(each) for each in running]
-    result = run(*own, 1.0)  # which leaves those of this batch there
+    result = run(own[0], own[1], 1.0)  # which leaves those of this batch there
     with torch.no_grad():
         for average, each in zip(running, own, strict=True):
             average.mul_(1 - momentum).add_(each * momentum)

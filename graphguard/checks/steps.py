@@ -25,6 +25,7 @@ from graphguard.checks.requests import (
     confirming,
 )
 from graphguard.checks.together import together
+from graphguard.checks.unshared import told_by_processes
 from graphguard.checks.wording import unknown_diagnostic
 from graphguard.confirm.confirmation import Confirmation, Counterexample
 from graphguard.ir import Trouble
@@ -53,7 +54,9 @@ def check_steps(request: CheckRequest) -> Steps:
         cached=captured.cached,
     )
     if captured.troubles:
-        return _troubled(report, captured.troubles, request)
+        report = _troubled(report, captured.troubles, request)
+        told = yield from told_by_processes(request, captured, report)
+        return report if told is None else replace(report, diagnostics=(told,))
     return (yield from _judge(request, captured, report))
 
 
@@ -95,6 +98,8 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         counterexample=numbers.counterexample if broken else None,
         assumed=_merged(report.assumed, tuple(f"reference kernel: {name}" for name in numbers.kernels)),
     )
+    if broken and (told := (yield from told_by_processes(request, captured, report))) is not None:
+        return replace(report, diagnostics=(told,))
     rows = yield Step(
         "prover", "diagnose", {"proof": proof, "confirmation": to_plain(numbers), "sources": dict(request.overlay)}
     )

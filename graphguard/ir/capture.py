@@ -89,7 +89,7 @@ class Capture:
 
     ``mesh`` maps axes to sizes in order, the last varies fastest over ranks.  ``sources`` maps each project file that
     was imported to the digest of its meaning (comments and formatting left out).  Where ``troubles`` is not empty, ``spec`` may be None and
-    ``ranks`` may be short.  ``traits`` say what operators without a rule do, in the form of ``rules.parse_traits``.  ``assumed`` lists what any verdict rests on.  ``seconds`` are wall-clock.
+    ``ranks`` may be short.  ``unshared`` are lines that ask for what differs between the processes of a job, which may or may not matter.  ``traits`` say what operators without a rule do, in the form of ``rules.parse_traits``.  ``assumed`` lists what any verdict rests on.  ``seconds`` are wall-clock.
     """
 
     check: CheckRef
@@ -103,6 +103,7 @@ class Capture:
     sources: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     traits: dict[str, str] = field(default_factory=dict)
+    unshared: tuple[Trouble, ...] = ()
 
     @property
     def world_size(self) -> int:

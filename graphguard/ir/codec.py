@@ -64,6 +64,7 @@ def capture_to_json(capture: Capture) -> bytes:
             "sources": capture.sources,
             "seconds": capture.seconds,
             "traits": capture.traits,
+            "unshared": [trouble_to_plain(trouble) for trouble in capture.unshared],
         }
     )
 
@@ -86,6 +87,7 @@ def capture_from_json(data: bytes) -> Capture:
             sources={_text(path): _text(digest) for path, digest in document["sources"].items()},
             seconds={_text(step): float(seconds) for step, seconds in document["seconds"].items()},
             traits={_text(op): _text(trait) for op, trait in document.get("traits", {}).items()},
+            unshared=tuple(trouble_from_plain(row) for row in document.get("unshared", ())),
         )
     except CodecError:
         raise
@@ -340,6 +342,7 @@ def capture_summary(capture: Capture) -> dict[str, Any]:
         "check": _check_out(capture.check),
         "mesh": capture.mesh,
         "troubles": [trouble_to_plain(trouble) for trouble in capture.troubles],
+        "unshared": [trouble_to_plain(trouble) for trouble in capture.unshared],
         "assumed": list(capture.assumed),
         "sources": capture.sources,
         "seconds": capture.seconds,

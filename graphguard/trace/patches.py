@@ -26,6 +26,7 @@ from graphguard.trace import (
     addresses,
     attention,
     batch_norms,
+    chance,
     copies,
     cuda,
     harmless,
@@ -34,6 +35,7 @@ from graphguard.trace import (
     moves,
     number_calls,
     objects,
+    orders,
     pinned,
     premultiplied,
     shadowed,
@@ -76,6 +78,8 @@ def install() -> None:
     made_of_numbers.install()
     pinned.install()
     number_calls.install()
+    orders.install()
+    chance.install()
     batch_norms.install()
     _device_meshes()
     _sharding_propagation()

@@ -63,7 +63,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A request for a child: what it runs, its bounds, the answer where it ends without one, and what to do where the answer is None.
+    """A request for a child: what it runs, its bounds, the answer where it ends without one, and what to do where the answer is to do it ``again``, on what mesh.
 
     ``plain`` is what a child needs that waits for a check.
     """
@@ -71,7 +71,7 @@ class Task:
     run: Callable[[Link], Any]
     limits: Limits
     on_failure: Callable[[Ending], Any]
-    again: Callable[[], Task] | None = None
+    again: Callable[[dict[str, int] | None], Task] | None = None
     plain: dict[str, Any] | None = None
 
 
@@ -249,8 +249,8 @@ class Worker:
             elif spare is not None and task.plain is not None and _is_unlike(ending):
                 self._reserve.refuse(task.plain["target"][0])
                 self._waiting[request] = replace(task, plain=None)
-            elif ending.kind == "answered" and ending.answer is None and task.again is not None:
-                self._waiting[request] = task.again()
+            elif ending.kind == "answered" and task.again is not None and "again" in ending.answer:
+                self._waiting[request] = task.again(ending.answer["again"])
             else:
                 answer = ending.answer if ending.kind == "answered" else task.on_failure(ending)
                 self._send({"id": request, "result": answer})
@@ -324,11 +324,18 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
     key = request_key(target.file, name, mesh, target.root) if cached else ""
     if cached and (known := load(key, ProjectFiles(target.overlay))) is not None:
         return Done(_captured(replace(known, check=reference(target, name)), cached=True))
-    return _recording(target, name, mesh, limits, key, each_rank_imports=False)
+    return _recording(target, name, mesh, limits, key, alike=bool(params.get("alike")))
 
 
 def _recording(
-    target: Target, name: str, mesh: dict[str, int] | None, limits: Limits, key: str, *, each_rank_imports: bool
+    target: Target,
+    name: str,
+    mesh: dict[str, int] | None,
+    limits: Limits,
+    key: str,
+    *,
+    each_rank_imports: bool = False,
+    alike: bool = False,
 ) -> Task:
     plain = {
         "target": [target.file, target.root, dict(target.overlay)],
@@ -340,18 +347,20 @@ def _recording(
 
     def run(link: Link) -> Any:
         try:
-            capture, footprint = capture_check(target, name, mesh, limits, link, each_rank_imports=each_rank_imports)
-        except RankDependentImportError:
-            return None
+            capture, footprint = capture_check(
+                target, name, mesh, limits, link, each_rank_imports=each_rank_imports, alike=alike
+            )
+        except RankDependentImportError as error:
+            return {"again": error.mesh or mesh}
         return _kept(key, capture, footprint)
 
     def on_failure(ending: Ending) -> Any:
         return _captured(failed(target, name, mesh, _trouble(ending, target, limits)), cached=False)
 
-    def again() -> Task:
-        return _recording(target, name, mesh, limits, key, each_rank_imports=True)
+    def again(mesh: dict[str, int] | None) -> Task:
+        return _recording(target, name, mesh, limits, key, each_rank_imports=True, alike=alike)
 
-    return Task(run, _outer(limits), on_failure, again, None if each_rank_imports else plain)
+    return Task(run, _outer(limits), on_failure, again, None if each_rank_imports or alike else plain)
 
 
 def _record(plain: dict[str, Any], link: Link, spares: Spares) -> Any:

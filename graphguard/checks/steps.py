@@ -25,7 +25,7 @@ from graphguard.checks.requests import (
     confirming,
 )
 from graphguard.checks.together import together
-from graphguard.checks.unshared import told_by_processes
+from graphguard.checks.unshared import told_by_processes, with_asked
 from graphguard.checks.wording import unknown_diagnostic
 from graphguard.confirm.confirmation import Confirmation, Counterexample
 from graphguard.ir import Trouble
@@ -104,7 +104,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         "prover", "diagnose", {"proof": proof, "confirmation": to_plain(numbers), "sources": dict(request.overlay)}
     )
     findings = [from_plain(Finding, row) for row in rows]
-    diagnostics = tuple(_diagnostic(finding, report, request) for finding in findings)
+    diagnostics = tuple(with_asked(_diagnostic(finding, report, request), captured) for finding in findings)
     shown = together(list(zip(findings, diagnostics, strict=True)))
     report = replace(report, diagnostics=shown or (unknown_diagnostic(report.check, outcome),))
     if not broken or outcome.proved:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from graphguard.ir import Span
@@ -28,6 +29,7 @@ _SEEDS: Final = (
     (93, 106, 110, 145, 153, 289, 302, 307),
 )
 _SECONDS_APART: Final = 7.0
+_SOME_TIME: Final = 1_700_000_000
 _SEED_IT: Final = "seed it, alike in every process"
 _DRAWS: Final = "'{name}' is drawn without a seed: every process draws other numbers"
 _MADE: Final = "a generator is made without a seed: every process draws other numbers"
@@ -42,7 +44,7 @@ _NOT_DRAWN: Final = frozenset(("seed", "getstate", "setstate", "get_state", "set
 def install() -> None:
     """Have generators that are made without a seed, and the system, answer as in the process that is recorded."""
     random.Random.seed = functools.wraps(random.Random.seed)(_seeding(random.Random.seed))  # type: ignore[method-assign]
-    random.seed = random._inst.seed  # type: ignore[attr-defined]  # noqa: SLF001 - it was bound before
+    random.seed = random._inst.seed  # noqa: SLF001 - it was bound before
     os.urandom = functools.wraps(os.urandom)(_system(os.urandom))
     random._urandom = os.urandom  # type: ignore[attr-defined]  # noqa: SLF001 - what secrets and SystemRandom take
     time.time = functools.wraps(time.time)(_clock(time.time, 1))
@@ -71,7 +73,7 @@ class Generators:
 def global_generators() -> tuple[Any, ...]:
     """The generators of this process that programs draw from without making one: Python's, and numpy's where it is loaded."""
     numpy_random = sys.modules.get("numpy.random")
-    own = random._inst  # type: ignore[attr-defined]  # noqa: SLF001
+    own = random._inst  # noqa: SLF001
     return (own,) if numpy_random is None else (own, numpy_random.mtrand._rand._bit_generator)  # noqa: SLF001
 
 
@@ -127,7 +129,8 @@ class _Draws:
         """The generator is not what it was."""
         self._note()
         if not self._noted:
-            for span in list(_made_without_seed(self._texts()))[:_MOST_MAKERS] or [None]:
+            made: list[Span | None] = [*islice(_made_without_seed(self._texts()), _MOST_MAKERS)]
+            for span in made or [None]:
                 self._process.note_at(span, _MADE, _SEED_IT)
 
 
@@ -138,7 +141,13 @@ def _made_without_seed(texts: Mapping[str, str]) -> Iterator[Span]:
             if isinstance(node, ast.Call) and not node.args and not node.keywords:
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 if name in _MAKERS:
-                    yield Span(file, node.lineno, node.col_offset + 1, node.end_lineno, (node.end_col_offset or 0) + 1)
+                    yield Span(
+                        file,
+                        node.lineno,
+                        node.col_offset + 1,
+                        node.end_lineno or node.lineno,
+                        (node.end_col_offset or 0) + 1,
+                    )
 
 
 @contextmanager
@@ -271,8 +280,11 @@ def _system(original: Callable[[int], bytes]) -> Callable[[int], bytes]:
 def _clock(original: Callable[[], Any], second: int) -> Callable[[], Any]:
     def now() -> Any:
         process = asks("the clocks of processes differ", _SHARE_IT)
-        if process is None or process.alike:
+        if process is None:
             return original()
+        if process.alike:
+            process.made += 1
+            return type(original())(second * (_SOME_TIME + process.made / 1000))
         return original() + type(original())(second * _SECONDS_APART * (process.number + 2))
 
     return now

@@ -20,7 +20,7 @@ from graphguard.trace.unshared import Process, asks, is_of_interest
 
 # Hashed alike in every process: by what they are, not by where they are.
 _SAME: Final = (int, float, complex, bool, type(None))
-_WORDS: Final = {str: "texts", bytes: "bytes"}
+_WORDS: Final[dict[type, str]] = {str: "texts", bytes: "bytes"}
 _SORTED: Final = "go through it in an order of its own: sorted(...)"
 
 
@@ -73,7 +73,7 @@ def _is_alike(element: Any) -> bool:
 
 def _kind(elements: Any) -> str:
     kinds = {type(element) for element in elements}
-    return _WORDS.get(kinds.pop(), "objects") if len(kinds) == 1 else "objects"
+    return next((word for kind, word in _WORDS.items() if kinds == {kind}), "objects")
 
 
 def _ordered(elements: Any, process: Process) -> list[Any]:

@@ -80,6 +80,26 @@ def new_code(functions: Iterable[FunctionType], start: Iterable[Mapping[str, Any
     return NewCode(tuple((function, code) for function, code in found if code is not None))
 
 
+def order_everywhere(texts: Mapping[str, bytes]) -> None:
+    """Where one of the files that were imported makes sets, have the functions of the others, which may be given them, ask for their order as well."""
+    others = {file: text for file, text in texts.items() if not mentions_sets(text)}
+    if not others or len(others) == len(texts):
+        return
+    before = {file: _compiled_as(text, file) for file, text in others.items()}
+    for file in others:
+        ask_for_order(file)
+    codes = {file: _pairs(before[file], _compiled_as(text, file)) for file, text in others.items()}
+    for function in objects_of_user().functions:
+        code = codes.get(function.__code__.co_filename, {}).get(function.__code__)
+        if code is not None:
+            function.__code__ = code
+
+
+def _compiled_as(text: bytes, file: str) -> CodeType:
+    code: CodeType = compile(answered(text, file), file, "exec", dont_inherit=True)
+    return code
+
+
 def _named_from(start: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The namespaces of the user's modules that these name, directly or not, and they themselves; nearest first."""
     found = list(start)
@@ -102,14 +122,14 @@ def _home(value: Any) -> ModuleType | None:
 def _recorded_codes(file: str, text: str) -> dict[CodeType, CodeType]:
     """What is recorded for each function of a file, by what it was compiled to; nothing for those that were compiled from another text."""
     try:
-        tree = answered(text.encode(), file)
-        if isinstance(tree, bytes):
-            return {}
-        return dict(
-            zip(*(_within(compile(each, file, "exec", dont_inherit=True)) for each in (text, tree)), strict=True)
-        )
+        return _pairs(compile(text, file, "exec", dont_inherit=True), _compiled_as(text.encode(), file))
     except (SyntaxError, ValueError):
         return {}
+
+
+def _pairs(old: CodeType, new: CodeType) -> dict[CodeType, CodeType]:
+    """New code by old, where it is another."""
+    return {one: other for one, other in zip(_within(old), _within(new), strict=True) if one != other}
 
 
 def _within(code: CodeType) -> Iterator[CodeType]:

@@ -24,7 +24,7 @@ _CALLED: Final = ("len", "int", "float", "max", "min", "hash")
 _MENTIONED: Final = re.compile(rb"""(?<!\.)\b(?:len|int|float|max|min|hash)\s*\(|["']\s*%""")
 # Calls, literals (braces without colons, which some texts that are filled in have as well) and operators that make sets.
 _SETS: Final = re.compile(
-    rb"\b(?:frozen)?set\b|(?:[=(\[,:|&^-]|\b(?:in|return|if|else|or|and|yield))\s*\{[^{}:]*[,}]|(?:keys|items)\(\)\s*[-&|^]"
+    rb"\b(?:frozen)?set\b|(?:[=(\[,:|&^*-]|\b(?:in|return|if|else|or|and|yield))\s*\{[^{}:]*[,}]|(?:keys|items)\(\)\s*[-&|^]"
 )
 # Built-in functions that go through their arguments; those in the second row do not show the order, unless they are given a key.
 _THROUGH: Final = frozenset(

@@ -48,7 +48,9 @@ _LIBRARIES = frozenset(
 class RankDependentImportError(Exception):
     """The file asked while it was imported for what ranks do not share: every rank must import it for itself.  ``mesh`` is that of the check, where the import got to it."""
 
-    mesh: dict[str, int] | None = None
+    def __init__(self, mesh: dict[str, int] | None = None) -> None:
+        super().__init__()
+        self.mesh = mesh
 
 
 def capture_check(
@@ -93,9 +95,7 @@ def capture_check(
     # where the text does not tell of the check, no rank can import it for itself
     by_text = any(one.ref.name == name for one in declared_in_text(target))
     if not each_rank_imports and by_text and (asked_while_imported() or are_drawn_from(before)):
-        error = RankDependentImportError()
-        error.mesh = found.mesh
-        raise error
+        raise RankDependentImportError(found.mesh)
     load_generators(files.read.values())
     imported = time.monotonic() - began
     link.tell({"imported": time.process_time() - used})

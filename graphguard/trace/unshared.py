@@ -32,7 +32,7 @@ class Process:
         self.number = number
         self.alike = alike
         self.asked: dict[tuple[Span | None, str], Trouble] = {}
-        self.made = 0  # generators that were made without a seed
+        self.made = 0  # how often it was asked for something that is another each time
 
     @property
     def side(self) -> int:

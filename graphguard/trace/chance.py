@@ -155,12 +155,10 @@ def _own(generator: Any, seed: int, draws: _Draws) -> Iterator[None]:
     """Inside, a generator has that seed; it is noted if it is drawn from, unless the program has seeded it."""
     state = _fresh_state(generator, seed)
     _set_state(generator, state)
-    replaced = _noted(generator, draws)
     try:
-        yield
+        with _noted(generator, draws):
+            yield
     finally:
-        for owner, name, original in replaced:
-            setattr(owner, name, original)
         if not _is_known_as_seeded(generator) and not _is_same(_state(generator), state):
             draws.in_some_way()
 
@@ -224,25 +222,50 @@ def _is_known_as_seeded(generator: Any) -> bool:
     return getattr(generator, _SEEDED, False) or getattr(generator, "seed_seq", generator) is None
 
 
-def _noted(generator: Any, draws: _Draws) -> list[tuple[Any, str, Any]]:
-    """Have the functions of a module that draw from a generator say so; what undoes it."""
-    undo = []
-    for name, owner in (("random", random), ("numpy.random", sys.modules.get("numpy.random"))):
-        for function, drawing in list(vars(owner).items()) if owner is not None else ():
-            source = getattr(drawing, "__self__", None)
-            if function in _NOT_DRAWN or not callable(drawing):
-                continue
-            if source is generator or getattr(source, "_bit_generator", None) is generator:
-                undo.append((owner, function, drawing))
-                setattr(owner, function, _drawing(drawing, f"{name}.{function}", generator, draws))
-    return undo
+_drawn_from: dict[int, _Draws] = {}
 
 
-def _drawing(original: Any, name: str, generator: Any, draws: _Draws) -> Any:
+@contextmanager
+def _noted(generator: Any, draws: _Draws) -> Iterator[None]:
+    """Inside, the functions of a module that draw from a generator say so."""
+    replaced = [
+        (sys.modules[module], name, original, drawing)
+        for module in ("random", "numpy.random")
+        for name, original, drawing in (_functions(module) if module in sys.modules else ())
+        if _behind(original) is generator
+    ]
+    _drawn_from[id(generator)] = draws
+    for owner, name, _, drawing in replaced:
+        setattr(owner, name, drawing)
+    try:
+        yield
+    finally:
+        for owner, name, original, _ in replaced:
+            setattr(owner, name, original)
+        del _drawn_from[id(generator)]
+
+
+def _behind(function: Any) -> Any:
+    """The generator that a function of a module draws from."""
+    source = function.__self__
+    return getattr(source, "_bit_generator", source)
+
+
+@functools.cache
+def _functions(module: str) -> list[tuple[str, Any, Any]]:
+    """The functions of a module that draw from a generator of its own: as they are, and as they are to note it."""
+    own = (random.Random, getattr(sys.modules.get("numpy.random"), "RandomState", random.Random))
+    named = [(name, one) for name, one in vars(sys.modules[module]).items() if name not in _NOT_DRAWN]
+    found = [(name, one) for name, one in named if isinstance(getattr(one, "__self__", None), own)]
+    return [(name, one, _drawing(one, f"{module}.{name}")) for name, one in found]
+
+
+def _drawing(original: Any, name: str) -> Any:
     @functools.wraps(original)
     def draw(*args: Any, **kwargs: Any) -> Any:
-        if not _is_known_as_seeded(generator):
-            draws.by(name)
+        generator = _behind(original)
+        if not _is_known_as_seeded(generator) and id(generator) in _drawn_from:
+            _drawn_from[id(generator)].by(name)
         return original(*args, **kwargs)
 
     return draw

@@ -48,15 +48,14 @@ class NewCode:
 
 def objects_of_user() -> Objects:
     """Look through this process: before it is forked, for to look at an object is to copy its page."""
+    everything = gc.get_objects()
     bits: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", random.Random)
-    functions, generators = [], []
-    for one in gc.get_objects():
-        kind = type(one)
-        if kind is FunctionType:
-            if is_own_code(one.__code__.co_filename):
-                functions.append(one)
-        elif issubclass(kind, (random.Random, bits)) and not issubclass(kind, random.SystemRandom):
-            generators.append(one)
+    kinds = {kind for kind in set(map(type, everything)) if issubclass(kind, (random.Random, bits))}
+    kinds = {kind for kind in kinds if not issubclass(kind, random.SystemRandom)}
+    found = [one for one in everything if type(one) is FunctionType or type(one) in kinds]
+    own = cache(is_own_code)
+    functions = [one for one in found if type(one) is FunctionType and own(one.__code__.co_filename)]
+    generators = [one for one in found if type(one) is not FunctionType]
     return Objects(tuple(functions), tuple(generators))
 
 

@@ -32,7 +32,8 @@ class CheckRequest:
     ``overlay`` maps absolute paths to texts that stand in for the files; ``root`` is the project's folder.  ``levels`` are severities by rule from
     the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well;
     ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict;
-    ``machines``: on how many the ranks are; ``smallest`` for a counterexample on a smaller mesh, where the check can be run on one.
+    ``machines``: on how many the ranks are; ``alike`` records all programs as if their processes differed in nothing that those of a job differ in;
+    ``smallest`` asks for a counterexample on a smaller mesh, where the check can be run on one.
     """
 
     file: str
@@ -48,6 +49,7 @@ class CheckRequest:
     cache: bool = True
     timeout: float = 60.0
     machines: int = 1
+    alike: bool = False
 
 
 Steps: TypeAlias = Generator[Step | tuple[Step, ...] | Report, Any, Report]
@@ -78,7 +80,8 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
             "mesh": request.mesh,
             "root": request.root,
             "overlay": overlay,
-            "cache": request.cache,
+            "cache": request.cache and not request.alike,
+            "alike": request.alike,
             "timeout": request.timeout,
             "machines": request.machines,
         },

@@ -28,6 +28,7 @@ from graphguard.checks.requests import (
 )
 from graphguard.checks.rewritten import diagnostic_of, doubted, mended
 from graphguard.checks.together import together
+from graphguard.checks.unshared import told_by_processes, with_asked
 from graphguard.checks.wording import unknown_diagnostic
 from graphguard.confirm.confirmation import Confirmation, Counterexample
 from graphguard.ir import Trouble
@@ -74,6 +75,9 @@ def _judged(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     """The report of what was captured."""
     if captured.troubles:
         report = _troubled(report, captured.troubles, request)
+        told = yield from told_by_processes(request, captured, report)
+        if told is not None:
+            return replace(report, diagnostics=(told,))
         if not any(trouble.mendings for trouble in captured.troubles):
             return report
         if request.fixes:
@@ -122,11 +126,13 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         counterexample=numbers.counterexample if broken else None,
         assumed=_merged(report.assumed, tuple(f"reference kernel: {name}" for name in numbers.kernels)),
     )
+    if broken and (told := (yield from told_by_processes(request, captured, report))) is not None:
+        return replace(report, diagnostics=(told,))
     rows = yield Step(
         "prover", "diagnose", {"proof": proof, "confirmation": to_plain(numbers), "sources": dict(request.overlay)}
     )
     findings = [from_plain(Finding, row) for row in rows]
-    diagnostics = tuple(_diagnostic(finding, report, request) for finding in findings)
+    diagnostics = tuple(with_asked(_diagnostic(finding, report, request), captured) for finding in findings)
     shown = together(list(zip(findings, diagnostics, strict=True)))
     report = replace(report, diagnostics=shown or (unknown_diagnostic(report.check, outcome),))
     if not broken or outcome.proved:

@@ -86,7 +86,14 @@ def _verify(build: Callable[[Any], Refinement], mesh: dict[str, int], caller: Fr
     request = CheckRequest(
         file, check.name, mesh, str(configuration.root), levels=configuration.levels, fixes=False, cache=False
     )
-    return drive(check_steps(request), _Forks(build, mesh, check, configuration), Prover())
+    places = [caller.f_globals, *(vars(sys.modules[name]) for name in _modules_of(build) if name in sys.modules)]
+    return drive(check_steps(request), _Forks(build, mesh, check, configuration, places), Prover())
+
+
+def _modules_of(build: Callable[[Any], Refinement]) -> set[str]:
+    """The names of the modules that what a check is built from comes from."""
+    given = [cell.cell_contents for cell in build.__closure__ or ()]
+    return {getattr(one, "__module__", None) or "" for one in given}
 
 
 def _configuration(file: str) -> Configuration:
@@ -110,8 +117,14 @@ class _Forks:
     """Answers the worker's part of the steps of a check by forking the calling process."""
 
     def __init__(
-        self, build: Callable[[Any], Refinement], mesh: dict[str, int], check: CheckRef, configuration: Configuration
+        self,
+        build: Callable[[Any], Refinement],
+        mesh: dict[str, int],
+        check: CheckRef,
+        configuration: Configuration,
+        places: list[dict[str, Any]],
     ) -> None:
+        self._places = places
         self._build = build
         self._mesh = mesh
         self._check = check
@@ -125,14 +138,31 @@ class _Forks:
     def _capture(self, params: dict[str, Any]) -> dict[str, Any]:
         for module in _LOADED_ONCE:
             importlib.import_module(module)
-        from graphguard.trace import ranks
+        from graphguard.trace import patches, ranks
+        from graphguard.trace.chance import generators
         from graphguard.trace.footprint import with_sources_of_frames
         from graphguard.trace.job import Job
+        from graphguard.trace.recompiled import new_code, objects_of_user
+
+        objects = objects_of_user()
+        code = new_code(objects.functions, self._places, self._root)
+        found = generators(objects.generators, objects.texts)  # whose states do not outlive a fork
 
         def run(_: Link) -> bytes:
             ranks.settle()
-            place = self._check, self._root, self._limits, time.monotonic()
-            job = Job(self._build, params["mesh"], *place, machines=params["machines"])
+            patches.install()
+            code.put()
+            job = Job(
+                self._build,
+                params["mesh"],
+                self._check,
+                self._root,
+                self._limits,
+                time.monotonic(),
+                machines=params["machines"],
+                generators=found,
+                alike=bool(params.get("alike")),
+            )
             return capture_to_json(with_sources_of_frames(ranks.record(job, _log)[0]))
 
         data = _in_child(run, self._limits, self._failed)

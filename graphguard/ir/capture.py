@@ -100,7 +100,7 @@ class Capture:
     was imported to the digest of its meaning (comments and formatting left out).  Where ``troubles`` is not empty, ``spec`` may be None and
     ``ranks`` may be short.  ``traits`` say what operators without a rule do, in the form of ``rules.parse_traits``.  ``assumed`` lists what any verdict rests on, ``not_compared``
     what programs return or leave behind and nothing is said of; ``cautions`` what may not be meant.  ``seconds`` are wall-clock.
-    ``doubts``: what is well defined and yet unusual, and likely to be why a program is broken, if it is.
+    ``doubts``: what is well defined and yet unusual, and likely to be why a program is broken, if it is; ``unshared``: lines that ask for what differs between the processes of a job, which may or may not matter.
     """
 
     check: CheckRef
@@ -117,6 +117,7 @@ class Capture:
     seconds: dict[str, float] = field(default_factory=dict)
     traits: dict[str, str] = field(default_factory=dict)
     doubts: tuple[Trouble, ...] = ()
+    unshared: tuple[Trouble, ...] = ()
 
     @property
     def world_size(self) -> int:

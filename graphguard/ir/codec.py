@@ -67,6 +67,7 @@ def capture_to_json(capture: Capture) -> bytes:
             "seconds": capture.seconds,
             "traits": capture.traits,
             "doubts": [trouble_to_plain(trouble) for trouble in capture.doubts],
+            "unshared": [trouble_to_plain(trouble) for trouble in capture.unshared],
         }
     )
 
@@ -92,6 +93,7 @@ def capture_from_json(data: bytes) -> Capture:
             seconds={_text(step): float(seconds) for step, seconds in document["seconds"].items()},
             traits={_text(op): _text(trait) for op, trait in document.get("traits", {}).items()},
             doubts=tuple(trouble_from_plain(row) for row in document.get("doubts", ())),
+            unshared=tuple(trouble_from_plain(row) for row in document.get("unshared", ())),
         )
     except CodecError:
         raise
@@ -355,6 +357,7 @@ def capture_summary(capture: Capture) -> dict[str, Any]:
         "mesh": capture.mesh,
         "troubles": [trouble_to_plain(trouble) for trouble in capture.troubles],
         "doubts": [trouble_to_plain(trouble) for trouble in capture.doubts],
+        "unshared": [trouble_to_plain(trouble) for trouble in capture.unshared],
         "assumed": list(capture.assumed),
         "not_compared": list(capture.not_compared),
         "cautions": list(capture.cautions),

@@ -67,6 +67,18 @@ _COMMUNICATION = (
         right=("y = funcol.all_reduce(y, 'sum', self.group)\nreturn y"),
     ),
     Rule(
+        name="process-dependent",
+        severity="error",
+        summary="The program lets something decide that is not the same in every process.",
+        what=(
+            "What is computed or sent depends on the order of a set of texts (`PYTHONHASHSEED`), on a generator that nobody seeded, on `hash`, a clock, the process id, the system's random numbers, or the order in "
+            "which a folder is listed. The specification and every rank are recorded as processes that differ in these; recorded as processes that do not, they refine."
+        ),
+        why="The processes of a job are started one by one, often on several machines: they compute different things, or their collectives do not match and the job hangs, in some runs and not in others.",
+        wrong="for name in set(names):\n    dist.all_reduce(parts[name])",
+        right="for name in sorted(set(names)):\n    dist.all_reduce(parts[name])",
+    ),
+    Rule(
         name="missing-wait",
         severity="error",
         summary="The buffer of an asynchronous collective is used before the program waits for it.",

@@ -136,7 +136,7 @@ class _Ear:
             self._ledger.make(path)
 
     def _listed(self, listed: object, event: str) -> None:
-        path, lister = as_path("." if listed is None else listed), _caller(3)
+        path, lister = as_path("." if listed is None else listed), _caller(3, is_ours)  # ours puts what is listed in order
         if path is None or lister.startswith("<frozen importlib") or asker() is Asker.RUNTIME:
             return  # what an import finds is another question
         if _is_made_up(f"{path}/"):
@@ -170,10 +170,12 @@ def _is_read_as_code(path: str, reader: str) -> bool:
     )
 
 
-def _caller(depth: int) -> str:
-    """The file of the code that calls a function of ``os`` or ``io``, not by way of ``pathlib`` or ours; ``depth`` frames above this function's caller at the nearest."""
+def _caller(depth: int, passed: Callable[[str], bool] = lambda _: False) -> str:
+    """The file of the code that calls a function of ``os`` or ``io``, not by way of ``pathlib`` or of files that are ``passed``; ``depth`` frames above this function's caller at the nearest."""
     frame: FrameType | None = sys._getframe(depth + 1)  # noqa: SLF001 - who asks is what counts
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "pathlib":
+    while frame is not None and (
+        frame.f_globals.get("__name__", "").partition(".")[0] == "pathlib" or passed(frame.f_code.co_filename)
+    ):
         frame = frame.f_back
     return "" if frame is None else frame.f_code.co_filename
 

@@ -42,7 +42,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         troubles += [_unanswered(job, rank) for rank, program in enumerate(ranks) if program.waiting][:1]
     if specification.waiting and not troubles:
         troubles.append(_dependent(job))
-    bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles))
+    unshared = dict.fromkeys(one for program in (specification, *ranks) for one in program.unshared)
+    bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles), unshared=tuple(unshared))
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])

@@ -12,6 +12,7 @@ from graphguard.checks.api import MARK, Check, as_mesh
 from graphguard.checks.discovery import FoundCheck, checks_in, identifier
 from graphguard.ir import CheckRef, Span
 from graphguard.trace.errors import TracingError
+from graphguard.trace.recompiled import order_everywhere
 from graphguard.trace.sources import ProjectFiles, import_file
 
 
@@ -37,7 +38,9 @@ def find(
     target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None, known: CheckRef | None = None
 ) -> Found:
     """Import the file, and find the check, whose :func:`reference` may be known; raises whatever the file raises, and ``TracingError`` where it has no such check."""
-    return _chosen(load(target, files), known or reference(target, name), name, mesh)
+    found = _chosen(load(target, files), known or reference(target, name), name, mesh)
+    order_everywhere(files.read)
+    return found
 
 
 def reference(target: Target, name: str) -> CheckRef:

@@ -9,6 +9,7 @@ from typing import Any
 from graphguard.checks.program import Claims
 from graphguard.ir import CheckRef, Trouble
 from graphguard.trace.capture import RankTrace
+from graphguard.trace.chance import Generators, generators
 from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.limits import Limits
 from graphguard.trace.lockstep import Offer
@@ -29,6 +30,8 @@ class Job:
     ``copies``: layers that are alike are recorded once (see :mod:`graphguard.trace.repeats`).
     ``draws``: numbers that are drawn from a seed are known (see :mod:`graphguard.trace.seeded`).
     ``machines``: on how many the ranks are (see :mod:`graphguard.trace.machines`).
+    ``generators`` are those of random numbers that all programs find (see :mod:`graphguard.trace.chance`).
+    ``alike``: the processes do not differ in what those of a job do (see :mod:`graphguard.trace.unshared`).
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -47,17 +50,24 @@ class Job:
     closed: frozenset[str] = frozenset()
     meanwhile: Iterator[object] = field(default_factory=lambda: iter(()))
     load: Callable[[], None] = lambda: None
+    generators: Generators = field(default_factory=generators)
+    alike: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One program as its child recorded it; ``claims`` are missing where it did not get to the end."""
+    """One program as its child recorded it; ``claims`` are missing where it did not get to the end.
+
+    ``drawn`` are the generators that it drew from without having seeded them, by their numbers; ``unshared`` is what it asked that differs between processes.
+    """
 
     trace: RankTrace | None
     claims: Claims | None
     troubles: tuple[Trouble, ...]
     footprint: Footprint = field(default_factory=Footprint)
     unseen: tuple[str, ...] = ()
+    drawn: frozenset[int] = frozenset()
+    unshared: tuple[Trouble, ...] = ()
 
     @property
     def published(self) -> tuple[Offer, ...]:

@@ -28,6 +28,7 @@ from graphguard.trace import (
     arrays,
     attention,
     batch_norms,
+    chance,
     communicators,
     copies,
     cuda,
@@ -39,6 +40,7 @@ from graphguard.trace import (
     moves,
     number_calls,
     objects,
+    orders,
     pinned,
     premultiplied,
     shadowed,
@@ -81,6 +83,8 @@ def install() -> None:
     made_of_numbers.install()
     pinned.install()
     number_calls.install()
+    orders.install()
+    chance.install()
     batch_norms.install()
     _device_meshes()
     _sharding_propagation()

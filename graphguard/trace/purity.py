@@ -44,7 +44,7 @@ from graphguard.trace.found import Read, attribute_of, item_at, items_of, value_
 from graphguard.trace.harmless import FUNCTIONS, is_own, own_call
 from graphguard.trace.lookups import Doubt, Lookups
 from graphguard.trace.operations import binary, compared, truth, unary
-from graphguard.trace.rewriting import NAME
+from graphguard.trace.rewriting import IN_ORDER, NAME
 from graphguard.trace.scopes import Scope, bound, lasting
 from graphguard.trace.texts import source_of
 
@@ -90,6 +90,10 @@ class _Reader:
                 return self._plain_call(args, named)
             case Known(value) if value is getattr(builtins, NAME, self) and args and isinstance(args[0], Known):
                 return self.called(args[0], args[1:], named)
+            case Known(value) if value is getattr(builtins, IN_ORDER, self) and len(args) == 1:
+                if not is_born(args[0]):
+                    items_of(self.lookups, args[0])  # of no set, then
+                return args[0]
             case Known(value) if isinstance(value, FunctionType):
                 return self._function(value, args, named)
             case Known(value) if isinstance(value, (BuiltinFunctionType, type)):

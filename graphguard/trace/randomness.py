@@ -17,6 +17,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from graphguard.trace import state
 from graphguard.trace.constants import tensors_in
 
+#: What a verdict rests on where a program draws from torch and seeds it nowhere.
+SEEDED_ALIKE = "torch has the same seed in every process: the program draws from it and seeds it nowhere"
 UNSEEDED = 67280421310721  # c10::detail::default_rng_seed_val: what a generator starts from when nobody seeds it
 
 
@@ -67,8 +69,17 @@ class Draws:
         seed = generator.initial_seed()
         self.any_made = True
         world = state.current_world()
+        if seed == UNSEEDED:
+            _assume_seeded_alike()
         stream = "default" if device == ("cpu" if world is None else world.device) else device
         return (stream if seed == UNSEEDED else f"{stream}:{seed}", position)
+
+
+def _assume_seeded_alike() -> None:
+    """PyTorch's own generators start anew in every process, which scripts that leave the seed to their launcher do not mean; initial values do not matter."""
+    recorder = state.current_recorder()
+    if recorder is not None and recorder.phase != "prelude":
+        recorder.assumed.add(SEEDED_ALIKE)
 
 
 def _drawn_from(args: Any, kwargs: Any) -> tuple[torch.Generator, str]:

@@ -20,6 +20,7 @@ from graphguard.ir import Capture, Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.trace.assembly import assembled
 from graphguard.trace.capture import Recording
+from graphguard.trace.chance import own_chance
 from graphguard.trace.children import Child, Ending, Family, Link
 from graphguard.trace.cuda import wants_cuda
 from graphguard.trace.errors import TracingError
@@ -28,6 +29,7 @@ from graphguard.trace.hints import indivisible
 from graphguard.trace.job import SPECIFICATION, Job, Recorded, title
 from graphguard.trace.lockstep import Answers, NeedsAnswers, rounds
 from graphguard.trace.troubles import trouble_of, trouble_of_ending
+from graphguard.trace.unshared import Process, standing_for
 from graphguard.trace.world import World
 
 if TYPE_CHECKING:
@@ -58,6 +60,9 @@ def record(job: Job, log: Callable[[str], None], spares: Spares | None = None) -
         return record(replace(job, draws=True), log)
     if job.copies and any(program.gave_up for program in (programs.specification, *ranks)):
         return record(replace(job, copies=False), log)
+    drawn = [number for program in (programs.specification, *ranks) for number in program.drawn]
+    if seeded := job.generators.seeded_of(drawn):
+        return record(replace(job, generators=replace(job.generators, seeded=job.generators.seeded | seeded)), log)
     declared = frozenset(name for program in (programs.specification, *ranks) for name in program.declared)
     if any(not declared.isdisjoint(program.opened) for program in (programs.specification, *ranks)):
         return record(replace(job, closed=declared), log)  # what a comment says of an operator holds in the whole check
@@ -185,6 +190,13 @@ class Asked(Protocol):
 
 def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recorded:
     """Record one program of a check in this process; what goes wrong is among its troubles."""
+    process = Process(program, alike=job.alike)
+    with standing_for(process), own_chance(process, job.generators) as drawn:
+        recorded = _recorded(job, program, answers, link)
+    return replace(recorded, drawn=frozenset(drawn), unshared=tuple(process.asked.values()))
+
+
+def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded:
     claims: Claims | None = None
     troubles: list[Trouble] = []
     recording: Recording | None = None

@@ -17,6 +17,7 @@ from graphguard.ir import Capture, Span, Trouble, capture_from_json
 from graphguard.ir.codec import span_to_plain, trouble_to_plain
 from graphguard.ir.plain import to_plain
 from graphguard.trace.assumptions import assuming
+from graphguard.trace.chance import are_drawn_from, generators, load_generators, watched
 from graphguard.trace.children import Ending, Link
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
@@ -25,6 +26,7 @@ from graphguard.trace.limits import Limits
 from graphguard.trace.sources import ProjectFiles, file_of, is_installed
 from graphguard.trace.state import asking_files
 from graphguard.trace.troubles import trouble_of
+from graphguard.trace.unshared import asked_while_imported, importing
 
 # Libraries that are slow to import, start no threads, and do not ask which rank they are in.
 _LIBRARIES = frozenset(
@@ -44,7 +46,11 @@ _LIBRARIES = frozenset(
 
 
 class RankDependentImportError(Exception):
-    """The file asked which rank it is in while it was imported: every rank must import it for itself."""
+    """The file asked while it was imported for what ranks do not share: every rank must import it for itself.  ``mesh`` is that of the check, where the import got to it."""
+
+    def __init__(self, mesh: dict[str, int] | None = None) -> None:
+        super().__init__()
+        self.mesh = mesh
 
 
 def capture_check(
@@ -56,6 +62,7 @@ def capture_check(
     *,
     each_rank_imports: bool = False,
     machines: int = 1,
+    alike: bool = False,
 ) -> tuple[Capture, Footprint]:
     """Record one check; whatever is wrong with the user's code is among the capture's troubles.
 
@@ -70,9 +77,14 @@ def capture_check(
     watch = Watch(files)
     fallback = reference(target, name)
     link.tell({"progress": {"stage": "import"}})
+    before = generators()
     try:
         watch.install()
-        found = _in_every_rank(target, files, name, mesh) if each_rank_imports else find(target, files, name, mesh)
+        if each_rank_imports:
+            found = _in_every_rank(target, files, name, mesh)
+        else:
+            with importing(), watched():
+                found = find(target, files, name, mesh)
     except BaseException as error:
         if not each_rank_imports and (watch.rank_dependent or _needs_world(error)):
             raise RankDependentImportError from error
@@ -81,6 +93,11 @@ def capture_check(
         return capture, watch.found()
     if watch.rank_dependent and not each_rank_imports:
         raise RankDependentImportError
+    # where the text does not tell of the check, no rank can import it for itself
+    by_text = any(one.ref.name == name for one in declared_in_text(target))
+    if not each_rank_imports and by_text and (asked_while_imported() or are_drawn_from(before)):
+        raise RankDependentImportError(found.mesh)
+    load_generators(files.read.values())
     imported = time.monotonic() - began
     link.tell({"imported": time.process_time() - used})
     link.tell({"loaded": preloadable(sys.modules, len(sys.modules) - loaded)})
@@ -96,6 +113,8 @@ def capture_check(
         machines=machines,
         learn=lambda calls: link.tell({"unseen": list(calls)}),
         meanwhile=files.meanings(),
+        generators=generators(texts=files.texts),
+        alike=alike,
     )
     capture, footprint = record(job, show)
     capture = assuming(capture, footprint.sources)

@@ -36,9 +36,15 @@ def is_ours(path: str) -> bool:
 
 
 @lru_cache(4096)
+def is_standard(path: str) -> bool:
+    """Whether a file belongs to the standard library."""
+    return path.startswith(_STANDARD) and not is_installed(path)
+
+
+@lru_cache(4096)
 def is_torch(path: str) -> bool:
     """Whether a file belongs to torch or to the standard library: where an error was raised there says nothing to the user."""
-    return (path.startswith(_STANDARD) and not is_installed(path)) or f"{os.sep}torch{os.sep}" in path
+    return is_standard(path) or f"{os.sep}torch{os.sep}" in path
 
 
 def is_own_code(path: str) -> bool:
@@ -198,6 +204,10 @@ class ProjectFiles:
     def meanings(self) -> Iterator[str]:
         """The meaning of every file read so far, one at a time."""
         return map(meaning_digest, list(self.read.values()))
+
+    def texts(self) -> dict[str, str]:
+        """Every file read so far, by path."""
+        return {path: text.decode(errors="replace") for path, text in self.read.items()}
 
     def _show(self, path: str, text: bytes) -> None:
         """Tracebacks quote the unsaved text, not the file's."""

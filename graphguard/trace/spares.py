@@ -22,6 +22,7 @@ import torch
 from graphguard.ir import Capture, CheckRef
 from graphguard.trace import effects
 from graphguard.trace.assumptions import assuming
+from graphguard.trace.chance import load_generators, watched
 from graphguard.trace.children import Child, Ending, Family, Link, wait_for_work
 from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.importing import Found, Target, find, reference
@@ -30,6 +31,7 @@ from graphguard.trace.limits import Limits, bound_memory
 from graphguard.trace.ranks import AT_ONCE, record, record_in_child
 from graphguard.trace.rehearsal import rehearse_assembly, rehearse_program
 from graphguard.trace.sources import Compiled, ProjectFiles, compile_for_others, compile_in_advance, take_compiled
+from graphguard.trace.unshared import asked_while_imported, importing
 
 # Wall-clock that all imports get together, which many programs of others may slow down.
 _PATIENCE = 2.0
@@ -209,10 +211,13 @@ def _live(link: Link) -> bytes:
     files = ProjectFiles(order.target.overlay)
     watch = Watch(files)
     watch.install()
-    with effects.Effects(unlike):
+    with effects.Effects(unlike), importing(), watched():
         found = find(order.target, files, order.name, order.mesh, order.check)
     if watch.rank_dependent:
         unlike("it asks for its rank")
+    if asked_while_imported():
+        unlike("it asks for what differs between processes")
+    load_generators(files.read.values())
     link.tell({"imported": pickle.dumps(imported(found, files))})
     bound_memory(order.share)
     job = Job(

@@ -63,7 +63,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A request for a child: what it runs, its bounds, the answer where it ends without one, and what to do where the answer is None.
+    """A request for a child: what it runs, its bounds, the answer where it ends without one, and what to do where the answer is to do it ``again``, on what mesh.
 
     ``plain`` is what a child needs that waits for a check.
     """
@@ -71,7 +71,7 @@ class Task:
     run: Callable[[Link], Any]
     limits: Limits
     on_failure: Callable[[Ending], Any]
-    again: Callable[[], Task] | None = None
+    again: Callable[[dict[str, int] | None], Task] | None = None
     plain: dict[str, Any] | None = None
 
 
@@ -249,8 +249,8 @@ class Worker:
             elif spare is not None and task.plain is not None and _is_unlike(ending):
                 self._reserve.refuse(task.plain["target"][0])
                 self._waiting[request] = replace(task, plain=None)
-            elif ending.kind == "answered" and ending.answer is None and task.again is not None:
-                self._waiting[request] = task.again()
+            elif ending.kind == "answered" and task.again is not None and "again" in ending.answer:
+                self._waiting[request] = task.again(ending.answer["again"])
             else:
                 answer = ending.answer if ending.kind == "answered" else task.on_failure(ending)
                 self._send({"id": request, "result": answer})
@@ -326,7 +326,7 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
     if cached and (known := load(key, ProjectFiles(target.overlay))) is not None:
         capture, depends = known
         return Done(_captured(replace(capture, check=reference(target, name)), cached=True, depends=depends))
-    return _recording(target, name, mesh, limits, key, machines, each_rank_imports=False)
+    return _recording(target, name, mesh, limits, key, alike=bool(params.get("alike")), machines=machines)
 
 
 def _recording(
@@ -335,9 +335,10 @@ def _recording(
     mesh: dict[str, int] | None,
     limits: Limits,
     key: str,
-    machines: int,
     *,
-    each_rank_imports: bool,
+    each_rank_imports: bool = False,
+    alike: bool = False,
+    machines: int = 1,
 ) -> Task:
     plain = {
         "target": [target.file, target.root, dict(target.overlay)],
@@ -350,19 +351,27 @@ def _recording(
     def run(link: Link) -> Any:
         try:
             capture, footprint = capture_check(
-                target, name, mesh, limits, link, each_rank_imports=each_rank_imports, machines=machines
+                target,
+                name,
+                mesh,
+                limits,
+                link,
+                each_rank_imports=each_rank_imports,
+                alike=alike,
+                machines=machines,
             )
-        except RankDependentImportError:
-            return None
+        except RankDependentImportError as error:
+            return {"again": error.mesh or mesh}
         return _kept(key, capture, footprint)
 
     def on_failure(ending: Ending) -> Any:
         return _captured(failed(target, name, mesh, _trouble(ending, target, limits)), cached=False)
 
-    def again() -> Task:
-        return _recording(target, name, mesh, limits, key, machines, each_rank_imports=True)
+    def again(mesh: dict[str, int] | None) -> Task:
+        return _recording(target, name, mesh, limits, key, each_rank_imports=True, alike=alike, machines=machines)
 
-    return Task(run, _outer(limits), on_failure, again, None if each_rank_imports or machines > 1 else plain)
+    usual = not each_rank_imports and not alike and machines == 1
+    return Task(run, _outer(limits), on_failure, again, plain if usual else None)
 
 
 def _record(plain: dict[str, Any], link: Link, spares: Spares) -> Any:

@@ -20,6 +20,7 @@ PROMISED = [
     "dead-collective",
     "collective-mismatch",
     "missing-wait",
+    "process-dependent",
     "wrong-relation",
     "conflicting-relations",
     "unproved",

@@ -28,6 +28,8 @@ def standing(spec: Program, ranks: Sequence[Program], leaves: Sequence[Leaf]) ->
     for name in spec.claims.results:
         if spec.claims.wanted.get(name) != "infer" or name in spoken or name not in spec.graph.outputs:
             continue
+        if not any(name in one.graph.outputs for one in ranks):
+            continue  # a gradient that did not arrive, which ranks may leave out
         found = [
             one.noted.gradients.get(one.graph.outputs[name]) for one in (spec, *ranks) if name in one.graph.outputs
         ]

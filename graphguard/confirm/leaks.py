@@ -29,8 +29,8 @@ def leak(trial: Trial, failures: Sequence[Failure]) -> Place | None:
     if not places or len(places) > _FEW:
         return None
     names = {failure.promise.name for failure in failures}
-    search = _Search(trial, failures[0], names)
     try:
+        search = _Search(trial, failures[0], names)
         if search.moved(places) != names:
             return None
         while len(places) > 1:
@@ -48,13 +48,12 @@ class _Search:
         self.trial = trial
         self.names = names
         self.leaves = leaf_values(trial.capture, failure.draw, trial.ranges)
+        self.deadline = trial.to_explain()
         self.before = self._outputs(())
 
     def _outputs(self, anew: Sequence[Place]) -> list[Values]:
         how = Arithmetic(self.trial.sharp, single=self.trial.single, anew=frozenset(anew))
-        return run_ranks(
-            self.trial.joined, self.trial.capture.ranks, self.leaves, how=how, deadline=self.trial.deadline
-        )
+        return run_ranks(self.trial.joined, self.trial.capture.ranks, self.leaves, how=how, deadline=self.deadline)
 
     def moved(self, places: Sequence[Place]) -> set[str]:
         """The outputs that move with some memory."""
@@ -63,5 +62,10 @@ class _Search:
             name
             for graph, before, after in pairs
             for name in self.names & graph.outputs.keys()
-            if not torch.equal(before[graph.outputs[name]], after[graph.outputs[name]])
+            if not _same(before[graph.outputs[name]], after[graph.outputs[name]])
         }
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same elements, or both no number."""
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())

@@ -52,7 +52,9 @@ def birth(trial: Trial, failures: Sequence[Failure]) -> tuple[int, int] | None:
     graphs = trial.capture.ranks
     kept = [[*graph.inputs, *graph.constants, *(out for node in graph.nodes for out in node.outs)] for graph in graphs]
     try:
-        found = run_ranks(trial.joined, graphs, leaves, how=Arithmetic(trial.sharp), keep=kept, deadline=trial.deadline)
+        found = run_ranks(
+            trial.joined, graphs, leaves, how=Arithmetic(trial.sharp), keep=kept, deadline=trial.to_explain()
+        )
     except UnrunnableError:
         return None
     places: list[tuple[int, int]] = []

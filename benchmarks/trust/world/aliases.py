@@ -28,8 +28,8 @@ def write(m: Maker) -> bool:
                 f"{handle}.mul_({slope})",
                 f"torch.mul({y.name}, {slope}, out={handle})",
                 f"{handle}.copy_({y.name} * {slope})",
-                f"torch.stack([{y.name}, {y.name} * {slope}]).select(0, 1).neg().neg_() is {y.name} or {handle}.mul_({slope})",
-            ][: 3 if m.chance(0.95) else 4]
+                f"torch.neg({handle}, out={handle}).mul_({-slope})",
+            ]
         )
     )
     _written(m, y, f"{{}} * {slope}")

@@ -137,8 +137,8 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     report = replace(report, diagnostics=shown or (unknown_diagnostic(report.check, outcome),))
     if not broken or outcome.proved:
         return report  # no edit of what was recorded is proved to be defined
-    if captured.doubts and (told := (yield from doubted(request, captured, report))) is not None:
-        return told
+    if captured.doubts and (doubtful := (yield from doubted(request, captured, report))) is not None:
+        return doubtful
     yield report
     if request.fixes:
         failed = Broken(request, report, diagnostics, frozenset(outcome.failing), frozenset(numbers.differing))

@@ -29,10 +29,10 @@ class Judged:
 
 def judged(program: Program, said: Said, truth: Truth) -> Judged:
     """A program with its outcome."""
-    return Judged(program, said, truth, _outcome(said, truth))
+    return Judged(program, said, truth, _outcome(program, said, truth))
 
 
-def _outcome(said: Said, truth: Truth) -> str:
+def _outcome(program: Program, said: Said, truth: Truth) -> str:
     if said.verdict == "crash":
         return CRASH
     right = truth.kind == "equal"
@@ -42,7 +42,9 @@ def _outcome(said: Said, truth: Truth) -> str:
     if said.verdict == "broken":
         # Memory with gaps: gloo takes what lies there, which may be right by chance, and NCCL raises. Either way the line is to be mended.
         # Collectives of one group that overtake each other on gloo and nowhere else: either verdict is right, as a proof lists what it assumes.
-        return FALSE_BROKEN if right and not (truth.not_dense or truth.unordered) else AGREE
+        # What is read before it was waited for is a race even where no output comes of it; programs that wait at once have none.
+        race = said.rule == "missing-wait" and not {"missing wait", "late wait"}.isdisjoint(program.kinds)
+        return FALSE_BROKEN if right and not (truth.not_dense or truth.unordered or race) else AGREE
     if said.verdict == "not run":
         # What raises for real has no verdict, whoever notices first.
         refused = right and truth.not_dense

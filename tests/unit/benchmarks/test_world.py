@@ -140,6 +140,16 @@ def test_verdict_against_truth(said: str, truth: Truth, outcome: str) -> None:
     assert judged(BASE, Said(said), truth).outcome == outcome
 
 
+def test_a_race_without_consequences() -> None:
+    said = Said("broken", "missing-wait")
+    assert judged(BASE, said, Truth("equal")).outcome == FALSE_BROKEN
+    assert judged(replace(BASE, kinds=("late wait",)), said, Truth("equal")).outcome == AGREE
+    assert (
+        judged(replace(BASE, kinds=("late wait",)), Said("broken", "wrong-relation"), Truth("equal")).outcome
+        == FALSE_BROKEN
+    )
+
+
 def test_what_seems_to_hang_is_looked_at_again() -> None:
     slow, fast = (judged(BASE, Said("refines"), Truth(kind)) for kind in ("hangs", "equal"))
     wrong, lucky = (judged(BASE, Said("refines"), Truth(kind)) for kind in ("differs", "equal"))

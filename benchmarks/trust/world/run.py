@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -97,7 +98,8 @@ class Machine:
     """The product and the ranks' fork servers; programs are written to a folder of its own."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="graphguard-world-")
+        # not a TemporaryDirectory, which every process forked from this one would remove when it ends
+        self._folder = Path(tempfile.mkdtemp(prefix="graphguard-world-"))
         self._numbers = itertools.count()
         self._product = Product()
         self._ranks = Ranks(_RANKS, seed)
@@ -111,11 +113,11 @@ class Machine:
         """End its processes."""
         self._product.close()
         self._ranks.close()
-        self._folder.cleanup()
+        shutil.rmtree(self._folder)
 
     def judge(self, one: Program, care: Care | None = None) -> Judged:
         """Run a program both ways, at the same time."""
-        path = Path(self._folder.name) / f"{one.name}_{next(self._numbers)}.py"
+        path = self._folder / f"{one.name}_{next(self._numbers)}.py"
         path.write_text(one.text)
         return self.judge_file(path, one, care)
 

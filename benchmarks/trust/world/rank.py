@@ -68,7 +68,8 @@ def _answer(job: Job, rank: int) -> Answer:
     wanted = []
     try:
         for whole, _ in trials:
-            wanted.append(tree(names["spec"](*(each.clone() for each in whole))))
+            fresh = loaded(job.path)  # a verdict is of one run: what the file made is as nobody has used it
+            wanted.append(tree(fresh["spec"](*(each.clone() for each in whole))))
     except Exception as error:  # noqa: BLE001 - whatever a program raises
         return Answer(raised=repr(error), by="spec")
     arguments = _world(job, rank, names["MESH"])
@@ -76,7 +77,7 @@ def _answer(job: Job, rank: int) -> Answer:
     with looks.noting() as noted, late.schedule(job.late) as scheduled:
         for _, local in trials:
             try:
-                result = names["impl"](*arguments, *(each.clone() for each in local))
+                result = loaded(job.path)["impl"](*arguments, *(each.clone() for each in local))
                 found.append(tree(result))
                 scheduled.end()
             except Exception as error:  # noqa: BLE001 - whatever a program raises

@@ -136,7 +136,10 @@ class _Ear:
             self._ledger.make(path)
 
     def _listed(self, listed: object, event: str) -> None:
-        path, lister = as_path("." if listed is None else listed), _caller(3, is_ours)  # ours puts what is listed in order
+        path, lister = (
+            as_path("." if listed is None else listed),
+            _caller(3, is_ours),
+        )  # ours puts what is listed in order
         if path is None or lister.startswith("<frozen importlib") or asker() is Asker.RUNTIME:
             return  # what an import finds is another question
         if _is_made_up(f"{path}/"):

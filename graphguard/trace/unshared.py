@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Final
 
 from graphguard.ir import Span, Trouble
-from graphguard.trace.provenance import frame_at
 from graphguard.trace.sources import is_own_code, is_standard
 
 _MOST_NOTES: Final = 20
@@ -97,6 +96,8 @@ def asks(what: str, fix: str, depth: int = 2) -> Process | None:
     if process is None:
         _Current.asked_while_imported = True
     else:
+        from graphguard.trace.provenance import frame_at  # it needs torch, which an interpreter may lack
+
         process.note_at(frame_at(frame.f_code, frame.f_lasti).span, what, fix)
     return process
 

@@ -26,7 +26,7 @@ def record() -> Record:
         reference = CheckRef("test::check", "check", Span(__file__, 1))
         configuration = Configuration(Path(__file__).parent, timeout=60)
         return capture_from_json(
-            _Forks(build, mesh, reference, configuration).call("capture", {"mesh": mesh})["capture"]
+            _Forks(build, mesh, reference, configuration, []).call("capture", {"mesh": mesh})["capture"]
         )
 
     return run

@@ -159,7 +159,7 @@ class _Forks:
                 self._root,
                 self._limits,
                 time.monotonic(),
-                machines=params["machines"],
+                machines=int(params.get("machines", 1)),
                 generators=found,
                 alike=bool(params.get("alike")),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from graphguard.ir import Span
 from graphguard.trace.collectives import CLONED, CONTIGUOUS, COPIED, MEMORY, Call
@@ -11,7 +11,7 @@ from graphguard.trace.errors import UnfitMemoryError
 from graphguard.trace.events import Ref
 from graphguard.trace.races import overlap
 from graphguard.trace.view_fixes import contiguous, copied, operand
-from graphguard.trace.views import row_major
+from graphguard.trace.views import count, row_major
 
 Order = tuple[int, ...]
 COPIES: Final = "gloo copies the views that a collective is given where it does not work on memory; NCCL takes no view that is not contiguous"
@@ -77,7 +77,8 @@ def check_layouts(call: Call, name: str, rank: int) -> bool:
     if call.given != COPIED and call.kind in ("all_to_all", "scatter", "reduce_scatter"):
         own = None if call.flat else call.group.index(rank)
         for at, read in enumerate(call.reads):
-            if any(_share(read, ref) and not (at == own and read.key == ref.key) for ref in call.writes):
+            in_place = (read.key,) if at == own else _own_place(call, read, rank)
+            if any(_share(read, ref) and ref.key not in in_place for ref in call.writes):
                 raise SharedMemoryError(call)
     for refs, way, taken in ((call.reads, call.given, False), (call.writes, call.taken, True)):
         for ref in refs:
@@ -86,6 +87,17 @@ def check_layouts(call: Call, name: str, rank: int) -> bool:
                 raise UnfitViewError(call, ref, *reason, taken=taken)
             copies |= way in (COPIED, CLONED) and name.startswith("c10d::") and not _is_contiguous(ref)
     return copies
+
+
+def _own_place(call: Call, read: Ref, rank: int) -> tuple[Any, ...]:
+    """The part of a flat operand that a rank's own result may be: where back ends reduce and scatter in place (NCCL: ``recvbuff == sendbuff + rank * recvcount``)."""
+    if not call.flat or call.kind != "reduce_scatter" or not _is_known(read) or not _is_contiguous(read):
+        return ()
+    (result,) = call.writes
+    start, at = read.geometry[0], result.geometry[0]
+    if not isinstance(start, int) or not isinstance(at, int) or not _is_contiguous(result):
+        return ()
+    return (result.key,) if at == start + call.group.index(rank) * count(result.geometry) else ()
 
 
 def _refused(ref: Ref, way: str, call: Call, *, taken: bool) -> tuple[str, str] | None:

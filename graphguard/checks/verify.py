@@ -6,13 +6,14 @@ groups, caches, default dtype, random state, printing) is left behind.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
+from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from graphguard.checks.api import Refinement, as_mesh
@@ -38,6 +39,8 @@ _LOADED_ONCE = (
     "torch.distributed.tensor.debug",
     "torch.distributed.tensor.parallel",
 )
+# Of what nothing is called.
+_PLAIN = (str, bytes, int, float, tuple, list, dict, set, type(None))
 _LOG = logging.getLogger("graphguard")
 
 
@@ -86,14 +89,37 @@ def _verify(build: Callable[[Any], Refinement], mesh: dict[str, int], caller: Fr
     request = CheckRequest(
         file, check.name, mesh, str(configuration.root), levels=configuration.levels, fixes=False, cache=False
     )
-    places = [caller.f_globals, *(vars(sys.modules[name]) for name in _modules_of(build) if name in sys.modules)]
+    places = [caller.f_globals, *_namespaces(build)]
     return drive(check_steps(request), _Forks(build, mesh, check, configuration, places), Prover())
 
 
-def _modules_of(build: Callable[[Any], Refinement]) -> set[str]:
-    """The names of the modules that what a check is built from comes from."""
-    given = [cell.cell_contents for cell in build.__closure__ or ()]
-    return {getattr(one, "__module__", None) or "" for one in given}
+def _namespaces(build: Callable[[Any], Refinement]) -> Iterator[dict[str, Any]]:
+    """The namespaces in which the functions and classes are defined that a check is built from, those of no module (``exec``) among them."""
+    waiting: list[Any] = [build]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, FunctionType):
+            yield one.__globals__
+            waiting += [cell.cell_contents for cell in one.__closure__ or () if _is_filled(cell)]
+        elif isinstance(one, functools.partial):
+            waiting += [one.func, *one.args, *one.keywords.values()]
+        elif isinstance(one, MethodType):
+            waiting += [one.__func__, one.__self__]
+        elif isinstance(one, type):
+            waiting += [each for each in vars(one).values() if isinstance(each, FunctionType)]
+        elif not isinstance(one, _PLAIN):
+            waiting.append(type(one))
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that is not bound yet
+        return False
 
 
 def _configuration(file: str) -> Configuration:

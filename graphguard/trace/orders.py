@@ -77,9 +77,15 @@ def _kind(elements: Any) -> str:
 
 
 def _ordered(elements: Any, process: Process) -> list[Any]:
-    """Elements in one of two orders, of which neither is that in which they would be sorted; two neighbours have not the same."""
+    """Elements in one of two orders, of which neither is that in which they would be sorted; two neighbours have not the same, and none of the elements at one place."""
     found = sorted(elements, key=_digest)
-    return found[::-1] if process.side else found
+    if process.side == 0:
+        return found
+    middle = len(found) // 2
+    turned = found[::-1]
+    if len(found) % 2 and middle:  # turned round, it would stay where it is
+        turned[0], turned[middle] = turned[middle], turned[0]
+    return turned
 
 
 def _digest(element: Any, salt: int = 0) -> bytes:

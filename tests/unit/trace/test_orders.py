@@ -118,4 +118,5 @@ def test_functions_that_are_there_get_new_code(tmp_path, monkeypatch):
     code.put()
     assert IN_ORDER in inner.__code__.co_names
     one, other = _in_each(inner, (0, 1))
-    assert one == other[::-1]
+    assert sorted(one) == sorted(other)
+    assert not any(mine == theirs for mine, theirs in zip(one, other, strict=True))

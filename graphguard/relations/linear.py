@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
 from math import floor, gcd, lcm
 from typing import Any, Final
 
+from graphguard.ir.literals import meant
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.domains import Part
@@ -466,22 +466,11 @@ def raise_on_constant(ref: Ref) -> None:
 
 
 def exact(value: float | Fraction | int) -> Number:
-    """The number a literal stands for: of a float the simplest fraction that rounds to it; a fraction is meant as it is."""
+    """The number a literal stands for: a float means what it means in a call; a fraction is meant as it is."""
     if isinstance(value, int):
         return value
-    fraction = Fraction(value)
-    if fraction.denominator == 1:
-        return fraction.numerator
-    return _simplest(fraction) if isinstance(value, float) and fraction.denominator > 1 << 24 else fraction
-
-
-@lru_cache(maxsize=4096)
-def _simplest(fraction: Fraction) -> Number:
-    """The simplest fraction that a double does not tell from this one."""
-    simple = fraction.limit_denominator(1 << 24)
-    if abs(simple - fraction) <= abs(fraction) / 10**15:
-        return int(simple) if simple.denominator == 1 else simple
-    return fraction
+    fraction = value if isinstance(value, Fraction) else Fraction(meant(float(value)))
+    return fraction.numerator if fraction.denominator == 1 else fraction
 
 
 __all__ = [

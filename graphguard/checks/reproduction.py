@@ -143,9 +143,30 @@ class RealRun:
     def read_since_birth(self, tensor: Any) -> None:
         """What was copied or moved while the program was built is not known: parameters get their values where they are."""
 
-    def known(self, tensor: Any) -> Any:
+    def known(self, tensor: Any, largest: int = 0) -> Any:  # noqa: ARG002 - the form of a recording's
         """Every value is known."""
         return tensor.detach().clone()
+
+    def is_written(self, tensor: Any) -> bool:  # noqa: ARG002 - the form of a recording's
+        """Every value was written."""
+        return True
+
+    def gradient(self, name: str, gradient: Any) -> None:
+        """What lies in parameters is noted for graphs."""
+
+    def written_among(self, tensors: Any) -> list[bool]:
+        """What a program leaves behind is told with the verdict."""
+        return [False] * len(tensors)
+
+    def memory_of(self, tensor: Any) -> Any:
+        """The place at which a tensor begins."""
+        return tensor.data_ptr()
+
+    def number(self, name: str, number: Any) -> None:
+        """A number that was read is a tensor without dims."""
+        import torch
+
+        self.outputs[name] = torch.tensor(number)
 
     def bind_before_reads(self, values: Iterable[tuple[Any, Any]]) -> None:
         """Nothing: see :meth:`read_since_birth`."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 from graphguard.trace.rewriting import answered, ask_for_order, mentions_sets
 from graphguard.trace.sources import file_of, in_project, is_own_code
 
+Seen = tuple[object, ...]
 # To compile as much again takes about a second; what is further from the check stays as it is.
 _MOST_TEXT: Final = 400_000
 
@@ -70,12 +71,12 @@ def new_code(functions: Iterable[FunctionType], start: Iterable[Mapping[str, Any
         for file in texts:
             if in_project(file, root):
                 ask_for_order(file)
-    codes: dict[str, dict[CodeType, CodeType]] = {}
+    codes: dict[str, dict[Seen, CodeType]] = {}
     left = _MOST_TEXT
     for file, text in texts.items():
         left -= len(text)
         codes[file] = _recorded_codes(file, text) if left >= 0 else {}
-    found = ((one, codes[one.__code__.co_filename].get(one.__code__)) for one in near)
+    found = ((one, codes[one.__code__.co_filename].get(_seen(one.__code__))) for one in near)
     return NewCode(tuple((function, code) for function, code in found if code is not None))
 
 
@@ -89,7 +90,7 @@ def order_everywhere(texts: Mapping[str, bytes]) -> None:
         ask_for_order(file)
     codes = {file: _pairs(before[file], _compiled_as(text, file)) for file, text in others.items()}
     for function in objects_of_user().functions:
-        code = codes.get(function.__code__.co_filename, {}).get(function.__code__)
+        code = codes.get(function.__code__.co_filename, {}).get(_seen(function.__code__))
         if code is not None:
             function.__code__ = code
 
@@ -118,7 +119,7 @@ def _home(value: Any) -> ModuleType | None:
 
 
 @cache
-def _recorded_codes(file: str, text: str) -> dict[CodeType, CodeType]:
+def _recorded_codes(file: str, text: str) -> dict[Seen, CodeType]:
     """What is recorded for each function of a file, by what it was compiled to; nothing for those that were compiled from another text."""
     try:
         return _pairs(compile(text, file, "exec", dont_inherit=True), _compiled_as(text.encode(), file))
@@ -126,9 +127,15 @@ def _recorded_codes(file: str, text: str) -> dict[CodeType, CodeType]:
         return {}
 
 
-def _pairs(old: CodeType, new: CodeType) -> dict[CodeType, CodeType]:
+def _pairs(old: CodeType, new: CodeType) -> dict[Seen, CodeType]:
     """New code by old, where it is another."""
-    return {one: other for one, other in zip(_within(old), _within(new), strict=True) if one != other}
+    return {_seen(one): other for one, other in zip(_within(old), _within(new), strict=True) if one != other}
+
+
+def _seen(code: CodeType) -> Seen:
+    """What tells the code of one function from all others of its file, and from its code before an edit; not how it was compiled (``from __future__``)."""
+    constants = tuple(repr(each) for each in code.co_consts if not isinstance(each, CodeType))
+    return code.co_qualname, code.co_firstlineno, code.co_code, code.co_names, code.co_freevars, constants
 
 
 def _within(code: CodeType) -> Iterator[CodeType]:

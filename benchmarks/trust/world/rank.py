@@ -23,6 +23,7 @@ from benchmarks.trust.world.program import HEADER, loaded
 from benchmarks.trust.world.results import tree
 from graphguard.trace.parentage import die_with
 
+_DEFAULT_SEED = torch.default_generator.initial_seed()
 _GIVE_UP = timedelta(seconds=300)  # who runs the ranks sees earlier that they hang
 
 
@@ -68,7 +69,7 @@ def _answer(job: Job, rank: int) -> Answer:
     wanted = []
     try:
         for whole, _ in trials:
-            fresh = loaded(job.path)  # a verdict is of one run: what the file made is as nobody has used it
+            fresh = _afresh(job)
             wanted.append(tree(fresh["spec"](*(each.clone() for each in whole))))
     except Exception as error:  # noqa: BLE001 - whatever a program raises
         return Answer(raised=repr(error), by="spec")
@@ -77,12 +78,18 @@ def _answer(job: Job, rank: int) -> Answer:
     with looks.noting() as noted, late.schedule(job.late) as scheduled:
         for _, local in trials:
             try:
-                result = loaded(job.path)["impl"](*arguments, *(each.clone() for each in local))
+                result = _afresh(job)["impl"](*arguments, *(each.clone() for each in local))
                 found.append(tree(result))
                 scheduled.end()
             except Exception as error:  # noqa: BLE001 - whatever a program raises
                 return Answer(tuple(wanted), raised=repr(error), by="impl", not_dense=noted.not_dense)
     return Answer(tuple(wanted), tuple(found), not_dense=noted.not_dense)
+
+
+def _afresh(job: Job) -> dict[str, Any]:
+    """What the file makes when nobody has used it, with torch's generator as every process begins with it: a verdict is of one run."""
+    torch.default_generator.manual_seed(_DEFAULT_SEED)
+    return loaded(job.path)
 
 
 def _world(job: Job, rank: int, mesh: dict[str, int]) -> tuple[Any, ...]:

@@ -153,8 +153,9 @@ class _Rank:
         if tied and how.jitter is not None and has_ties(node, values):
             how.tied.append(node)
         if node.op == EMPTY:
-            kind, place = self.graph.types[node.outs[0]], (self.number, index)
-            results: tuple[torch.Tensor, ...] = (unwritten(kind, (how.memory, *place, place in how.anew)),)
+            shape, place = tuple(argument(self.graph, node.args[0], values)), (self.number, index)
+            declared = self.graph.types[node.outs[0]].dtype
+            results: tuple[torch.Tensor, ...] = (unwritten(shape, declared, (how.memory, *place, place in how.anew)),)
         elif tied and how.ties != "own":
             generator = how.jitter if how.ties == "random" else None
             results = call_with_other_ties(self.graph, node, values, how.sharp, generator)

@@ -20,7 +20,7 @@ Positions = Callable[[int, int, int], torch.Tensor]
 def passed_on(x: torch.Tensor, group: Any) -> torch.Tensor:
     """What the rank before has."""
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
-    out = torch.empty_like(x)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)  # as it lies where it comes from
     sent = dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % ranks, group)
     received = dist.P2POp(dist.irecv, out, (rank - 1) % ranks, group)
     for work in dist.batch_isend_irecv([sent, received]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from fractions import Fraction
 from math import ceil, floor, prod, trunc
 from typing import Any, Final
@@ -91,9 +91,23 @@ class _Elements:
             found: list[Term] = []
             for coefficient, ref in terms:
                 found += _scaled(coefficient, self.element(ref[0], coordinates(ref, place), ref[3]))
-            if self._sum(found):
+            if self._multiplied_out(self._sum(found)):
                 return False
         return True
+
+    def _multiplied_out(self, terms: Terms) -> Terms:
+        """Terms times every sum that divides any of them, written out: they add up to nothing where the terms do, as no divisor is zero."""
+        while (found := next((base for _, ref in terms for base, _ in _divisors(ref)), None)) is not None:
+            self._step()
+            powers = [sum(power for base, power in _divisors(ref) if base == found) for _, ref in terms]
+            summands, most = self.element(found[0], found[1], found[3]), max(powers)
+            multiplied: list[Term] = []
+            for (coefficient, ref), power in zip(terms, powers, strict=True):
+                factor, rest = multiply(self.universe, [(ref, 1), (found, power)], ()) if power else (1, ref)
+                missing = self._times_power(((1, rest),), summands, Fraction(most - power))
+                multiplied += _scaled(coefficient * factor, missing)
+            terms = self._sum(multiplied)
+        return terms
 
     def element(self, kernel: Kernel, at: tuple[int, ...], window: Window) -> Terms:
         """What a kernel denotes at one place, as terms over a scalar."""
@@ -102,9 +116,7 @@ class _Elements:
         if known is None:
             if key in self.open:
                 return _itself(kernel, at, window)  # what multiplying gives back is as far apart as it gets
-            self.universe.step()
-            if self.universe.steps > self.limit:
-                raise Budget("too many elements to compare one by one")
+            self._step()
             self.open.add(key)
             known = self._written_out(kernel, at, window)
             self.open.discard(key)
@@ -112,6 +124,11 @@ class _Elements:
                 raise Budget(f"an element of more than {_TERMS} terms")
             self.universe.memo[key] = known
         return known  # type: ignore[no-any-return]
+
+    def _step(self) -> None:
+        self.universe.step()
+        if self.universe.steps > self.limit:
+            raise Budget("too many elements to compare one by one")
 
     def _written_out(self, kernel: Kernel, at: tuple[int, ...], window: Window) -> Terms:
         universe = self.universe
@@ -218,6 +235,14 @@ class _Elements:
             else:
                 found[ref] = found.get(ref, 0) + coefficient
         return tuple(sorted(((c, ref) for ref, c in found.items() if c), key=order))
+
+
+def _divisors(ref: Ref) -> Iterator[tuple[Ref, int]]:
+    """The sums by whole powers of which a scalar is divided, and the powers."""
+    if ref[0].kind == "product":
+        for part, power, window, base, _ in ref[0].factors:
+            if part.kind == "sum" and power < 0 and power.denominator == 1:
+                yield (part, base, (), window), -int(power)
 
 
 def coordinates(ref: Ref, place: Sequence[int]) -> tuple[int, ...]:

@@ -110,3 +110,42 @@ def test_keys_of_which_the_last_ranks_may_have_none(keys: int, ranks: int, weigh
         grads=False,
     )
     assert report.verdict is expected
+
+
+def masked(scores: torch.Tensor, allowed: torch.Tensor) -> Part:
+    scores = scores.masked_fill(~allowed, float("-inf"))
+    lse = scores.logsumexp(-1, keepdim=True)
+    return (scores - lse).exp(), lse
+
+
+def dealt(x: torch.Tensor, mesh: Any) -> torch.Tensor:
+    return x[:, mesh.get_local_rank("cp") :: mesh.size()]
+
+
+@pytest.mark.parametrize(("wrong", "expected"), [("", gg.Verdict.REFINES), ("own sum", gg.Verdict.BROKEN)])
+@pytest.mark.parametrize("rows", [[[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]], [[1, 1, 0, 1], [1, 1, 1, 1]]])
+def test_masked_keys_that_are_dealt_out(rows: list[list[int]], wrong: str, expected: gg.Verdict) -> None:
+    allowed = torch.tensor(rows).bool()
+
+    def distributed(mesh: Any) -> Any:
+        def run(scores: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+            weights, lse = masked(scores, dealt(allowed, mesh))
+            every = [torch.empty_like(lse) for _ in range(mesh.size())]
+            dist.all_gather(every, lse)
+            merged = every[0] if wrong else torch.stack(every).logsumexp(0)
+            out = (weights @ values) * (lse - merged).exp()
+            dist.all_reduce(out)
+            return out
+
+        return run
+
+    found = gg.verify(
+        lambda scores, values: masked(scores, allowed)[0] @ values,
+        distributed,
+        (gg.tensor(*allowed.shape), gg.tensor(4, 5)),
+        mesh={"cp": 2},
+        shard_inputs=lambda inputs, mesh: (dealt(inputs[0], mesh), dealt(inputs[1].t(), mesh).t()),
+        out_relations="replicate",
+        grads=False,
+    )
+    assert found.verdict is expected

@@ -81,3 +81,17 @@ def test_integers_of_any_range_are_drawn(a: NormalForm, low: int | None, high: i
     x = a.apply("gelu", (), [a.number(i, "float")], "float")
     assert equal_at_points(a.universe, a.flip(a.flip(x, 0), 0), x)
     assert not equal_at_points(a.universe, x, a.scale(x, Fraction(2)))
+
+
+@pytest.mark.parametrize("power", [-1, -2])
+def test_parts_over_one_divisor(a: NormalForm, power: int) -> None:
+    """``(x d + y d)/(d s) = (x + y)/s`` for sums d and s, as a softmax over strided keys is merged."""
+    x, y, z = (a.leaf(name, (3,), "float") for name in "xyz")
+    part, whole = a.add([x, y]), a.add([x, y, z])
+    left = a.multiply(part, a.power(whole, Fraction(power)))
+    both = a.multiply(a.power(part, Fraction(-1)), a.power(whole, Fraction(power)))
+    right = a.add([a.multiply(a.multiply(each, part), both) for each in (x, y)])
+    wrong = a.add([a.multiply(a.multiply(each, part), both) for each in (x, z)])
+    assert equal_at_points(a.universe, left, right)
+    assert not equal_at_points(a.universe, left, wrong)
+    assert not equal_at_points(a.universe, left, part)

@@ -98,10 +98,12 @@ class _Rank:
 
     @property
     def stop(self) -> int | None:
-        """The call that it stands at or has not got past, if any."""
-        if self.blocked is not None or self.standing is not None:
-            return self.blocked if self.standing is None else self.standing
-        return min((calls[0] for calls in self.issued.values() if calls), default=None)
+        """The call that it stands at or has not got past, if any: the first that has all that it reads, as another waits for that one."""
+        here = self.blocked if self.standing is None else self.standing
+        if here is not None and not self.lacks(here):
+            return here
+        first = (calls[0] for calls in self.issued.values() if calls)
+        return min((index for index in first if not self.lacks(index)), default=here)
 
     def lacks(self, index: int) -> bool:
         """Whether a call reads what is still to come."""
@@ -389,6 +391,12 @@ class _Run:
         for (_, rank, *_), waiting in self.awaited.items():
             if waiting:
                 return self._explain_message(rank, waiting[0])
+        for rank, state in enumerate(self.ranks):
+            index = state.held[0] if state.held else state.next
+            if index < len(state.graph.nodes):
+                op = _plain(state.graph.nodes[index].op)
+                self._report(f"rank {rank} never gets to {op}: what it reads never comes", (rank, index))
+                return None
         return None
 
     def _explain_message(self, rank: int, index: int) -> None:

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import _adafactor
 
 from graphguard.trace import state
-from graphguard.trace.orders import hashed
+from graphguard.trace.orders import hashed, placed
 from graphguard.trace.overrides import known_to_scripts
 from graphguard.trace.rewriting import NAME
 from graphguard.trace.shown_arrays import is_shown
@@ -59,6 +59,8 @@ def called(function: Any, *arguments: Any) -> Any:
         return _converted(function, *arguments)
     if function is hash:
         return hashed(*arguments)
+    if function is id:
+        return placed(*arguments)
     if function is max or function is min:
         return _extreme(function, arguments)
     return function(*arguments)

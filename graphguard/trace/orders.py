@@ -64,6 +64,15 @@ def hashed(value: Any) -> int:
     return int.from_bytes(_digest((value, found) if _kind([value]) == "objects" else value, process.side)[:7], "big")
 
 
+def placed(value: Any) -> int:
+    """``id(value)``: where it lies in memory, which is elsewhere in another process (:func:`~graphguard.trace.unshared.memory_in_use`)."""
+    process = asks(
+        "the 'id' of an object differs between processes", "number objects in the order in which they are made"
+    )
+    place = id(value)
+    return place if process is None or not process.alike else process.places.setdefault(place, len(process.places))
+
+
 def _is_alike(element: Any) -> bool:
     kind = type(element)
     if kind is tuple or kind is frozenset:

@@ -29,7 +29,7 @@ from graphguard.trace.hints import indivisible
 from graphguard.trace.job import SPECIFICATION, Job, Recorded, title
 from graphguard.trace.lockstep import Answers, NeedsAnswers, rounds
 from graphguard.trace.troubles import trouble_of, trouble_of_ending
-from graphguard.trace.unshared import Process, standing_for
+from graphguard.trace.unshared import Process, memory_in_use, standing_for
 from graphguard.trace.world import World
 
 if TYPE_CHECKING:
@@ -192,7 +192,9 @@ def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recor
     """Record one program of a check in this process; what goes wrong is among its troubles."""
     process = Process(program, alike=job.alike)
     with standing_for(process), own_chance(process, job.generators) as drawn:
+        in_use = memory_in_use(process)
         recorded = _recorded(job, program, answers, link)
+        del in_use
     return replace(recorded, drawn=frozenset(drawn), unshared=tuple(process.asked.values()))
 
 

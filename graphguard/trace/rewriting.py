@@ -19,9 +19,9 @@ IN_ORDER: Final = "__graphguard_in_order__"
 TAKEN: Final = "__graphguard_taken__"
 """``names.pop()`` becomes ``TAKEN(names)``."""
 
-_CALLED: Final = ("len", "int", "float", "max", "min", "hash")
+_CALLED: Final = ("len", "int", "float", "max", "min", "hash", "id")
 # No method of these names: ``x.max(-1)`` is PyTorch's to answer.
-_MENTIONED: Final = re.compile(rb"""(?<!\.)\b(?:len|int|float|max|min|hash)\s*\(|["']\s*%""")
+_MENTIONED: Final = re.compile(rb"""(?<!\.)\b(?:len|int|float|max|min|hash|id)\s*\(|["']\s*%""")
 # Calls, literals (braces without colons, which some texts that are filled in have as well) and operators that make sets.
 _SETS: Final = re.compile(
     rb"\b(?:frozen)?set\b|(?:[=(\[,:|&^*-]|\b(?:in|return|if|else|or|and|yield))\s*\{[^{}:]*[,}]|(?:keys|items)\(\)\s*[-&|^]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -17,6 +17,11 @@ from graphguard.ir import Span, Trouble
 from graphguard.trace.sources import is_own_code, is_standard
 
 _MOST_NOTES: Final = 20
+# Up to this many bytes Python takes memory from pools, of one size each, that are so far apart.
+_SMALL: Final = 512
+_STEP: Final = 16
+_LONGEST: Final = 20  # tuples shorter than this are kept by length for the next one
+_OF_EACH: Final = 3  # some of it may be what this itself has just let go of
 # Whose functions answer in the place of Python's.
 _HERE: Final = ("chance.py", "number_calls.py", "orders.py", "unshared.py")
 
@@ -31,6 +36,9 @@ class Process:
         self.number = number
         self.alike = alike
         self.asked: dict[tuple[Span | None, str], Trouble] = {}
+        self.places: dict[
+            int, int
+        ] = {}  # of objects in memory, which programs that are alike are told in the order of asking
         self.made = 0  # how often it was asked for something that is another each time
 
     @property
@@ -42,6 +50,18 @@ class Process:
         """The program asks, there, for what differs between processes."""
         if len(self.asked) < _MOST_NOTES:
             self.asked.setdefault((span, what), Trouble(RULE, f"{what}\nfix: {fix}", span))
+
+
+def memory_in_use(process: Process) -> list[object]:
+    """Memory of every small size for as long as the result lives, in one of two neighbours: what is made then lies elsewhere in the one than in the other."""
+    if not process.side:
+        return []
+    kinds: tuple[Callable[[], object], ...] = (object, list, dict, set, lambda: float("1.5"))
+    sizes, lengths = range(0, _SMALL, _STEP), range(1, _LONGEST)
+    return [
+        [make() for make in kinds] + [bytes(size) for size in sizes] + [tuple(range(length)) for length in lengths]
+        for _ in range(_OF_EACH)
+    ]
 
 
 class _Current:

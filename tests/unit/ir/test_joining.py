@@ -279,3 +279,14 @@ def test_messages_of_two_groups_of_the_same_ranks() -> None:
     b.call("gg.recv", 0, 0, (0, 1), comm=2)
     b.call("gg.recv", 0, 0, (0, 1))
     assert sorted(call.nodes[1] for call in joined(a, b).collectives if call.nodes[0] == 0) == [1]
+
+
+def test_a_rank_that_reads_what_it_started_on_another_group() -> None:
+    """Nobody waits for the first call, and the second reads what it makes."""
+    a, b = two()
+    for rank, number in ((a, 1), (b, 2)):
+        rank.all_reduce(rank.all_reduce(comm=number, asynchronous=True), comm=number)
+    (trouble,) = joined(a, b).mismatches
+    assert trouble.message.startswith(
+        "rank 0 waits in all_reduce over ranks 0, 1 while rank 1 waits in all_reduce over another group"
+    )

@@ -10,7 +10,7 @@ import pytest
 from graphguard.trace import orders, patches
 from graphguard.trace.recompiled import new_code, objects_of_user
 from graphguard.trace.rewriting import IN_ORDER, NAME, TAKEN, rewritten
-from graphguard.trace.unshared import Process, standing_for
+from graphguard.trace.unshared import Process, memory_in_use, standing_for
 
 NAMES = ["alpha", "beta", "gamma", "delta"]
 
@@ -53,6 +53,18 @@ def test_neighbours_have_other_orders(elements):
 )
 def test_what_has_one_order_is_left_alone(same):
     assert all(found is same for found in _in_each(lambda: orders.in_order(same)))
+
+
+def test_what_neighbours_make_lies_elsewhere():
+    """Whatever its size, and whoever keeps memory of its kind for itself."""
+    makers = [object, list, dict, lambda: (object(), 1), lambda: float("2.5"), lambda: bytes(100), lambda: bytes(400)]
+    for make in makers:
+        before = id(make())
+        in_use = memory_in_use(Process(1))
+        assert id(make()) != before
+        assert in_use
+    assert memory_in_use(Process(0)) == []
+    assert memory_in_use(Process(1, alike=True)) == []
 
 
 def test_outside_of_a_recording_nothing_is_another():

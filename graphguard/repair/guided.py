@@ -224,8 +224,6 @@ def _factor(site: Site, wanted: Node, sizes: Collection[Fraction]) -> Iterator[G
 
 def _misnamed(site: Site, around: Neighbours, collectives: bool = False) -> Iterator[Guess]:
     """A tensor of the same type that nobody reads may have been meant where another is read."""
-    rank = min(site.position)
-    graph = around.capture.ranks[rank]
     spare = _unread(around.capture)
     edge = [site]
     if site.relation is not None:  # right but for a factor: what reads it may have meant another one
@@ -236,6 +234,8 @@ def _misnamed(site: Site, around: Neighbours, collectives: bool = False) -> Iter
         for reader in edge:
             if reader.node.op in readers:
                 continue
+            rank = min(reader.position)
+            graph = around.capture.ranks[rank]
             for index, arg in enumerate(reader.node.args):
                 if not isinstance(arg, Var):
                     continue

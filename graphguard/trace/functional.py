@@ -25,7 +25,7 @@ from graphguard.trace.events import Event, Ref
 from graphguard.trace.harmless import identity
 from graphguard.trace.kinds import Kind, kind_of
 from graphguard.trace.layouts import Backend
-from graphguard.trace.meetings import results
+from graphguard.trace.meetings import POSTED, results
 from graphguard.trace.memory import Memory
 from graphguard.trace.overlaps import check_overlaps, once
 from graphguard.trace.overwritten import overwritten
@@ -116,6 +116,7 @@ class _Translation:
         self._literals: dict[str, Var] = {}
         self._draws: dict[Var, tuple[str, int]] = {}
         self._started: dict[int, tuple[tuple[Var, ...], int]] = {}
+        self._posted: dict[Var, bool] = {}  # what functional collectives give, and whether it has been made to wait
 
     def is_plain(self, var: Var) -> bool:
         """Whether nothing but its type is known of a value."""
@@ -148,6 +149,9 @@ class _Translation:
             made, end = self._started.pop(identity(event), ((), 0))
             if made and end < len(self.builder.nodes):
                 self.builder.emit(WAIT, made, [])
+            elif made and event.op.namespace != "c10d":  # PyTorch has its result wait only when it is read
+                self.builder.emit(POSTED, made, [])
+                self._posted.update(dict.fromkeys(made, False))
 
     def read(self, value: Any) -> Any:
         """Arguments with values in place of references."""
@@ -240,6 +244,8 @@ class _Translation:
         if name in _SILENT or kind.changes_views:
             return
         check_overlaps(event, kind)
+        if name == "wait_tensor" and self._posted:
+            self._made_to_wait(event.args[0])
         special = _SPECIAL.get(name)
         if special is not None and (name != "split_with_sizes_copy" or "out" in event.kwargs):
             special(self, event)
@@ -304,6 +310,14 @@ class _Translation:
         return {key: self.read(value) for key, value in kept.items()}
 
     # -- memory --------------------------------------------------------------------------------------------------------
+    def _made_to_wait(self, ref: Any) -> None:
+        """``wait_tensor``: first of PyTorch's own accord, which eager programs put off, then as the program says."""
+        var = self.memory.read(ref)
+        if self._posted.get(var):
+            self.builder.emit(WAIT, (var,), [])
+        elif var in self._posted:
+            self._posted[var] = True
+
     def _same(self, event: Event) -> None:
         for source, result in zip(_flat(event.args[:1]), _flat(event.outs), strict=False):
             if isinstance(result, Ref) and not (result.key == source.key and self.memory.holds(result)):

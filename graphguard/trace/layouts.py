@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
 from graphguard.ir import Span
 from graphguard.trace.collectives import CLONED, CONTIGUOUS, COPIED, MEMORY, Call
 from graphguard.trace.errors import UnfitMemoryError
-from graphguard.trace.events import Ref
+from graphguard.trace.events import Geometry, Ref
 from graphguard.trace.races import overlap
 from graphguard.trace.view_fixes import contiguous, copied, operand
-from graphguard.trace.views import count, row_major
+from graphguard.trace.views import count, row_major, whole
 
 Order = tuple[int, ...]
 COPIES: Final = "gloo copies the views that a collective is given where it does not work on memory; NCCL takes no view that is not contiguous"
@@ -67,8 +70,18 @@ def order_of(ref: Ref, way: str) -> Order:
     """The dims of a tensor as its elements lie in memory, outermost first; empty where that is row by row, or does not matter."""
     if way == COPIED or not _is_known(ref):
         return ()
-    order = row_major(ref.geometry)
+    order = row_major(_clone_of(ref.geometry) if way == CLONED else ref.geometry)
     return () if order is None or order == tuple(range(len(order))) else order
+
+
+def _clone_of(geometry: Geometry) -> Geometry:
+    """How a clone lies: densely, its dims in the order in which they lay."""
+    if row_major(geometry) is not None:
+        return geometry
+    _, sizes, strides, dtype = geometry
+    with _disable_current_modes():
+        like = torch.empty_strided([whole(n) for n in sizes], [whole(step) for step in strides], device="meta")
+        return (0, sizes, torch.empty_like(like).stride(), dtype)
 
 
 def check_layouts(call: Call, name: str, rank: int) -> bool:

@@ -12,12 +12,15 @@ from typing import TypeAlias
 
 from graphguard.ir.capture import Trouble
 from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Graph, Node, Var
-from graphguard.ir.joining import WAIT, group_of, join
+from graphguard.ir.joining import WAIT, communicator_of, group_of, join
 
 Stop: TypeAlias = tuple[int, Node]
 """A node that is none of the graph's, and how many of the graph's stand before it."""
 
-_STOPS = frozenset((WAIT, "gg.new_group", "gg.split_group"))
+POSTED = "gg.posted"
+"""A functional collective is called: its result waits for it when it is read first."""
+
+_STOPS = frozenset((WAIT, POSTED, "gg.new_group", "gg.split_group"))
 _MESSAGES = frozenset(("gg.send", "gg.recv"))
 
 
@@ -48,14 +51,32 @@ def in_step(
     graphs: tuple[Graph, ...], stops: Sequence[tuple[Stop, ...]]
 ) -> tuple[tuple[Graph, ...], tuple[Trouble, ...]]:
     """The graphs of all ranks, whose collectives are asynchronous where that alone lets them run together; and why they do not run, where they do not."""
-    if not any(stops):
+    if all(stop.op == POSTED for each in stops for _, stop in each) and _is_in_one_order(graphs):
         return graphs, ()
-    forming = [tuple(stop for stop in each if stop[1].op != WAIT) for each in stops]
+    forming = [tuple(stop for stop in each if stop[1].op not in (WAIT, POSTED)) for each in stops]
     if not join(among(graphs, forming)).mismatches:
         return graphs, ()
     posted = tuple(_posted(graph, each) for graph, each in zip(graphs, stops, strict=True))
-    mismatches = join(among(posted, stops)).mismatches
+    waiting = [_waiting_where_read(graph, each) for graph, each in zip(graphs, stops, strict=True)]
+    mismatches = join(among(posted, waiting)).mismatches
     return (graphs, mismatches) if mismatches else (posted, ())
+
+
+def _is_in_one_order(graphs: tuple[Graph, ...]) -> bool:
+    """Whether no rank calls collectives on two groups, of which another could call the second first."""
+    return all(len({communicator_of(node) for node in graph.nodes if node.op in COLLECTIVES}) < 2 for graph in graphs)
+
+
+def _waiting_where_read(graph: Graph, stops: tuple[Stop, ...]) -> tuple[Stop, ...]:
+    """The stops, with a wait for every functional collective before the first call that reads its result."""
+    if not any(stop.op == POSTED for _, stop in stops):
+        return stops
+    first: dict[Var, int] = {}
+    for place, node in enumerate(graph.nodes):
+        for var in node.operands():
+            first.setdefault(var, place)
+    waits = [(first[var], replace(stop, op=WAIT, args=(var,))) for _, stop in stops if stop.op == POSTED for var in stop.reads if var in first]  # fmt: skip
+    return tuple(sorted((*(each for each in stops if each[1].op != POSTED), *waits), key=lambda stop: stop[0]))
 
 
 def among(graphs: tuple[Graph, ...], stops: Sequence[tuple[Stop, ...]]) -> tuple[Graph, ...]:
@@ -75,7 +96,7 @@ def _merged(graph: Graph, stops: tuple[Stop, ...]) -> Graph:
 
 def _posted(graph: Graph, stops: tuple[Stop, ...]) -> Graph:
     """A graph whose collectives that are waited for later are asynchronous."""
-    later = {var for _, stop in stops if stop.op == WAIT for var in stop.reads}
+    later = {var for _, stop in stops if stop.op in (WAIT, POSTED) for var in stop.reads}
     nodes = [
         replace(node, kwargs={**node.kwargs, ASYNCHRONOUS: True})
         if node.op in COLLECTIVES and not later.isdisjoint(node.outs)

@@ -21,6 +21,7 @@ _MOST_NOTES: Final = 20
 _SMALL: Final = 512
 _STEP: Final = 16
 _LONGEST: Final = 20  # tuples shorter than this are kept by length for the next one
+_PROCESSES: Final = 61  # so many lie in different places
 _OF_EACH: Final = 3  # some of it may be what this itself has just let go of
 # Whose functions answer in the place of Python's.
 _HERE: Final = ("chance.py", "number_calls.py", "orders.py", "unshared.py")
@@ -53,14 +54,14 @@ class Process:
 
 
 def memory_in_use(process: Process) -> list[object]:
-    """Memory of every small size for as long as the result lives, in one of two neighbours: what is made then lies elsewhere in the one than in the other."""
-    if not process.side:
+    """Memory of every small size, of each process another amount, for as long as the result lives: what is made then lies elsewhere in each."""
+    if process.alike:
         return []
     kinds: tuple[Callable[[], object], ...] = (object, list, dict, set, lambda: float("1.5"))
     sizes, lengths = range(0, _SMALL, _STEP), range(1, _LONGEST)
     return [
         [make() for make in kinds] + [bytes(size) for size in sizes] + [tuple(range(length)) for length in lengths]
-        for _ in range(_OF_EACH)
+        for _ in range(_OF_EACH * (1 + process.number % _PROCESSES))
     ]
 
 

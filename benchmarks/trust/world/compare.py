@@ -14,6 +14,7 @@ FALSE_BROKEN = "FALSE BROKEN"
 CRASH = "CRASH"
 UNKNOWN = "unknown"
 NOT_RUN = "could not run"
+_OF_GLOO_ALONE = ("ProcessGroupGloo::allgather: invalid tensor size", "outputShape[0] * worldSize == inputShape[0]")
 UNSOUND = (WRONG_REFINES, FALSE_BROKEN, CRASH)
 
 
@@ -38,9 +39,9 @@ def _outcome(program: Program, said: Said, truth: Truth) -> str:
     right = truth.kind == "equal"
     if said.verdict == "refines":
         # A collective that is late is no chance of this run: `truth` is of every schedule that was tried (see `late`).
-        # Tensors of other shapes than those that are gathered: gloo raises, and says so, where NCCL counts elements.
-        gloo_alone = truth.kind == "raises" and "ProcessGroupGloo" in truth.text and "invalid tensor size" in truth.text
-        return AGREE if right or gloo_alone else WRONG_REFINES
+        # Tensors of other shapes than those that are gathered or scattered: gloo raises, and says so, where NCCL counts elements.
+        gloo_alone = truth.kind == "raises" and any(words in truth.text for words in _OF_GLOO_ALONE)
+        return AGREE if right or gloo_alone or _refused_for_strides_of_one(program, truth) else WRONG_REFINES
     if said.verdict == "broken":
         # Memory with gaps: gloo takes what lies there, which may be right by chance, and NCCL raises. Either way the line is to be mended.
         # Collectives of one group that overtake each other on gloo and nowhere else: either verdict is right, as a proof lists what it assumes.
@@ -52,6 +53,16 @@ def _outcome(program: Program, said: Said, truth: Truth) -> str:
         refused = right and truth.not_dense
         return AGREE if refused or truth.kind in ("raises", "no specification") else NOT_RUN
     return UNKNOWN
+
+
+def _refused_for_strides_of_one(program: Program, truth: Truth) -> bool:
+    """Whether PyTorch may have refused a call for the strides of dims of one element.
+
+    Whether two views of one memory are the same one it decides by all strides, also by those that no element depends on, and which tensors without elements do not keep:
+    ``torch.mul(t, -1, out=t.reshape(t.shape))`` raises where t has a dim of one element.  It raises at once, on every rank.
+    """
+    refused = truth.kind == "raises" and "single memory location" in truth.text
+    return refused and any(word in program.text for word in ("keepdim=True", "unsqueeze", "(1,", ", 1)"))
 
 
 def settled(first: Judged, second: Judged) -> Judged:

@@ -20,7 +20,7 @@ from benchmarks.trust.world.product import Said
 from benchmarks.trust.world.program import Program
 from benchmarks.trust.world.questions import Question, question
 from benchmarks.trust.world.real import Care, Ranks, Truth
-from benchmarks.trust.world.run import described, judge_slice
+from benchmarks.trust.world.run import described, judge_files, judge_slice
 from benchmarks.trust.world.shrink import shrunk
 
 CUT = (("x", (4, 6), '{"tp": Shard(1)}'), ("w", (6, 4), '{"tp": Shard(0)}'))
@@ -174,6 +174,15 @@ def test_a_sample_of_programs() -> None:
     assert not tally.unsound(), "\n\n".join(described(row) for row in tally.found)
     assert tally.counts["refines", "equal", AGREE] > 25
     assert tally.counts["broken", "differs", AGREE] > 10
+
+
+def test_what_was_found() -> None:
+    """Programs on which verdict and truth once disagreed, made short."""
+    files = sorted((Path(__file__).parent / "found").glob("*.py"))
+    rows = judge_files(files)
+    assert {row.outcome for row in rows} == {AGREE}, "\n\n".join(described(row) for row in rows if row.outcome != AGREE)
+    refining = {file.stem for file, row in zip(files, rows, strict=True) if row.said.verdict == "refines"}
+    assert refining == {"put_off"}
 
 
 def test_a_program_is_its_number() -> None:

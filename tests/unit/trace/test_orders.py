@@ -63,7 +63,7 @@ def test_what_neighbours_make_lies_elsewhere():
         in_use = memory_in_use(Process(1))
         assert id(make()) != before
         assert in_use
-    assert memory_in_use(Process(0)) == []
+    assert len(memory_in_use(Process(0))) < len(memory_in_use(Process(1))) < len(memory_in_use(Process(-1)))
     assert memory_in_use(Process(1, alike=True)) == []
 
 

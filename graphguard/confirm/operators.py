@@ -302,11 +302,6 @@ def is_cast(graph: Graph, node: Node) -> bool:
     return narrows(graph.types[node.args[0]].dtype, graph.types[node.outs[0]].dtype)
 
 
-def finite(value: torch.Tensor) -> bool:
-    """Whether every element is a finite number."""
-    return bool(torch.isfinite(value).all()) if value.dtype.is_floating_point or value.dtype.is_complex else True
-
-
 def cost_of(graph: Graph, node: Node) -> float:
     """Roughly how many multiplications a call takes: of contractions, the contracted extent times the elements of the result.
 

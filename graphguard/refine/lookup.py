@@ -84,10 +84,6 @@ class Lookup:
             self._names[graph] = names_of(self.spec if graph < 0 else self.capture.ranks[graph])
         return self._names[graph]
 
-    def specification_names(self) -> dict[Var, str]:
-        """Names of the specification's variables."""
-        return self.names(-1)
-
     def closed(self, value: NormalValue) -> list[tuple[Number, Ref]] | None:
         """Every piece as a multiple of one reference; None where that is not possible."""
         known = self.layouts.closed.get(id(value))

@@ -23,7 +23,6 @@ COLLECTIVES = frozenset(
         "get_world_size",
     }
 )
-GROUP_WORDS = ("group", "mesh")
 
 
 def distributed_name(program: Program) -> str | None:

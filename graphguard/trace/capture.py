@@ -274,12 +274,6 @@ class Recording:
             self.bind(local, outside)
 
     @contextmanager
-    def unrecorded(self) -> Iterator[None]:
-        """Nothing that runs inside is part of the program."""
-        with self._recorder.pause():
-            yield
-
-    @contextmanager
     def on_real_tensors(self) -> Iterator[None]:
         """What runs inside computes, on real tensors, as if nothing were recorded."""
         with _disable_current_modes():

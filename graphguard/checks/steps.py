@@ -44,7 +44,7 @@ from graphguard.report.diagnostics import (
     Report,
     Verdict,
 )
-from graphguard.report.registry import severity_of
+from graphguard.report.registry import reported
 
 CONFIRM_SECONDS = 10.0
 # What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, that reads what is not there yet or not there any more, or of which a rank returns another constant, or nothing.
@@ -119,7 +119,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
             report = yield from _proved_otherwise(request, captured, report, way)
             if report.verdict is Verdict.REFINES:
                 return report
-    broken = numbers.status == "differs" and not outcome.conflicts
+    broken = numbers.status == "differs"
     report = replace(
         report,
         verdict=Verdict.BROKEN if broken else Verdict.UNKNOWN,
@@ -268,8 +268,8 @@ def _cross_checked(report: Report, numbers: Confirmation, request: CheckRequest)
         "the proof and the numbers disagree: please report this check\n"
         f"numbers: {numbers.counterexample if numbers.counterexample else numbers.reason}"
     )
-    diagnostic = Diagnostic("unproved", "unproved", message, severity_of("unproved", request.levels), report.check.span)
-    return replace(report, verdict=Verdict.UNKNOWN, diagnostics=(diagnostic,))
+    told = reported("unproved", message, request.levels, report.check.span)
+    return replace(report, verdict=Verdict.UNKNOWN, diagnostics=(told,))
 
 
 def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diagnostic:
@@ -278,15 +278,8 @@ def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diag
         lines.append(f"needed: {finding.needed}")
     if finding.found:
         lines.append(f"found:  {finding.found}")
-    related = tuple(RelatedPlace(place.span, place.message) for place in finding.related)
-    return Diagnostic(
-        code=finding.rule,
-        rule=finding.rule,
-        message="\n".join(lines),
-        severity=severity_of(finding.rule, request.levels),
-        span=finding.span or report.check.span,
-        related=related,
-    )
+    related = (RelatedPlace(place.span, place.message) for place in finding.related)
+    return reported(finding.rule, "\n".join(lines), request.levels, finding.span or report.check.span, related)
 
 
 def _merged(*lists: tuple[str, ...]) -> tuple[str, ...]:

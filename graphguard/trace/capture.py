@@ -181,12 +181,6 @@ class Recording:
                 self._recorder.constants.set(fake, value)
         return fake.requires_grad_(requires_grad)
 
-    def adopt(self, real: torch.Tensor, name: str) -> torch.Tensor:
-        """The fake tensor that stands for an existing real one is the graph's input ``name``."""
-        fake = self.leaf(name, tuple(real.shape), real.dtype, requires_grad=real.requires_grad, device=real.device)
-        self._recorder.adopt(real, fake)
-        return fake
-
     def bind(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """``tensor`` (a parameter, a buffer, a DTensor) now holds ``value``, which is this rank's part."""
         local = getattr(tensor, "_local_tensor", tensor)

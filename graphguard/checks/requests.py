@@ -67,6 +67,7 @@ class Captured:
     cached: bool
     depends: dict[str, Any] | None = None
     doubts: tuple[Trouble, ...] = ()
+    unshared: tuple[Trouble, ...] = ()
 
 
 def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, Captured]:
@@ -96,6 +97,7 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
         cached=bool(answer.get("cached", False)),
         depends=answer.get("depends"),
         doubts=tuple(from_plain(Trouble, row) for row in summary.get("doubts", ())),
+        unshared=tuple(from_plain(Trouble, row) for row in summary.get("unshared", ())),
     )
 
 

@@ -29,9 +29,8 @@ from graphguard.checks.requests import (
 from graphguard.checks.rewritten import diagnostic_of, doubted, mended
 from graphguard.checks.together import together
 from graphguard.checks.unshared import told_by_processes, with_asked
-from graphguard.checks.wording import unknown_diagnostic
 from graphguard.confirm.confirmation import Confirmation, Counterexample
-from graphguard.ir import Trouble
+from graphguard.ir import CheckRef, Trouble
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
@@ -134,7 +133,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     findings = [from_plain(Finding, row) for row in rows]
     diagnostics = tuple(with_asked(_diagnostic(finding, report, request), captured) for finding in findings)
     shown = together(list(zip(findings, diagnostics, strict=True)))
-    report = replace(report, diagnostics=shown or (unknown_diagnostic(report.check, outcome),))
+    report = replace(report, diagnostics=shown or (_left_open(report.check, outcome),))
     if not broken or outcome.proved:
         return report  # no edit of what was recorded is proved to be defined
     if captured.doubts and (doubtful := (yield from doubted(request, captured, report))) is not None:
@@ -270,6 +269,16 @@ def _cross_checked(report: Report, numbers: Confirmation, request: CheckRequest)
     )
     told = reported("unproved", message, request.levels, report.check.span)
     return replace(report, verdict=Verdict.UNKNOWN, diagnostics=(told,))
+
+
+def _left_open(check: CheckRef, outcome: Outcome) -> Diagnostic:
+    """What to show at the check itself where nothing better is known: which promises stayed open, and why."""
+    open_promises = [promise for promise in outcome.promises if not promise.holds]
+    names = ", ".join(promise.name for promise in open_promises[:4]) or "the outputs"
+    lines = [f"neither proved nor refuted: {names}"]
+    lines += [f"{promise.name}: {promise.reason}" for promise in open_promises[:4] if promise.reason]
+    lines += [f"{gap.op} stayed closed: {gap.reason}" for gap in outcome.gaps[:4]]
+    return Diagnostic("unproved", "unproved", "\n".join(lines), "warning", check.span)
 
 
 def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diagnostic:

@@ -12,7 +12,6 @@ from typing import Any
 
 from graphguard.checks.requests import CROSS_CHECK_SECONDS, Captured, CheckRequest, Step, as_proved, capture, confirming
 from graphguard.ir import Span, Trouble
-from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, Report, TextEdit
 from graphguard.report.edits import changed_files
 from graphguard.report.registry import reported
@@ -27,10 +26,9 @@ def told_by_processes(
     request: CheckRequest, captured: Captured, report: Report
 ) -> Generator[Step, Any, Diagnostic | None]:
     """The finding where programs do not refine, and would if their processes did not differ; else None."""
-    asked = [from_plain(Trouble, row) for row in captured.summary["unshared"]]
-    if not asked or not (yield from _refines_alike(request)):
+    if not captured.unshared or not (yield from _refines_alike(request)):
         return None
-    asked.sort(key=lambda one: one.message.startswith(_OFTEN_HARMLESS))
+    asked = sorted(captured.unshared, key=lambda one: one.message.startswith(_OFTEN_HARMLESS))
     found = _diagnostic(asked, report, request)
     fix = _sorting(asked) if request.fixes else None
     if fix is None or not (yield from _is_proved(fix, request)):
@@ -67,10 +65,9 @@ def _is_proved(fix: Fix, request: CheckRequest) -> Generator[Step, Any, bool]:
 def with_asked(told: Diagnostic, captured: Captured) -> Diagnostic:
     """A finding, with what differs between processes as far as its own lines ask for it."""
     span = told.span
-    asked = [from_plain(Trouble, row) for row in captured.summary["unshared"]]
     places = tuple(
         RelatedPlace(one.span, one.message.partition("\n")[0])
-        for one in asked
+        for one in captured.unshared
         if one.span is not None and span is not None and one.span.file == span.file
         if span.line <= one.span.line <= max(span.line, span.end_line)
     )

@@ -61,8 +61,6 @@ def _judged(converted: Converted) -> tuple[str, str, float]:
     hang = join(capture.ranks).mismatches
     if hang:
         return "broken", f"collective-mismatch: {hang[0].message.splitlines()[0]}", engine
-    if proof.outcome.conflicts:
-        return "unknown", f"conflicting-relations: {proof.outcome.conflicts[0]}", engine
     said = None
     if not proof.outcome.proved:
         said = _on_numbers(proof.capture)

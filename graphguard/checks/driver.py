@@ -14,14 +14,15 @@ from graphguard.checks.configuration import Configuration
 from graphguard.checks.discovery import FoundCheck
 from graphguard.checks.kept import KeptReports, kept_reports
 from graphguard.checks.requests import CheckRequest, Step, Steps
+from graphguard.checks.rewritten import places_of
 from graphguard.checks.shelf import user_shelf
 from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import WorkerClient, WorkerError
 from graphguard.ir import CheckRef, Trouble
-from graphguard.ir.codec import trouble_from_plain
 from graphguard.ir.collection import without_collection
-from graphguard.report.diagnostics import Diagnostic, RelatedPlace, Report
-from graphguard.report.registry import severity_of
+from graphguard.ir.plain import from_plain
+from graphguard.report.diagnostics import Report
+from graphguard.report.registry import reported
 
 if TYPE_CHECKING:
     from graphguard.checks.prover import Prover
@@ -251,21 +252,14 @@ def _listed_units(
             for mesh in row["meshes"]:
                 yield Unit(check, dict(mesh))
             return
-    troubles = [trouble_from_plain(row) for row in answer["troubles"]]
+    troubles = [from_plain(Trouble, row) for row in answer["troubles"]]
     missing = Trouble("trace-error", f"'{check.name}' is not there when the file is imported", check.span)
     yield Unit(check, None, troubles[0] if troubles else missing)
 
 
 def _not_run(unit: Unit, trouble: Trouble, configuration: Configuration) -> Report:
-    diagnostic = Diagnostic(
-        code=trouble.rule,
-        rule=trouble.rule,
-        message=trouble.message,
-        severity=severity_of(trouble.rule, configuration.levels),
-        span=trouble.span,
-        related=tuple(RelatedPlace(span, text) for span, text in trouble.related),
-    )
-    return Report(unit.check, unit.mesh or {}, None, (diagnostic,))
+    told = reported(trouble.rule, trouble.message, configuration.levels, trouble.span, places_of(trouble))
+    return Report(unit.check, unit.mesh or {}, None, (told,))
 
 
 def _defect(error: Exception) -> str:

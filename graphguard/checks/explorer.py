@@ -84,7 +84,7 @@ def _draw(
             made[var] = f"{number}:v{var.id}"
             name = graph.labels.get(var) or graph.inputs.get(var) or "constant"
             boxes.append(
-                Box(made[var], number, "", name, _shape(graph, var), "prelude", "input", _text(number, var, proof))
+                Box(made[var], number, "", name, shown_shape(graph, var), "prelude", "input", _text(number, var, proof))
             )
         return made[var]
 
@@ -103,7 +103,7 @@ def _draw(
                 number,
                 node.op,
                 name,
-                _shape(graph, node.outs[0]),
+                shown_shape(graph, node.outs[0]),
                 node.phase,
                 state,
                 text,
@@ -120,7 +120,8 @@ def _text(number: int, var: Var, proof: Proof) -> str:
     return proof.describe(number, var) or ""
 
 
-def _shape(graph: Graph, var: Var) -> tuple[int, ...]:
+def shown_shape(graph: Graph, var: Var) -> tuple[int, ...]:
+    """A tensor's shape; -1 for a size that only the data decides."""
     return tuple(size if isinstance(size, int) else -1 for size in graph.types[var].shape)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,7 +89,7 @@ class Inputs:
 
     def tensors(self) -> list[Input]:
         """Every tensor among the inputs, in order."""
-        return _collected((self.args, self.kwargs), Input)
+        return _inputs_in((self.args, self.kwargs))
 
     def sharded_axes(self) -> frozenset[str]:
         """The mesh axes over which some input is sharded."""
@@ -213,8 +214,8 @@ def map_leaves(function: Callable[[Any], Any], tree: Any, kind: type) -> Any:
     return tree
 
 
-def _collected(tree: Any, kind: type) -> list[Any]:
-    return [value for _, value in _places(tree, kind)]
+def _inputs_in(tree: Any) -> list[Input]:
+    return [value for _, value in _places(tree, Input)]
 
 
 def _places(tree: Any, kind: type, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -260,7 +261,7 @@ def _relation_rows(inputs: Inputs, relations: Any, mesh: Mesh) -> Iterator[tuple
         if key in names:
             yield key, row
         elif key in arguments:
-            yield from ((one.name, row) for one in _collected(arguments[key], Input))
+            yield from ((one.name, row) for one in _inputs_in(arguments[key]))
         else:
             known = ", ".join(names)
             raise TracingError("trace-error", f"in_relations speaks of input {key!r}; the inputs are {known}")
@@ -272,7 +273,4 @@ def _summands(layout: Layout, one: Input, mesh: Mesh) -> int:
         raise TracingError(
             "trace-error", f"in_relations of input '{one.name}': only Partial() with reduce_op 'sum' is supported"
         )
-    count = 1
-    for axis in axes:
-        count *= mesh.sizes[axis]
-    return count if axes else 0
+    return math.prod(mesh.sizes[axis] for axis in axes) if axes else 0

@@ -171,7 +171,7 @@ def _some(names: list[str]) -> str:
 
 
 def _layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> tuple[Layout, int]:
-    local = _local(state.tensor)
+    local = local_tensor(state.tensor)
     if local is not state.tensor:
         layout = _dtensor_layout(state, whole, mesh)
         return layout, _packed(state, layout)
@@ -188,11 +188,12 @@ def _layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> tuple[Layout, i
 
 def is_distributed(tensor: Any) -> bool:
     """Whether a tensor says by its placements what it is a part of, as a DTensor does."""
-    return _local(tensor) is not tensor
+    return local_tensor(tensor) is not tensor
 
 
-def _local(tensor: Any) -> Any:
-    return tensor._local_tensor if hasattr(tensor, "_local_tensor") else tensor  # noqa: SLF001 - to_local() is an operation, this is the storage
+def local_tensor(tensor: Any) -> Any:
+    """The rank's own tensor of a distributed one: to_local() is an operation, which would be recorded."""
+    return getattr(tensor, "_local_tensor", tensor)
 
 
 def _dtensor_layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> Layout:

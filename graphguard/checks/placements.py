@@ -142,15 +142,6 @@ def local_part(whole: Any, layout: Layout, mesh: Mesh) -> Any:
     return whole
 
 
-def local_shape(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> tuple[int, ...]:
-    """The shape of :func:`local_part`."""
-    sizes = list(shape)
-    for axis, placement in layout.items():
-        if placement.kind == "shard":
-            sizes[placement.dim] = chunk(sizes[placement.dim], mesh.sizes[axis], mesh.coordinates[axis])[1]
-    return tuple(sizes)
-
-
 def describe(layout: Layout) -> str:
     """A layout in DTensor's words."""
     words = {"replicate": "Replicate()", "partial": "Partial()"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from graphguard.ir import Capture, Frame, Node, Span
+from graphguard.checks.explorer import shown_shape
+from graphguard.ir import Capture, Node, Span
 from graphguard.ir.graph import Var
 from graphguard.refine.proof import Proof
 
@@ -76,15 +77,6 @@ def _tensor(text: str, made: dict[str, Span]) -> str:
     return name if name in made else name.rpartition("[")[0]
 
 
-def _frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    return frames[:SHOWN_FRAMES]
-
-
-def _shape(node: Node, capture: Capture, graph: int) -> tuple[int, ...]:
-    types = capture.spec.types if graph < 0 and capture.spec is not None else capture.ranks[graph].types
-    return tuple(size if isinstance(size, int) else -1 for size in types[node.outs[0]].shape)
-
-
 def _specification_places(capture: Capture, proof: Proof) -> list[Place]:
     spec = capture.spec
     assert spec is not None
@@ -99,14 +91,14 @@ def _specification_places(capture: Capture, proof: Proof) -> list[Place]:
             capture.check.span,
             "specification",
             node.op,
-            _shape(node, capture, -1),
+            shown_shape(spec, node.outs[0]),
             text,
             phase=node.phase,
             operands=tuple(str(each) for each in related if each is not None),
         )
         found.extend(
             replace(place, span=frame.span, depth=depth)
-            for depth, frame in enumerate(_frames(spec.stack_of(node.stack)))
+            for depth, frame in enumerate(spec.stack_of(node.stack)[:SHOWN_FRAMES])
         )
     return found
 
@@ -123,8 +115,9 @@ def _implementation_places(capture: Capture, proof: Proof) -> list[Place]:
     for rank, node in _in_step(capture):
         text = describe(rank, node.outs[0]) or "not on the relation to the specification"
         operands = tuple(found for operand in node.operands() if (found := describe(rank, operand)) is not None)
-        shape = _shape(node, capture, rank)
-        for depth, frame in enumerate(_frames(capture.ranks[rank].stack_of(node.stack))):
+        graph = capture.ranks[rank]
+        shape = shown_shape(graph, node.outs[0])
+        for depth, frame in enumerate(graph.stack_of(node.stack)[:SHOWN_FRAMES]):
             place = Place(
                 frame.span, "implementation", node.op, shape, text, phase=node.phase, depth=depth, operands=operands
             )

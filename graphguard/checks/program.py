@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from graphguard.checks.api import Refinement
+from graphguard.checks.api import Refinement, gradient_in
 from graphguard.checks.endings import returning
 from graphguard.checks.inputs import Arguments, declared_inputs
 from graphguard.checks.leaves import Leaves
 from graphguard.checks.leftovers import Leftovers, leftovers
 from graphguard.checks.loading import bind_rank, bind_specification
 from graphguard.checks.outputs import OutputType, complete, cotangent_layout, demanded_axes, promised_layouts
-from graphguard.checks.parameters import State, named_alike
+from graphguard.checks.parameters import State, is_distributed, local_tensor, named_alike
 from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
 from graphguard.checks.returned import Returned, Told, has_gradient
 from graphguard.checks.units import Unit, unit_of
@@ -232,19 +232,15 @@ def _cotangents(
         output = outputs.get(name)
         if output is None or not output.differentiable or not has_gradient(value):
             continue
-        local = tuple(_local_shape(value))
+        local = tuple(local_tensor(value).shape)
         layout = cotangent_layout(output, local, promised.get(name), mesh, sharded)
         cotangent = local_part(leaves.of_cotangent(output, value.device), layout, mesh).to(value.dtype)
         yield value, _placed_like(cotangent.clone(memory_format=torch.contiguous_format), value)
 
 
-def _local_shape(value: Any) -> Any:
-    return value._local_tensor.shape if hasattr(value, "_local_tensor") else value.shape  # noqa: SLF001 - to_local() would be recorded
-
-
 def _placed_like(cotangent: Any, value: Any) -> Any:
     """A plain tensor as a DTensor with the placements of ``value``, a partial one's gradient being whole."""
-    if not hasattr(value, "_local_tensor"):
+    if not is_distributed(value):
         return cotangent
     from torch.distributed.tensor import DTensor, Replicate
 
@@ -258,7 +254,7 @@ def _record_gradients(recording: Recording, states: Iterable[State], arguments: 
     """Record every gradient of this rank and the relation in which it must stand; none arrived means zero."""
     wanted: dict[str, Wanted] = {}
     for name, tensor in _differentiated(states, arguments):
-        gradient = getattr(tensor, "main_grad", None) if tensor.grad is None else tensor.grad
+        gradient = gradient_in(tensor)
         if gradient is None:
             gradient = torch.zeros_like(tensor.detach())
         recording.output(f"grad({name})", _storage(_placed_as(gradient, tensor)))

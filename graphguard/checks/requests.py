@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from graphguard.ir import CheckRef, Trouble
-from graphguard.ir.codec import check_from_plain, trouble_from_plain
+from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
 
 CROSS_CHECK_SECONDS = 2.0  # of numbers beside a proof, or that an edited program is tried on
@@ -67,6 +67,7 @@ class Captured:
     cached: bool
     depends: dict[str, Any] | None = None
     doubts: tuple[Trouble, ...] = ()
+    unshared: tuple[Trouble, ...] = ()
 
 
 def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, Captured]:
@@ -89,13 +90,14 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
     summary = answer["summary"]
     return Captured(
         data=answer["capture"],
-        check=check_from_plain(summary["check"]),
+        check=from_plain(CheckRef, summary["check"]),
         mesh=summary["mesh"],
-        troubles=tuple(trouble_from_plain(row) for row in summary["troubles"]),
+        troubles=tuple(from_plain(Trouble, row) for row in summary["troubles"]),
         summary=summary,
         cached=bool(answer.get("cached", False)),
         depends=answer.get("depends"),
-        doubts=tuple(trouble_from_plain(row) for row in summary.get("doubts", ())),
+        doubts=tuple(from_plain(Trouble, row) for row in summary.get("doubts", ())),
+        unshared=tuple(from_plain(Trouble, row) for row in summary.get("unshared", ())),
     )
 
 
@@ -107,4 +109,4 @@ def as_proved(captured: Captured, answer: dict[str, Any]) -> Captured:
 
 def confirming(captured: Captured, seconds: float) -> Step:
     """The request to run a capture on numbers."""
-    return Step("worker", "confirm", {"capture": captured.data, "promises": None, "seconds": seconds})
+    return Step("worker", "confirm", {"capture": captured.data, "seconds": seconds})

@@ -10,7 +10,7 @@ from graphguard.checks.requests import Captured, CheckRequest, Step, capture
 from graphguard.ir import Trouble
 from graphguard.ir.plain import to_plain
 from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, Report, TextEdit
-from graphguard.report.registry import severity_of
+from graphguard.report.registry import reported
 
 
 def mended(request: CheckRequest, report: Report, troubles: tuple[Trouble, ...]) -> Generator[Step, Any, Report]:
@@ -39,14 +39,13 @@ def doubted(request: CheckRequest, captured: Captured, report: Report) -> Genera
 
 def diagnostic_of(trouble: Trouble, report: Report, request: CheckRequest) -> Diagnostic:
     """A trouble as it is shown."""
-    return Diagnostic(
-        code=trouble.rule,
-        rule=trouble.rule,
-        message=trouble.message,
-        severity=severity_of(trouble.rule, request.levels),
-        span=trouble.span or report.check.span,
-        related=tuple(RelatedPlace(span, text) for span, text in trouble.related),
-    )
+    span = trouble.span or report.check.span
+    return reported(trouble.rule, trouble.message, request.levels, span, places_of(trouble))
+
+
+def places_of(trouble: Trouble) -> list[RelatedPlace]:
+    """The further places of a trouble."""
+    return [RelatedPlace(span, text) for span, text in trouble.related]
 
 
 def _is_at(trouble: Trouble, report: Report) -> bool:

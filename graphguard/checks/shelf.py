@@ -19,8 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
-from graphguard.ir.codec import CodecError
-from graphguard.ir.plain import from_plain, to_plain
+from graphguard.ir.plain import CodecError, from_plain, to_plain
 from graphguard.trace.cache import cache_folder, write_whole
 
 T = TypeVar("T")

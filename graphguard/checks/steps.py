@@ -29,9 +29,8 @@ from graphguard.checks.requests import (
 from graphguard.checks.rewritten import diagnostic_of, doubted, mended
 from graphguard.checks.together import together
 from graphguard.checks.unshared import told_by_processes, with_asked
-from graphguard.checks.wording import unknown_diagnostic
 from graphguard.confirm.confirmation import Confirmation, Counterexample
-from graphguard.ir import Trouble
+from graphguard.ir import CheckRef, Trouble
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
@@ -44,7 +43,7 @@ from graphguard.report.diagnostics import (
     Report,
     Verdict,
 )
-from graphguard.report.registry import severity_of
+from graphguard.report.registry import reported
 
 CONFIRM_SECONDS = 10.0
 # What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, that reads what is not there yet or not there any more, or of which a rank returns another constant, or nothing.
@@ -119,7 +118,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
             report = yield from _proved_otherwise(request, captured, report, way)
             if report.verdict is Verdict.REFINES:
                 return report
-    broken = numbers.status == "differs" and not outcome.conflicts
+    broken = numbers.status == "differs"
     report = replace(
         report,
         verdict=Verdict.BROKEN if broken else Verdict.UNKNOWN,
@@ -134,7 +133,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
     findings = [from_plain(Finding, row) for row in rows]
     diagnostics = tuple(with_asked(_diagnostic(finding, report, request), captured) for finding in findings)
     shown = together(list(zip(findings, diagnostics, strict=True)))
-    report = replace(report, diagnostics=shown or (unknown_diagnostic(report.check, outcome),))
+    report = replace(report, diagnostics=shown or (_left_open(report.check, outcome),))
     if not broken or outcome.proved:
         return report  # no edit of what was recorded is proved to be defined
     if captured.doubts and (doubtful := (yield from doubted(request, captured, report))) is not None:
@@ -268,8 +267,18 @@ def _cross_checked(report: Report, numbers: Confirmation, request: CheckRequest)
         "the proof and the numbers disagree: please report this check\n"
         f"numbers: {numbers.counterexample if numbers.counterexample else numbers.reason}"
     )
-    diagnostic = Diagnostic("unproved", "unproved", message, severity_of("unproved", request.levels), report.check.span)
-    return replace(report, verdict=Verdict.UNKNOWN, diagnostics=(diagnostic,))
+    told = reported("unproved", message, request.levels, report.check.span)
+    return replace(report, verdict=Verdict.UNKNOWN, diagnostics=(told,))
+
+
+def _left_open(check: CheckRef, outcome: Outcome) -> Diagnostic:
+    """What to show at the check itself where nothing better is known: which promises stayed open, and why."""
+    open_promises = [promise for promise in outcome.promises if not promise.holds]
+    names = ", ".join(promise.name for promise in open_promises[:4]) or "the outputs"
+    lines = [f"neither proved nor refuted: {names}"]
+    lines += [f"{promise.name}: {promise.reason}" for promise in open_promises[:4] if promise.reason]
+    lines += [f"{gap.op} stayed closed: {gap.reason}" for gap in outcome.gaps[:4]]
+    return Diagnostic("unproved", "unproved", "\n".join(lines), "warning", check.span)
 
 
 def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diagnostic:
@@ -278,15 +287,8 @@ def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diag
         lines.append(f"needed: {finding.needed}")
     if finding.found:
         lines.append(f"found:  {finding.found}")
-    related = tuple(RelatedPlace(place.span, place.message) for place in finding.related)
-    return Diagnostic(
-        code=finding.rule,
-        rule=finding.rule,
-        message="\n".join(lines),
-        severity=severity_of(finding.rule, request.levels),
-        span=finding.span or report.check.span,
-        related=related,
-    )
+    related = (RelatedPlace(place.span, place.message) for place in finding.related)
+    return reported(finding.rule, "\n".join(lines), request.levels, finding.span or report.check.span, related)
 
 
 def _merged(*lists: tuple[str, ...]) -> tuple[str, ...]:

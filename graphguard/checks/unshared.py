@@ -12,10 +12,9 @@ from typing import Any
 
 from graphguard.checks.requests import CROSS_CHECK_SECONDS, Captured, CheckRequest, Step, as_proved, capture, confirming
 from graphguard.ir import Span, Trouble
-from graphguard.ir.codec import trouble_from_plain
 from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, Report, TextEdit
 from graphguard.report.edits import changed_files
-from graphguard.report.registry import severity_of
+from graphguard.report.registry import reported
 from graphguard.report.sources import Sources
 
 _FOUND = "found:  recorded as processes that do not differ in it, the implementation refines the specification"
@@ -27,10 +26,9 @@ def told_by_processes(
     request: CheckRequest, captured: Captured, report: Report
 ) -> Generator[Step, Any, Diagnostic | None]:
     """The finding where programs do not refine, and would if their processes did not differ; else None."""
-    asked = [trouble_from_plain(row) for row in captured.summary["unshared"]]
-    if not asked or not (yield from _refines_alike(request)):
+    if not captured.unshared or not (yield from _refines_alike(request)):
         return None
-    asked.sort(key=lambda one: one.message.startswith(_OFTEN_HARMLESS))
+    asked = sorted(captured.unshared, key=lambda one: one.message.startswith(_OFTEN_HARMLESS))
     found = _diagnostic(asked, report, request)
     fix = _sorting(asked) if request.fixes else None
     if fix is None or not (yield from _is_proved(fix, request)):
@@ -45,16 +43,10 @@ def _sorting(asked: Sequence[Trouble]) -> Fix | None:
     if not headline.startswith("the order"):
         return None
     places = [one.span for one in asked if one.span is not None and one.message.startswith(headline)]
-    edits = [edit for place in places for edit in (TextEdit(_start(place), "sorted("), TextEdit(_end(place), ")"))]
+    starts = [Span(place.file, place.line, place.column) for place in places]
+    ends = [Span(place.file, place.end_line, place.end_column) for place in places]
+    edits = [edit for a, b in zip(starts, ends, strict=True) for edit in (TextEdit(a, "sorted("), TextEdit(b, ")"))]
     return Fix("sorted(...)", tuple(edits), proved=True, place=places[0]) if places else None
-
-
-def _start(place: Span) -> Span:
-    return Span(place.file, place.line, place.column)
-
-
-def _end(place: Span) -> Span:
-    return Span(place.file, place.end_line, place.end_column)
 
 
 def _is_proved(fix: Fix, request: CheckRequest) -> Generator[Step, Any, bool]:
@@ -70,17 +62,16 @@ def _is_proved(fix: Fix, request: CheckRequest) -> Generator[Step, Any, bool]:
     return bool(answer["outcome"]["proved"])
 
 
-def with_asked(diagnostic: Diagnostic, captured: Captured) -> Diagnostic:
+def with_asked(told: Diagnostic, captured: Captured) -> Diagnostic:
     """A finding, with what differs between processes as far as its own lines ask for it."""
-    span = diagnostic.span
-    asked = [trouble_from_plain(row) for row in captured.summary["unshared"]]
+    span = told.span
     places = tuple(
         RelatedPlace(one.span, one.message.partition("\n")[0])
-        for one in asked
+        for one in captured.unshared
         if one.span is not None and span is not None and one.span.file == span.file
         if span.line <= one.span.line <= max(span.line, span.end_line)
     )
-    return replace(diagnostic, related=(*diagnostic.related, *places))
+    return replace(told, related=(*told.related, *places))
 
 
 def _refines_alike(request: CheckRequest) -> Generator[Step, Any, bool]:
@@ -99,11 +90,5 @@ def _diagnostic(asked: Sequence[Trouble], report: Report, request: CheckRequest)
     first, *others = asked
     headline, _, rest = first.message.partition("\n")
     places = (RelatedPlace(one.span, one.message.partition("\n")[0]) for one in others if one.span is not None)
-    return Diagnostic(
-        code=first.rule,
-        rule=first.rule,
-        message="\n".join((headline, _FOUND, rest)),
-        severity=severity_of(first.rule, request.levels),
-        span=first.span or report.check.span,
-        related=tuple(places),
-    )
+    message = "\n".join((headline, _FOUND, rest))
+    return reported(first.rule, message, request.levels, first.span or report.check.span, places)

@@ -206,7 +206,7 @@ class _Forks:
 
         def run(_: Link) -> Any:
             ranks.settle()
-            return confirm_capture(params["capture"], params["promises"], seconds)
+            return confirm_capture(params["capture"], seconds)
 
         return _in_child(run, Limits(seconds + 20.0, self._limits.memory), not_confirmed)
 

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,9 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     if not arguments.watch:
         return Session(arguments, configuration).once()
-    with closing(
-        WorkerClient(configuration)
-    ) as worker:  # kept from run to run: it is warm, and the prover knows its proofs
+    with WorkerClient(configuration) as worker:  # kept from run to run: it is warm, and the prover knows its proofs
         prover = LoadedProver(cache=not arguments.no_cache)
         return watch(Session(arguments, configuration, worker, prover).once, configuration.root)
 

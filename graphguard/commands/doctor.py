@@ -105,17 +105,13 @@ def _torch(found: str | None) -> Symptom:
 
 def _worker(configuration: Configuration) -> Iterator[Symptom]:
     """The tracing worker and the torch it sees, which need not be those of this process."""
-    client: WorkerClient | None = None
     try:
-        client = WorkerClient(configuration)
-        answer: dict[str, Any] = client.call("hello", {})
-        device: dict[str, Any] = client.call("doctor", {}) if answer["torch"] else {}
+        with WorkerClient(configuration) as client:
+            answer: dict[str, Any] = client.call("hello", {})
+            device: dict[str, Any] = client.call("doctor", {}) if answer["torch"] else {}
     except WorkerError as error:
         yield Symptom("worker", False, str(error))
         return
-    finally:
-        if client is not None:
-            client.close()
     yield Symptom("worker", True, f"python {answer['python']} at {answer['executable']}")
     yield _torch(answer["torch"])
     if device:

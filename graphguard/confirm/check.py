@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -38,7 +38,7 @@ from graphguard.confirm.shrink import shrunk
 from graphguard.confirm.strange_draws import reason_of, redrawn
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.confirm.undefined import birth
-from graphguard.ir import Capture, Graph, Node, Promise
+from graphguard.ir import Capture, Graph, Node
 
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
@@ -78,16 +78,16 @@ RUNS: Final = 10  # at least, of a program that was run at reduced extents: fewe
 QUICK: Final = 0.2  # seconds of one run, by an estimate; many are made, and machines are busy
 
 
-def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: float = 10.0) -> Confirmation:
-    """Run the capture on numbers and compare every promise (or those named) as it was promised.
+def confirm(capture: Capture, seconds: float = 10.0) -> Confirmation:
+    """Run the capture on numbers and compare every promise as it was promised.
 
     ``seconds`` bounds the whole.  A capture too large for numbers runs at reduced extents, and the reason says so; where that is not possible, or an
     operator has no kernel, it is ``not-run`` with the reason.
     """
     started = time.monotonic()
-    found = _run(capture, promises, seconds, _described)
+    found = _run(capture, seconds, _described)
     if found.status == "not-run" and capture.spec is not None and redrawn(capture) is None:
-        words = {"equal": "agree", "differs": "differ"}.get(second_opinion(capture).status)
+        words = {"equal": "agree", "differs": "differ"}.get(second_opinion(capture))
         said = f"; over finite fields the programs {words}" if words else ""
         found = replace(found, reason=found.reason + said)
     return replace(found, seconds=time.monotonic() - started)
@@ -95,24 +95,24 @@ def confirm(capture: Capture, promises: Iterable[str] | None = None, seconds: fl
 
 def compare(capture: Capture, seconds: float = 10.0) -> Confirmation:
     """As :func:`confirm`, without looking for a counterexample that a person can read."""
-    return _run(capture, None, seconds, lambda _, failures: Confirmation("differs", differing=_names(failures)))
+    return _run(capture, seconds, lambda _, failures: Confirmation("differs", differing=_names(failures)))
 
 
 Describe = Callable[[Trial, Sequence[Failure]], Confirmation]
 
 
-def _run(capture: Capture, promises: Iterable[str] | None, seconds: float, describe: Describe) -> Confirmation:
+def _run(capture: Capture, seconds: float, describe: Describe) -> Confirmation:
     """What numbers say: where a run takes long, first at reduced extents, and then as the program is, unless they differ or it is too large."""
     deadline = time.monotonic() + seconds
-    names = None if promises is None else frozenset(promises)
-    reason = _refusal(capture, names)
-    if reason:
-        return Confirmation("not-run", reason)
+    if capture.spec is None or len(capture.ranks) != capture.world_size:
+        return Confirmation("not-run", "the capture is not complete")
+    if not capture.promises:
+        return Confirmation("not-run", "nothing was promised")
     said = None
     if _seconds_of(capture) > QUICK:
         smaller = shrunk(capture)
         if smaller is not None and not _excess(smaller, seconds):
-            reduced = _tried(smaller, names, deadline, describe)
+            reduced = _tried(smaller, deadline, describe)
             reason = "; ".join(filter(None, (reduced.reason, "at reduced extents")))
             example = reduced.counterexample and replace(reduced.counterexample, reduced=True)
             said = replace(reduced, reason=reason, counterexample=example, reduced=True)
@@ -120,12 +120,12 @@ def _run(capture: Capture, promises: Iterable[str] | None, seconds: float, descr
     excess = _excess(capture, left if said is None or said.status == "not-run" else left / RUNS)
     if excess or (said is not None and said.status == "differs"):
         return said or Confirmation("not-run", excess)
-    whole = _tried(capture, names, deadline, describe)
+    whole = _tried(capture, deadline, describe)
     return said if said is not None and whole.status == "not-run" else whole
 
 
-def _tried(capture: Capture, names: frozenset[str] | None, deadline: float, describe: Describe) -> Confirmation:
-    trial = Trial(capture, _chosen(capture, names), deadline)
+def _tried(capture: Capture, deadline: float, describe: Describe) -> Confirmation:
+    trial = Trial(capture, capture.promises, deadline)
     try:
         found = _decide(trial, describe)
         if found.status == "differs" and trial.casts:
@@ -133,17 +133,6 @@ def _tried(capture: Capture, names: frozenset[str] | None, deadline: float, desc
     except UnrunnableError as error:
         found = Confirmation("not-run", str(error))
     return replace(found, kernels=_kernels(capture), draws=trial.draws)
-
-
-def _chosen(capture: Capture, names: frozenset[str] | None) -> tuple[Promise, ...]:
-    return tuple(promise for promise in capture.promises if names is None or promise.name in names)
-
-
-def _refusal(capture: Capture, names: frozenset[str] | None) -> str:
-    """Why this capture is not run at all; empty where it is."""
-    if capture.spec is None or len(capture.ranks) != capture.world_size:
-        return "the capture is not complete"
-    return "" if _chosen(capture, names) else "nothing was promised"
 
 
 def _excess(capture: Capture, seconds: float) -> str:
@@ -154,20 +143,17 @@ def _excess(capture: Capture, seconds: float) -> str:
     return f"numbers would take about {work:.0f} s" if work > seconds else ""
 
 
-def _graphs(capture: Capture) -> tuple[Graph, ...]:
-    return tuple(graph for graph in (capture.spec, *capture.ranks) if graph is not None)
-
-
 def _bytes_of(capture: Capture) -> int:
     """The memory of a run."""
-    return 8 * (elements_of(capture) + sum(map(_peak, _graphs(capture))))
+    return 8 * (elements_of(capture) + sum(map(_peak, capture.graphs)))
 
 
 def _seconds_of(capture: Capture) -> float:
     """Seconds that a run takes, roughly."""
-    graphs = _graphs(capture)
-    work = sum(cost_of(graph, node) for graph in graphs for node in graph.nodes) + elements_of(capture) * DRAWING
-    return work / MULTIPLICATIONS_PER_SECOND + ENOUGH * sum(len(graph.nodes) for graph in graphs) * SECONDS_PER_CALL
+    work = (
+        sum(cost_of(graph, node) for graph in capture.graphs for node in graph.nodes) + elements_of(capture) * DRAWING
+    )
+    return work / MULTIPLICATIONS_PER_SECOND + ENOUGH * capture.calls * SECONDS_PER_CALL
 
 
 def _peak(graph: Graph) -> int:
@@ -178,9 +164,7 @@ def _peak(graph: Graph) -> int:
     freed: dict[int, int] = {}
     for index, node in enumerate(graph.nodes):
         for out in node.outs:
-            count = 1
-            for size in graph.types[out].shape:
-                count *= size if isinstance(size, int) else 1
+            count = math.prod(size for size in graph.types[out].shape if isinstance(size, int))
             live += count
             if out not in kept:
                 at = last.get(out, index)
@@ -191,20 +175,22 @@ def _peak(graph: Graph) -> int:
 
 
 def _kernels(capture: Capture) -> tuple[str, ...]:
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
-    return tuple(sorted({node.op for graph in graphs for node in graph.nodes if node.op in REFERENCE}))
+    return tuple(sorted({node.op for graph in capture.graphs for node in graph.nodes if node.op in REFERENCE}))
 
 
 def _draws(trial: Trial) -> tuple[Draw, ...]:
     capture = trial.capture
-    calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
     further = (*FURTHER_DRAWS, *((*MIXED_DRAWS, *MILD_DRAWS) if _chooses(capture) else ()))
     if _asks_whether_finite(capture):
         further = (*further, *overflow_draws(capture))
     if (bound := furthest_bound(capture)) > _LARGE:
         further = (*further, Draw(17, bound))
     further = (*further, *signed_draws(trial.ranges))
-    draws = (*DRAWS, *(further if calls <= FEW_CALLS else ()), *((FRACTIONS,) if _is_of_fractions(capture) else ()))
+    draws = (
+        *DRAWS,
+        *(further if capture.calls <= FEW_CALLS else ()),
+        *((FRACTIONS,) if _is_of_fractions(capture) else ()),
+    )
     return (*draws, SPARSE) if any(map(is_sparse, capture.leaves)) else draws
 
 
@@ -215,8 +201,7 @@ def _is_of_fractions(capture: Capture) -> bool:
 
 def _chooses(capture: Capture) -> bool:
     """Whether a program makes choices that numbers move, so that it is piecewise constant somewhere."""
-    graphs = (capture.spec, *capture.ranks)
-    return any(node.op.split(".")[1] in _CHOOSING for graph in graphs if graph is not None for node in graph.nodes)
+    return any(node.op.split(".")[1] in _CHOOSING for graph in capture.graphs for node in graph.nodes)
 
 
 def _asks_whether_finite(capture: Capture) -> bool:

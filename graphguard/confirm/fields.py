@@ -12,6 +12,7 @@ Gulwani and Necula, "Discovering affine equalities using random interpretation" 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -160,7 +161,7 @@ class Fields:
         hidden = [v.hidden for v in vs if v.hidden is not None]
         masked = np.logical_or.reduce(hidden) if hidden else None
         total = each(vs, lambda xs, m: sum(xs[1:], xs[0]) % m)
-        return Residues(total.shape, "float", p=total.p, q=total.q, hidden=masked, literal=total.literal)
+        return replace(total, hidden=masked)
 
     def scale(self, v: Residues, factor: Scalar) -> Residues:
         number = exact(factor)
@@ -170,7 +171,7 @@ class Fields:
         if v.hidden is not None and number <= 0:
             raise Unsupported("minus infinity times a number that is not positive")
         scaled = each([v], lambda xs, m: xs[0] * residue_of(number, m) % m)
-        return Residues(scaled.shape, "float", p=scaled.p, q=scaled.q, hidden=v.hidden, literal=scaled.literal)
+        return replace(scaled, hidden=v.hidden)
 
     def multiply(self, a: Residues, b: Residues) -> Residues:
         if a.kind == "int":
@@ -265,9 +266,7 @@ class Fields:
         elements = whole_numbers(index)
         check_inside(elements, table.shape[0])
         found = moved(table, lambda x: x[elements])
-        return (
-            found if index.literal else Residues(found.shape, found.kind, found.plain, found.p, found.q, found.hidden)
-        )
+        return replace(found, literal=found.literal and index.literal)
 
     # -- truth
     def compare(self, relation: Literal["lt", "le", "eq"], a: Residues, b: Residues) -> Residues:
@@ -330,11 +329,7 @@ class Fields:
     def where(self, condition: Residues, a: Residues, b: Residues) -> Residues:
         chosen = whole_numbers(condition)
         found = together([a, b], lambda xs: np.where(chosen, xs[0], xs[1]))
-        return (
-            found
-            if condition.literal
-            else Residues(found.shape, found.kind, found.plain, found.p, found.q, found.hidden)
-        )
+        return replace(found, literal=found.literal and condition.literal)
 
     # -- what stays closed
     def apply(self, name: str, attributes: tuple[object, ...], vs: Sequence[Residues], kind: Kind) -> Residues:
@@ -367,5 +362,4 @@ class Fields:
         words = np.full(vs[0].shape, seed_of(name, attributes))
         for v in vs:
             words = mixed(words ^ mixed(words_of(v)))
-        result = from_words(words, kind)
-        return Residues(result.shape, kind, result.plain, result.p, result.q, literal=False)
+        return from_words(words, kind)

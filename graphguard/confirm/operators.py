@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from graphguard.confirm.elements import DTYPES, FLOATS, NARROW, UnrunnableError, narrows, rounded, stored
+from graphguard.confirm.extents import size_of
 from graphguard.confirm.kernels import OURS, REFERENCE
 from graphguard.confirm.lookups import LOOKUPS
 from graphguard.confirm.randomness import KERNELS as DRAWN
@@ -302,11 +303,6 @@ def is_cast(graph: Graph, node: Node) -> bool:
     return narrows(graph.types[node.args[0]].dtype, graph.types[node.outs[0]].dtype)
 
 
-def finite(value: torch.Tensor) -> bool:
-    """Whether every element is a finite number."""
-    return bool(torch.isfinite(value).all()) if value.dtype.is_floating_point or value.dtype.is_complex else True
-
-
 def cost_of(graph: Graph, node: Node) -> float:
     """Roughly how many multiplications a call takes: of contractions, the contracted extent times the elements of the result.
 
@@ -318,22 +314,18 @@ def cost_of(graph: Graph, node: Node) -> float:
     name = node.op.split(".")[1]
     operands = [graph.types[operand].shape for operand in node.operands()]
     if name in {"mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "mv", "dot"}:
-        return float(max(sizes)) * _number(
+        return float(max(sizes)) * size_of(
             operands[-2:][0][-1]
         )  # of a product and what is added to it, the last but one is a factor
     if name.startswith("sdpa"):
-        lengths = [_number(shape[-2]) for shape in operands if len(shape) > 1]
+        lengths = [size_of(shape[-2]) for shape in operands if len(shape) > 1]
         return 2.0 * max(sizes) * max(lengths, default=1)
     if name.startswith("convolution"):
         backward = name.endswith("backward")
         image, kernel = (operands[0], operands[2]) if backward else (graph.types[node.outs[0]].shape, operands[1])
-        return float(math.prod(map(_number, (*image, *kernel[1:]))))
+        return float(math.prod(map(size_of, (*image, *kernel[1:]))))
     return ELEMENT * float(sum(sizes))
 
 
-def _number(size: Any) -> int:
-    return size if isinstance(size, int) else 1
-
-
 def _elements(graph: Graph, var: Var) -> int:
-    return math.prod(_number(size) for size in graph.types[var].shape)
+    return math.prod(size_of(size) for size in graph.types[var].shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -21,41 +20,33 @@ from graphguard.ir import Capture, Constant, Graph, Var
 from graphguard.ir.joining import join
 from graphguard.relations.algebra import Unsupported
 
+POINTS: Final = 3
 ELEMENTS: Final = 200_000  # of one tensor; integers have no fast products
 
 
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """What finite fields say.
+Opinion = Literal["equal", "differs", "unsure"]
+"""What finite fields say.
 
-    ``equal``: every promise holds at a random point, so the programs are very likely equal.  ``differs``: the promises in ``differing`` fail and nothing on the
-    way was guessed.  ``unsure``: they fail, but functions without a meaning in a field (``guessed``) may be why; or it could not be run (``reason``).
-    """
-
-    status: Literal["equal", "differs", "unsure"]
-    differing: tuple[str, ...] = ()
-    guessed: tuple[str, ...] = ()
-    reason: str = ""
+``equal``: every promise holds at a random point, so the programs are very likely equal.  ``differs``: promises fail and nothing on the way was guessed.
+``unsure``: they fail, but functions without a meaning in a field may be why; or it could not be run.
+"""
 
 
-def second_opinion(capture: Capture, points: int = 3) -> Opinion:
+def second_opinion(capture: Capture) -> Opinion:
     """Evaluate both programs at random points of a pair of finite fields, at reduced extents where they are large."""
     capture = shrunk(capture) or capture if _elements(capture) > ELEMENTS else capture
     if capture.spec is None or _elements(capture) > ELEMENTS:
-        return Opinion("unsure", reason="too large for finite fields")
+        return "unsure"
     # One point may be on the side of a comparison where both programs agree.
-    for seed in range(points):
-        opinion = _at_point(capture, seed)
-        if opinion.status != "equal":
-            break
-    return opinion
+    said = (_at_point(capture, seed) for seed in range(POINTS))
+    return next((opinion for opinion in said if opinion != "equal"), "equal")
 
 
 def _at_point(capture: Capture, seed: int) -> Opinion:
     assert capture.spec is not None
     joined = join(capture.ranks)
     if joined.mismatches:
-        return Opinion("unsure", reason=joined.mismatches[0].message.splitlines()[0])
+        return "unsure"
     run = FieldRun(capture, Fields(seed), _literal)
     try:
         spec = _outputs(capture.spec, run.specification(capture.spec))
@@ -67,12 +58,9 @@ def _at_point(capture: Capture, seed: int) -> Opinion:
             for promise in capture.promises
             if _fails(comparisons(capture, promise, spec, ranks, preludes, _summed(capture, promise.name, ranks)))
         ]
-    except (Unsupported, UnrunnableError) as error:
-        return Opinion("unsure", reason=str(error))
-    guessed = tuple(sorted(run.fields.guessed))
-    if not differing:
-        return Opinion("equal", guessed=guessed)
-    return Opinion("unsure" if guessed else "differs", tuple(differing), guessed)
+    except (Unsupported, UnrunnableError):
+        return "unsure"
+    return "equal" if not differing else "unsure" if run.fields.guessed else "differs"
 
 
 def _summed(capture: Capture, name: str, ranks: list[Values]) -> list[str]:
@@ -82,9 +70,10 @@ def _summed(capture: Capture, name: str, ranks: list[Values]) -> list[str]:
 
 
 def _elements(capture: Capture) -> int:
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
     sizes = (
-        math.prod(n for n in kind.shape if isinstance(n, int)) for graph in graphs for kind in graph.types.values()
+        math.prod(n for n in kind.shape if isinstance(n, int))
+        for graph in capture.graphs
+        for kind in graph.types.values()
     )
     return max(sizes, default=0)
 

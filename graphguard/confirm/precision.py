@@ -21,9 +21,8 @@ _CLOSE: Final = 1e-11  # of the largest number: equal but for the order of addit
 
 def cast_types(capture: Capture) -> frozenset[str]:
     """The narrower float types that values are cast to."""
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
     return frozenset(
-        graph.types[node.outs[0]].dtype for graph in graphs for node in graph.nodes if is_cast(graph, node)
+        graph.types[node.outs[0]].dtype for graph in capture.graphs for node in graph.nodes if is_cast(graph, node)
     )
 
 

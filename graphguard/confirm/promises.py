@@ -6,6 +6,7 @@ A comparison is a pair of tensors that must be equal, with the rank whose tensor
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -232,16 +233,9 @@ def _inferred(
         ]
         for axis in capture.mesh
     ]
-    if _size(kinds) <= 256:
+    if math.prod(map(len, kinds)) <= 256:
         for choice in itertools.product(*kinds):
             yield _placed(capture, dict(zip(capture.mesh, choice, strict=True)), expected, held)
-
-
-def _size(kinds: Sequence[Sequence[Placement]]) -> int:
-    total = 1
-    for options in kinds:
-        total *= len(options)
-    return total
 
 
 def _rearranged(

@@ -73,18 +73,16 @@ def _some(numbers: list[int]) -> tuple[int, ...]:
 
 def _ends(capture: Capture) -> frozenset[int]:
     """The first and last numbers of the narrow types that programs have, and those next to them."""
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
-    narrow = {kind.dtype for graph in graphs for kind in graph.types.values()} & INTEGER_BOUNDS.keys()
+    narrow = {kind.dtype for graph in capture.graphs for kind in graph.types.values()} & INTEGER_BOUNDS.keys()
     bounds = (bound for dtype in narrow for bound in INTEGER_BOUNDS[dtype])
     return frozenset(number for bound in bounds for number in (bound - 1, bound))
 
 
 def furthest_bound(capture: Capture) -> float:
     """The largest number at which programs cut off their reals, or with which they compare them; one where there is none."""
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
     bounds = (
         abs(arg)
-        for graph in graphs
+        for graph in capture.graphs
         for node in graph.nodes
         if node.op.split(".")[1] in _BOUNDING
         for arg in node.args[1:]
@@ -95,8 +93,7 @@ def furthest_bound(capture: Capture) -> float:
 
 def edges_of(capture: Capture) -> list[int]:
     """Integers next to the literals with which the programs compare their integers, or which they take from them: ``x >= 49152``, ``x - start``."""
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
-    literals = {number for graph in graphs for node in graph.nodes for number in _parting(graph, node)}
+    literals = {number for graph in capture.graphs for node in graph.nodes for number in _parting(graph, node)}
     return sorted({edge for number in literals for edge in (number - 1, number, number + 1)})
 
 

@@ -208,15 +208,10 @@ def _measuring(graph: Graph) -> set[Var]:
 
 
 def run_graph(
-    graph: Graph,
-    leaves: Mapping[str, torch.Tensor],
-    *,
-    how: Arithmetic | None = None,
-    keep: Iterable[Var] = (),
-    deadline: float = float("inf"),
+    graph: Graph, leaves: Mapping[str, torch.Tensor], *, how: Arithmetic | None = None, deadline: float = float("inf")
 ) -> Values:
-    """The values of one graph's outputs, and of ``keep``; raises :class:`UnrunnableError`."""
-    return run_ranks(join((graph,)), (graph,), leaves, how=how, keep=[keep], deadline=deadline)[0]
+    """The values of one graph's outputs; raises :class:`UnrunnableError`."""
+    return run_ranks(join((graph,)), (graph,), leaves, how=how, deadline=deadline)[0]
 
 
 def run_ranks(
@@ -289,9 +284,9 @@ class _Party:
         """Global ranks in group order."""
         return self.call.group
 
-    def own(self, position: int) -> list[Any]:
-        """Every member's argument at a position."""
-        return [self.ranks[member].operand(self.call.nodes[member], position) for member in self.members]
+    def own(self) -> list[Any]:
+        """What every member gives."""
+        return [self.ranks[member].operand(self.call.nodes[member], 0) for member in self.members]
 
     def common(self, position: int) -> Any:
         """An argument on which all members agree."""
@@ -320,40 +315,40 @@ Results = list[tuple[torch.Tensor, ...]]
 
 
 def _all_reduce(party: _Party) -> Results:
-    return [(reduction(party.own(0), party.common(1)),)] * len(party.members)
+    return [(reduction(party.own(), party.common(1)),)] * len(party.members)
 
 
 def _all_gather(party: _Party) -> Results:
-    return [tuple(party.own(0))] * len(party.members)
+    return [tuple(party.own())] * len(party.members)
 
 
 def _reduce_scatter(party: _Party) -> Results:
-    lists, how = party.own(0), party.common(1)
+    lists, how = party.own(), party.common(1)
     return [(reduction([xs[index] for xs in lists], how),) for index in range(len(lists))]
 
 
 def _all_to_all(party: _Party) -> Results:
-    lists = party.own(0)
+    lists = party.own()
     return [tuple(xs[index] for xs in lists) for index in range(len(lists))]
 
 
 def _broadcast(party: _Party) -> Results:
-    source = party.own(0)[party.members.index(party.common(1))]
+    source = party.own()[party.members.index(party.common(1))]
     return [(source,)] * len(party.members)
 
 
 def _reduce(party: _Party) -> Results:
-    own, target, how = party.own(0), party.common(1), party.common(2)
+    own, target, how = party.own(), party.common(1), party.common(2)
     return [(reduction(own, how) if member == target else x,) for member, x in zip(party.members, own, strict=True)]
 
 
 def _gather(party: _Party) -> Results:
-    everything, target = tuple(party.own(0)), party.common(1)
+    everything, target = tuple(party.own()), party.common(1)
     return [everything if member == target else () for member in party.members]
 
 
 def _scatter(party: _Party) -> Results:
-    pieces = party.own(0)[party.members.index(party.common(1))]
+    pieces = party.own()[party.members.index(party.common(1))]
     return [(piece,) for piece in pieces]
 
 

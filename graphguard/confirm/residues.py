@@ -6,6 +6,7 @@ All functions raise :class:`~graphguard.relations.algebra.Unsupported` where a v
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -88,10 +89,7 @@ def raised(x: Array, exponent: int, modulus: int) -> Array:
 
 def count_of(shape: tuple[int, ...]) -> int:
     """How many elements a shape has."""
-    total = 1
-    for extent in shape:
-        total *= extent
-    return total
+    return math.prod(shape)
 
 
 def simplest(value: float) -> Fraction:

@@ -77,8 +77,7 @@ class Trial:
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
         self.own = own_literals(self.capture)
-        graphs = [graph for graph in (self.capture.spec, *self.capture.ranks) if graph is not None]
-        self.single = float32_is_widest({kind.dtype for graph in graphs for kind in graph.types.values()})
+        self.single = float32_is_widest({kind.dtype for graph in self.capture.graphs for kind in graph.types.values()})
         self.numbers = rounded_numbers(self.capture)
         self.casts = cast_types(self.capture) - self.sharp
 
@@ -263,7 +262,6 @@ class Trial:
         """
         moved = dict.fromkeys((promise.name for promise in self.promises), 0.0)
         jitter, tied = torch.Generator().manual_seed(draw.seed), (list[Node](), list[Node]())
-        graphs = (self.capture.spec, *self.capture.ranks)
         least = _ROUNDINGS if self.casts or self.sharp or self.own or self.numbers else 1
         runs = []
         for again in range(_CHOICES):
@@ -271,10 +269,10 @@ class Trial:
                 break
             expected_again, found_again = self._both(leaves, jitter, tied, ties)
             runs.append((expected_again, found_again))
-            pairs = zip(graphs, (expected, *found), (expected_again, *found_again), strict=True)
+            pairs = zip(self.capture.graphs, (expected, *found), (expected_again, *found_again), strict=True)
             for graph, before, after in pairs:
                 for name in moved:
-                    if graph is not None and name in graph.outputs:
+                    if name in graph.outputs:
                         var = graph.outputs[name]
                         moved[name] = max(moved[name], _distance(before[var], after[var]))
         return moved, runs, tied

@@ -8,6 +8,7 @@ and a traced loader look the same to everything downstream.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Literal, TypeAlias
 
 from graphguard.ir.graph import Constant, Graph, TensorType
@@ -47,7 +48,7 @@ class Like:
     leaf: str
 
 
-Wanted: TypeAlias = 'Literal["infer"] | dict[str, Placement] | Like'
+Wanted: TypeAlias = Literal["infer"] | dict[str, Placement] | Like
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +121,19 @@ class Capture:
     unshared: tuple[Trouble, ...] = ()
 
     @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """Both programs: the specification, where there is one, then every rank."""
+        return self.ranks if self.spec is None else (self.spec, *self.ranks)
+
+    @property
+    def calls(self) -> int:
+        """How many calls both programs have."""
+        return sum(len(graph.nodes) for graph in self.graphs)
+
+    @property
     def world_size(self) -> int:
         """Number of ranks."""
-        size = 1
-        for extent in self.mesh.values():
-            size *= extent
-        return size
+        return prod(self.mesh.values())
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Position of a rank along every mesh axis."""

@@ -6,16 +6,16 @@ Only plain data is decoded, and every field is checked while it is built, so a d
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from graphguard.ir.capture import Capture, CheckRef, Leaf, Like, Mending, Placement, Promise, Trouble, Wanted
+from graphguard.ir.capture import Capture
 from graphguard.ir.collection import without_collection
 from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Size, Sym, TensorType, Var
+from graphguard.ir.plain import CodecError, from_plain, to_plain
 from graphguard.ir.spans import Frame, Span
 
 try:
@@ -25,11 +25,10 @@ try:
 except ImportError:  # the tracing worker may run where only torch is installed
     _fast = None
 
-SCHEMA = 1
-
-
-class CodecError(ValueError):
-    """The bytes are not a capture of this schema."""
+SCHEMA = 2
+_SUMMARISED = (
+    "check", "mesh", "troubles", "doubts", "unshared", "assumed", "not_compared", "cautions", "sources", "seconds",
+)  # fmt: skip
 
 
 def dumps(document: object) -> bytes:
@@ -50,26 +49,11 @@ def loads(data: bytes) -> Any:
 @without_collection()
 def capture_to_json(capture: Capture) -> bytes:
     """Encode a capture; the inverse of :func:`capture_from_json`."""
-    return dumps(
-        {
-            "schema": SCHEMA,
-            "check": _check_out(capture.check),
-            "mesh": capture.mesh,
-            "leaves": [_leaf_out(leaf) for leaf in capture.leaves],
-            "spec": None if capture.spec is None else graph_to_plain(capture.spec),
-            "ranks": [graph_to_plain(graph) for graph in capture.ranks],
-            "promises": [{"name": promise.name, "wanted": _wanted_out(promise.wanted)} for promise in capture.promises],
-            "troubles": [trouble_to_plain(trouble) for trouble in capture.troubles],
-            "assumed": list(capture.assumed),
-            "not_compared": list(capture.not_compared),
-            "cautions": list(capture.cautions),
-            "sources": capture.sources,
-            "seconds": capture.seconds,
-            "traits": capture.traits,
-            "doubts": [trouble_to_plain(trouble) for trouble in capture.doubts],
-            "unshared": [trouble_to_plain(trouble) for trouble in capture.unshared],
-        }
-    )
+    graphs = {
+        "spec": None if capture.spec is None else graph_to_plain(capture.spec),
+        "ranks": [graph_to_plain(graph) for graph in capture.ranks],
+    }
+    return dumps({"schema": SCHEMA, **to_plain(replace(capture, spec=None, ranks=())), **graphs})
 
 
 @without_collection()
@@ -78,26 +62,12 @@ def capture_from_json(data: bytes) -> Capture:
     document = loads(data)
     try:
         _one_of(document["schema"], (SCHEMA,))
-        return Capture(
-            check=_check_in(document["check"]),
-            mesh={_text(axis): _whole(size) for axis, size in document["mesh"].items()},
-            leaves=tuple(_leaf_in(leaf) for leaf in document["leaves"]),
-            spec=None if document["spec"] is None else graph_from_plain(document["spec"]),
-            ranks=tuple(graph_from_plain(graph) for graph in document["ranks"]),
-            promises=tuple(Promise(_text(row["name"]), _wanted_in(row["wanted"])) for row in document["promises"]),
-            troubles=tuple(trouble_from_plain(row) for row in document["troubles"]),
-            assumed=tuple(_text(row) for row in document["assumed"]),
-            not_compared=tuple(_text(row) for row in document.get("not_compared", ())),
-            cautions=tuple(_text(row) for row in document.get("cautions", ())),
-            sources={_text(path): _text(digest) for path, digest in document["sources"].items()},
-            seconds={_text(step): float(seconds) for step, seconds in document["seconds"].items()},
-            traits={_text(op): _text(trait) for op, trait in document.get("traits", {}).items()},
-            doubts=tuple(trouble_from_plain(row) for row in document.get("doubts", ())),
-            unshared=tuple(trouble_from_plain(row) for row in document.get("unshared", ())),
-        )
+        rest = from_plain(Capture, {**document, "spec": None, "ranks": []})
+        spec = None if document["spec"] is None else graph_from_plain(document["spec"])
+        return replace(rest, spec=spec, ranks=tuple(graph_from_plain(graph) for graph in document["ranks"]))
     except CodecError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, binascii.Error) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CodecError(f"not a capture: {error!r}") from error
 
 
@@ -105,7 +75,7 @@ def graph_to_plain(graph: Graph) -> dict[str, Any]:
     """A graph as plain data."""
     return {
         "inputs": [[var.id, name] for var, name in graph.inputs.items()],
-        "constants": [[var.id, _constant_out(constant)] for var, constant in graph.constants.items()],
+        "constants": [[var.id, to_plain(constant)] for var, constant in graph.constants.items()],
         "nodes": [_node_out(node) for node in graph.nodes],
         "types": [[var.id, *_type_out(kind)] for var, kind in graph.types.items()],
         "outputs": [[name, var.id] for name, var in graph.outputs.items()],
@@ -122,7 +92,7 @@ def graph_from_plain(row: dict[str, Any]) -> Graph:
     stacks = tuple(tuple(_index(i, frames) for i in stack) for stack in row["stacks"])
     return Graph(
         inputs={Var(_whole(key)): _text(name) for key, name in row["inputs"]},
-        constants={Var(_whole(key)): _constant_in(value) for key, value in row["constants"]},
+        constants={Var(_whole(key)): from_plain(Constant, value) for key, value in row["constants"]},
         nodes=tuple(_node_in(node, len(stacks)) for node in row["nodes"]),
         types={Var(_whole(key)): _type_in(shape, dtype) for key, shape, dtype in row["types"]},
         outputs={_text(name): Var(_whole(key)) for name, key in row["outputs"]},
@@ -130,115 +100,6 @@ def graph_from_plain(row: dict[str, Any]) -> Graph:
         symbols={_text(name): Var(_whole(key)) for name, key in row["symbols"]},
         frames=frames,
         stacks=stacks,
-    )
-
-
-def span_to_plain(span: Span | None) -> list[Any] | None:
-    """A span as ``[file, line, column, end line, end column]``."""
-    return None if span is None else [span.file, span.line, span.column, span.end_line, span.end_column]
-
-
-def span_from_plain(row: Any) -> Span | None:
-    """The inverse of :func:`span_to_plain`."""
-    return None if row is None else Span(_text(row[0]), *(_whole(value) for value in row[1:5]))
-
-
-def _span_in(row: Any) -> Span:
-    return Span(_text(row[0]), *(_whole(value) for value in row[1:5]))
-
-
-def trouble_to_plain(trouble: Trouble) -> dict[str, Any]:
-    """A trouble as plain data."""
-    return {
-        "rule": trouble.rule,
-        "message": trouble.message,
-        "span": span_to_plain(trouble.span),
-        "rank": trouble.rank,
-        "stack": [_frame_out(frame) for frame in trouble.stack],
-        "related": [[span_to_plain(span), message] for span, message in trouble.related],
-        "mendings": [
-            [mending.title, [[span_to_plain(span), text] for span, text in mending.edits]]
-            for mending in trouble.mendings
-        ],
-    }
-
-
-def trouble_from_plain(row: dict[str, Any]) -> Trouble:
-    """The inverse of :func:`trouble_to_plain`."""
-    return Trouble(
-        rule=_text(row["rule"]),
-        message=_text(row["message"]),
-        span=span_from_plain(row["span"]),
-        rank=None if row["rank"] is None else _whole(row["rank"]),
-        stack=tuple(_frame_in(frame) for frame in row["stack"]),
-        related=tuple((_span_in(span), _text(message)) for span, message in row["related"]),
-        mendings=tuple(
-            Mending(_text(title), tuple((_span_in(span), _text(text)) for span, text in edits))
-            for title, edits in row.get("mendings", ())
-        ),
-    )
-
-
-def _check_out(check: CheckRef) -> dict[str, Any]:
-    return {"id": check.id, "name": check.name, "span": span_to_plain(check.span)}
-
-
-def _check_in(row: dict[str, Any]) -> CheckRef:
-    return CheckRef(_text(row["id"]), _text(row["name"]), _span_in(row["span"]))
-
-
-def _leaf_out(leaf: Leaf) -> dict[str, Any]:
-    return {
-        "name": leaf.name,
-        "kind": leaf.kind,
-        "type": _type_out(leaf.type),
-        "low": leaf.low,
-        "high": leaf.high,
-        "value": None if leaf.value is None else _constant_out(leaf.value),
-        "ignored": leaf.ignored,
-    }
-
-
-def _leaf_in(row: dict[str, Any]) -> Leaf:
-    return Leaf(
-        name=_text(row["name"]),
-        kind=_one_of(row["kind"], ("input", "parameter", "buffer", "partial", "cotangent")),
-        type=_type_in(*row["type"]),
-        low=None if row["low"] is None else _whole(row["low"]),
-        high=None if row["high"] is None else _whole(row["high"]),
-        value=None if row["value"] is None else _constant_in(row["value"]),
-        ignored=None if row["ignored"] is None else _whole(row["ignored"]),
-    )
-
-
-def _wanted_out(wanted: Wanted) -> Any:
-    if isinstance(wanted, str):
-        return wanted
-    if isinstance(wanted, Like):
-        return {"like": wanted.leaf}
-    return {"axes": [[axis, place.kind, place.dim, place.reduce] for axis, place in wanted.items()]}
-
-
-def _wanted_in(row: Any) -> Wanted:
-    if row == "infer":
-        return "infer"
-    if "like" in row:
-        return Like(_text(row["like"]))
-    return {
-        _text(axis): Placement(_one_of(kind, ("shard", "replicate", "partial")), _whole(dim), _text(reduce))
-        for axis, kind, dim, reduce in row["axes"]
-    }
-
-
-def _constant_out(constant: Constant) -> list[Any]:
-    data = None if constant.data is None else base64.b64encode(constant.data).decode()
-    return [*_type_out(constant.type), constant.digest, data]
-
-
-def _constant_in(row: Any) -> Constant:
-    shape, dtype, digest, data = row
-    return Constant(
-        _type_in(shape, dtype), _text(digest), None if data is None else base64.b64decode(data, validate=True)
     )
 
 
@@ -255,11 +116,13 @@ def _size_in(row: Any) -> Size:
 
 
 def _frame_out(frame: Frame) -> list[Any]:
-    return [span_to_plain(frame.span), frame.function]
+    span = frame.span
+    return [span.file, span.line, span.column, span.end_line, span.end_column, frame.function]
 
 
 def _frame_in(row: Any) -> Frame:
-    return Frame(_span_in(row[0]), _text(row[1]))
+    file, *places, function = row
+    return Frame(Span(_text(file), *map(_whole, places)), _text(function))
 
 
 def _node_out(node: Node) -> list[Any]:
@@ -353,23 +216,9 @@ def _one_of(value: Any, choices: tuple[str | int, ...]) -> Any:
 def capture_summary(capture: Capture) -> dict[str, Any]:
     """What the steps of a check need of a capture without decoding it again: plain data, small."""
     return {
-        "check": _check_out(capture.check),
-        "mesh": capture.mesh,
-        "troubles": [trouble_to_plain(trouble) for trouble in capture.troubles],
-        "doubts": [trouble_to_plain(trouble) for trouble in capture.doubts],
-        "unshared": [trouble_to_plain(trouble) for trouble in capture.unshared],
-        "assumed": list(capture.assumed),
-        "not_compared": list(capture.not_compared),
-        "cautions": list(capture.cautions),
-        "sources": capture.sources,
-        "seconds": capture.seconds,
+        **{name: to_plain(getattr(capture, name)) for name in _SUMMARISED},
         "operators": {
             "spec": 0 if capture.spec is None else len(capture.spec.nodes),
             "impl": sum(len(graph.nodes) for graph in capture.ranks),
         },
     }
-
-
-def check_from_plain(row: dict[str, Any]) -> CheckRef:
-    """The check of a :func:`capture_summary`."""
-    return _check_in(row)

@@ -131,8 +131,7 @@ def _marked_by(graph: Graph, producers: Mapping[Var, int], mask: Var, gone: bool
 
 def _spoken_of(capture: Capture, leaf: Leaf, number: int) -> bool:
     """Whether anything in the programs says that there are ignored targets."""
-    assert capture.spec is not None
-    return number != DEFAULT_IGNORED or any(_compares(graph, leaf, number) for graph in (capture.spec, *capture.ranks))
+    return number != DEFAULT_IGNORED or any(_compares(graph, leaf, number) for graph in capture.graphs)
 
 
 def _compares(graph: Graph, leaf: Leaf, number: int) -> bool:

@@ -39,13 +39,13 @@ def _decimal(number: float) -> Fraction | None:
 
 def _ratio(number: float) -> Fraction | None:
     ratio = Fraction(number).limit_denominator(LARGEST_DENOMINATOR)
-    return ratio if ratio and _near(float(ratio), number, TOLERANCE) else None
+    return ratio if ratio and _near(float(ratio), number) else None
 
 
 def _root(number: float) -> Fraction | None:
     """(a / b) * root(s) for a squarefree s: the square is a simple ratio (p / q = p q / q**2, and p q = a**2 s)."""
     square = (Fraction(number) ** 2).limit_denominator(LARGEST_RADICAND)
-    if not square or square.numerator > LARGEST_RADICAND or not _near(math.sqrt(square), abs(number), TOLERANCE):
+    if not square or square.numerator > LARGEST_RADICAND or not _near(math.sqrt(square), abs(number)):
         return None
     product = square.numerator * square.denominator
     if product > LARGEST_RADICAND:
@@ -60,7 +60,7 @@ def _logarithm(number: float) -> Fraction | None:
     for logarithm in LOGARITHMS:
         for unit in (logarithm, 1 / logarithm):
             times = (Fraction(number) / unit).limit_denominator(LARGEST_MULTIPLE)
-            if 0 < abs(times.numerator) <= LARGEST_MULTIPLE and _near(float(times * unit), number, TOLERANCE):
+            if 0 < abs(times.numerator) <= LARGEST_MULTIPLE and _near(float(times * unit), number):
                 return times * unit
     return None
 
@@ -76,5 +76,5 @@ def _square_part(number: int) -> tuple[int, int]:
     return outside, number
 
 
-def _near(a: float, b: float, tolerance: float) -> bool:
-    return abs(a - b) <= tolerance * abs(b)
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= TOLERANCE * abs(b)

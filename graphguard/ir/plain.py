@@ -1,7 +1,8 @@
-"""Frozen dataclasses as plain data and back, by their type hints: what crosses a process border beside captures."""
+"""Frozen dataclasses as plain data and back, by their type hints: what crosses a process border, beside the graphs of captures."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import enum
 import math
@@ -11,19 +12,21 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, TypeVar
 
-from graphguard.ir.codec import CodecError
-
 T = TypeVar("T")
 
 
+class CodecError(ValueError):
+    """The data is not of the type that was asked for."""
+
+
 def to_plain(value: Any) -> Any:
-    """Dicts, lists, text, numbers and None for a value made of dataclasses, tuples, dicts, fractions and enums."""
+    """Dicts, lists, text, numbers and None for a value made of dataclasses, tuples, dicts, bytes, fractions and enums."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, Fraction):
-        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, dict):
@@ -68,6 +71,8 @@ def _read(kind: Any, data: Any) -> Any:
         return kind(**{name: _read(hint, data[name]) for name, hint in _fields(kind).items() if name in data})
     if kind is Fraction:
         return Fraction(data)
+    if kind is bytes:
+        return base64.b64decode(data, validate=True)
     if kind is float:
         return float(data)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 from graphguard.ir import Capture, Graph, Leaf, Promise, Var
 from graphguard.ir.capture import Like
@@ -30,12 +30,8 @@ _USUAL: Final = 3  # cuts of one type that are the stream of a stack of layers
 _FLOATS: Final = frozenset(("float64", "float32", "bfloat16", "float16"))
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """One tensor a graph (the specification's first, then the ranks'), read after ``stage`` and made in it or before."""
-
-    stage: int
-    tensors: tuple[Var, ...]
+Cut: TypeAlias = tuple[Var, ...]
+"""One tensor a graph (the specification's first, then the ranks'), read after a stage and made in it or before; there is one after each stage but the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +240,7 @@ def _division(
         return None
     promises = _settled(capture, flows, home, regions)
     ranges = [[range(*ends) for ends in pairwise(mine)] for mine in bounds]
-    cuts = tuple(Cut(stage, tuple(Var(places[form][1]) for form in forms)) for stage, places in enumerate(chosen))
+    cuts = tuple(tuple(Var(places[form][1]) for form in forms) for places in chosen)
     stages_ = tuple(
         Stage(regions.root(index), tuple(ranges[form][index] for form in forms), tuple(promises.get(index, ())))
         for index in range(len(cuts) + 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphguard.ir import Span
-from graphguard.refine.outcome import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +19,8 @@ class Related:
 class Finding:
     """A root cause.
 
-    ``headline`` stands alone in one line; ``needed`` and ``found`` are relation texts; ``where`` is the node at fault (None where
-    no single node is); ``span`` its place in the user's code; ``promises`` are the outputs it spoils; ``tensor`` the
-    user's name for the value and ``axes`` the mesh axes concerned.  ``regains`` are variables of the specification that the ranks hold again once
+    ``headline`` stands alone in one line; ``needed`` and ``found`` are relation texts; ``span`` is its place in the user's
+    code; ``promises`` are the outputs it spoils; ``tensor`` the user's name for the value.  ``regains`` are variables of the specification that the ranks hold again once
     this defect is mended; they are told where another one spoils the same promises.  ``written_out`` says that only an attempt that writes products of
     sums out confirms the repair.  Findings of which ``alike`` is the same and not empty are one defect in several places.
     """
@@ -30,11 +28,9 @@ class Finding:
     rule: str
     headline: str
     span: Span | None
-    where: Location | None = None
     needed: str = ""
     found: str = ""
     tensor: str = ""
-    axes: tuple[str, ...] = ()
     promises: tuple[str, ...] = ()
     regains: tuple[int, ...] = ()
     written_out: bool = False

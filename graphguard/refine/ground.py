@@ -60,7 +60,7 @@ def grounded(
     """
     assert capture.spec is not None
     known, unstated = dict(facts), frozenset[str]()
-    floats = float_types({kind.dtype for graph in (capture.spec, *capture.ranks) for kind in graph.types.values()})
+    floats = float_types({kind.dtype for graph in capture.graphs for kind in graph.types.values()})
     while True:
         universe = Universe(expand, max(0.05, deadline - time.thread_time()), relative=True)
         universe.exponential = expand > 1 and _spelt_differently(capture)

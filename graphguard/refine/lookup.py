@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import prod
 from operator import le
 
 from graphguard.ir import Capture, Graph, Placement, Var
@@ -84,10 +85,6 @@ class Lookup:
             self._names[graph] = names_of(self.spec if graph < 0 else self.capture.ranks[graph])
         return self._names[graph]
 
-    def specification_names(self) -> dict[Var, str]:
-        """Names of the specification's variables."""
-        return self.names(-1)
-
     def closed(self, value: NormalValue) -> list[tuple[Number, Ref]] | None:
         """Every piece as a multiple of one reference; None where that is not possible."""
         known = self.layouts.closed.get(id(value))
@@ -134,11 +131,9 @@ class Lookup:
         value = self.specification.get(var)
         if value is None:
             return None
-        kernel = self.kernel(value)
-        tables = self.held().get(kernel) if kernel is not None else None
         name = self.names(-1).get(var, "")
         partial: Relation | None = None
-        for group in self._groups(tables, name, value) if tables is not None else self._alike(var, value):
+        for group in self._candidates(var, name, value):
             if any(mine in self._unheld(rank) for rank, mine in group.items()):
                 continue
             held = {rank: self.ranks[rank][mine] for rank, mine in group.items()}
@@ -158,17 +153,20 @@ class Lookup:
     def holders(self, var: Var) -> list[tuple[dict[int, Var], dict[str, Placement]]]:
         """The groups of the ranks' tensors that hold a tensor of the specification whole or in parts, with their placements."""
         value = self.specification.get(var)
-        kernel = self.kernel(value) if value is not None else None
-        tables = self.held().get(kernel) if kernel is not None else None
         if value is None:
             return []
         groups: list[tuple[dict[int, Var], dict[str, Placement]]] = []
-        name = self.names(-1).get(var, "")
-        for group in self._groups(tables, name, value) if tables is not None else self._alike(var, value):
+        for group in self._candidates(var, self.names(-1).get(var, ""), value):
             found = self.layouts.find(value, {rank: self.ranks[rank][mine] for rank, mine in group.items()})
             if found is not None and len(group) == len(self.ranks) and group not in [known for known, _ in groups]:
                 groups.append((group, found[0]))
         return groups
+
+    def _candidates(self, var: Var, name: str, value: NormalValue) -> list[dict[int, Var]]:
+        """Groups of the ranks' tensors that could hold a tensor of the specification."""
+        kernel = self.kernel(value)
+        tables = self.held().get(kernel) if kernel is not None else None
+        return self._alike(var, value) if tables is None else self._groups(tables, name, value)
 
     def _outputs(self, name: str) -> dict[int, Var]:
         """The ranks' outputs of a name."""
@@ -369,9 +367,7 @@ def _window_text(name: str, ref: Ref, target: Ref) -> str:
             return f"{partial}rearrangement of {name}"
         _axis, stride, _ = other[-1]
         shift = sum(moved.values())
-        size = 1
-        for _, _, count in mine:
-            size *= count
+        size = prod(count for _, _, count in mine)
         if len(axes) > 1 or stride <= 0 or shift % stride:
             return f"{partial}part of {name}"
         ranges.append(f"{shift // stride}:{shift // stride + size}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 SPECIFICATION = -1
 #: What stands behind a relation of which some ranks that have the output are no part.
@@ -22,15 +21,13 @@ class Location:
 class PromiseOutcome:
     """One promised output: whether the needed relation was proved, and what was found instead.
 
-    ``found`` and ``needed`` are relation texts; ``found`` is empty where no clean relation exists.  ``factor`` is set
-    where every rank's value is that multiple of what was needed.
+    ``found`` and ``needed`` are relation texts; ``found`` is empty where no clean relation exists.
     """
 
     name: str
     holds: bool
     needed: str
     found: str = ""
-    factor: Fraction | None = None
     reason: str = ""
 
 
@@ -55,7 +52,7 @@ class Outcome:
 
     ``specification_frontier``: the specification's first operators without a clean relation, though their operands have one.
     ``implementation_frontier``: the ranks' first operators that are off the relation, though their operands are on it.
-    ``conflicts``: input relations that contradict each other.  ``cautions``: equal sizes that could mask a bug.
+    ``cautions``: equal sizes that could mask a bug.
     ``hurried``: the last attempt was given up for want of time.  ``seconds``: of the processor.
     """
 
@@ -64,7 +61,6 @@ class Outcome:
     specification_frontier: tuple[Location, ...] = ()
     implementation_frontier: tuple[Location, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    conflicts: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     seconds: float = 0.0

@@ -36,7 +36,7 @@ def recalled(capture: Capture, memo: Memo, started: float) -> tuple[Outcome | No
 
     In memory only programs of one size are spelt, and only when a second one comes: a program that is proved once is walked over once less.
     """
-    size = _size(capture)
+    size = capture.calls
     for other in memo.waiting(size):
         spelling = spelt(other.capture, memo)
         if spelling is not None:
@@ -50,19 +50,15 @@ def recalled(capture: Capture, memo: Memo, started: float) -> tuple[Outcome | No
 
 def is_like_one_known(capture: Capture, memo: Memo) -> bool:
     """Whether memory has a program of as many calls."""
-    return capture.spec is not None and memo.has_one_of(_size(capture))
+    return capture.spec is not None and memo.has_one_of(capture.calls)
 
 
 def remember(capture: Capture, memo: Memo, outcome: Outcome, spelling: Spelling | None, *, cut: bool) -> None:
     """Remember a proof, now or when a program of its size comes again; a program that is ``cut`` is known by its stages already."""
     if spelling is not None:
         spelling.learn(outcome, cut=cut)
-    elif _size(capture) <= (_SMALL if cut else _LARGEST):
-        memo.wait(_size(capture), Waiting(capture, outcome, cut))
-
-
-def _size(capture: Capture) -> int:
-    return sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
+    elif capture.calls <= (_SMALL if cut else _LARGEST):
+        memo.wait(capture.calls, Waiting(capture, outcome, cut))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,7 @@ class Spelling:
     def learn(self, outcome: Outcome, *, cut: bool) -> None:
         """Remember a proof."""
         self.memo.learn(
-            _size(self.capture),
+            self.capture.calls,
             self.rows,
             Program(tuple(promise.found for promise in outcome.promises), outcome.assumed),
             cut=cut,
@@ -101,7 +97,7 @@ def spelt(capture: Capture, memo: Memo) -> Spelling | None:
     """The spelling of a capture; None where it has none, or is too large to be kept."""
     assert capture.spec is not None
     graphs = (capture.spec, *capture.ranks)
-    if _size(capture) > _LARGEST:
+    if capture.calls > _LARGEST:
         return None
     try:
         speller = Speller(_undivided(capture, graphs), {leaf.name: leaf for leaf in capture.leaves}, {})

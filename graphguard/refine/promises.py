@@ -89,16 +89,16 @@ class Checker:
             outs = {rank: graph.outputs[name] for rank, graph in enumerate(self.capture.ranks) if name in graph.outputs}
             self.evaluator.narrowing.promised(outs, self.capture.spec.types[var].dtype)
 
-    def _text(self, name: str, target: NormalValue, held: Mapping[int, NormalValue]) -> tuple[str, object]:
+    def _text(self, name: str, target: NormalValue, held: Mapping[int, NormalValue]) -> tuple[str, bool]:
         name = self.spoken or name
         found = self.layouts.find(target, held, scaled=True)
         if found is None:
-            return "", None
+            return "", False
         placements, factor = found
         expression = self.layouts.expression(placements, dict.fromkeys(held, name))
         relation = Relation(name, expression, placements)
         text = str(relation)
-        return (text if factor == 1 else f"{text} = {factor} * {name}"), None if factor == 1 else factor
+        return (text if factor == 1 else f"{text} = {factor} * {name}"), factor == 1
 
     def _placed(
         self,
@@ -109,18 +109,17 @@ class Checker:
         needed: str,
     ) -> PromiseOutcome:
         holds = self.layouts.holds(target, wanted, held)
-        text, factor = self._text(name, target, held)
-        return PromiseOutcome(name, holds, needed, text, factor)  # type: ignore[arg-type]
+        return PromiseOutcome(name, holds, needed, self._text(name, target, held)[0])
 
     def _inferred(self, name: str, target: NormalValue, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
-        text, factor = self._text(name, target, held)
-        if text and factor is None:
+        text, whole = self._text(name, target, held)
+        if whole:
             return PromiseOutcome(name, True, needed, text)
         said = self.spoken or name
         expression = cover(self.layouts, target, held, said)
         if expression is not None:
             return PromiseOutcome(name, True, needed, str(Relation(said, expression)) + left_over(expression, held))
-        return PromiseOutcome(name, False, needed, text, factor)  # type: ignore[arg-type]
+        return PromiseOutcome(name, False, needed, text)
 
     def _like(self, name: str, leaf: str, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
         wrong: list[int] = []
@@ -145,7 +144,7 @@ class Checker:
             return PromiseOutcome(name, True, needed, text)
         if factor is not None:
             text = f"{factor} * what is needed"
-        return PromiseOutcome(name, False, needed, text, factor)
+        return PromiseOutcome(name, False, needed, text)
 
     def _laid_out(self, rank: int, var: Var, name: str, leaf: str) -> NormalValue | None:
         """What the rank's tensor ``var`` is when the specification's outputs stand in place of the leaves, as ``name`` does of ``leaf``."""

@@ -45,7 +45,7 @@ class Proof:
         self.capture = capture
         self.outcome = outcome
         self.failing = frozenset(outcome.failing if failing is None else failing)
-        self.calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks) if graph is not None)
+        self.calls = capture.calls
         self.evaluated = self.calls if segments is None else segments.evaluated
         if again is not None:
             self.evaluated = 0

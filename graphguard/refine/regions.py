@@ -85,7 +85,7 @@ class StageRun:
             self._call(0, index, spec.nodes[index])
         abstraction = None
         if 0 <= number < len(self.division.cuts):
-            whole = self.tables[0].get(self.division.cuts[number].tensors[0])
+            whole = self.tables[0].get(self.division.cuts[number][0])
             abstraction = None if whole is None else Abstraction(self.universe, whole)
         self.universe.specifying = False
         for graph in range(1, len(self.tables)):
@@ -197,7 +197,7 @@ class StageRun:
         """The ranks' tensors of the cut after the stage as windows of the specification's; None where one is not known to be."""
         windows = []
         if number < len(self.division.cuts):
-            for table, var in zip(ranks, self.division.cuts[number].tensors[1:], strict=True):
+            for table, var in zip(ranks, self.division.cuts[number][1:], strict=True):
                 value = table.get(var)
                 window = None if value is None or abstraction is None else abstraction.window(value)
                 if window is None:

@@ -123,7 +123,7 @@ class Work:
             return set()
         if result.open:
             return self._join(self.root(number), self.root(number + 1))
-        whole, *held = self.division.cuts[number].tensors
+        whole, *held = self.division.cuts[number]
         windows: dict[tuple[int, int], tuple[Var, Windowed | None]] = {(0, whole.id): (whole, None)}
         for graph, (var, window) in enumerate(zip(held, result.windows, strict=True), 1):
             windows[graph, var.id] = (whole, window)
@@ -210,7 +210,7 @@ class Work:
         """The numbers of the tensors of the cut after a stage, the specification's first; empty after the last."""
         if number == len(self.division.cuts):
             return ()
-        tensors = self.division.cuts[number].tensors
+        tensors = self.division.cuts[number]
         return tuple(region.speller.number(graph, var.id) for graph, var in enumerate(tensors))
 
     def _prove(

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Node, TensorType, Var
@@ -282,9 +283,7 @@ def _solve(whole: Ref, part: Ref, cut: list[int], starts: list[Start]) -> bool:
             return False
         steps = min(left[axis] // stride, size - 1)
         left[axis] -= steps * stride
-        inner = 1
-        for _, _, below in whole[2][dim][place + 1 :]:
-            inner *= below
+        inner = prod(below for _, _, below in whole[2][dim][place + 1 :])
         found[dim] = found.get(dim, 0) + steps * inner
     if any(left):
         return False

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 
-from graphguard.ir import Capture, Frame, Var
+from graphguard.ir import Capture, Frame, Node, Var
 
 FAMILIES = {"aten.addmm.default": "aten.mm.default", "aten.baddbmm.default": "aten.bmm.default"}
 """Operators that one source line becomes on some ranks only: a product with a bias that other ranks leave out."""
@@ -26,9 +26,10 @@ class Alignment:
     positions: tuple[Position, ...]
     number: dict[tuple[int, int], int]
 
-    def of(self, rank: int, node: int) -> Position:
-        """The position of a node."""
-        return self.positions[self.number[rank, node]]
+
+def family(node: Node) -> str:
+    """The operator of a node, or the one whose place it takes on some ranks."""
+    return FAMILIES.get(node.op, node.op)
 
 
 def align(capture: Capture) -> Alignment:
@@ -45,7 +46,7 @@ def align(capture: Capture) -> Alignment:
         often.append(seen)
         for index, node in enumerate(graph.nodes):
             place = (
-                FAMILIES.get(node.op, node.op),
+                family(node),
                 node.phase,
                 _stack(stacks, node.stack),
                 _stack(stacks, node.forward),

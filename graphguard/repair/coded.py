@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from graphguard.ir import Capture, Node, Span
+from graphguard.ir import Capture, Node
 from graphguard.repair.edits import Call, ChangeCall
+from graphguard.repair.guided import specified_at
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.settings import CODED, place_of, setting_of
 
@@ -28,7 +29,7 @@ def coded(around: Neighbours) -> Iterator[Guess]:
             nodes = {rank: capture.ranks[rank].nodes[index] for rank, index in site.position.items()}
             wanted = setting_of(meant, name)
             args = {rank: (*node.args[:place], wanted, *node.args[place + 1 :]) for rank, node in nodes.items()}
-            call = Call(site.node.op, args, site.node.kwargs, _span(capture, meant))  # type: ignore[arg-type]
+            call = Call(site.node.op, args, site.node.kwargs, specified_at(capture, meant))  # type: ignore[arg-type]
             yield "wrong-scale" if name in _SCALES else "wrong-relation", ChangeCall(site.position, call), site, _COST
 
 
@@ -36,9 +37,3 @@ def _only(capture: Capture, node: Node, name: str) -> Node | None:
     """The first of the specification's calls of an operator; None where they are not set alike."""
     calls = [each for each in capture.spec.nodes if each.op == node.op] if capture.spec is not None else []
     return calls[0] if len({str(setting_of(each, name)) for each in calls}) == 1 else None
-
-
-def _span(capture: Capture, node: Node) -> Span | None:
-    assert capture.spec is not None
-    frames = capture.spec.stack_of(node.stack) if node.stack >= 0 else ()
-    return frames[0].span if frames else None

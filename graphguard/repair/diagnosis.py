@@ -10,7 +10,6 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture
 from graphguard.ir.collection import without_collection
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.proof import Proof
 from graphguard.refine.prove import expanded, prove
 from graphguard.repair.alike import alike, common_factor
@@ -49,8 +48,6 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     """Explain a failed proof; ``numbers`` is what running the capture said, ``read`` gives the present source texts."""
     sources = Sources.of(capture, read)
     outcome = proof.outcome
-    if outcome.conflicts:
-        return Diagnosis((_conflict(capture, outcome),), (None,))
     if numbers is None or numbers.status != "differs":
         found_open = tuple(left_open(capture, outcome, numbers, sources))
         return Diagnosis(found_open, (None,) * len(found_open))
@@ -79,7 +76,6 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         replace(
             told := repaired(repair.before, repair, sources),
             alike=alike(capture, repair, told, factor, steps[repair.mends] > 1),
-            where=_origin(capture, repair),
             written_out=found is not first,
             regains=tuple(var.id for var in repair.regains if var in own),
         )
@@ -148,20 +144,3 @@ def _without_repair(found: Search, sources: Sources, numbers: Confirmation) -> F
         return packed_finding(found.capture, cut, sources)
     told = unsent_finding(found, sources) or unchanged_finding(found, sources)
     return told or unexplained(found, sources, numbers)
-
-
-def _origin(capture: Capture, repair: Repair) -> Location | None:
-    """The node at fault in the program as it was recorded, which earlier repairs may have moved."""
-    rank = min(repair.hypothesis.site.position)
-    outs = repair.hypothesis.site.node.outs
-    found = (index for index, node in enumerate(capture.ranks[rank].nodes) if node.outs == outs)
-    return next((Location(rank, index) for index in found), None)
-
-
-def _conflict(capture: Capture, outcome: Outcome) -> Finding:
-    return Finding(
-        rule="conflicting-relations",
-        headline="the input relations contradict each other, so nothing can be said",
-        span=capture.check.span,
-        found="; ".join(outcome.conflicts[:4]),
-    )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from graphguard.ir import Span
 from graphguard.repair.program import Program, definitions
 from graphguard.repair.source import Draft
+from graphguard.repair.vocabulary import called_name
 from graphguard.report.diagnostics import TextEdit
 
 _CONSTANTS = {"zeros": 0.0, "ones": 1.0, "new_zeros": 0.0, "new_ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0}
@@ -30,16 +31,12 @@ def filled_at(program: Program, span: Span, number: float) -> Span | None:
     """Where the number is said on other lines than those of the call; None where the call says it, or it is said in several places."""
     value = program.expression(span)
     if (
-        not isinstance(value, ast.Call) or _called(value) not in _JOINING
+        not isinstance(value, ast.Call) or called_name(value) not in _JOINING
     ):  # what fills up says its number, if only by name
         return None
     found = {edit.span for edit in _edits(program, value, number, "", _DEPTH)}
     only = found.pop() if len(found) == 1 else None
     return None if only is None or span.line <= only.line <= (span.end_line or span.line) else only
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _edits(program: Program, value: ast.expr, number: float, text: str, depth: int) -> Iterator[TextEdit]:
@@ -50,7 +47,7 @@ def _edits(program: Program, value: ast.expr, number: float, text: str, depth: i
             names.append(node)
         if not isinstance(node, ast.Call):
             continue
-        called = _called(node)
+        called = called_name(node)
         if _CONSTANTS.get(called) == number:
             yield from _of_constant(program, node, called, text)
         elif called == "pad":

@@ -11,7 +11,7 @@ from graphguard.repair.frames import COPYING, Sources
 from graphguard.repair.program import Program
 from graphguard.repair.slices import JOINING, LAYOUT
 from graphguard.repair.source import Draft
-from graphguard.repair.vocabulary import import_line
+from graphguard.repair.vocabulary import called_name, import_line
 from graphguard.report.diagnostics import TextEdit
 
 _INTO_TENSOR = frozenset({"all_gather_into_tensor", "_all_gather_base"})
@@ -62,7 +62,7 @@ def differentiable(program: Program, span: Span) -> Iterator[Draft]:
     gathered = f"{name or _DIFFERENTIABLE}.all_gather({program.source(part)}{group})"
     line, _ = import_line(program)
     imported = TextEdit(Span(program.file, line + 1, 1, line + 1, 1), f"import {_DIFFERENTIABLE}\n")
-    forms = ("torch.cat({})", "torch.stack({})") if _called(call) in _INTO_TENSOR else ("{}", "list({})")
+    forms = ("torch.cat({})", "torch.stack({})") if called_name(call) in _INTO_TENSOR else ("{}", "list({})")
     for form in forms:
         edit = TextEdit(program.span(statement), f"{into.id} = {form.format(gathered)}")
         yield Draft("gather with a gradient", (edit,) if name else (imported, edit), place=span)
@@ -76,11 +76,7 @@ def _gather(program: Program, span: Span) -> ast.Call | None:
         or any(isinstance(arg, ast.Starred) for arg in value.args)
     ):
         return None
-    return value if _called(value) in _GATHERS and {word.arg for word in value.keywords} <= {"group"} else None
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return value if called_name(value) in _GATHERS and {word.arg for word in value.keywords} <= {"group"} else None
 
 
 def _name_of(program: Program) -> str | None:

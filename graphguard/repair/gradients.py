@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 
 from graphguard.ir import Span
-from graphguard.repair.idioms import reducing_functions
+from graphguard.repair.idioms import method_of, reducing_functions
 from graphguard.repair.program import Function, Program, assigned_name, first_operand
 from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import distributed_name, group_expressions, import_line
@@ -99,7 +99,7 @@ def in_backward(program: Program, span: Span, axis: str, others: list[Program]) 
     names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
     for other in [program, *(each for each in others if each.file != program.file)]:
         for klass in _functions_applied(other, function, names):
-            backward = _method(klass, "backward")
+            backward = method_of(klass, "backward")
             if backward is not None and not any(_named(backward, word) for word in COMMUNICATING):
                 yield from _reduced_returns(other, klass, backward, axis)
 
@@ -242,10 +242,6 @@ def _applied(function: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def _method(klass: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    return next((node for node in klass.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
-
-
 def _named(scope: ast.AST, word: str) -> bool:
     """Whether a function calls one whose name contains a word: a collective, or a helper that is called after it."""
     calls = (node.func for node in ast.walk(scope) if isinstance(node, ast.Call))
@@ -279,7 +275,7 @@ def _reduced_returns(program: Program, klass: ast.ClassDef, backward: ast.Functi
 
 def _saved_groups(program: Program, klass: ast.ClassDef) -> Iterator[tuple[str, tuple[TextEdit, ...]]]:
     """Group expressions for a backward: what the forward saved, else a parameter that it must save first."""
-    forward = _method(klass, "forward")
+    forward = method_of(klass, "forward")
     if forward is None:
         return
     saved = [
@@ -305,7 +301,7 @@ def _existing(program: Program) -> Iterator[tuple[str, int]]:
     """Callables of this file that are the identity forward and reduce backward, with their number of arguments."""
     for node in program.tree.body:
         if isinstance(node, ast.ClassDef):
-            forward, backward = _method(node, "forward"), _method(node, "backward")
+            forward, backward = method_of(node, "forward"), method_of(node, "backward")
             if forward and backward and _named(backward, "reduce") and not _named(forward, "reduce"):
                 yield f"{node.name}.apply", len(forward.args.args) - 1
         elif isinstance(node, ast.ImportFrom):

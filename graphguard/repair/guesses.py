@@ -135,10 +135,10 @@ def is_nonlinear(site: Site) -> bool:
     return site.node.op not in LINEAR and site.node.op not in COLLECTIVES and site.node.op not in CASTS
 
 
-def _reductions(site: Site, cost: int, around: Neighbours) -> Iterator[Guess]:
+def _reductions(site: Site, around: Neighbours) -> Iterator[Guess]:
     for axis in site.partial_axes:
         later = _REDUCED if around.reduced_after(site, axis) else 0
-        yield _reduction_rule(site), InsertReduction(site.tensors, axis), site, cost + later
+        yield _reduction_rule(site), InsertReduction(site.tensors, axis), site, 1 + later
 
 
 def _reduction_rule(site: Site) -> str:
@@ -231,7 +231,7 @@ def _at_frontier(site: Site, around: Neighbours) -> Iterator[Guess]:
     for operand in around.operands(site):
         if operand.state == "partial":
             if site.node.op not in SUMMING:
-                yield from _reductions(operand, 1, around)
+                yield from _reductions(operand, around)
             yield from _early_reductions(site, operand, around)
         for axis, place in (operand.relation.placements or {}).items() if operand.relation else ():
             if place.kind == "shard":

@@ -102,7 +102,7 @@ def _absent(capture: Capture, around: Neighbours) -> Iterator[Guess]:
                     rank: tuple(substituted(arg, {operands[0]: var}) for arg in node.args)
                     for rank, var in site.tensors.items()
                 }
-                call = Call(node.op, args, node.kwargs, _span(capture, node))
+                call = Call(node.op, args, node.kwargs, specified_at(capture, node))
                 yield _rule_of(node), InsertCall(site.tensors, call), site, POSSIBLE
 
 
@@ -168,7 +168,7 @@ def _another(site: Site, wanted: Node, proof: Proof, around: Neighbours) -> Iter
         same = all(tuple(site.node.args) == found for found in list(args.values())[:1]) and wanted.op == site.node.op
         same = same and dict(site.node.kwargs) == dict(wanted.kwargs)
         if not same:
-            span = _span(proof.capture, wanted)
+            span = specified_at(proof.capture, wanted)
             rule = "wrong-scale" if (scaling and len(meant) == 1) or {wanted.op, site.node.op} <= _ADDING_UP else RULE
             yield rule, ChangeCall(site.position, Call(wanted.op, args, wanted.kwargs, span)), site, LIKELY
 
@@ -291,7 +291,7 @@ def _forgotten(node: Node, proof: Proof, around: Neighbours) -> Iterator[Guess]:
             for site in made:
                 args = _calls(node, operands, groups, site.tensors)
                 further = tuple(spec.types[out] for out in node.outs[1:])
-                call = Call(node.op, args, node.kwargs, _span(capture, node), further)
+                call = Call(node.op, args, node.kwargs, specified_at(capture, node), further)
                 yield rule, InsertCall(dict(site.tensors), call), site, cost
             break
 
@@ -370,7 +370,7 @@ def _computed(site: Site, around: Neighbours) -> list[Site]:
     return found
 
 
-def _span(capture: Capture, node: Node) -> Span | None:
+def specified_at(capture: Capture, node: Node) -> Span | None:
     """Where the specification's operator stands in the source."""
     assert capture.spec is not None
     frames = capture.spec.stack_of(node.stack) if node.stack >= 0 else ()

@@ -242,15 +242,6 @@ def _of_own_pass(guess: Hypothesis, others: list[Hypothesis], passes: Callable[[
     return own is not None and bool(others) and all(passes(other.site) != own for other in others)
 
 
-def _result(edit: Edit, site: Site) -> Hashable:
-    """Which of the results of its site an edit is about: an operator may give several gradients at once."""
-    if not isinstance(edit, InsertReduction):
-        return None
-    rank = min(site.position)
-    var = edit.tensors.get(rank)
-    return site.node.outs.index(var) if var in site.node.outs else None
-
-
 def _kind(edit: Edit) -> Hashable:
     """What an edit does, apart from where."""
     what = {field.name: getattr(edit, field.name) for field in fields(edit) if field.name not in _WHERE}

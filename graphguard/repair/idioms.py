@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from graphguard.ir import Span
 from graphguard.repair.program import Function, Program, assigned_name
 from graphguard.repair.source import Draft
+from graphguard.repair.vocabulary import called_name
 from graphguard.report.diagnostics import TextEdit
 
 FUNCTIONAL = "torch.distributed._functional_collectives"
@@ -100,7 +101,7 @@ def _helpers(program: Program, value: ast.expr) -> Iterator[tuple[str, bool]]:
                     if alias.name.startswith(_HELPERS):
                         yield alias.asname or alias.name, False
             case ast.ClassDef(name=name) if node is not around:
-                forward, backward = _method(node, "forward"), _method(node, "backward")
+                forward, backward = method_of(node, "forward"), method_of(node, "backward")
                 if forward and backward and _reduces(forward) and not _reduces(backward):
                     yield f"{name}.apply", len(forward.args.args) > 2
     for name in reducing_functions(program, value):
@@ -118,19 +119,18 @@ def reducing_functions(program: Program, at: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-def _method(klass: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+def method_of(klass: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    """The method of a class by its name."""
     return next((node for node in klass.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
 
 
 def _reduces(scope: ast.FunctionDef) -> bool:
     return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name) and _called(node) == "all_reduce"
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute | ast.Name)
+        and called_name(node) == "all_reduce"
         for node in ast.walk(scope)
     )
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _returns(function: ast.FunctionDef) -> bool:
@@ -149,7 +149,7 @@ def flip_flags(program: Program, span: Span, others: list[Program]) -> Iterator[
     for other in dict.fromkeys([program.file, *(each.file for each in others)]):
         there = next(each for each in [program, *others] if each.file == other)
         for call in ast.walk(there.tree):
-            if not isinstance(call, ast.Call) or _called(call) != klass.name:
+            if not isinstance(call, ast.Call) or called_name(call) != klass.name:
                 continue
             for word in call.keywords:
                 if word.arg in flags and isinstance(word.value, ast.Constant) and isinstance(word.value.value, bool):
@@ -168,7 +168,7 @@ def flip_arguments(program: Program, span: Span, others: list[Program]) -> Itera
             text = f"{word.arg}={not word.value.value}"
             yield Draft(text, (TextEdit(program.span(word.value), str(not word.value.value)),), span)
     given = {word.arg for word in call.keywords}
-    for name, default in _flags(_called(call), len(call.args), [program, *others]):
+    for name, default in _flags(called_name(call), len(call.args), [program, *others]):
         if name not in given:
             text = f"{name}={not default}"
             end = program.span(call)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from graphguard.ir import Span
 from graphguard.repair.program import Function, Program, definitions
 from graphguard.repair.source import Draft
+from graphguard.repair.vocabulary import called_name
 from graphguard.report.diagnostics import TextEdit
 
 _JOINING = frozenset({"cat", "concat", "concatenate", "all_gather_tensor", "all_gather_tensor_autograd"})
@@ -23,7 +24,7 @@ def join_along(program: Program, span: Span, dim: int) -> Iterator[Draft]:
         for call in ast.walk(each):
             if not isinstance(call, ast.Call) or not call.args:
                 continue
-            if _called(call) in _JOINING and not _is_handed_in(program, call):
+            if called_name(call) in _JOINING and not _is_handed_in(program, call):
                 yield Draft(f"join along dim {dim}", (_with_dim(program, call, dim),), program.span(call))
             elif (said := _handed_on(program, call)) is not None:
                 yield Draft(f"join along dim {dim}", (TextEdit(program.span(said), str(dim)),), program.span(call))
@@ -44,11 +45,13 @@ def _is_handed_in(program: Program, call: ast.Call) -> bool:
 
 def _handed_on(program: Program, call: ast.Call) -> ast.expr | None:
     """The argument of a call of a function of the file that is the dim along which that function joins."""
-    functions = (node for node in ast.walk(program.tree) if isinstance(node, Function) and node.name == _called(call))
+    functions = (
+        node for node in ast.walk(program.tree) if isinstance(node, Function) and node.name == called_name(call)
+    )
     for function in functions:
         names = [argument.arg for argument in function.args.args]
         for inner in ast.walk(function):
-            dims = _dims(inner) if isinstance(inner, ast.Call) and _called(inner) in _JOINING else []
+            dims = _dims(inner) if isinstance(inner, ast.Call) and called_name(inner) in _JOINING else []
             for dim in dims:
                 if isinstance(dim, ast.Name) and dim.id in names:
                     words = [word.value for word in call.keywords if word.arg == dim.id]
@@ -59,10 +62,6 @@ def _handed_on(program: Program, call: ast.Call) -> ast.expr | None:
 def _dims(call: ast.Call) -> list[ast.expr]:
     """What a joining call says of its dim."""
     return [*(word.value for word in call.keywords if word.arg in _WORDS), *call.args[1:2]]
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _with_dim(program: Program, call: ast.Call, dim: int) -> TextEdit:

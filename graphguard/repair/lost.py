@@ -8,7 +8,6 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.naming import operator
-from graphguard.refine.outcome import Location
 from graphguard.repair.frames import Sources
 from graphguard.repair.words import spoiled_text
 
@@ -48,7 +47,6 @@ def lost_number(capture: Capture, numbers: Confirmation, sources: Sources) -> Fi
         rule="wrong-relation",
         headline=f"'{what}' {reason} on rank {rank}, where the specification has a number: {spoiled_text(numbers.differing)}",
         span=span,
-        where=Location(rank, index),
         needed="a number on every rank wherever the specification has one",
         tensor=what,
         promises=numbers.differing,

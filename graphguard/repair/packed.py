@@ -255,7 +255,6 @@ def packed_finding(capture: Capture, found: Packed, sources: Sources) -> Finding
         found=f"one block of '{block.leaf}' on every rank"
         + (", which is how its shape is read" if cut is None else ""),
         tensor=block.leaf,
-        axes=(block.axis,),
         promises=found.mends,
         related=tuple(related),
     )

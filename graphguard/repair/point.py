@@ -258,8 +258,7 @@ class Point:
 
 def is_real(capture: Capture) -> bool:
     """Whether no tensor of any program is complex."""
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
-    return not any(is_complex(kind.dtype) for graph in graphs for kind in graph.types.values())
+    return not any(is_complex(kind.dtype) for graph in capture.graphs for kind in graph.types.values())
 
 
 def _members(step: Step) -> Collection[tuple[int, int]]:
@@ -360,9 +359,8 @@ def _draw(name: str, shape: tuple[int, ...], kind: Kind, span: IndexRange | None
 
 def _extents(capture: Capture) -> tuple[int, int]:
     """Elements of the largest tensor and of all together; more than any bound where a size is known only when the program runs."""
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
     largest = total = 0
-    for graph in graphs:
+    for graph in capture.graphs:
         for kind in graph.types.values():
             sizes = [size for size in kind.shape if isinstance(size, int)]
             if len(sizes) < len(kind.shape):

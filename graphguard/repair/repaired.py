@@ -103,7 +103,6 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         needed=needed,
         found=found,
         tensor=name,
-        axes=(guess.edit.axis,) if isinstance(guess.edit, InsertReduction) else (),
         promises=repair.mends,
         related=tuple(_related(capture, graph, site.node, span, sources, repair)),
     )
@@ -292,7 +291,6 @@ def _dropped(
         needed=needed,
         found=found,
         tensor=name,
-        axes=(axis,),
         promises=repair.mends,
         related=tuple(related),
     )

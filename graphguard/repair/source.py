@@ -19,7 +19,7 @@ from graphguard.repair.vocabulary import (
     functional_name,
     group_expressions,
     import_line,
-    imported_function,
+    imported_all_reduce,
     rank_expressions,
 )
 from graphguard.report.diagnostics import TextEdit
@@ -365,7 +365,7 @@ class Reduce:
         return f"if {self.group} is not None:\n    {text}" if self.guarded else text, imports
 
     def _call(self, tensor: str) -> tuple[str, tuple[TextEdit, ...]]:
-        imported = imported_function(self.program, "all_reduce")
+        imported = imported_all_reduce(self.program)
         dist = distributed_name(self.program)
         arguments = f"{tensor}, group={self.group}" if self.group else tensor
         if self.reduce != "sum":

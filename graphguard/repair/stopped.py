@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.proof import Proof
-from graphguard.repair.alignment import FAMILIES, Alignment
+from graphguard.repair.alignment import Alignment, family
 from graphguard.repair.edits import Tensors
 from graphguard.repair.holding import holds_operand
 from graphguard.repair.program import Program, definitions
@@ -36,9 +36,9 @@ def stopped_gradient(capture: Capture, proof: Proof, alignment: Alignment) -> tu
             continue
         if (found := _short(capture, spec, node, proof)) is not None:
             return found, place
-    several = Counter((node.forward, _family(node)) for node in spec.nodes if node.phase == "backward")
+    several = Counter((node.forward, family(node)) for node in spec.nodes if node.phase == "backward")
     for index, node in enumerate(spec.nodes):
-        twice = node.phase == "backward" and node.op not in LAYOUT and several[node.forward, _family(node)] > 1
+        twice = node.phase == "backward" and node.op not in LAYOUT and several[node.forward, family(node)] > 1
         if not twice or not node.outs or proof.relation(node.outs[0]) is not None:
             continue
         if (found := _short(capture, spec, node, proof)) is not None:
@@ -77,7 +77,7 @@ def _is_short(capture: Capture, spec: Graph, node: Node, forward: Location) -> b
 def _differentiated(graph: Graph, stack: int, like: Node) -> int:
     """How many operators of one kind differentiate what was called from a place."""
     return sum(
-        each.phase == "backward" and each.forward == stack and _family(each) == _family(like) for each in graph.nodes
+        each.phase == "backward" and each.forward == stack and family(each) == family(like) for each in graph.nodes
     )
 
 
@@ -107,7 +107,7 @@ def _alike(capture: Capture, alignment: Alignment, meant: Node) -> Iterator[list
     for position in alignment.positions:
         rank = min(position)
         node = capture.ranks[rank].nodes[position[rank]]
-        if node.phase == "backward" and _family(node) == _family(meant):
+        if node.phase == "backward" and family(node) == family(meant):
             rows = {each: list(capture.ranks[each].nodes[index].operands()) for each, index in position.items()}
             count = min(map(len, rows.values()))
             yield [{each: row[place] for each, row in rows.items()} for place in range(count)]
@@ -130,7 +130,3 @@ def _forward(capture: Capture, spec: Graph, node: Node, proof: Proof) -> Iterato
             index = capture.ranks[rank].producers().get(tensors[rank])
             if index is not None:
                 yield Location(rank, index)
-
-
-def _family(node: Node) -> str:
-    return FAMILIES.get(node.op, node.op)

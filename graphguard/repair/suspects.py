@@ -10,7 +10,7 @@ from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.exposed import ROUNDED, is_unmeant
 from graphguard.refine.lookup import GroupRelation
 from graphguard.refine.outcome import SPECIFICATION, Location
-from graphguard.repair.alignment import FAMILIES
+from graphguard.repair.alignment import family
 from graphguard.repair.attention import meant_attention, seen_keys
 from graphguard.repair.dead import dead_everywhere
 from graphguard.repair.edits import Tensors, group_of
@@ -270,7 +270,7 @@ def _meant(site: Site, found: Search, around: Neighbours) -> Node | None:
     spec, read = found.capture.spec, _operands(site, around)
     for node in spec.nodes if spec is not None else ():
         meant = list(node.operands())
-        alike = _family(node) == _family(site.node) and len(meant) == len(read)
+        alike = family(node) == family(site.node) and len(meant) == len(read)
         if not alike or found.proof.relation(node.outs[0]) is not None:
             continue
         if all(holds_operand(found.proof, var, tensors) for var, tensors in zip(meant, read, strict=True)):
@@ -298,7 +298,7 @@ def _foreign_operand(site: Site, found: Search, around: Neighbours) -> Suspect |
     wrong: dict[int, Location] = {}
     for index, node in enumerate(spec.nodes if spec is not None else ()):
         meant = list(node.operands())
-        if _family(node) != _family(site.node) or len(meant) != len(read) or len(read) < 2:
+        if family(node) != family(site.node) or len(meant) != len(read) or len(read) < 2:
             continue
         held = [holds_operand(found.proof, var, tensors) for var, tensors in zip(meant, read, strict=True)]
         if held.count(False) == 1:
@@ -327,10 +327,6 @@ def _behind(graph: Graph, var: Var) -> set[Var]:
         found |= operands
         waiting += operands
     return found
-
-
-def _family(node: Node) -> str:
-    return FAMILIES.get(node.op, node.op)
 
 
 def _operands(site: Site, around: Neighbours) -> list[Tensors]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from graphguard.ir import Capture, Graph, Span
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.outcome import Location
 from graphguard.repair.frames import Sources
 from graphguard.repair.search import Search
 from graphguard.repair.slices import JOINING, LAYOUT
@@ -30,10 +29,9 @@ def unchanged(capture: Capture, outputs: Iterable[str]) -> list[str]:
 def unchanged_finding(found: Search, sources: Sources) -> Finding | None:
     """That parameters are handed out as they were given, told where the program asks for their gradients; None where what is left is none of these."""
     capture, kept = found.capture, unchanged(found.capture, found.left)
-    asked = _last_gradient(capture, sources)
-    if not kept or asked is None:
+    span = _last_gradient(capture, sources)
+    if not kept or span is None:
         return None
-    where, span = asked
     promise = next(promise for promise in found.proof.outcome.promises if promise.name in found.left)
     are, it = ("is returned as it was", "it") if len(kept) == 1 else ("are returned as they were", "them")
     changed = made_by_specification(capture, promise.name, sources)
@@ -42,7 +40,6 @@ def unchanged_finding(found: Search, sources: Sources) -> Finding | None:
         rule="wrong-relation",
         headline=f"{listed(kept, 4)} {are}: the specification changes {it}, and the ranks read no gradient of {it}",
         span=span,
-        where=where,
         tensor=kept[0],
         promises=found.left,
         related=(*related, Related(capture.check.span, "the check that fails")),
@@ -56,15 +53,14 @@ def made_by_specification(capture: Capture, output: str, sources: Sources) -> Sp
     return next((sources.place(capture.spec, node) for node in capture.spec.nodes if var in node.outs), None)
 
 
-def _last_gradient(capture: Capture, sources: Sources) -> tuple[Location, Span] | None:
-    """The last operator of the first rank's backward passes, and where the project asks for it."""
+def _last_gradient(capture: Capture, sources: Sources) -> Span | None:
+    """Where the project asks for the last operator of the first rank's backward passes."""
     graph = capture.ranks[0]
     index = max((at for at, node in enumerate(graph.nodes) if node.phase == "backward"), default=None)
     if index is None:
         return None
     frames = (frame.span for frame in graph.stack_of(graph.nodes[index].stack))
-    span = next((span for span in frames if sources.in_project(span.file)), None)
-    return None if span is None else (Location(0, index), span)
+    return next((span for span in frames if sources.in_project(span.file)), None)
 
 
 def _given(graph: Graph, output: str) -> str | None:

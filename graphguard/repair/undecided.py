@@ -47,7 +47,6 @@ def left_open(capture: Capture, outcome: Outcome, numbers: Confirmation | None, 
             rule="unproved",
             headline=f"neither proved nor refuted: {names}",
             span=span or capture.check.span,
-            where=where,
             needed=needed,
             found="; ".join(text for text in (reasons, _on_numbers(numbers)) if text),
             related=related,
@@ -69,7 +68,6 @@ def _gap(capture: Capture, gap: Gap, outcome: Outcome, sources: Sources) -> Find
         rule="unsupported-operator",
         headline=f"{operation(gap.op)} {why_closed(gap)}, and {resting} on it",
         span=span or capture.check.span,
-        where=gap.where,
     )
 
 

@@ -35,7 +35,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     outcome = found.proof.outcome
     promise = next(promise for promise in outcome.promises if promise.name in found.left)
     span, suspected = _placed(capture, suspect(found, promise.name, sources), sources)
-    rule, where = suspected.rule, suspected.where
+    rule = suspected.rule
     factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
     asks = rule in ("wrong-relation", "wrong-shard")
@@ -76,7 +76,6 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
         rule=rule,
         headline=asked_for(what, text),
         span=span,
-        where=where,
         needed=promise.needed,
         found=promise.found,
         tensor=what,

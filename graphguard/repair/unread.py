@@ -36,8 +36,7 @@ def unread(point: Point, name: str, around: Neighbours) -> Unread | None:
     if promise is None or not isinstance(promise.wanted, dict) or capture.spec is None:
         return None
     blocks = [(leaf, rows) for leaf in capture.leaves for rows in _blocks(leaf, capture.world_size)]
-    calls = sum(len(graph.nodes) for graph in (capture.spec, *capture.ranks))
-    if calls * len(blocks) > _CALLS:
+    if capture.calls * len(blocks) > _CALLS:
         return None
     missing: list[tuple[str, int, range]] = []
     for leaf, rows in blocks:

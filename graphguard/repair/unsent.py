@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from graphguard.ir import Capture, Graph
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.outcome import Location
 from graphguard.repair.dead import source_of
 from graphguard.repair.frames import Sources
 from graphguard.repair.holding import holds_operand
@@ -45,7 +44,6 @@ def _finding(found: Search, name: str, empty: dict[int, int], making: list[int],
         rule="wrong-relation",
         headline=f"'{what}' is memory that nobody writes to on {_ranks(list(empty))}: {_ranks(making)} computes it, and does not send it",
         span=span,
-        where=Location(first, empty[first]),
         needed=promise.needed,
         found=promise.found,
         tensor=what,

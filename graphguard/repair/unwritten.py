@@ -5,7 +5,6 @@ from __future__ import annotations
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Graph, Var
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.outcome import Location
 from graphguard.repair.frames import Sources
 from graphguard.repair.slices import JOINING, LAYOUT
 from graphguard.repair.words import spoiled_text
@@ -27,7 +26,6 @@ def unwritten_finding(capture: Capture, numbers: Confirmation, sources: Sources)
         rule="wrong-relation",
         headline=f"'{what}' is read in places that nothing was written to: {spoiled_text(numbers.differing)}",
         span=span,
-        where=Location(rank, index),
         needed="a value at every place that is read",
         found=f"memory of shape {list(graph.types[memory].shape)} as it was, on rank {rank}",
         tensor=what,

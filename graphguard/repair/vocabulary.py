@@ -23,7 +23,6 @@ COLLECTIVES = frozenset(
         "get_world_size",
     }
 )
-GROUP_WORDS = ("group", "mesh")
 
 
 def distributed_name(program: Program) -> str | None:
@@ -50,13 +49,18 @@ def functional_name(program: Program) -> str:
     return "torch.nn.functional"
 
 
-def imported_function(program: Program, name: str) -> str | None:
-    """The local name of a function imported directly from ``torch.distributed``."""
+def called_name(call: ast.Call) -> str:
+    """The last name of what is called; empty where that has none."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def imported_all_reduce(program: Program) -> str | None:
+    """The local name of ``all_reduce``, where it is imported directly from ``torch.distributed``."""
     for node in ast.walk(program.tree):
         if isinstance(node, ast.ImportFrom) and node.module == "torch.distributed":
             for alias in node.names:
-                if alias.name == name:
-                    return alias.asname or name
+                if alias.name == "all_reduce":
+                    return alias.asname or alias.name
     return None
 
 

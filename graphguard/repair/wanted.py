@@ -85,15 +85,13 @@ class Rereading:
     steps: tuple[int, ...]
 
 
-def rereadings(
-    capture: Capture, names: Sequence[str], positions: Positions, seconds: float = SECONDS
-) -> Iterator[Rereading]:
+def rereadings(capture: Capture, names: Sequence[str], positions: Positions) -> Iterator[Rereading]:
     """Ways to make outputs what was promised by reading other parts; none where numbers cannot tell, nor of complex tensors, whose values have a dim more."""
     if capture.spec is None or _largest(capture) > _ELEMENTS or not is_real(capture):
         return
     search = None
     try:
-        search = _Search.of(capture, positions, time.thread_time() + seconds)
+        search = _Search.of(capture, positions, time.thread_time() + SECONDS)
     except Unsupported:  # an operator that the fields do not know
         return
     together: dict[tuple[int, Var], Array] = {}
@@ -390,6 +388,5 @@ def _array(value: Residues) -> Array:
 
 
 def _largest(capture: Capture) -> int:
-    graphs = [graph for graph in (capture.spec, *capture.ranks) if graph is not None]
-    kinds = (kind for graph in graphs for kind in graph.types.values())
+    kinds = (kind for graph in capture.graphs for kind in graph.types.values())
     return max((math.prod(n if isinstance(n, int) else 0 for n in kind.shape) for kind in kinds), default=0)

@@ -131,7 +131,7 @@ def _decimal(factor: Fraction) -> str:
 
 def listed(names: Sequence[str], most: int = 6) -> str:
     """``'a', 'b' and 'c'``, or ``'a', 'b' and 7 more`` where there are too many."""
-    shown = [f"'{name}'" for name in names[:most]]
+    shown = [f"'{name}'" for name in names[:4]]
     if len(names) > most:
         return f"{', '.join(shown)} and {len(names) - most} more"
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
@@ -144,8 +144,8 @@ def span_text(start: int, length: object) -> str:
     return str(start) if length == 1 else f"{start}..{start + length - 1}"
 
 
-def spoiled_text(promises: Mapping[str, object] | tuple[str, ...], most: int = 4) -> str:
+def spoiled_text(promises: Mapping[str, object] | tuple[str, ...]) -> str:
     """The outputs that a defect spoils, with the verb: ``out is wrong``, ``out[0], out[1] are wrong``."""
     names = list(promises)
-    shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return f"{shown} {'is' if len(names) == 1 else 'are'} wrong"

@@ -52,10 +52,10 @@ def changed_files(fix: Fix, sources: Sources) -> dict[str, tuple[str, str]]:
     return {file: (texts[file], apply_edits(texts[file], edits)) for file, edits in files.items()}
 
 
-def changed_lines(before: str, after: str, context: int = 1) -> list[list[ChangedLine]]:
-    """The hunks between two texts, with some lines around each."""
+def changed_lines(before: str, after: str) -> list[list[ChangedLine]]:
+    """The hunks between two texts, with a line around each."""
     old, new = split_lines(before), split_lines(after)
-    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(context)
+    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(1)
     return [_hunk(group, old, new) for group in groups]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from graphguard.confirm.confirmation import Counterexample
 from graphguard.ir.codec import dumps
 from graphguard.ir.spans import Span
-from graphguard.report.diagnostics import Diagnostic, Fix, Numbers, Report
+from graphguard.report.diagnostics import Diagnostic, Fix, Report
 from graphguard.report.sources import Sources
 
 VERSION = 1
@@ -36,7 +37,7 @@ def _check(report: Report, sources: Sources) -> dict[str, Any]:
         "operators": {"spec": report.operators.get("spec", 0), "impl": report.operators.get("impl", 0)},
         "relations": {name: str(relation) for name, relation in report.relations.items()},
         "diagnostics": [diagnostic_data(diagnostic, sources) for diagnostic in report.diagnostics],
-        "numbers": None if report.numbers is None else _numbers(report.numbers),
+        "numbers": None if report.numbers is None else asdict(report.numbers),
         "counterexample": None if report.counterexample is None else _counterexample(report.counterexample),
         "assumed": list(report.assumed),
         "cautions": list(report.cautions),
@@ -89,10 +90,6 @@ def _counterexample(found: Counterexample) -> dict[str, Any]:
         "seed": found.seed,
         "reduced": found.reduced,
     }
-
-
-def _numbers(said: Numbers) -> dict[str, Any]:
-    return {"status": said.status, "runs": said.runs, "reduced": said.reduced, "reason": said.reason}
 
 
 def _number(value: float) -> float | str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from graphguard.ir.spans import Span
 from graphguard.report.catalogue import RULES
-from graphguard.report.diagnostics import SEVERITIES, Severity
+from graphguard.report.diagnostics import SEVERITIES, Diagnostic, RelatedPlace, Severity
 from graphguard.report.rule import Rule
 
 
@@ -42,6 +43,13 @@ def severity_of(name: str, levels: Mapping[str, str]) -> Severity:
         if level == severity:
             return severity
     return rule(name).severity
+
+
+def reported(
+    name: str, message: str, levels: Mapping[str, str], span: Span | None, related: Iterable[RelatedPlace] = ()
+) -> Diagnostic:
+    """A finding of a rule, at the level at which that is reported."""
+    return Diagnostic(name, name, message, severity_of(name, levels), span, tuple(related))
 
 
 def explain(name: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from graphguard.ir.spans import Span
 from graphguard.report.catalogue import RULES
 from graphguard.report.diagnostics import Diagnostic, Report
-from graphguard.report.registry import severity_of
+from graphguard.report.registry import reported
 from graphguard.report.sources import Sources
 
 _COMMENT = re.compile(r"#\s*graphguard:\s*ignore\b(?:\[(?P<rules>[^\]]*)\])?")
@@ -94,9 +94,7 @@ class Waivers:
         if self.levels.get(UNUSED) == OFF:
             return []
         spare = [waiver for file in files for waiver in self._of(file) if waiver not in self._used]
-        return [
-            Diagnostic(UNUSED, UNUSED, _why(waiver), severity_of(UNUSED, self.levels), waiver.span) for waiver in spare
-        ]
+        return [reported(UNUSED, _why(waiver), self.levels, waiver.span) for waiver in spare]
 
 
 def _why(waiver: Waiver) -> str:

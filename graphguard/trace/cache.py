@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from graphguard.ir import Capture, capture_from_json, capture_to_json
-from graphguard.ir.codec import CodecError, dumps, loads
+from graphguard.ir.codec import dumps, loads
+from graphguard.ir.plain import CodecError
 from graphguard.trace.footprint import Footprint, text_digest, unchanged
 from graphguard.trace.remap import Moves, Unmapped, remapped
 from graphguard.trace.sources import ProjectFiles, meaning_digest

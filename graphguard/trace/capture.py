@@ -181,12 +181,6 @@ class Recording:
                 self._recorder.constants.set(fake, value)
         return fake.requires_grad_(requires_grad)
 
-    def adopt(self, real: torch.Tensor, name: str) -> torch.Tensor:
-        """The fake tensor that stands for an existing real one is the graph's input ``name``."""
-        fake = self.leaf(name, tuple(real.shape), real.dtype, requires_grad=real.requires_grad, device=real.device)
-        self._recorder.adopt(real, fake)
-        return fake
-
     def bind(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """``tensor`` (a parameter, a buffer, a DTensor) now holds ``value``, which is this rank's part."""
         local = getattr(tensor, "_local_tensor", tensor)
@@ -272,12 +266,6 @@ class Recording:
             equal = constant_of(constants.real(local)).digest == constant_of(outside).digest
         if equal:
             self.bind(local, outside)
-
-    @contextmanager
-    def unrecorded(self) -> Iterator[None]:
-        """Nothing that runs inside is part of the program."""
-        with self._recorder.pause():
-            yield
 
     @contextmanager
     def on_real_tensors(self) -> Iterator[None]:

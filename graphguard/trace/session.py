@@ -14,7 +14,6 @@ from typing import Any
 from graphguard.checks.api import as_mesh
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Span, Trouble, capture_from_json
-from graphguard.ir.codec import span_to_plain, trouble_to_plain
 from graphguard.ir.plain import to_plain
 from graphguard.trace.assumptions import assuming
 from graphguard.trace.chance import are_drawn_from, generators, load_generators, watched
@@ -164,11 +163,11 @@ def list_checks(target: Target) -> dict[str, Any]:
         module = load(target, files)
     except BaseException as error:  # noqa: BLE001 - whatever importing the user's file raises becomes a diagnostic
         trouble = trouble_of(error, f"importing {os.path.basename(target.file)}", target.root, Span(target.file, 1))
-        return {"checks": [], "troubles": [trouble_to_plain(trouble)]}
+        return {"checks": [], "troubles": [to_plain(trouble)]}
     rows = [
         {
             "name": name,
-            "span": span_to_plain(with_place(reference(target, name), function).span),
+            "span": to_plain(with_place(reference(target, name), function).span),
             "meshes": list(check.meshes),
         }
         for name, function, check in declared(module)
@@ -176,12 +175,11 @@ def list_checks(target: Target) -> dict[str, Any]:
     return {"checks": rows, "troubles": []}
 
 
-def confirm_capture(data: bytes, promises: list[str] | None, seconds: float) -> dict[str, Any]:
+def confirm_capture(data: bytes, seconds: float) -> dict[str, Any]:
     """Run a capture on numbers: a ``Confirmation`` as plain data."""
     from graphguard.confirm.check import confirm
 
-    wanted = None if promises is None else tuple(promises)
-    return dict(to_plain(confirm(capture_from_json(data), promises=wanted, seconds=seconds)))
+    return dict(to_plain(confirm(capture_from_json(data), seconds)))
 
 
 def not_confirmed(ending: Ending) -> dict[str, Any]:

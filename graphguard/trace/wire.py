@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Any, BinaryIO
 
-from graphguard.ir.codec import CodecError, dumps, loads
+from graphguard.ir.codec import dumps, loads
+from graphguard.ir.plain import CodecError
 
 _LENGTHS = struct.Struct(">II")
 _PLACE = "$payload"

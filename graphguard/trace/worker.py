@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from graphguard.ir import Capture, Trouble, capture_to_json
-from graphguard.ir.codec import capture_summary, trouble_to_plain
+from graphguard.ir.codec import capture_summary
+from graphguard.ir.plain import to_plain
 from graphguard.trace import wire
 from graphguard.trace.cache import load, request_key, store
 from graphguard.trace.children import Child, Ending, Family, Link
@@ -404,14 +405,14 @@ def _list_task(params: dict[str, Any]) -> Task:
     return Task(
         lambda _: list_checks(target),
         limits,
-        lambda ending: {"checks": [], "troubles": [trouble_to_plain(_trouble(ending, target, limits))]},
+        lambda ending: {"checks": [], "troubles": [to_plain(_trouble(ending, target, limits))]},
     )
 
 
 def _confirm_task(params: dict[str, Any]) -> Task:
-    data, promises, seconds = params["capture"], params.get("promises"), float(params["seconds"])
+    data, seconds = params["capture"], float(params["seconds"])
     limits = Limits(seconds + 20.0, default_memory())
-    return Task(lambda _: confirm_capture(data, promises, seconds), limits, not_confirmed)
+    return Task(lambda _: confirm_capture(data, seconds), limits, not_confirmed)
 
 
 def _doctor_task(_: dict[str, Any]) -> Task:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from graphguard.checks.requests import CheckRequest, Step
-from graphguard.ir.codec import CodecError
-from graphguard.ir.plain import from_plain
+from graphguard.ir.plain import CodecError, from_plain
 from graphguard.report.diagnostics import Report
 from graphguard_server.checks import Check, Run, RunKey
 from graphguard_server.engine import ProjectConfiguration

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Final
 
 _FORM: Final = re.compile(
@@ -17,9 +18,7 @@ def layout_of(texts: Mapping[int, str], mesh: Mapping[str, int]) -> str:
 
     ``texts`` maps every rank to what the tensor is there of the specification; ``mesh`` has its axes in order, the last varies fastest.
     """
-    size = 1
-    for extent in mesh.values():
-        size *= extent
+    size = prod(mesh.values())
     forms = [_FORM.fullmatch(texts.get(rank, "")) for rank in range(size)]
     found = [form for form in forms if form is not None and "@" not in form[0]]
     if len(found) < size or len({(form["factor"], form["partial"], form["name"]) for form in found}) > 1:

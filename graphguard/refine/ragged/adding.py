@@ -68,8 +68,7 @@ def product(program: Ragged, node: Node) -> Results:
         return None
     assert isinstance(a, Var)
     assert isinstance(b, Var)
-    if not program.orders.alike(left.order, right.order):
-        raise Unsupported("rows of two tensors that are not seen to belong together")
+    program.orders.need_alike(left.order, right.order)
     operands = {a: program.orders.masked(left), b: right.data}
     shapes = {node.outs[0]: (left.data.shape[0], right.data.shape[1])}
     return list(program.evaluated(node, operands, shapes))
@@ -154,8 +153,7 @@ def _opened(program: Ragged, self: Arg, at: Rows, source: Arg) -> tuple[Rows, No
     rows = program.placed(source, at.order) if source in program.blanks else program.rows_of(source)
     if len(at.data.shape) != 1:
         raise Unsupported("rows put at places of several dims")
-    if not program.orders.alike(at.order, rows.order):
-        raise Unsupported("rows of two tensors that are not seen to belong together")
+    program.orders.need_alike(at.order, rows.order)
     if at.target is not None:
         target = program.placed(self, at.target)
         return rows, target.data, target.order

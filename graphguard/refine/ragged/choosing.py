@@ -186,8 +186,7 @@ def aligned(
     for place, (one, extent) in enumerate(zip(rows, extents, strict=False)):
         if (place and one.target is not None) or len(one.data.shape) != 1 or one.data.kind == "bool":
             raise Unsupported("rows at places along several dims")
-        if not program.orders.alike(first.order, one.order):
-            raise Unsupported("rows of two tensors that are not seen to belong together")
+        program.orders.need_alike(first.order, one.order)
         program.lies_within(one, extent)
     return {var: one.data for var, one in zip(indices, rows, strict=True) if isinstance(var, Var)}, first.order
 
@@ -219,8 +218,7 @@ def _chosen(program: Ragged, self: Arg, mask: Rows) -> Rows:
             lead += 1
         return Rows(program.algebra.reshape(table, (mask.order.slots, *table.shape[max(lead, 1) :])), mask.order)
     rows = program.rows_of(self)
-    if not program.orders.alike(rows.order, mask.target):
-        raise Unsupported("rows of two tensors that are not seen to belong together")
+    program.orders.need_alike(rows.order, mask.target)
     return replace(rows, order=mask.order)
 
 

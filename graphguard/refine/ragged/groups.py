@@ -30,8 +30,7 @@ def grouped_product(program: Ragged, node: Node) -> Results:
         return [Rows(contracted(program.algebra, "td,tg,gdf->tf", left.data, member, matrices), left.order)]
     if left is None or right is None or left.dim != 1 or right.dim != 0:
         raise Unsupported("a grouped product along other dims than the rows")
-    if not program.orders.alike(left.order, right.order):
-        raise Unsupported("rows of two tensors that are not seen to belong together")
+    program.orders.need_alike(left.order, right.order)
     member = _membership(program, left.order, argument(node, 2, "offs"))
     return [contracted(program.algebra, "mt,tg,tf->gmf", program.orders.masked(left), member, right.data)]
 

@@ -52,8 +52,7 @@ def _with_classes(program: Ragged, self: object, target: object, weight: object,
     scores, classes = program.rows_of(self), program.rows_of(target)
     if len(scores.data.shape) != 2 or scores.target is not None or classes.target is not None:
         raise Unsupported("a loss of several dims over rows that the data decides")
-    if not program.orders.alike(scores.order, classes.order):
-        raise Unsupported("rows of two tensors that are not seen to belong together")
+    program.orders.need_alike(scores.order, classes.order)
     program.lies_within(classes, scores.data.shape[1], always=True)
     if isinstance(ignored, int) and 0 <= ignored < scores.data.shape[1]:
         raise Unsupported("a loss that ignores a class, over rows that the data decides")

@@ -144,6 +144,11 @@ class Orders:
             and self.same(a.valid, b.valid)
         )
 
+    def need_alike(self, a: Order, b: Order) -> None:
+        """Raise ``Unsupported`` unless the same slots are seen to come in the same order."""
+        if not self.alike(a, b):
+            raise Unsupported("rows of two tensors that are not seen to belong together")
+
     def _alike(self, a: Key, b: Key) -> bool:
         if isinstance(a, Names) and isinstance(b, Names):
             return a.values == b.values and self.same(a.hot, b.hot)

@@ -398,8 +398,7 @@ class Ragged:
         for other in with_rows.values():
             if other.target is not None and not (keeps_numbers(node) and len(operands) == 1):
                 raise Unsupported("computing with places of rows that are known only when the program runs")
-            if not self.orders.alike(first.order, other.order):
-                raise Unsupported("rows of two tensors that are not seen to belong together")
+            self.orders.need_alike(first.order, other.order)
         shapes = {var: with_rows[var].data.shape if var in with_rows else self.value_of(var).shape for var in operands}
         dims = {var: rows.dim for var, rows in with_rows.items()}
         dim = dim_of_rows(node, shapes, dims)

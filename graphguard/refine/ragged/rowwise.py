@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Final
 
 from graphguard.ir import Node, Var
@@ -126,7 +127,7 @@ def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping
         raise Unsupported(f"rows that {node.op} does not take one by one")
     dim, rank = dims[self], len(shapes[self])
     if name in _PRODUCTS and set(dims) == (set(node.operands()) if name == "bmm.default" else {self}):
-        return _must(max(dims.values()), 0)
+        return _first(max(dims.values()))
     if name in _OTHER_DIMS and set(node.operands()) == set(dims) and len(set(dims.values())) == 1:
         return _beside(node, name, dim, rank)
     if name == "unsqueeze.default":
@@ -155,15 +156,15 @@ def _added_product(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapp
         return _never(node)
     if len(shapes[bias]) > 1 and shapes[bias][0] != 1:
         raise Unsupported("rows of two tensors that are not seen to belong together")
-    return _must(dims[rows], 0)
+    return _first(dims[rows])
 
 
 def _never(node: Node) -> int:
     raise Unsupported(f"rows that {node.op} does not take one by one")
 
 
-def _must(dim: int, wanted: int) -> int:
-    if dim != wanted:
+def _first(dim: int) -> int:
+    if dim != 0:
         raise Unsupported("rows that are not taken one by one")
     return dim
 
@@ -250,10 +251,4 @@ def _viewed(node: Node, shape: tuple[int, ...], dim: int) -> int:
         return _never(node)
     if node.op.endswith("expand.default"):
         return 0 if len(wanted) == len(shape) else _never(node)
-    elements = 1
-    for size in shape[1:]:
-        elements *= size
-    made = 1
-    for size in rest:
-        made *= size
-    return 0 if made == elements and -1 not in rest else _never(node)
+    return 0 if prod(rest) == prod(shape[1:]) and -1 not in rest else _never(node)

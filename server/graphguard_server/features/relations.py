@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lsprotocol import types
 
-from graphguard.ir.codec import CodecError, span_from_plain
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.ir.plain import from_plain
+from graphguard.ir.plain import CodecError, from_plain
 from graphguard.ir.spans import Span
 from graphguard_server import protocol
 from graphguard_server.checks import Run
@@ -144,7 +143,7 @@ def _kind(box: dict[str, Any], consumed: set[str]) -> str:
 
 def _span(box: dict[str, Any]) -> Span | None:
     try:
-        return from_plain(Span, box["span"]) if isinstance(box.get("span"), dict) else span_from_plain(box.get("span"))
+        return from_plain(Span, box["span"]) if box.get("span") else None
     except CodecError:
         return None
 

@@ -22,7 +22,7 @@ def test_list(running):
     answer = running.client.call("list", {"file": file, "root": str(running.root)})
     (row,) = answer["checks"]
     assert (row["name"], row["meshes"]) == ("check", [{"tp": 2}, {"tp": 3}])
-    assert row["span"][1:3] == [6, 5]
+    assert (row["span"]["line"], row["span"]["column"]) == (6, 5)
 
 
 def test_mesh_of_the_request(running):

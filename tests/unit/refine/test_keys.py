@@ -42,9 +42,9 @@ def window(shape: tuple[int, ...], offset: int = 0, factor: int = 1) -> Windowed
 def wholes(division: Division) -> Windows:
     """Every rank's cut tensors are the specification's."""
     return {
-        (graph, var.id): (cut.tensors[0], window(division.graphs[graph].types[var].shape) if graph else None)  # type: ignore[arg-type]
+        (graph, var.id): (cut[0], window(division.graphs[graph].types[var].shape) if graph else None)  # type: ignore[arg-type]
         for cut in division.cuts
-        for graph, var in enumerate(cut.tensors)
+        for graph, var in enumerate(cut)
     }
 
 
@@ -195,9 +195,9 @@ def test_cut_tensors_of_twins_are_told_apart() -> None:
     for ways in product(((0, 1), (0, 2), (1, 1)), repeat=2):
         windows = wholes(division)
         for graph, (offset, factor) in enumerate(ways, 1):
-            var = division.cuts[0].tensors[graph]
+            var = division.cuts[0][graph]
             shape = division.graphs[graph].types[var].shape
-            windows[graph, var.id] = (division.cuts[0].tensors[0], window(shape, offset, factor))  # type: ignore[arg-type]
+            windows[graph, var.id] = (division.cuts[0][0], window(shape, offset, factor))  # type: ignore[arg-type]
         found.append(keys(capture, division, windows))
     assert len(set(found)) == len(set(map(repr, found))) == 9
 

@@ -51,8 +51,10 @@ PATTERNS: Final[Family] = {
     "reflection_pad1d reflection_pad2d reflection_pad3d": Traits(moves="pattern"),
     "replication_pad1d replication_pad2d replication_pad3d": Traits(moves="pattern"),
     # Gradients of the above, which add up what was read several times.
-    "unfold_backward reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward": Traits(),
-    "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward": Traits(),
+    """
+    unfold_backward reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward
+    replication_pad3d_backward
+    """: Traits(),
 }
 CREATION: Final[Family] = {
     "empty.memory_format": Traits(makes="empty", shape_at=0),

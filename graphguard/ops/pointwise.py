@@ -18,13 +18,13 @@ ARITHMETIC: Final[Family] = {
     "div.Tensor_mode,Scalar_mode addcdiv reciprocal sqrt rsqrt pow.Tensor_Scalar,Scalar,Tensor_Tensor": _Each(
         poles=True
     ),
-    "floor_divide.default,Scalar remainder.Scalar,Tensor fmod.Scalar,Tensor addcmul lerp.Scalar,Tensor square": _Each(),
-    "bitwise_left_shift.Tensor,Tensor_Scalar __lshift__.Tensor,Scalar": _Each(),
-    "bitwise_right_shift.Tensor,Tensor_Scalar __rshift__.Tensor,Scalar": _Each(),
+    """
+    floor_divide.default,Scalar remainder.Scalar,Tensor fmod.Scalar,Tensor addcmul lerp.Scalar,Tensor square bitwise_left_shift.Tensor,Tensor_Scalar
+    __lshift__.Tensor,Scalar bitwise_right_shift.Tensor,Tensor_Scalar __rshift__.Tensor,Scalar frac
+    """: _Each(),
     "neg negative abs maximum max.other fmax minimum min.other fmin": _Each(exact="chosen"),
     "sign floor ceil round": _Each(exact="written", steps=True),
     "sgn trunc fix": _Each(exact="written"),
-    "frac": _Each(),
     "round.decimals": _Each(steps=True),
     "clamp.default,Tensor clip.default,Tensor clamp_min.default,Tensor clamp_max.default,Tensor": _Each(
         exact="written", bounds=True
@@ -36,14 +36,14 @@ FUNCTIONS: Final[Family] = {
     "log log2 log10": _Each(poles=True, of_fractions=True),
     "log1p": _Each(poles=True, of_fractions=True, exponential=True),
     "logit acos asin atanh erfinv special_entr": _Each(of_fractions=True),
-    "exp2 logaddexp2 xlogy.Tensor,Scalar_Other,Scalar_Self special_xlog1py.default,other_scalar,self_scalar": _Each(),
-    "logit_backward hypot deg2rad rad2deg erf erfc sin cos tan atan asinh acosh lgamma atan2 hlo:logistic": _Each(),
-    "digamma polygamma mvlgamma igamma igammac sinc signbit angle frexp.Tensor ldexp.Tensor heaviside": _Each(),
-    "copysign.Tensor,Scalar gcd lcm i0 special_i0e special_i1 special_i1e special_erfcx special_log_ndtr": _Each(),
-    "special_ndtri special_zeta.default,self_scalar,other_scalar special_airy_ai special_bessel_j0": _Each(),
-    "special_bessel_j1 special_bessel_y0 special_bessel_y1 special_spherical_bessel_j0": _Each(),
-    "special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0": _Each(),
-    "special_modified_bessel_k1 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1": _Each(),
+    """
+    exp2 logaddexp2 xlogy.Tensor,Scalar_Other,Scalar_Self special_xlog1py.default,other_scalar,self_scalar logit_backward hypot deg2rad rad2deg erf erfc
+    sin cos tan atan asinh acosh lgamma atan2 hlo:logistic digamma polygamma mvlgamma igamma igammac sinc signbit angle frexp.Tensor ldexp.Tensor
+    heaviside copysign.Tensor,Scalar gcd lcm i0 special_i0e special_i1 special_i1e special_erfcx special_log_ndtr special_ndtri
+    special_zeta.default,self_scalar,other_scalar special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
+    special_spherical_bessel_j0 special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1
+    special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1
+    """: _Each(),
     " ".join(
         f"special_{polynomial}.default,n_scalar,x_scalar"
         for polynomial in (
@@ -58,9 +58,10 @@ ACTIVATIONS: Final[Family] = {
     "hardtanh threshold": _Each(exact="written", bounds=True),
     "log_sigmoid log_sigmoid_forward silu softplus mish gelu": _Each(exponential=True),
     "log_sigmoid_backward silu_backward softplus_backward mish_backward gelu_backward": _Each(exponential=True),
-    "hardtanh_backward _add_relu.Tensor softshrink softshrink_backward hardshrink hardshrink_backward": _Each(),
-    "leaky_relu leaky_relu_backward elu elu_backward celu selu": _Each(),
-    "hardsigmoid hardsigmoid_backward hardswish hardswish_backward native_dropout_backward": _Each(),
+    """
+    hardtanh_backward _add_relu.Tensor softshrink softshrink_backward hardshrink hardshrink_backward leaky_relu leaky_relu_backward elu elu_backward celu
+    selu hardsigmoid hardsigmoid_backward hardswish hardswish_backward native_dropout_backward
+    """: _Each(),
     # One slope a channel, and halves of a dim.
     "prelu _prelu_kernel _prelu_kernel_backward glu glu_backward": Traits(),
 }
@@ -72,9 +73,10 @@ TRUTH: Final[Family] = {
     "eq.Tensor,Scalar": _Each(symbol="=="),
     "ne.Tensor,Scalar": _Each(symbol="!="),
     "isnan isinf isposinf isneginf isfinite": _Each(asks_finite=True),
-    "logical_not bitwise_not logical_and logical_or logical_xor nan_to_num gg:assume": _Each(),
-    "bitwise_and.Tensor,Scalar __and__.Tensor,Scalar bitwise_or.Tensor,Scalar __or__.Tensor,Scalar": _Each(),
-    "bitwise_xor.Tensor,Scalar __xor__.Tensor isin.Tensor_Tensor,Tensor_Scalar,Scalar_Tensor": _Each(),
+    """
+    logical_not bitwise_not logical_and logical_or logical_xor nan_to_num gg:assume bitwise_and.Tensor,Scalar __and__.Tensor,Scalar
+    bitwise_or.Tensor,Scalar __or__.Tensor,Scalar bitwise_xor.Tensor,Scalar __xor__.Tensor isin.Tensor_Tensor,Tensor_Scalar,Scalar_Tensor
+    """: _Each(),
     "where.self,ScalarSelf,Scalar": _Each(mask_at=0),
     "where.ScalarOther": _Each(mask_at=0, number_at=2),
     "masked_fill.Scalar": _Each(mask_at=1, number_at=2),

@@ -53,33 +53,32 @@ CONTRACTIONS: Final[Family] = {
     "baddbmm": Traits(einsum=("bij", "bjk", "bik"), product="aten.bmm.default", contracts=True, sums=True),
     "mv convolution_backward gg:sdpa gg:sdpa_backward": Traits(contracts=True),
     "convolution": Traits(contracts=True, sums=True),
-    "dot vdot inner outer ger addmv addr addbmm matmul linear linear_backward einsum tensordot kron": Traits(),
-    "_trilinear cdist _cdist_forward _cdist_backward mm.dtype bmm.dtype _int_mm _scaled_mm _grouped_mm": Traits(),
-    "_convolution convolution_overrideable im2col col2im": Traits(),
-    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward": Traits(),
-    "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward": Traits(),
-    "_scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward": Traits(),
-    "_scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward": Traits(),
+    """
+    dot vdot inner outer ger addmv addr addbmm matmul linear linear_backward einsum tensordot kron _trilinear cdist _cdist_forward _cdist_backward
+    mm.dtype bmm.dtype _int_mm _scaled_mm _grouped_mm _convolution convolution_overrideable im2col col2im _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward
+    _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention
+    _scaled_dot_product_cudnn_attention_backward
+    """: Traits(),
 }
 NORMALISATIONS: Final[Family] = {
     "_softmax _log_softmax softmax.int": Traits(along=True, dim_at=1),
     "_softmax_backward_data _log_softmax_backward_data": Traits(along=True, dim_at=2),
-    "special_softmax _safe_softmax log_softmax.int special_log_softmax": Traits(),
-    "native_layer_norm layer_norm native_layer_norm_backward": Traits(),
-    "rms_norm _fused_rms_norm _fused_rms_norm_backward": Traits(),
-    "native_group_norm group_norm native_group_norm_backward native_batch_norm native_batch_norm_backward": Traits(),
-    "_native_batch_norm_legit_functional _native_batch_norm_legit.default,no_stats": Traits(),
-    "_native_batch_norm_legit_no_training _weight_norm_interface _weight_norm_interface_backward": Traits(),
+    """
+    special_softmax _safe_softmax log_softmax.int special_log_softmax native_layer_norm layer_norm native_layer_norm_backward rms_norm _fused_rms_norm
+    _fused_rms_norm_backward native_group_norm group_norm native_group_norm_backward native_batch_norm native_batch_norm_backward
+    _native_batch_norm_legit_functional _native_batch_norm_legit.default,no_stats _native_batch_norm_legit_no_training _weight_norm_interface
+    _weight_norm_interface_backward
+    """: Traits(),
 }
 POOLS: Final[Family] = {
-    "avg_pool1d avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward": Traits(),
-    "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward": Traits(),
-    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d": Traits(),
-    "adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d adaptive_max_pool3d_backward": Traits(),
-    "fractional_max_pool2d fractional_max_pool2d_backward": Traits(),
-    "fractional_max_pool3d fractional_max_pool3d_backward max_unpool2d max_unpool3d": Traits(),
-    "max_pool2d_with_indices max_pool2d_with_indices_backward": Traits(),
-    "max_pool3d_with_indices max_pool3d_with_indices_backward": Traits(),
+    """
+    avg_pool1d avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
+    _adaptive_avg_pool3d_backward adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool2d_backward
+    adaptive_max_pool3d adaptive_max_pool3d_backward fractional_max_pool2d fractional_max_pool2d_backward fractional_max_pool3d
+    fractional_max_pool3d_backward max_unpool2d max_unpool3d max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices
+    max_pool3d_with_indices_backward
+    """: Traits(),
     " ".join(
         f"{name}{gradient}"
         for gradient in ("", "_backward")
@@ -91,14 +90,15 @@ POOLS: Final[Family] = {
     ): Traits(),
 }
 LINEAR_ALGEBRA: Final[Family] = {
-    "linalg_inv_ex _linalg_solve_ex linalg_lu_factor_ex linalg_lu_solve linalg_cholesky_ex": Traits(),
-    "linalg_solve_triangular linalg_qr _linalg_eigh _linalg_svd _linalg_det _linalg_slogdet": Traits(),
-    "linalg_pinv.atol_rtol_tensor cholesky cholesky_solve cholesky_inverse linalg_cross linalg_matrix_exp": Traits(),
-    "geqrf linalg_householder_product ormqr linalg_ldl_factor_ex linalg_ldl_solve linalg_lu": Traits(),
-    "triangular_solve lu_unpack": Traits(),
+    """
+    linalg_inv_ex _linalg_solve_ex linalg_lu_factor_ex linalg_lu_solve linalg_cholesky_ex linalg_solve_triangular linalg_qr _linalg_eigh _linalg_svd
+    _linalg_det _linalg_slogdet linalg_pinv.atol_rtol_tensor cholesky cholesky_solve cholesky_inverse linalg_cross linalg_matrix_exp geqrf
+    linalg_householder_product ormqr linalg_ldl_factor_ex linalg_ldl_solve linalg_lu triangular_solve lu_unpack
+    """: Traits(),
 }
 OPTIMISERS: Final[Family] = {
-    "_fused_adam.default,tensor_lr _fused_adamw.default,tensor_lr": Traits(),
-    "_fused_sgd.default,tensor_lr _fused_adagrad.default,tensor_lr": Traits(),
+    """
+    _fused_adam.default,tensor_lr _fused_adamw.default,tensor_lr _fused_sgd.default,tensor_lr _fused_adagrad.default,tensor_lr
+    """: Traits(),
 }
 FAMILIES: Final = (REDUCTIONS, ORDERS, CONTRACTIONS, NORMALISATIONS, POOLS, LINEAR_ALGEBRA, OPTIMISERS)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 SIZE_LIMIT: Final = 64 * 2**20
 _TRIMMED_EVERY: Final = 256  # entries written
 _KEY_BYTES: Final = 32
-_ENGINE: Final = ("ir", "relations", "rules", "refine")
+_ENGINE: Final = ("ops", "ir", "relations", "rules", "refine")
 
 
 def user_shelf(name: str = "stages") -> DiskShelf | None:

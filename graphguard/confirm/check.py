@@ -39,33 +39,11 @@ from graphguard.confirm.strange_draws import reason_of, redrawn
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.confirm.undefined import birth
 from graphguard.ir import Capture, Graph, Node
+from graphguard.ops import traits_of
 
 BYTES_LIMIT: Final = 2 << 30
 MULTIPLICATIONS_PER_SECOND: Final = 5e9
 DRAWING: Final = 100.0  # multiplications in the time that a random number takes
-_CHOOSING: Final = frozenset(
-    (
-        "topk",
-        "argmax",
-        "argmin",
-        "sort",
-        "argsort",
-        "kthvalue",
-        "median",
-        "mode",
-        "sign",
-        "round",
-        "floor",
-        "ceil",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-    )
-)
-_OF_FRACTIONS: Final = frozenset(
-    ("log", "log2", "log10", "log1p", "logit", "acos", "asin", "atanh", "erfinv", "special_entr")
-)
 ENOUGH: Final = 2  # draws that must fail before a difference is described
 SURE: Final = (
     4  # draws on which one factor must hold where inputs are counted: a few give every rank as many of them by chance
@@ -196,12 +174,12 @@ def _draws(trial: Trial) -> tuple[Draw, ...]:
 
 def _is_of_fractions(capture: Capture) -> bool:
     """Whether the specification has functions that are numbers for probabilities, and not for most other inputs."""
-    return capture.spec is not None and any(node.op.split(".")[1] in _OF_FRACTIONS for node in capture.spec.nodes)
+    return capture.spec is not None and any(traits_of(node.op).of_fractions for node in capture.spec.nodes)
 
 
 def _chooses(capture: Capture) -> bool:
     """Whether a program makes choices that numbers move, so that it is piecewise constant somewhere."""
-    return any(node.op.split(".")[1] in _CHOOSING for graph in capture.graphs for node in graph.nodes)
+    return any(traits_of(node.op).steps for graph in capture.graphs for node in graph.nodes)
 
 
 def _asks_whether_finite(capture: Capture) -> bool:
@@ -210,11 +188,11 @@ def _asks_whether_finite(capture: Capture) -> bool:
 
 
 def _is_about_infinity(node: Node) -> bool:
-    name = node.op.split(".")[1]
-    if name in ("eq", "ne") and len(node.args) == 2:
+    traits = traits_of(node.op)
+    if traits.symbol in ("==", "!=") and len(node.args) == 2:
         first, second = node.args
         return first == second or (isinstance(second, float) and not math.isfinite(second))
-    return name in ("isfinite", "isinf", "isnan", "isposinf", "isneginf")
+    return traits.asks_finite
 
 
 def _decide(trial: Trial, describe: Describe) -> Confirmation:

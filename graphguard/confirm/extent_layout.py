@@ -9,6 +9,7 @@ from typing import Final
 from graphguard.confirm.extents import Arguments, Facts, Rewrite, Scaled, extents_of
 from graphguard.ir import Var
 from graphguard.ir.graph import Arg
+from graphguard.ops import aten, operators, traits_of
 
 
 def elementwise(f: Facts) -> Rewrite | None:
@@ -16,20 +17,19 @@ def elementwise(f: Facts) -> Rewrite | None:
     out = f.node.outs[0]
     for var in f.operands:
         f.aligned(var, out)
-    name = f.node.op.split(".")[1]
     integers = [var for var in (*f.operands, out) if f.indexes(var)]
-    if not integers and name == "div" and (share := _share(f)) is not None:
+    if not integers and traits_of(f.node.op).symbol == "/" and (share := _share(f)) is not None:
         return share
     if not integers:
-        if name not in _COUNTLESS:
+        if f.node.op not in _COUNTLESS:
             f.program.literals |= {count for arg in f.node.args for count in literal_counts(arg)}
         return None
-    if name not in _LINEAR and len(integers) > 1:
+    if f.node.op not in _BESIDE and len(integers) > 1:
         f.program.keep(f.values(var) for var in integers)
         return None
     for var in integers[1:]:
         f.scales.window(f.values(integers[0]), 0, f.values(var))
-    if name in _VALUE_BLIND:
+    if f.node.op in _BLIND:
         return None
     literals = [i for i, arg in enumerate(f.node.args) if isinstance(arg, int) and not isinstance(arg, bool)]
     values = f.values(integers[0])
@@ -65,7 +65,7 @@ def _share(f: Facts) -> Rewrite | None:
     """Division by the number of copies that an expansion has just made, as in the gradient of a mean: it follows the extents."""
     x, count = f.node.args[:2]
     made = f.producer(x) if isinstance(x, Var) else None
-    if made is None or made.op != "aten.expand.default" or not isinstance(made.args[0], Var) or not isinstance(x, Var):
+    if made is None or made.op != aten.expand.default or not isinstance(made.args[0], Var) or not isinstance(x, Var):
         return None
     source = f.shape(made.args[0])
     padded = (1,) * (len(f.shape(x)) - len(source)) + source
@@ -76,43 +76,24 @@ def _share(f: Facts) -> Rewrite | None:
     return f.replaced({1: lambda scaled: kind(math.prod(scaled.shape(x)[dim] for dim in copied))})
 
 
-# Elementwise operators of integers whose result lies among, or beside, their operands' values.
-_LINEAR: Final = frozenset(
-    (
-        "add",
-        "sub",
-        "rsub",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq",
-        "ne",
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "maximum",
-        "minimum",
-        "neg",
-        "masked_fill",
-        "where",
-        "_to_copy",
-        "clone",
-        "detach",
-        "copy",
-        "abs",
-        "alias",
+# Elementwise operators of integers that go by no other number.
+_BLIND: Final = operators(lambda op: op.casts or op.moves == "same") | {
+    aten.copy.default,
+    aten.abs.default,
+    aten.neg.default,
+}
+# Such whose result lies among, or beside, their operands' values.
+_BESIDE: Final = _BLIND | operators(
+    lambda op: (
+        op.shifts or op.compares or op.bounds or op.mask_at is not None or (op.pointwise and op.exact == "chosen")
     )
 )
-
-
-_VALUE_BLIND: Final = frozenset(("_to_copy", "clone", "detach", "copy", "alias", "abs", "neg"))
-
-
-# Literals that cannot be a count: exponents, bounds, masks.
-_COUNTLESS: Final = frozenset(
-    ("pow", "masked_fill", "clamp", "clamp_min", "clamp_max", "lt", "le", "gt", "ge", "eq", "ne", "where")
-)
+# Literals of these cannot be a count: exponents, bounds, masks.
+_COUNTLESS: Final = operators(lambda op: op.compares or op.bounds or op.mask_at is not None) | {
+    aten.pow.Tensor_Scalar,
+    aten.pow.Scalar,
+    aten.pow.Tensor_Tensor,
+}
 
 
 @extents_of("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "_to_copy")
@@ -186,8 +167,8 @@ def _permute(f: Facts) -> None:
 def _transpose(f: Facts) -> None:
     rank = len(f.shape(f.tensor(0)))
     order = list(range(rank))
-    if rank > 1 or f.node.op != "aten.t.default":
-        a, b = (0, 1) if f.node.op == "aten.t.default" else (f.dim(1, 0, rank), f.dim(2, 1, rank))
+    if rank > 1 or f.node.op != aten.t.default:
+        a, b = (0, 1) if f.node.op == aten.t.default else (f.dim(1, 0, rank), f.dim(2, 1, rank))
         if rank > 1:
             order[a], order[b] = order[b], order[a]
     _moved(f, order)

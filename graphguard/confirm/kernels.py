@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from graphguard.confirm.elements import UncoveredError
+from graphguard.ops import aten
 
 Kernel = Callable[..., Any]
 
@@ -107,7 +108,7 @@ def masked_scatter(self: torch.Tensor, mask: torch.Tensor, source: torch.Tensor)
 
 OURS: Final[dict[str, Kernel]] = {
     "gg.assume": assume,
-    "aten.masked_scatter.default": masked_scatter,
+    aten.masked_scatter.default: masked_scatter,
     "gg.rounded": lambda x, _: x,
     "gg.sdpa": sdpa,
     "gg.sdpa_backward": sdpa_backward,
@@ -246,9 +247,6 @@ def _summed_like(gradient: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
     return gradient.unflatten(-3, (heads, gradient.shape[-3] // heads)).sum(-3)
 
 
-_FLASH: Final = "aten._scaled_dot_product_flash_attention"
-
-
 def grouped_product(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -278,11 +276,11 @@ def grouped_product(
 
 
 REFERENCE: Final[dict[str, Kernel]] = {
-    "aten._grouped_mm.default": grouped_product,
+    aten._grouped_mm.default: grouped_product,
     "peer.dropout": sharded_dropout,
-    f"{_FLASH}.default": flash_attention,
-    f"{_FLASH}_backward.default": flash_attention_backward,
-    "aten._scaled_dot_product_efficient_attention.default": efficient_attention,
-    "aten._scaled_dot_product_cudnn_attention.default": cudnn_attention,
-    "aten._scaled_dot_product_cudnn_attention_backward.default": cudnn_attention_backward,
+    aten._scaled_dot_product_flash_attention.default: flash_attention,
+    aten._scaled_dot_product_flash_attention_backward.default: flash_attention_backward,
+    aten._scaled_dot_product_efficient_attention.default: efficient_attention,
+    aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
+    aten._scaled_dot_product_cudnn_attention_backward.default: cudnn_attention_backward,
 }

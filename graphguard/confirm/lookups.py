@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from graphguard.ops import aten
+
 
 def _inside(index: torch.Tensor | None, extent: int, low: int = 0) -> torch.Tensor:
     if index is None or index.dtype == torch.bool:
@@ -86,9 +88,9 @@ def _embedding_gradient(
 
 
 LOOKUPS: Final[dict[str, Callable[..., torch.Tensor]]] = {
-    "aten.index.Tensor": _index,
-    "aten.embedding.default": _embedding,
-    "aten.embedding_dense_backward.default": _embedding_gradient,
-    "aten.gather.default": _gather,
-    "aten.scatter_add.default": _scatter_add,
+    aten.index.Tensor: _index,
+    aten.embedding.default: _embedding,
+    aten.embedding_dense_backward.default: _embedding_gradient,
+    aten.gather.default: _gather,
+    aten.scatter_add.default: _scatter_add,
 }

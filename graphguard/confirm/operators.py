@@ -19,6 +19,7 @@ from graphguard.confirm.randomness import KERNELS as DRAWN
 from graphguard.confirm.randomness import generator_of
 from graphguard.ir import DType, Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
+from graphguard.ops import aten, traits_of
 from graphguard.rules.activations import NEGLIGIBLE
 from graphguard.rules.casting import ABSENT
 
@@ -42,7 +43,7 @@ def _embedding_bag(
     **options: Any,
 ) -> tuple[torch.Tensor, ...]:
     """Plain sums keep no bag of every index for the gradient: PyTorch's kernels for float32, in which programs are recorded, work it out again."""
-    out, bags, *sizes = torch.ops.aten._embedding_bag(weight, indices, offsets, scale, mode, *rest, **options)  # noqa: SLF001
+    out, bags, *sizes = torch.ops.aten._embedding_bag(weight, indices, offsets, scale, mode, *rest, **options)
     padding = rest[3] if len(rest) > 3 else options.get("padding_idx", -1)
     return (out, bags[:0] if mode == 0 and padding < 0 else bags, *sizes)
 
@@ -62,26 +63,25 @@ def _softplus_backward(grad: torch.Tensor, x: torch.Tensor, beta: float, thresho
 
 # A graph has value semantics, so these must not depend on strides.
 _BY_VALUE: Final[dict[str, Callable[..., Any]]] = {
-    "aten.view.default": torch.reshape,
-    "aten._unsafe_view.default": torch.reshape,
-    "aten.as_strided.default": lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
-    "aten.as_strided_copy.default": lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
-    "aten.as_strided_scatter.default": lambda x, src, *args: torch.as_strided_scatter(_packed(x), src, *args),
-    "aten._embedding_bag.default": _embedding_bag,
-    "aten._embedding_bag_forward_only.default": _embedding_bag,
-    "aten.softplus.default": _softplus,
-    "aten.softplus_backward.default": _softplus_backward,
-    "aten.alias.default": lambda x: x,
-    "aten.detach.default": lambda x: x,
-    "aten.lift_fresh_copy.default": lambda x: x,
-    "aten._assert_async.msg": lambda *_: None,
+    aten.view.default: torch.reshape,
+    aten._unsafe_view.default: torch.reshape,
+    aten.as_strided.default: lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
+    aten.as_strided_copy.default: lambda x, *args: torch.as_strided(_packed(x), *args).clone(),
+    aten.as_strided_scatter.default: lambda x, src, *args: torch.as_strided_scatter(_packed(x), src, *args),
+    aten._embedding_bag.default: _embedding_bag,
+    aten._embedding_bag_forward_only.default: _embedding_bag,
+    aten.softplus.default: _softplus,
+    aten.softplus_backward.default: _softplus_backward,
+    aten.alias.default: lambda x: x,
+    aten.detach.default: lambda x: x,
+    aten.lift_fresh_copy.default: lambda x: x,
+    aten._assert_async.msg: lambda *_: None,
 }
 _INNER: Final = (
     "aten._",
     "aten.native_",
 )  # kernels that public operators call with dense operands; some read any operand as if it were
 ELEMENT: Final = 20.0  # multiplications of a product in the time that an element of another result takes
-_CASTS: Final = frozenset({"_to_copy", "to", "convert_element_type", "type_as", "rounded"})
 
 
 @functools.cache
@@ -115,7 +115,7 @@ def call(
     kwargs = {name: argument(graph, arg, values) for name, arg in node.kwargs.items()}
     if node.op.startswith(_INNER):
         args = [_contiguous(arg) for arg in args]
-    if node.op.startswith("aten.view.dtype"):
+    if node.op.startswith(aten.view.dtype):
         _refuse_bits_of_reals(graph, node)
     try:
         try:
@@ -290,15 +290,13 @@ def _is_narrowing(graph: Graph, node: Node, target: str) -> bool:
     operands = [graph.types[operand].dtype for operand in node.operands()]
     if target in NARROW and not any(dtype in FLOATS for dtype in operands):
         return True
-    casts = node.op.split(".")[1] in _CASTS or any(
-        isinstance(arg, DType) for arg in (*node.args, *node.kwargs.values())
-    )
+    casts = traits_of(node.op).casts or any(isinstance(arg, DType) for arg in (*node.args, *node.kwargs.values()))
     return casts and any(narrows(dtype, target) for dtype in operands)
 
 
 def is_cast(graph: Graph, node: Node) -> bool:
     """Whether a call is a cast of one tensor to a narrower float type, and nothing else."""
-    if node.op.split(".")[1] not in _CASTS or len(node.outs) != 1 or not node.args or not isinstance(node.args[0], Var):
+    if not traits_of(node.op).casts or len(node.outs) != 1 or not node.args or not isinstance(node.args[0], Var):
         return False
     return narrows(graph.types[node.args[0]].dtype, graph.types[node.outs[0]].dtype)
 

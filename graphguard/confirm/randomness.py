@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from graphguard.ops import aten
+
 Shape = tuple[int, ...]
 Draw = tuple[str, int]
 
@@ -65,20 +67,20 @@ Kernel = Callable[..., Any]
 #: By operator: a function of the draw, the result's shape and the arguments.
 KERNELS: Final[dict[str, Kernel]] = {
     **dict.fromkeys(
-        ("aten.rand.default", "aten.rand_like.default", "aten.rand.generator"),
+        (aten.rand.default, aten.rand_like.default, aten.rand.generator),
         lambda draw, shape, *_, **__: _uniform(draw, shape),
     ),
     **dict.fromkeys(
-        ("aten.randn.default", "aten.randn_like.default", "aten.randn.generator"),
+        (aten.randn.default, aten.randn_like.default, aten.randn.generator),
         lambda draw, shape, *_, **__: _normal(draw, shape),
     ),
-    "aten.uniform.default": _between,
-    "aten.normal.float_float": _spread,
-    "aten.normal_functional.default": lambda draw, shape, _, *rest: _spread(draw, shape, *rest),
-    "aten.exponential.default": _exponential,
-    "aten.bernoulli.p": lambda draw, shape, _, p=0.5: _true(draw, shape, p),
-    "aten.bernoulli.default": lambda draw, shape, x: _uniform(draw, shape) < x,
-    "aten.bernoulli.Tensor": lambda draw, shape, _, p: _uniform(draw, shape) < p,
-    "aten.native_dropout.default": _dropout,
-    "aten.dropout.default": lambda draw, shape, *rest: _dropout(draw, shape, *rest)[0],
+    aten.uniform.default: _between,
+    aten.normal.float_float: _spread,
+    aten.normal_functional.default: lambda draw, shape, _, *rest: _spread(draw, shape, *rest),
+    aten.exponential.default: _exponential,
+    aten.bernoulli.p: lambda draw, shape, _, p=0.5: _true(draw, shape, p),
+    aten.bernoulli.default: lambda draw, shape, x: _uniform(draw, shape) < x,
+    aten.bernoulli.Tensor: lambda draw, shape, _, p: _uniform(draw, shape) < p,
+    aten.native_dropout.default: _dropout,
+    aten.dropout.default: lambda draw, shape, *rest: _dropout(draw, shape, *rest)[0],
 }

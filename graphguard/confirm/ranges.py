@@ -7,13 +7,13 @@ from typing import Final
 
 from graphguard.ir import Capture, Graph, Node, Var
 from graphguard.ir.lookups import implied
+from graphguard.ops import operators
 from graphguard.rules import kind_of
 from graphguard.rules.registry import INTEGER_BOUNDS
 
+_BOUNDING: Final = operators(lambda op: op.compares or op.bounds)
 # Operators whose integer literals part a range: on one side of the literal, or next to it, something else happens.
-_COMPARING: Final = {"lt", "le", "gt", "ge", "eq", "ne", "less", "less_equal", "greater", "greater_equal"}
-_PARTING: Final = frozenset(_COMPARING | {"sub", "subtract", "rsub", "add", "clamp", "clamp_min", "clamp_max"})
-_BOUNDING: Final = frozenset(_COMPARING | {"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold"})
+_PARTING: Final = _BOUNDING | operators(lambda op: op.shifts)
 _UNBOUNDED: Final = 1e6  # masks and the like: no input comes near
 _MOST: Final = 64  # edges of one leaf
 _BOTH: Final = 8
@@ -84,7 +84,7 @@ def furthest_bound(capture: Capture) -> float:
         abs(arg)
         for graph in capture.graphs
         for node in graph.nodes
-        if node.op.split(".")[1] in _BOUNDING
+        if node.op in _BOUNDING
         for arg in node.args[1:]
         if isinstance(arg, int | float)
     )
@@ -98,7 +98,7 @@ def edges_of(capture: Capture) -> list[int]:
 
 
 def _parting(graph: Graph, node: Node) -> list[int]:
-    if node.op.split(".")[1] not in _PARTING:
+    if node.op not in _PARTING:
         return []
     read = [argument for argument in node.args if isinstance(argument, Var)]
     if not all(graph.types[var].dtype.startswith(("int", "uint")) for var in read):

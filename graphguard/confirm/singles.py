@@ -10,10 +10,11 @@ import torch
 from graphguard.confirm.elements import rounded
 from graphguard.confirm.operators import call
 from graphguard.ir import Graph, Node, Var
+from graphguard.ops import aten
 from graphguard.rules.casting import DOUBLES
 from graphguard.rules.registry import find_rule
 
-_FILLS: Final = ("aten.full.default", "aten.scalar_tensor.default")
+_FILLS: Final = (aten.full.default, aten.scalar_tensor.default)
 
 
 class Singles:

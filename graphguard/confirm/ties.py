@@ -11,19 +11,9 @@ import torch
 from graphguard.confirm.elements import FLOATS
 from graphguard.confirm.operators import call
 from graphguard.ir import Graph, Node, Var
+from graphguard.ops import aten, traits_of
 
-# Where an operator's dim stands among its positional arguments.  ``argmax`` and ``max`` promise the first; these promise none.
-_DIM_AT: Final = {
-    "aten.topk.default": 2,
-    "aten.kthvalue.default": 2,
-    "aten.sort.default": 1,
-    "aten.sort.stable": None,
-    "aten.argsort.default": 1,
-    "aten.argsort.stable": None,
-    "aten.median.dim": 1,
-    "aten.nanmedian.dim": 1,
-    "aten.mode.default": 1,
-}
+_SORTS: Final = frozenset((aten.sort.default, aten.sort.stable, aten.argsort.default, aten.argsort.stable))
 
 
 def leaves_ties_open(graph: Graph, node: Node) -> bool:
@@ -32,11 +22,10 @@ def leaves_ties_open(graph: Graph, node: Node) -> bool:
     Sorted lines of whole numbers are left out: keys such as the experts of tokens are equal on all inputs, and what depends on their order is wrong on
     all of them.
     """
-    if node.op not in _DIM_AT or node.kwargs.get("stable"):
+    if not traits_of(node.op).ties or node.kwargs.get("stable"):
         return False
     operand = node.args[0]
-    sorts = node.op.split(".")[1] in ("sort", "argsort")
-    return not sorts or (isinstance(operand, Var) and graph.types[operand].dtype in FLOATS)
+    return node.op not in _SORTS or (isinstance(operand, Var) and graph.types[operand].dtype in FLOATS)
 
 
 def call_with_other_ties(
@@ -67,7 +56,7 @@ def has_ties(node: Node, values: Mapping[Var, torch.Tensor]) -> bool:
     if not line.dim():
         return False
     dim, taken = _dim_of(node), line.shape[_dim_of(node)]
-    if node.op == "aten.topk.default":
+    if node.op == aten.topk.default:
         count, largest = node.args[1], node.args[3] if len(node.args) > 3 else node.kwargs.get("largest", True)
         assert isinstance(count, int)
         taken, ordered = min(taken, count + 1), line.sort(dim, descending=bool(largest)).values
@@ -88,7 +77,7 @@ def resting_on(graph: Graph, calls: Collection[Node]) -> frozenset[str]:
 
 
 def _dim_of(node: Node) -> int:
-    at = _DIM_AT[node.op]
+    at = traits_of(node.op).dim_at
     given = node.args[at] if at is not None and at < len(node.args) else node.kwargs.get("dim", -1)
     assert isinstance(given, int)
     return given

@@ -17,30 +17,8 @@ from graphguard.confirm.replay import Arithmetic, Values, run_ranks
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Graph, Node
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import traits_of
 
-#: Operators that have no number, or an infinity, for some finite operands.
-POLES: Final = frozenset(
-    (
-        "div",
-        "true_divide",
-        "divide",
-        "reciprocal",
-        "rsqrt",
-        "sqrt",
-        "pow",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "addcdiv",
-        "mean",
-        "var",
-        "var_mean",
-        "std",
-        "nll_loss_forward",
-        "nll_loss2d_forward",
-    )
-)
 _ELEMENTS: Final = 1 << 24  # of all tensors of all ranks, which are kept
 
 
@@ -88,7 +66,7 @@ def _births(graph: Graph, values: Values) -> Iterator[int | None]:
         if not operands or not _has(results, _not_finite) or _has(operands, torch.isnan):
             continue
         finite = not _has(operands, _not_finite)
-        if _name(node) in POLES and finite:
+        if traits_of(node.op).poles and finite:
             if _is_read_on(graph, node, values):
                 yield index
         elif finite:
@@ -96,11 +74,6 @@ def _births(graph: Graph, values: Values) -> Iterator[int | None]:
                 yield None
         elif _has(results, torch.isnan) and _is_read_on(graph, node, values):
             yield index
-
-
-def _name(node: Node) -> str:
-    parts = node.op.split(".")
-    return parts[1] if len(parts) > 1 else node.op
 
 
 def _fills_in_infinity(node: Node) -> bool:

@@ -8,8 +8,9 @@ import torch
 
 from graphguard.confirm.elements import DTYPES, UnrunnableError, stored
 from graphguard.confirm.randomness import generator_of
+from graphguard.ops import aten
 
-EMPTY: Final = "aten.empty.memory_format"
+EMPTY: Final = aten.empty.memory_format
 _LEAST: Final = 64  # no run draws such numbers as a rule, and no small table has such an index
 _MOST: Final = 127
 

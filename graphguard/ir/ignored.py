@@ -16,11 +16,12 @@ from typing import Final
 from graphguard.ir.capture import Capture, Leaf
 from graphguard.ir.graph import Graph, Node, Var
 from graphguard.ir.lookups import MOVING, held_by, implied, looked_up, origins
+from graphguard.ops import aten
 
 DEFAULT_IGNORED: Final = -100
 _MEAN: Final = 1
-_LOSSES: Final = {"aten.nll_loss_forward.default": 4, "aten.nll_loss2d_forward.default": 4}
-_COMPARISONS: Final = ("aten.ne.Scalar", "aten.eq.Scalar")
+_LOSSES: Final = dict.fromkeys((aten.nll_loss_forward.default, aten.nll_loss2d_forward.default), 4)
+_COMPARISONS: Final = (aten.ne.Scalar, aten.eq.Scalar)
 
 
 def marked(capture: Capture) -> Capture:
@@ -123,7 +124,7 @@ def _marked_by(graph: Graph, producers: Mapping[Var, int], mask: Var, gone: bool
             return number if same and isinstance(number, int) and not isinstance(number, bool) else None
         if name in ("bitwise_not", "logical_not"):
             gone = not gone
-        elif name not in MOVING:
+        elif node.op not in MOVING:
             return None
         mask = operand
     return None

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, Final, TypeAlias
 
 from graphguard.ir.graph import COLLECTIVES, COMMUNICATOR, Graph, Node, TensorType, Var
+from graphguard.ops import aten
 
 ORDERS: Final = "orders"
 """The keyword of a collective that says, for its operands and for its results, the dims in the order of memory; empty for row by row."""
@@ -196,18 +197,18 @@ class _Writer:
         kind = self.types[var]
         if order:
             sizes = tuple(kind.shape[dim] for dim in order)
-            var = self._one(node, "aten.permute.default", (var, order), self._new(sizes, kind.dtype))
+            var = self._one(node, aten.permute.default, (var, order), self._new(sizes, kind.dtype))
         count = _elements(kind)
-        return self._one(node, "aten.view.default", (var, (count,)), self._new((count,), kind.dtype))
+        return self._one(node, aten.view.default, (var, (count,)), self._new((count,), kind.dtype))
 
     def _lay_out(self, node: Node, result: Var, out: Var, order: Order) -> None:
         kind = self.types[out]
         sizes = tuple(kind.shape[dim] for dim in order) if order else kind.shape
         lying = self._new(sizes, kind.dtype) if order else out
-        self._one(node, "aten.view.default", (result, sizes), lying)
+        self._one(node, aten.view.default, (result, sizes), lying)
         if order:
             back = tuple(order.index(dim) for dim in range(len(order)))
-            self._one(node, "aten.permute.default", (lying, back), out)
+            self._one(node, aten.permute.default, (lying, back), out)
 
     def _new(self, shape: tuple[Any, ...], dtype: str) -> Var:
         var = Var(self._next)

@@ -6,26 +6,22 @@ from collections.abc import Mapping
 from typing import Final
 
 from graphguard.ir.graph import Graph, Node, Var
+from graphguard.ops import aten, operators, traits_of
 
-# Operators that look up rows: (position of the table, dim of the table, position of the index).
-_LOOKUPS: Final = {
-    "aten.embedding.default": (0, 0, 1),
-    "aten.index_select.default": (0, None, 2),
-    "aten.gather.default": (0, None, 2),
-    "aten.nll_loss_forward.default": (0, 1, 1),
-    "aten.nll_loss2d_forward.default": (0, 1, 1),
-    "aten.one_hot.default": (None, None, 0),
-}
 #: Operators that keep elements what they are, wherever these stand.
-MOVING: Final = frozenset(
-    (
-        "view", "_unsafe_view", "reshape", "clone", "_to_copy", "to", "detach", "alias", "contiguous", "transpose", "permute", "t",
-        "squeeze", "unsqueeze", "expand", "slice", "select", "split", "split_with_sizes", "unbind", "flatten",
-    )
-)  # fmt: skip
+MOVING: Final = operators(lambda op: op.casts or op.moves in ("same", "view", "permute", "expand", "part", "split"))
+_JOINING: Final = operators(lambda op: op.moves == "join")
+_CHOOSING: Final = operators(lambda op: op.mask_at == 0)
+_MULTIPLYING: Final = operators(lambda op: op.symbol == "*")
+_SHIFTING: Final = operators(lambda op: op.symbol in ("+", "-"))
 # Operators whose integer result holds the values of their first operand, at most shifted or replaced in places.
-_PASSING: Final = MOVING | {"index_put", "masked_fill", "where", "copy", "mul", "cat", "stack"}
-_JOINING: Final = ("cat", "stack")
+_PASSING: Final = (
+    MOVING
+    | _JOINING
+    | _MULTIPLYING
+    | operators(lambda op: op.mask_at is not None)
+    | {aten.index_put.default, aten.copy.default}
+)
 
 
 def implied(spec: Graph) -> dict[str, tuple[int, int]]:
@@ -42,16 +38,17 @@ def implied(spec: Graph) -> dict[str, tuple[int, int]]:
 
 def looked_up(spec: Graph, node: Node) -> list[tuple[Var, int]]:
     """Index operands of a look-up, each with the extent it looks into."""
-    if node.op in ("aten.index.Tensor", "aten.index_put.default", "aten._unsafe_index.Tensor"):
+    traits = traits_of(node.op)
+    if traits.indexes:
         table, indices = node.args[0], node.args[1]
         if not isinstance(table, Var) or not isinstance(indices, tuple):
             return []
         sizes = spec.types[table].shape
         pairs = [(index, sizes[dim]) for dim, index in enumerate(indices) if dim < len(sizes)]
         return [(i, n) for i, n in pairs if isinstance(i, Var) and isinstance(n, int) and spec.types[i].dtype != "bool"]
-    if node.op not in _LOOKUPS:
+    if traits.looks_up is None:
         return []
-    table_at, fixed_dim, index_at = _LOOKUPS[node.op]
+    table_at, fixed_dim, index_at = traits.looks_up
     index = node.args[index_at]
     extent: object = node.args[1] if table_at is None and len(node.args) > 1 else -1
     if table_at is not None:
@@ -67,17 +64,16 @@ def origins(graph: Graph, producers: Mapping[Var, int], var: Var) -> tuple[tuple
     shift = 0
     while var in producers:
         node = graph.nodes[producers[var]]
-        name = node.op.split(".")[1]
         held = held_by(graph, producers, node)
         literal = next((arg for arg in node.args[1:] if isinstance(arg, int) and not isinstance(arg, bool)), None)
-        if name in ("add", "sub") and len(held) == 1 and literal is not None:
-            shift += literal if name == "sub" else -literal
-        elif name not in _PASSING or not held:
+        if node.op in _SHIFTING and len(held) == 1 and literal is not None:
+            shift += literal if traits_of(node.op).symbol == "-" else -literal
+        elif node.op not in _PASSING or not held:
             return ()
         if len(held) > 1:
             found = [origins(graph, producers, one) for one in held]
             some = [each for each in found if each]
-            leaves = [leaf for each in (some if name in _JOINING else some[:1]) for leaf in each]
+            leaves = [leaf for each in (some if node.op in _JOINING else some[:1]) for leaf in each]
             return tuple((leaf, shift + further) for leaf, further in dict.fromkeys(leaves))
         var = held[0]
     return ((graph.inputs[var], shift),) if var in graph.inputs else ()
@@ -86,21 +82,20 @@ def origins(graph: Graph, producers: Mapping[Var, int], var: Var) -> tuple[tuple
 def held_by(graph: Graph, producers: Mapping[Var, int], node: Node) -> tuple[Var, ...]:
     """The operands whose numbers a result may hold: both of what a condition chooses from, a factor beside a truth, all that are joined, else the first."""
     operands = tuple(arg for arg in node.args if isinstance(arg, Var))
-    name = node.op.split(".")[1]
-    if name in _JOINING:
+    if node.op in _JOINING:
         return node.reads
-    if name == "where":
+    if node.op in _CHOOSING:
         return tuple(arg for arg in node.args[1:] if isinstance(arg, Var))
-    if name == "mul":
+    if node.op in _MULTIPLYING:
         return tuple(one for one in operands if not is_truth(graph, producers, one)) if len(operands) == 2 else ()
-    return operands if name in ("add", "sub") else operands[:1]
+    return operands if node.op in _SHIFTING else operands[:1]
 
 
 def is_truth(graph: Graph, producers: Mapping[Var, int], var: Var) -> bool:
     """Whether a tensor holds truths, as numbers perhaps."""
     while graph.types[var].dtype != "bool":
         node = graph.nodes[producers[var]] if var in producers else None
-        if node is None or node.op.split(".")[1] not in _PASSING or not isinstance(node.args[0], Var):
+        if node is None or node.op not in _PASSING or not isinstance(node.args[0], Var):
             return False
         var = node.args[0]
     return True

@@ -12,24 +12,16 @@ from functools import cache, lru_cache
 from typing import Final, TypeAlias
 
 from graphguard.ir import Node, Var
-from graphguard.refine.ragged.rowwise import is_pointwise
+from graphguard.ops import aten, operators, traits_of
 
 Shape: TypeAlias = tuple[int, ...]
 Dim: TypeAlias = "tuple[str, int] | None"
 Dims: TypeAlias = tuple[Dim, ...]
 
-#: Einstein summations by operator; the first operand of those that add one is broadcast to the result.
-_PRODUCTS: Final = {
-    "aten.mm.default": ("ij", "jk", "ik"),
-    "aten.bmm.default": ("bij", "bjk", "bik"),
-    "aten.addmm.default": ("ij", "jk", "ik"),
-    "aten.baddbmm.default": ("bij", "bjk", "bik"),
-}
-_ADDS: Final = frozenset(("aten.addmm.default", "aten.baddbmm.default"))
-_REDUCTIONS: Final = frozenset(("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"))
-_LINES: Final = frozenset(("aten._softmax.default", "aten._log_softmax.default"))
+#: What acts along dims that are its second argument.
+_LINES: Final = operators(lambda op: op.along and op.dim_at == 1 and op.moves is None)
 _ATTENTION: Final = frozenset(("gg.sdpa", "gg.sdpa_backward"))
-_NAMED: Final = frozenset(("aten._to_copy.default", "aten.native_layer_norm.default", "aten.embedding.default"))
+_NAMED: Final = operators(lambda op: op.casts) | {aten.native_layer_norm.default, aten.embedding.default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +35,8 @@ class Batching:
 @lru_cache(maxsize=1024)
 def is_batched(op: str) -> bool:
     """Whether anything is known of an operator; only then is it worth to look at a call."""
-    return op in _PRODUCTS or op in _REDUCTIONS or op in _LINES or op in _ATTENTION or op in _NAMED or is_pointwise(op)
+    traits = traits_of(op)
+    return traits.pointwise or traits.einsum is not None or op in _LINES or op in _ATTENTION or op in _NAMED
 
 
 def batching(
@@ -57,13 +50,13 @@ def batching(
     op = node.op
     if op in elementwise:
         return _pointwise(shapes, results)
-    if op in _PRODUCTS:
-        return _product(op, shapes)
-    if op in _REDUCTIONS or op in _LINES:
+    if (product := traits_of(op)).einsum is not None:
+        return _product(product.einsum, bool(product.product), shapes)
+    if op in _LINES:
         return _along_others(node, shapes, results)
-    if op == "aten.native_layer_norm.default":
+    if op == aten.native_layer_norm.default:
         return _layer_norm(node, shapes)
-    if op == "aten.embedding.default":
+    if op == aten.embedding.default:
         rows = _named(len(shapes[1]))
         return Batching(((None, ("column", 1)), rows), ((*rows, ("column", 1)),))
     if op in _ATTENTION:
@@ -97,11 +90,12 @@ def _pointwise(shapes: Sequence[Shape], results: Sequence[Shape]) -> Batching | 
     return Batching(tuple(rows), (dims,) * len(results))
 
 
-def _product(op: str, shapes: Sequence[Shape]) -> Batching | None:
-    first, second, out = ([None if letter == "j" else (letter, 1) for letter in row] for row in _PRODUCTS[op])
+def _product(rows: tuple[str, str, str], adds: bool, shapes: Sequence[Shape]) -> Batching | None:
+    """An Einstein summation; the first operand of one that adds it is broadcast to the result."""
+    first, second, out = ([None if letter == "j" else (letter, 1) for letter in row] for row in rows)
     left, right = shapes[-2:]
     dims: tuple[Dims, ...] = (tuple(first), tuple(second))
-    if op in _ADDS:
+    if adds:
         whole = (*left[:-1], right[-1])
         dims = (_broadcast(shapes[0], tuple(out), whole), *dims)
     return Batching(dims, (tuple(out),)) if len(dims) == len(shapes) else None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from graphguard.ir import Node, Var
+from graphguard.ops import traits_of
 from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 from graphguard.rules import find_rule
@@ -20,22 +21,7 @@ WIDER_AND_OTHERS: Final = {
     for dtype in FLOAT_BITS
     if FLOAT_BITS[dtype] < FLOAT_BITS["float32"]
 }
-#: Operators of computing families that give numbers of their operands, such with another sign, or zeros.
-CHOOSING: Final = frozenset(
-    (
-        *("abs", "aminmax", "amax", "amin", "cummax", "cummin", "fmax", "fmin", "max", "maximum", "min", "minimum", "neg", "negative", "relu"),
-        *("_unsafe_index", "embedding", "gather", "index", "index_copy", "index_select", "take", "take_along_dim", "value_selecting_reduction_backward"),
-    )
-)  # fmt: skip
-#: Such with numbers that are written in the call, or whole ones, besides.
-_EXACT: Final = CHOOSING | frozenset(
-    (
-        *("ceil", "clamp", "clamp_max", "clamp_min", "clip", "fix", "floor", "hardtanh", "index_fill", "nll_loss", "nll_loss_nd"),
-        *("relu6", "round", "scatter", "sgn", "sign", "threshold", "threshold_backward", "trunc"),
-    )
-)  # fmt: skip
 REDUCTIONS: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.reduce_scatter"))
-_PRODUCTS: Final = frozenset(("mul", "multiply"))
 
 
 def float_types(dtypes: Iterable[str]) -> frozenset[str]:
@@ -52,18 +38,12 @@ def coarse_types(dtypes: frozenset[str]) -> tuple[str, ...]:
     )
 
 
-def name_of(node: Node) -> str:
-    """The name of an operator without namespace, overload and what says that it writes."""
-    return node.op.split(".")[1].rstrip("_")
-
-
 def computes_coarsely(algebra: NormalForm, node: Node, values: Mapping[Var, NormalValue]) -> bool:
     """Whether a call with results of a coarse type makes numbers that its operands need not have."""
-    name = name_of(node)
-    rule = find_rule(node.op)
-    if name in _EXACT or (rule is not None and not rule.computes):
+    traits, rule = traits_of(node.op), find_rule(node.op)
+    if traits.exact or (rule is not None and not rule.computes):
         return False
-    return name not in _PRODUCTS or all(
+    return traits.symbol != "*" or all(
         algebra.most_counted(values[each], 0) not in (0.0, 1.0) for each in node.operands()
     )
 

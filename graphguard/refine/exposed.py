@@ -9,12 +9,12 @@ from typing import Final
 
 from graphguard.ir import Capture, DType, Graph, Node, Var
 from graphguard.ir.graph import Arg
+from graphguard.ops import aten
 from graphguard.refine.coarse import REDUCTIONS
 from graphguard.refine.outcome import Location
 from graphguard.refine.traces import Rounding
 
 ROUNDED: Final = "gg.rounded"
-_WIDENED: Final = "aten._to_copy.default"
 
 
 def is_unmeant(node: Node) -> bool:
@@ -48,7 +48,7 @@ def _exposed(graph: Graph, roundings: Mapping[int, Sequence[Rounding]]) -> Graph
             return tuple(widened(item, node, dtype) for item in arg)
         assert isinstance(arg, Var)
         wide = another(arg, dtype)
-        nodes.append(replace(node, op=_WIDENED, args=(arg,), kwargs={"dtype": DType(dtype)}, outs=(wide,)))
+        nodes.append(replace(node, op=aten._to_copy.default, args=(arg,), kwargs={"dtype": DType(dtype)}, outs=(wide,)))
         return wide
 
     for index, node in enumerate(graph.nodes):

@@ -6,9 +6,9 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from graphguard.ir import Capture
+from graphguard.ops import traits_of
 from graphguard.refine.coarse import float_types
 from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.layouts import Layouts
@@ -19,14 +19,6 @@ from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.ranges import from_parts
 from graphguard.relations.values import NormalValue
 from graphguard.rules import Trait
-
-#: Functions that one program may have closed and the other written out, without what says that they write or are gradients.
-_EXPONENTIAL: Final = frozenset(
-    (
-        *("exp", "expm1", "sigmoid", "log_sigmoid", "log_sigmoid_forward", "silu", "softplus", "mish", "tanh", "cosh", "sinh", "gelu"),
-        *("log1p", "logaddexp", "binary_cross_entropy_with_logits"),
-    )
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +84,12 @@ def _spelt_differently(capture: Capture) -> bool:
     """Whether one program has a sigmoid, or what is made of exponentials alike, that the other does not have."""
     assert capture.spec is not None
     spelt = [
-        {name for graph in graphs for node in graph.nodes if (name := _plain(node.op)) in _EXPONENTIAL}
+        {_plain(node.op) for graph in graphs for node in graph.nodes if traits_of(node.op).exponential}
         for graphs in ((capture.spec,), capture.ranks)
     ]
     return spelt[0] != spelt[1]
 
 
 def _plain(op: str) -> str:
+    """A function's name without what says that it writes or is a gradient."""
     return op.split(".")[1].removesuffix("_backward").rstrip("_")

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Final
 
 from graphguard.ir import Node, TensorType, Var
+from graphguard.ops import operators
 from graphguard.refine.shards import Shards
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.kernels import Kernel, Number, quotient
@@ -19,12 +20,7 @@ from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.values import NormalValue
 
 #: Operators that sum products of what they are given.
-CONTRACTIONS: Final = frozenset(
-    (
-        *("aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default", "aten.mv.default"),
-        *("aten.convolution.default", "aten.convolution_backward.default", "gg.sdpa", "gg.sdpa_backward"),
-    )
-)
+CONTRACTIONS: Final = operators(lambda op: op.contracts)
 _MULTIPLES: Final = 4  # of what is hidden that a value is tried as
 
 

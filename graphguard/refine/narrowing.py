@@ -17,7 +17,8 @@ from typing import Final, TypeAlias
 
 from graphguard.ir import Graph, Node, TensorType, Var
 from graphguard.ir.joining import JoinedCall
-from graphguard.refine.coarse import CHOOSING, WIDER_AND_OTHERS, computes_coarsely, name_of
+from graphguard.ops import traits_of
+from graphguard.refine.coarse import WIDER_AND_OTHERS, computes_coarsely
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.traces import Origin, Rounding, Traces
 from graphguard.relations.normal_form import NormalForm
@@ -130,7 +131,7 @@ class Narrowing:
         """The results of a call, those of a rank rounded where the specification has them so."""
         if not self._types:
             return results
-        if name_of(node) in CHOOSING:
+        if traits_of(node.op).exact == "chosen":
             self._pass_on(node, types, values, results)
         if self._algebra.universe.specifying or all(types[out].dtype not in WIDER_AND_OTHERS for out in node.outs):
             return results

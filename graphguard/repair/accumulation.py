@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Span
+from graphguard.ops import aten
 from graphguard.repair.edits import InsertReduction
 from graphguard.repair.neighbours import Neighbours
 from graphguard.repair.program import Program, assigned_name
 from graphguard.repair.slices import Site
 from graphguard.repair.source import Draft, Reduce, groups_for, line_after
 
-_ADDING = frozenset({"aten.add.Tensor"})
+_ADDING = frozenset({aten.add.Tensor})
 
 
 def only_added_to(site: Site, around: Neighbours) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture, Frame, Node, Var
+from graphguard.ops import OPERATORS
 
-FAMILIES = {"aten.addmm.default": "aten.mm.default", "aten.baddbmm.default": "aten.bmm.default"}
+FAMILIES = {op: traits.product for op, traits in OPERATORS.items() if traits.product}
 """Operators that one source line becomes on some ranks only: a product with a bias that other ranks leave out."""
 Position = dict[int, int]
 """A node index for every rank that has one."""

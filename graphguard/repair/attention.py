@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
+from graphguard.ops import aten
 from graphguard.refine.proof import Proof
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.editing import fresh, renamed
@@ -122,10 +123,8 @@ def _masked_from(
     ones, mask = Var(number), Var(number + 1)
     kind = TensorType((rows, columns), _BOOL)
     made = (
-        replace(
-            node, op="aten.full.default", args=((rows, columns), True), kwargs={"dtype": DType(_BOOL)}, outs=(ones,)
-        ),
-        replace(node, op="aten.tril.default", args=(ones, first), kwargs={}, outs=(mask,)),
+        replace(node, op=aten.full.default, args=((rows, columns), True), kwargs={"dtype": DType(_BOOL)}, outs=(ones,)),
+        replace(node, op=aten.tril.default, args=(ones, first), kwargs={}, outs=(mask,)),
         _with_mask(node, mask, causal=False),
     )
     return {index: made}, {ones: kind, mask: kind}

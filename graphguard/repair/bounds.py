@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graphguard.ir import Capture, Node, Var
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import aten, operators
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.edits import OtherCalls
@@ -18,16 +19,11 @@ from graphguard.repair.point import Point
 from graphguard.repair.slices import Site
 from graphguard.repair.written import Write, own_parts, places_of
 
-_TRIANGLES = frozenset({"aten.triu.default", "aten.tril.default"})
-_NUMBERS: Mapping[str, int] = {
-    **dict.fromkeys(_TRIANGLES, 1),
-    "aten.add.Tensor": 1,
-    "aten.add.Scalar": 1,
-    "aten.sub.Tensor": 1,
-    "aten.sub.Scalar": 1,
-}
-"""Which argument of an operator may be such a number."""
-_MASKED = frozenset({"aten.masked_fill.Scalar", "aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf"})
+_TRIANGLES = frozenset({aten.triu.default, aten.tril.default})
+_NUMBERED = _TRIANGLES | operators(lambda op: op.symbol in ("+", "-"))
+"""Operators whose second argument may be such a number."""
+_NUMBER = 1
+_MASKED = operators(lambda op: op.mask_at is not None)
 _PATH = 12  # calls from a number to what is masked by it
 _TRIED = 48  # numbers, of one call
 
@@ -69,7 +65,7 @@ def _by_place(around: Neighbours) -> Iterator[list[Site]]:
     """The sites that have a number, by where they stand in the source, in order."""
     found: dict[object, list[Site]] = {}
     for site in around.sites.values():
-        if site.node.op in _NUMBERS and site.node.stack >= 0 and site.node.phase == "forward":
+        if site.node.op in _NUMBERED and site.node.stack >= 0 and site.node.phase == "forward":
             graph = around.capture.ranks[min(site.position)]
             found.setdefault((site.node.op, graph.stack_of(site.node.stack)), []).append(site)
     yield from found.values()
@@ -78,7 +74,7 @@ def _by_place(around: Neighbours) -> Iterator[list[Site]]:
 def _needed(site: Site, rank: int, masked: Sequence[Array], point: Point) -> _Bound | None:
     """The number with which a rank has rows of the specification's masked tensors; None where none of those that are tried is one."""
     graph, index = point.capture.ranks[rank], site.position[rank]
-    node, place = graph.nodes[index], _NUMBERS[site.node.op]
+    node, place = graph.nodes[index], _NUMBER
     now = node.args[place] if len(node.args) > place else 0
     path = _path(graph.nodes, index)
     counts = site.node.op in _TRIANGLES or all(graph.types[var].dtype in ("int64", "int32") for var in node.outs)
@@ -139,7 +135,7 @@ def _guess(capture: Capture, sites: Sequence[Site], found: Sequence[_Bound]) -> 
     calls: dict[int, dict[int, tuple[Node, ...]]] = {}
     for bound in found:
         index = bound.site.position[bound.rank]
-        node, place = capture.ranks[bound.rank].nodes[index], _NUMBERS[bound.site.node.op]
+        node, place = capture.ranks[bound.rank].nodes[index], _NUMBER
         args = (*node.args[:place], bound.needed, *node.args[place + 1 :])
         calls.setdefault(bound.rank, {})[index] = (replace(node, args=args),)
     first = next(bound for bound in found if bound.now != bound.needed)

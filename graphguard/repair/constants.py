@@ -7,13 +7,14 @@ from typing import Final
 
 from graphguard.ir import Capture, Graph, Node
 from graphguard.ir.graph import Arg
+from graphguard.ops import aten
 from graphguard.repair.edits import Call, ChangeCall
 from graphguard.repair.neighbours import SCALING, Guess, Neighbours
 
 _COST: Final = 1
 _SCALED: Final = 2  # a factor: that of a number of ranks is likelier
-_WITH_NUMBERS: Final = ("aten.add.Tensor", "aten.add.Scalar", "aten.mul.Tensor", "aten.pow.Tensor_Scalar")
-_WITH_FACTORS: Final = ("aten.add.Tensor", "aten.sub.Tensor", "aten.addcdiv.default", "aten.addcmul.default")
+_WITH_NUMBERS: Final = (aten.add.Tensor, aten.add.Scalar, aten.mul.Tensor, aten.pow.Tensor_Scalar)
+_WITH_FACTORS: Final = (aten.add.Tensor, aten.sub.Tensor, aten.addcdiv.default, aten.addcmul.default)
 _PHASES: Final = ("forward", "step")
 _FACTORS: Final = ("alpha", "value")  # what operators call the number that one of their operands is multiplied by
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
+from graphguard.ops import aten
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls, group_of
 from graphguard.repair.meanings import CountedTargets
@@ -20,8 +21,8 @@ from graphguard.repair.source import Draft, groups_for
 from graphguard.repair.vocabulary import distributed_name
 from graphguard.report.diagnostics import TextEdit
 
-FORWARD: Final = frozenset({"aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default"})
-_BACKWARD: Final = frozenset({"aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default"})
+FORWARD: Final = frozenset({aten.nll_loss_forward.default, aten.nll_loss2d_forward.default})
+_BACKWARD: Final = frozenset({aten.nll_loss_backward.default, aten.nll_loss2d_backward.default})
 _MEAN, _SUM = 1, 2
 OWN_TARGETS: Final = (
     "'{what}' is each rank's mean over its own targets that are not ignored, and their numbers differ along axis '{axis}':"
@@ -72,12 +73,12 @@ def _of_all(
         summed: kind,
     }
     made = (
-        replace(node, op="aten.ne.Scalar", args=(target, ignored), outs=(counts,)),
-        replace(node, op="aten.sum.default", args=(counts,), outs=(count,)),
-        replace(node, op="aten._to_copy.default", args=(count,), kwargs={"dtype": DType(kind.dtype)}, outs=(real,)),
+        replace(node, op=aten.ne.Scalar, args=(target, ignored), outs=(counts,)),
+        replace(node, op=aten.sum.default, args=(counts,), outs=(count,)),
+        replace(node, op=aten._to_copy.default, args=(count,), kwargs={"dtype": DType(kind.dtype)}, outs=(real,)),
         replace(node, op="gg.all_reduce", args=(real, "avg", group), outs=(mean,)),
         replace(node, args=(*node.args[:3], _SUM, *node.args[4:]), outs=(summed, total)),
-        replace(node, op="aten.div.Tensor", args=(summed, mean), outs=(loss,)),
+        replace(node, op=aten.div.Tensor, args=(summed, mean), outs=(loss,)),
     )
     calls: dict[int, tuple[Node, ...]] = {index: made}
     following = number + len(types)
@@ -87,7 +88,7 @@ def _of_all(
             following += 1
             types[shared] = graph.types[gradient]
             calls[later] = (
-                replace(each, op="aten.div.Tensor", args=(gradient, mean), outs=(shared,)),
+                replace(each, op=aten.div.Tensor, args=(gradient, mean), outs=(shared,)),
                 replace(each, args=(shared, *each.args[1:4], _SUM, *each.args[5:])),
             )
     return calls, types

@@ -8,25 +8,12 @@ from collections.abc import Iterator
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import join
+from graphguard.ops import operators
 from graphguard.repair.program import Program, first_operand
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
-_SAME_VALUES = frozenset(
-    [
-        "clone",
-        "detach",
-        "alias",
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "t",
-        "transpose",
-        "permute",
-        "contiguous",
-        "view_as",
-    ]
-)
+_SAME_VALUES = operators(lambda op: op.moves in ("same", "view", "permute"))
 _SILENT = frozenset({"gg.barrier", "gg.send"})
 _RECEIVING = frozenset({"gg.recv", "gg.broadcast", "gg.scatter"})
 
@@ -102,7 +89,7 @@ def source_of(graph: Graph, var: Var, producers: dict[Var, int]) -> Var:
     while var in producers:
         node = graph.nodes[producers[var]]
         operands = list(node.operands())
-        if node.op.split(".")[1] not in _SAME_VALUES or not operands:
+        if node.op not in _SAME_VALUES or not operands:
             return var
         var = operands[0]
     return var

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Span
+from graphguard.ops import aten
 from graphguard.refine.exposed import ROUNDED
 from graphguard.repair import gradients, idioms, plans, removal, source, triangles
 from graphguard.repair.accumulation import reduced_behind_loop
@@ -203,7 +204,7 @@ def _moved(
     elif isinstance(edit, MoveSlice):
         node = graph.nodes[edit.position[rank]]
         dim = node.args[1] if len(node.args) > 1 else 0
-        length = graph.types[node.outs[0]].shape[dim] if isinstance(dim, int) and node.op != "aten.select.int" else 1
+        length = graph.types[node.outs[0]].shape[dim] if isinstance(dim, int) and node.op != aten.select.int else 1
         if isinstance(dim, int) and isinstance(length, int):
             yield from source.move_slice(program, span, edit, length, dim)
     elif isinstance(edit, Shift):

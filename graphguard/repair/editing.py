@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
+from graphguard.ops import aten
 from graphguard.repair.edits import (
     Accumulate,
     AddAfterReduction,
@@ -127,7 +128,7 @@ def _apply_place(edit: MoveSlice | Shift | MoveDiagonal | OtherPart | OwnPlace, 
             return with_nodes(graph, {position[rank]: (_moved(graph, graph.nodes[position[rank]], starts[rank]),)})
         case Shift(tensors, offsets, _):
             var = tensors[rank]
-            return _insert(graph, var, "aten.add.Tensor", (var, offsets[rank]), graph.types[var])
+            return _insert(graph, var, aten.add.Tensor, (var, offsets[rank]), graph.types[var])
         case MoveDiagonal(position, offsets):
             node = graph.nodes[position[rank]]
             moved = replace(node, args=(node.args[0], diagonal_of(node) + offsets[rank]), kwargs={})
@@ -144,7 +145,7 @@ def _apply_guided(
     match edit:
         case Accumulate(tensors, earlier):
             for other in earlier[rank]:
-                graph = _insert_call(graph, tensors[rank], "aten.add.Tensor", (tensors[rank], other), {})
+                graph = _insert_call(graph, tensors[rank], aten.add.Tensor, (tensors[rank], other), {})
             return graph
         case Mask(tensors, masks, shape, fill):
             return _masked(graph, tensors[rank], masks[rank], shape, fill)
@@ -202,14 +203,14 @@ def _scaled(graph: Graph, var: Var, factor: Fraction) -> Graph:
     """Multiply a variable by a ratio: by its numerator, and divide by its denominator, for a third is no number of a float type."""
     kind = graph.types[var]
     if factor.denominator == 1:
-        return _insert(graph, var, "aten.mul.Scalar", (var, int(factor)), kind)
+        return _insert(graph, var, aten.mul.Scalar, (var, int(factor)), kind)
     if factor.numerator == 1:
-        return _insert(graph, var, "aten.div.Scalar", (var, factor.denominator), kind)
+        return _insert(graph, var, aten.div.Scalar, (var, factor.denominator), kind)
     first = fresh(graph)
     between, new = Var(first), Var(first + 1)
     nodes = (
-        Node("aten.mul.Scalar", (var, factor.numerator), {}, (between,)),
-        Node("aten.div.Scalar", (between, factor.denominator), {}, (new,)),
+        Node(aten.mul.Scalar, (var, factor.numerator), {}, (between,)),
+        Node(aten.div.Scalar, (between, factor.denominator), {}, (new,)),
     )
     return _spliced(graph, var, nodes, {between: kind, new: kind}, new)
 
@@ -239,8 +240,8 @@ def _masked(graph: Graph, var: Var, mask: Var, shape: tuple[int, ...], fill: flo
     first, producers = fresh(graph), graph.producers()
     viewed, new = Var(first), Var(first + 1)
     nodes = (
-        Node("aten.view.default", (mask, shape), {}, (viewed,)),
-        Node("aten.masked_fill.Scalar", (var, viewed, fill), {}, (new,)),
+        Node(aten.view.default, (mask, shape), {}, (viewed,)),
+        Node(aten.masked_fill.Scalar, (var, viewed, fill), {}, (new,)),
     )
     types = {viewed: replace(graph.types[mask], shape=shape), new: graph.types[var]}
     return _spliced(graph, var, nodes, types, new, max(producers.get(var, -1), producers.get(mask, -1)))
@@ -328,7 +329,7 @@ def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> 
     if not isinstance(size, int):
         raise IndexError("parts as large as the data decides, which need not be equal on all ranks")
     shape = (*kind.shape[:dim], size * len(group), *kind.shape[dim + 1 :])
-    nodes = (Node("gg.all_gather", (var, group), {}, parts), Node("aten.cat.default", (parts, dim), {}, (whole,)))
+    nodes = (Node("gg.all_gather", (var, group), {}, parts), Node(aten.cat.default, (parts, dim), {}, (whole,)))
     return _spliced(graph, var, nodes, {**dict.fromkeys(parts, kind), whole: replace(kind, shape=shape)}, whole)
 
 
@@ -373,7 +374,7 @@ def _bypass(graph: Graph, index: int, kept: int, rank: int) -> Graph:
 
 
 def _moved(graph: Graph, node: Node, start: int) -> Node:
-    if node.op == "aten.select.int":
+    if node.op == aten.select.int:
         return replace(node, args=(*node.args[:2], start))
     dim = node.args[1] if len(node.args) > 1 else 0
     assert isinstance(dim, int)
@@ -398,14 +399,14 @@ def _other_part(graph: Graph, index: int, place: int) -> Graph:
 def _split_bias(graph: Graph, product: int, reduction: int) -> Graph:
     """``all_reduce(view(addmm(b, x, w)))`` becomes ``all_reduce(view(mm(x, w))) + b``."""
     fused, reduce = graph.nodes[product], graph.nodes[reduction]
-    if fused.op != "aten.addmm.default":
+    if fused.op != aten.addmm.default:
         raise IndexError("this rank adds no bias")
     bias, first, second = fused.args[:3]
     partial = Var(fresh(graph))
     kind = graph.types[reduce.outs[0]]
-    product_only = replace(fused, op="aten.mm.default", args=(first, second), kwargs={})
+    product_only = replace(fused, op=aten.mm.default, args=(first, second), kwargs={})
     reduced = replace(reduce, outs=(partial,))
-    added = replace(reduce, op="aten.add.Tensor", args=(partial, bias), kwargs={}, outs=reduce.outs)
+    added = replace(reduce, op=aten.add.Tensor, args=(partial, bias), kwargs={}, outs=reduce.outs)
     return with_nodes(graph, {product: (product_only,), reduction: (reduced, added)}, {partial: kind})
 
 
@@ -423,7 +424,7 @@ def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> G
         kwargs=add.kwargs,
         outs=(whole,),
     )
-    kept = replace(add, op="aten.alias.default", args=(add.args[1 - moved],), kwargs={})
+    kept = replace(add, op=aten.alias.default, args=(add.args[1 - moved],), kwargs={})
     nodes: list[Node] = []
     names: dict[Var, Var] = {}
     for index, node in enumerate(graph.nodes):

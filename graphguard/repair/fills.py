@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Constant, Graph, Node, TensorType, Var
+from graphguard.ops import aten, traits_of
 from graphguard.refine.constants import elements
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
@@ -15,13 +16,6 @@ from graphguard.repair.slices import Site
 from graphguard.rules import kind_of
 
 _NEUTRAL = (0.0, float("-inf"), 1.0)
-_FILLING: Mapping[str, int] = {
-    "aten.constant_pad_nd.default": 2,
-    "aten.masked_fill.Scalar": 2,
-    "aten.full.default": 1,
-    "aten.new_full.default": 2,
-    "aten.where.ScalarOther": 2,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +61,11 @@ def _at(site: Site, capture: Capture) -> dict[float, list[_Fill]]:
     for rank, index in site.position.items():
         graph = capture.ranks[rank]
         node = graph.nodes[index]
-        place = _FILLING.get(node.op)
+        place = traits_of(node.op).number_at
         number = node.args[place] if place is not None and len(node.args) > place else None
         if isinstance(number, int | float) and place is not None:
             found.setdefault(float(number), []).append(_Fill(rank, index, float(number), place, None))
-        for var in node.operands() if node.op == "aten.cat.default" else ():
+        for var in node.operands() if node.op == aten.cat.default else ():
             literal = _uniform(graph.constants[var]) if var in graph.constants else None
             if literal is not None:
                 found.setdefault(literal, []).append(_Fill(rank, index, literal, 0, var))
@@ -94,7 +88,7 @@ def _with(graph: Graph, fill: _Fill, number: float, types: dict[Var, TensorType]
     literal = Var(fresh(graph) + len(types))
     kind = types[literal] = graph.types[fill.var]
     shape = tuple(size for size in kind.shape if isinstance(size, int))
-    whole = replace(node, op="aten.full.default", args=(shape, number), kwargs={}, outs=(literal,))
+    whole = replace(node, op=aten.full.default, args=(shape, number), kwargs={}, outs=(literal,))
     operands = node.args[0]
     assert isinstance(operands, tuple)
     changed = tuple(literal if operand == fill.var else operand for operand in operands)

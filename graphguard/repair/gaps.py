@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Graph, Node, Var
+from graphguard.ops import aten
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.rereading import places_text
 from graphguard.repair.retyping import refitted
 from graphguard.repair.slices import Site
 
-_SLICE = "aten.slice.Tensor"
-_SPLIT = "aten.split.Tensor"
+_SLICE = aten.slice.Tensor
+_SPLIT = aten.split.Tensor
 
 
 @dataclass(frozen=True, slots=True)

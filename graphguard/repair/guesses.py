@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Var
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import aten, operators
 from graphguard.repair.edits import (
     AddAfterReduction,
     BiasAfterReduction,
@@ -44,8 +45,8 @@ from graphguard.repair.slices import LAYOUT, Site
 LATE = (
     3  # how much less likely a factor is at fault where what it multiplies is wrong already, and by more than a factor
 )
-_DERIVED = frozenset({"aten.pow.Tensor_Scalar", "aten.mean.default", "aten.mean.dim"})  # whose gradients have factors
-_MEANS = frozenset({"aten.mean.default", "aten.mean.dim"})
+_MEANS = operators(lambda op: op.reduces == "mean")
+_DERIVED = _MEANS | {aten.pow.Tensor_Scalar}  # whose gradients have factors
 _REDUCED = 4  # how much less likely a reduction is missing where all that becomes of a tensor is reduced anyway
 _RANKS = 1 << 20  # more than there are
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
@@ -104,7 +105,7 @@ def _gathers(site: Site, readers: list[Site], around: Neighbours) -> bool:
 
 
 def _adds_products(site: Site, around: Neighbours) -> bool:
-    if site.node.op != "aten.add.Tensor" or site.node.phase != "backward":
+    if site.node.op != aten.add.Tensor or site.node.phase != "backward":
         return False
     below = [_laid_out(operand, around) for operand in around.operands(site)]
     return bool(below) and all(
@@ -217,11 +218,11 @@ def _biases(reduction: Site, around: Neighbours) -> Iterator[Guess]:
     for _ in range(NEAR):
         edge = [below for site in edge for below in around.operands(site)]
         for below in edge:
-            if below.node.op == "aten.add.Tensor" and len(below.node.args) == 2:
+            if below.node.op == aten.add.Tensor and len(below.node.args) == 2:
                 terms = [place for place in (1, 0) if isinstance(below.node.args[1 - place], Var)]
                 for moved in terms:
                     yield "extra-reduction", AddAfterReduction(below.position, reduction.position, moved), below, 1
-            if below.node.op == "aten.addmm.default":
+            if below.node.op == aten.addmm.default:
                 yield "extra-reduction", BiasAfterReduction(below.position, reduction.position), below, 1
         edge = [below for below in edge if below.node.op in LAYOUT]
 

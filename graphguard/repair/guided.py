@@ -12,6 +12,7 @@ from itertools import combinations, product
 
 from graphguard.ir import Capture, Node, Placement, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
+from graphguard.ops import aten, operators
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import FAMILIES
@@ -37,9 +38,7 @@ from graphguard.repair.unapplied import unapplied
 
 RULE = "wrong-relation"
 LIKELY, POSSIBLE = 2, 3
-_ADDING_UP = frozenset(
-    {"aten.sum.default", "aten.mean.default", "aten.sum.dim_IntList", "aten.mean.dim"}
-)  # which differ by a number
+_ADDING_UP = operators(lambda op: op.reduces in ("sum", "mean"))  # which differ by a number
 _FRONTIER = 4  # operators of the specification that are looked at
 _HOLDERS = 3  # tensors of the ranks that are tried for one operand
 _PAIRS = 12  # pairs of tensors that are tried in each other's place
@@ -140,7 +139,7 @@ def _superfluous(site: Site, around: Neighbours) -> Iterator[Guess]:
         return
     graph = around.capture.ranks[min(site.position)]
     operands = list(site.node.operands())
-    if site.node.op == "aten.add.Tensor" and len(operands) == 2 and operands[0] == operands[1]:
+    if site.node.op == aten.add.Tensor and len(operands) == 2 and operands[0] == operands[1]:
         yield "wrong-scale", Bypass(site.position), site, LIKELY  # twice the same
         return
     for kept, operand in enumerate(operands):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from graphguard.ir import Capture, Graph, Span, Var
+from graphguard.ops import aten, traits_of
 from graphguard.repair.edits import (
     Accumulate,
     Bypass,
@@ -51,11 +52,11 @@ def guided_drafts(
             first = operands[:1] == [tensors[rank]]
             names = [name for other in others for name in names_of(capture, rank, other, program, sources)]
             texts = list(_applied(program, value, meant, names, bool(others), first)) if meant is not None else []
-            if call.op == "aten.add.Tensor" and meant is not None and isinstance(meant[1], ast.Call):
+            if call.op == aten.add.Tensor and meant is not None and isinstance(meant[1], ast.Call):
                 texts = [f"{bare(program, value)} + {name}" for name in names]  # its module adds in the same call
             statement, reduced = program.statement(value), first_operand(value)
             if isinstance(statement, ast.Expr) and isinstance(reduced, ast.Name):  # it works in place
-                added = names if call.op == "aten.add.Tensor" else []
+                added = names if call.op == aten.add.Tensor else []
                 yield from (_added_behind(program, statement, reduced.id, name) for name in added)
                 texts = []
             texts += (
@@ -100,7 +101,7 @@ def _by_the_ranks(
     """Text edits for what the ranks' own programs suggest: their loops, bounds and masks."""
     match edit:
         case ChangeCall(call=call) if call.expression is None and call.op in BOUNDS:
-            yield from change_bound(program, span, call.op.split(".")[1])
+            yield from change_bound(program, span, traits_of(call.op).symbol)
         case Accumulate():
             yield from added_to_earlier(program, span)
         case Mask(_, masks, shape, fill):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphguard.ir import Capture, Var
+from graphguard.ops import aten, traits_of
 from graphguard.repair.edits import (
     Accumulate,
     Call,
@@ -17,7 +18,7 @@ from graphguard.repair.edits import (
     SwapTensors,
     Tensors,
 )
-from graphguard.repair.masks import BOUNDS, SYMBOLS
+from graphguard.repair.masks import BOUNDS
 from graphguard.repair.neighbours import SCALING
 from graphguard.repair.settings import other_setting
 from graphguard.repair.slices import Site
@@ -36,7 +37,7 @@ def guided_text(edit: Edit, name: str, site: Site, capture: Capture, named: Name
             return _unmasked(name, named(min(masks), masks[min(masks)]), fill)
         case InsertCall(call=call) if (factor := _factor_of(call)) is not None:
             return f"'{name}' is not {factor}, as in the specification"
-        case InsertCall(tensors, call) if call.op == "aten.add.Tensor" and (term := _term(tensors, call, named)):
+        case InsertCall(tensors, call) if call.op == aten.add.Tensor and (term := _term(tensors, call, named)):
             return f"'{term}' is not added to '{name}', as it is in the specification"
         case InsertCall(call=call):
             return f"'{name}' lacks {operation(call.op)}, which the specification computes of it"
@@ -47,7 +48,7 @@ def guided_text(edit: Edit, name: str, site: Site, capture: Capture, named: Name
                 found, meant_factor = _factor_of(own, 12), _factor_of(call, 12)
             return f"'{name}' is {found}; in the specification it is {meant_factor}"
         case ChangeCall(call=call) if call.expression is None and call.op in BOUNDS:
-            now, wanted = (SYMBOLS[op.split(".")[1]] for op in (site.node.op, call.op))
+            now, wanted = (traits_of(op).symbol for op in (site.node.op, call.op))
             return f"'{name}' compares by {now} where {wanted} is needed: the bound itself is on the wrong side"
         case ChangeCall(call=call) if operation(call.op) == operation(site.node.op):
             return (

@@ -10,6 +10,7 @@ from typing import Final
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import operators, traits_of
 from graphguard.refine.proof import Proof
 from graphguard.repair.chains import named_at
 from graphguard.repair.editing import fresh, renamed
@@ -26,8 +27,7 @@ from graphguard.report.diagnostics import TextEdit
 
 _COST: Final = 2
 _MOST: Final = 5  # operators that work a term out
-_SYMBOLS: Final = {"aten.add.Tensor": "+", "aten.sub.Tensor": "-", "aten.mul.Tensor": "*", "aten.div.Tensor": "/"}
-_SYMMETRIC: Final = frozenset({"aten.add.Tensor", "aten.mul.Tensor"})
+_SYMMETRIC: Final = operators(lambda op: op.symbol in ("+", "*"))
 _TOLD: Final = {
     "+": "'{name}' lacks {chain}, which the specification adds to it",
     "-": "'{name}' lacks {chain}, which the specification subtracts from it",
@@ -81,7 +81,13 @@ def _term(first: Node, proof: Proof, capture: Capture) -> _Lacking | None:
     while len(row) <= _MOST and _is_followed(node):
         read = [var for var in dict.fromkeys(node.operands()) if var not in made]
         whole = next((var for var in read if spec.types[var] == spec.types[node.outs[0]]), None)
-        if row and node.op in _SYMBOLS and len(read) == 1 and whole == read[0] and _is_joined(node, whole, made):
+        if (
+            row
+            and traits_of(node.op).symbol in _TOLD
+            and len(read) == 1
+            and whole == read[0]
+            and _is_joined(node, whole, made)
+        ):
             return _Lacking((*row, node), whole, tuple(dict.fromkeys(others)))
         others += read
         row.append(node)
@@ -124,7 +130,7 @@ def _joined(term: _Lacking, tensors: Tensors, others: Mapping[Var, Tensors], cap
         if made is None:
             return None
         calls[rank], types[rank] = made
-    symbol, written = _SYMBOLS[term.join.op], _written(term, spec)
+    symbol, written = traits_of(term.join.op).symbol, _written(term, spec)
     meaning = Term(written, symbol, tensors, dict(others)) if written is not None else None
     return OtherCalls(calls, types, _TOLD[symbol], meaning)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphguard.ir import Graph, Node, TensorType, Var
 from graphguard.ir.graph import Constant, DType
+from graphguard.ops import aten
 from graphguard.refine.constants import elements
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls
@@ -95,7 +96,7 @@ def _with(
         *(
             replace(
                 near,
-                op="aten.full.default",
+                op=aten.full.default,
                 args=((1,), number),
                 kwargs={"dtype": DType(kind.dtype)},
                 outs=(one,),
@@ -103,8 +104,8 @@ def _with(
             )
             for one, number in zip(ones, flat, strict=True)
         ),
-        replace(near, op="aten.cat.default", args=(tuple(ones), 0), kwargs={}, outs=(row,), draw=None),
-        replace(near, op="aten.view.default", args=(row, kind.shape), kwargs={}, outs=(whole,), draw=None),
+        replace(near, op=aten.cat.default, args=(tuple(ones), 0), kwargs={}, outs=(row,), draw=None),
+        replace(near, op=aten.view.default, args=(row, kind.shape), kwargs={}, outs=(whole,), draw=None),
     ]
     calls: dict[int, tuple[Node, ...]] = {index: (renamed(graph.nodes[index], {var: whole}),) for index in readers}
     calls[readers[0]] = (*made, *calls[readers[0]])

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Graph, Span, Var
+from graphguard.ops import aten, traits_of
 from graphguard.repair.edits import Call, ChangeCall, Mask, Tensors
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import Program
@@ -14,17 +15,12 @@ from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
 RULE = "wrong-relation"
-_PAIRS = (("gt", "ge"), ("lt", "le"))
-BOUNDS = {
-    f"aten.{one}.{form}": f"aten.{other}.{form}"
-    for pair in _PAIRS
-    for one, other in (pair, pair[::-1])
-    for form in ("Tensor", "Scalar")
-}
+_PAIRS = (
+    *((aten.gt.Tensor, aten.ge.Tensor), (aten.gt.Scalar, aten.ge.Scalar)),
+    *((aten.lt.Tensor, aten.le.Tensor), (aten.lt.Scalar, aten.le.Scalar)),
+)
+BOUNDS = dict((*_PAIRS, *(pair[::-1] for pair in _PAIRS)))
 """Every comparison, and the one that differs where both sides are equal."""
-SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-_LOOKUPS = {"aten.embedding.default": 1, "aten.gather.default": 2, "aten.index_select.default": 2}
-_FILLED = {"aten.masked_fill.Scalar": 1, "aten.where.self": 0, "aten.where.ScalarOther": 0, "aten.where.ScalarSelf": 0}
 
 
 def masks(around: Neighbours) -> Iterator[Guess]:
@@ -34,18 +30,19 @@ def masks(around: Neighbours) -> Iterator[Guess]:
             nodes = {rank: around.capture.ranks[rank].nodes[index] for rank, index in site.position.items()}
             args = {rank: node.args for rank, node in nodes.items()}
             yield RULE, ChangeCall(site.position, Call(BOUNDS[site.node.op], args, site.node.kwargs)), site, 2
-        if site.node.op in _LOOKUPS and site.state == "off":
-            yield from _foreign_rows(site, around)
+        traits = traits_of(site.node.op)
+        if traits.looks_up is not None and traits.exact and site.state == "off":
+            yield from _foreign_rows(site, traits.looks_up.at, around)
     yield from _unread(around)
 
 
-def _foreign_rows(site: Site, around: Neighbours) -> Iterator[Guess]:
+def _foreign_rows(site: Site, index_at: int, around: Neighbours) -> Iterator[Guess]:
     """A look-up by an index that a mask made harmless: what it gives there counts for nothing."""
     masked: Tensors = {}
     shape: tuple[int, ...] = ()
     for rank, index in site.position.items():
         graph = around.capture.ranks[rank]
-        number = graph.nodes[index].args[_LOOKUPS[site.node.op]]
+        number = graph.nodes[index].args[index_at]
         mask = _mask_behind(graph, number) if isinstance(number, Var) else None
         if mask is None or not isinstance(number, Var):
             return
@@ -62,8 +59,8 @@ def _mask_behind(graph: Graph, var: Var) -> Var | None:
     producers = graph.producers()
     while (index := producers.get(var)) is not None:
         node = graph.nodes[index]
-        if node.op in _FILLED:
-            mask = node.args[_FILLED[node.op]]
+        if (place := traits_of(node.op).mask_at) is not None:
+            mask = node.args[place]
             return mask if isinstance(mask, Var) else None
         if node.op not in LAYOUT:
             return None
@@ -74,7 +71,7 @@ def _mask_behind(graph: Graph, var: Var) -> Var | None:
 def _unread(around: Neighbours) -> Iterator[Guess]:
     """Masks that nothing reads, each for a tensor of its shape that is made as often; the specification says what it fills with."""
     spec, graphs = around.capture.spec, around.capture.ranks
-    fills = {node.args[2] for node in spec.nodes if node.op == "aten.masked_fill.Scalar"} if spec is not None else set()
+    fills = {node.args[2] for node in spec.nodes if node.op == aten.masked_fill.Scalar} if spec is not None else set()
     rows = [_masks_by_stack(graph) for graph in graphs]
     for stack, first in rows[0].items():
         shape = graphs[0].types[first[0]].shape
@@ -112,7 +109,7 @@ def change_bound(program: Program, span: Span, wanted: str) -> Iterator[Draft]:
     for node in ast.walk(value) if value is not None else ():
         if isinstance(node, ast.Compare) and len(node.comparators) == 1:
             left, right = program.source(node.left), program.source(node.comparators[0])
-            text = f"{left} {SYMBOLS[wanted]} {right}"
+            text = f"{left} {wanted} {right}"
             yield Draft(f"write {text}", (TextEdit(program.span(node), text),), program.span(node))
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
+from graphguard.ops import aten
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import InsertReduction, OtherCalls, Tensors, group_of
 from graphguard.repair.meanings import Averaging
@@ -19,8 +20,7 @@ from graphguard.repair.slices import Site
 from graphguard.repair.source import Draft, insert_reduction
 from graphguard.report.diagnostics import TextEdit
 
-_QUOTIENT: Final = "aten.div.Tensor"
-_SUMS: Final = frozenset({"aten.sum.default", "aten.sum.dim_IntList"})
+_SUMS: Final = frozenset({aten.sum.default, aten.sum.dim_IntList})
 _COUNTED: Final = frozenset({"int64", "int32", "int16", "uint8", "int8"})
 _TOLD: Final = "'{{name}}' is each rank's own over axis '{axis}', and the ranks' need not be alike: what is divided by it and averaged is a mean of means"
 
@@ -29,7 +29,7 @@ def means(around: Neighbours) -> Iterator[Guess]:
     """A guess for each divisor that is a summand on every rank: the mean of the ranks' divides instead."""
     seen: set[int] = set()
     for site in around.sites.values():
-        divisor = _divisor(site, around) if site.node.op == _QUOTIENT and len(site.node.args) == 2 else None
+        divisor = _divisor(site, around) if site.node.op == aten.div.Tensor and len(site.node.args) == 2 else None
         if divisor is None or divisor.number in seen or divisor.node.phase != "forward":
             continue
         if len(divisor.tensors) < around.capture.world_size:
@@ -71,7 +71,7 @@ def _reread(
         operand, kind = Var(number), replace(kind, dtype="float32")
         types[operand] = kind
         new.append(
-            replace(node, op="aten._to_copy.default", args=(var,), kwargs={"dtype": DType("float32")}, outs=(operand,))
+            replace(node, op=aten._to_copy.default, args=(var,), kwargs={"dtype": DType("float32")}, outs=(operand,))
         )
     types[reduced] = kind
     new.append(replace(node, op="gg.all_reduce", args=(operand, "avg", group), kwargs={}, outs=(reduced,)))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Var
+from graphguard.ops import aten
 from graphguard.relations.relation import describe_placements
 from graphguard.repair.edits import (
     Accumulate,
@@ -191,7 +192,7 @@ def _superfluous(rule: str, name: str, site: Site, capture: Capture, count: str)
     if rule == "wrong-relation":
         return f"'{name}' is {result_of(node.op)}, which the specification does not compute here"
     if rule == "wrong-scale":
-        if node.op == "aten.add.Tensor":
+        if node.op == aten.add.Tensor:
             return f"'{name}' is added to itself: it is 2 times what the specification computes"
         factor = Fraction(number).limit_denominator(1 << 20) if isinstance(number, int | float) else Fraction(1)
         how = "divided" if ".div" in node.op else "multiplied"

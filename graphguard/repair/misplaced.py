@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Var
+from graphguard.ops import aten, traits_of
 from graphguard.repair.edits import MoveSlice, OtherPart, SetArgument, Shift
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.parts import needed_parts, read_parts
@@ -15,13 +16,13 @@ def misplaced(site: Site, around: Neighbours) -> Iterator[Guess]:
     """Every guess about the parts at a site."""
     if site.node.op in SLICES | SPLITS:
         yield from _at_slices(site, around.capture)
-    if site.node.op == "aten.cat.default":
+    if site.node.op == aten.cat.default:
         yield from _at_gathered(site, around)
     if site.node.op == "gg.all_to_all":
         yield from _at_exchange(site, around)
     if site.node.op == "gg.broadcast":
         yield from _at_broadcast(site)
-    if site.node.op.startswith("aten.arange"):
+    if traits_of(site.node.op).makes == "range":
         yield from _at_positions(site, around.capture)
 
 
@@ -113,7 +114,7 @@ def _starts(site: Site, capture: Capture, axis: str) -> dict[int, int] | None:
         if not isinstance(dim, int) or not isinstance(node.args[0], Var):
             return None
         whole = graph.types[node.args[0]].shape[dim]
-        length = 1 if node.op == "aten.select.int" else graph.types[node.outs[0]].shape[dim]
+        length = 1 if node.op == aten.select.int else graph.types[node.outs[0]].shape[dim]
         if not isinstance(length, int) or not isinstance(whole, int):
             return None
         starts[rank] = capture.coordinates(rank)[axis] * length

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture, Var
+from graphguard.ops import aten, operators
 from graphguard.repair.edits import Edit, group_of
 from graphguard.repair.slices import JOINING, LAYOUT, Site, exposed
 from graphguard.rules import kind_of
@@ -15,25 +16,14 @@ Guess = tuple[str, Edit, Site, int]
 
 REDUCING = frozenset({"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 SUMMING = frozenset({"gg.all_reduce", "gg.reduce_scatter"})
-SCALING = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"})
-CONTRACTING = frozenset(
-    {
-        "aten.mm.default",
-        "aten.bmm.default",
-        "aten.addmm.default",
-        "aten.sum.default",
-        "aten.sum.dim_IntList",
-        "aten.convolution.default",
-        "aten.embedding.default",
-        "aten.embedding_dense_backward.default",
-    }
-)
-FILLING = frozenset({"aten.slice_scatter.default", "aten.select_scatter.default", "aten.constant_pad_nd.default"})
+SCALING = operators(lambda op: op.symbol in ("*", "/"))
+CONTRACTING = operators(lambda op: op.sums)
+FILLING = frozenset({aten.slice_scatter.default, aten.select_scatter.default, aten.constant_pad_nd.default})
 """Operators that put a tensor into a larger one: a bucket of gradients, a part that is padded."""
-MAXIMA = frozenset({"aten.max.dim", "aten.amax.default", "aten.max.default"})
-ANY = frozenset({"aten.any.default", "aten.any.dim", "aten.any.dims"})
-MASKING = frozenset({"aten.masked_fill.Scalar", "aten.where.self", "aten.where.ScalarOther"})
-LINEAR = LAYOUT | JOINING | CONTRACTING | {"aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Scalar", "aten.div.Scalar"}
+MAXIMA = operators(lambda op: op.reduces == "max")
+ANY = operators(lambda op: op.reduces == "any")
+MASKING = operators(lambda op: op.mask_at is not None)
+LINEAR = LAYOUT | JOINING | CONTRACTING | {aten.add.Tensor, aten.sub.Tensor, aten.mul.Scalar, aten.div.Scalar}
 NEAR = 3  # operators between a non-linear one and the reduction that should have come before it
 
 
@@ -76,9 +66,9 @@ class Neighbours:
         """Whether a site multiplies by truths, as numbers or as they are."""
         rank = min(site.position)
         graph, producers = self.capture.ranks[rank], self.producers[rank]
-        for var in site.node.operands() if site.node.op == "aten.mul.Tensor" else ():
+        for var in site.node.operands() if site.node.op == aten.mul.Tensor else ():
             index = producers.get(var)
-            cast = index is not None and graph.nodes[index].op == "aten._to_copy.default"
+            cast = index is not None and graph.nodes[index].op == aten._to_copy.default
             read = next(graph.nodes[index].operands()) if cast and index is not None else var
             if graph.types[read].dtype == "bool":
                 return True
@@ -120,7 +110,7 @@ class Neighbours:
 
     def _stacked(self, number: int, reader: Site) -> int:
         """At which place a site's tensor lies in a stack along the first dim; -1 where there is no such place."""
-        parts = reader.node.args[0] if reader.node.op == "aten.stack.default" and not any(reader.node.args[1:]) else ()
+        parts = reader.node.args[0] if reader.node.op == aten.stack.default and not any(reader.node.args[1:]) else ()
         rank = min(reader.position)
         own = self.sites[number].tensors.get(rank)
         return parts.index(own) if isinstance(parts, tuple) and own is not None and parts.count(own) == 1 else -1
@@ -143,7 +133,7 @@ class Neighbours:
 
     def _keeps_sums(self, site: Site) -> bool:
         """Whether a site computes the same of a sum as the sum of what it computes of the summands."""
-        if site.node.op == "aten._to_copy.default":
+        if site.node.op == aten._to_copy.default:
             rank = min(site.position)
             return kind_of(self.capture.ranks[rank].types[site.tensors[rank]].dtype) == "float"
         return site.node.op in LINEAR | SUMMING | FILLING or scaled(site)
@@ -172,7 +162,7 @@ def scaled(site: Site) -> bool:
 
 def _takes_another(reader: Site, place: int) -> bool:
     """Whether a site takes another row of a stack than that at a place."""
-    dim, index = reader.node.args[1:3] if reader.node.op == "aten.select.int" else (0, place)
+    dim, index = reader.node.args[1:3] if reader.node.op == aten.select.int else (0, place)
     return dim == 0 and isinstance(index, int) and index >= 0 and index != place
 
 

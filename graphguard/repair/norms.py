@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
+from graphguard.ops import aten
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import InsertReduction, OtherCalls, group_of
 from graphguard.repair.meanings import Squaring
@@ -20,10 +21,10 @@ from graphguard.repair.words import axis_of_group
 from graphguard.report.diagnostics import TextEdit
 
 _ROOTS: Final = frozenset(
-    {"aten.linalg_vector_norm.default", "aten.sqrt.default", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim"}
+    {aten.linalg_vector_norm.default, aten.sqrt.default, aten.norm.Scalar, aten.norm.ScalarOpt_dim}
 )
 _COST: Final = 1
-_NORMS: Final = _ROOTS - {"aten.sqrt.default"}
+_NORMS: Final = _ROOTS - {aten.sqrt.default}
 _ALL: Final = re.compile(r"^(?P<indent>[ \t]*)(?P<line>\S*\ball_reduce\((?P<name>[\w.]+)[^\n]*)$", re.MULTILINE)
 _OWN: Final = (
     "'{{name}}' is the norm of each rank's own part over axis '{axis}' and is used as if it were that of the whole"
@@ -82,7 +83,7 @@ def _of_all(
         calls[rank] = {
             index: (
                 replace(node, outs=(norm,)),
-                replace(node, op="aten.mul.Tensor", args=(norm, norm), kwargs={}, outs=(square,)),
+                replace(node, op=aten.mul.Tensor, args=(norm, norm), kwargs={}, outs=(square,)),
                 replace(
                     node,
                     op="gg.all_reduce",
@@ -90,7 +91,7 @@ def _of_all(
                     kwargs={},
                     outs=(total,),
                 ),
-                replace(node, op="aten.sqrt.default", args=(total,), kwargs={}),
+                replace(node, op=aten.sqrt.default, args=(total,), kwargs={}),
             )
         }
         types[rank] = dict.fromkeys((norm, square, total), graph.types[node.outs[0]])
@@ -121,11 +122,11 @@ def _of(graph: Graph, index: int, rooted: bool) -> tuple[Mapping[int, tuple[Node
     operand, out = node.args[0], node.outs[0]
     square, total = Var(number), Var(number + 1) if rooted else out
     made = [
-        replace(node, op="aten.mul.Tensor", args=(operand, operand), outs=(square,)),
+        replace(node, op=aten.mul.Tensor, args=(operand, operand), outs=(square,)),
         replace(node, args=(square, *node.args[1:]), outs=(total,)),
     ]
     if rooted:
-        made.append(replace(node, op="aten.sqrt.default", args=(total,), outs=(out,)))
+        made.append(replace(node, op=aten.sqrt.default, args=(total,), outs=(out,)))
     return {index: tuple(made)}, {square: graph.types[out], total: graph.types[out]}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from graphguard.ir import Capture, Node, TensorType, Var
+from graphguard.ops import OPERATORS, aten, operators, traits_of
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.meanings import Offset
@@ -13,31 +14,17 @@ from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.slices import Site
 
 RULE = "wrong-shard"
-_ADDING = frozenset({"aten.add.Tensor", "aten.add.Scalar"})
-_SUBTRACTING = frozenset({"aten.sub.Tensor", "aten.sub.Scalar"})
-_COMPARING = frozenset(
-    f"aten.{name}.{kind}" for name in ("lt", "le", "gt", "ge", "eq", "ne") for kind in ("Scalar", "Tensor")
-)
+_ADDING = operators(lambda op: op.symbol == "+")
+_COUNTING = _ADDING | operators(lambda op: op.symbol == "-" or op.compares)
 _LOOKING: Mapping[str, tuple[int, ...]] = {
-    "aten.masked_fill.Scalar": (0,),
-    "aten.where.self": (1, 2),
-    "aten.clamp.default": (0,),
-    "aten.embedding.default": (1,),
-    "aten.gather.default": (2,),
-    "aten.index_select.default": (2,),
-    "aten.index.Tensor": (1,),
-    "aten.scatter.value": (2,),
-    "aten.nll_loss_forward.default": (1,),
+    **{op: (traits.looks_up.at,) for op, traits in OPERATORS.items() if traits.looks_up and traits.looks_up.table == 0},
+    aten.masked_fill.Scalar: (0,),
+    aten.where.self: (1, 2),
+    aten.clamp.default: (0,),
+    aten.index.Tensor: (1,),
+    aten.scatter.value: (2,),
 }
 """Which arguments of an operator may be numbers of rows."""
-_FINDING: Mapping[str, tuple[int, int]] = {
-    "aten.argmax.default": (0, 1),
-    "aten.argmin.default": (0, 1),
-    "aten.max.dim": (1, 1),
-    "aten.min.dim": (1, 1),
-    "aten.topk.default": (1, 2),
-}
-"""Operators that give places along a dim: which of their results, and which argument is the dim."""
 _LENGTHS = 4  # different lengths of parts that are tried
 
 
@@ -71,7 +58,7 @@ def _lengths(capture: Capture, size: int) -> list[int]:
 
 def _numbers(site: Site, around: Neighbours) -> dict[int, int] | None:
     """The number that integers are compared with or moved by, on every rank; None where a site does neither."""
-    if site.node.op not in _ADDING | _SUBTRACTING | _COMPARING or len(site.node.args) != 2 or site.node.kwargs:
+    if site.node.op not in _COUNTING or len(site.node.args) != 2 or site.node.kwargs:
         return None
     found: dict[int, int] = {}
     for rank, index in site.position.items():
@@ -161,7 +148,7 @@ def _passes(around: Neighbours, axis: str, size: int, length: int) -> Iterator[G
                 )
                 for step, site in enumerate(sites)
             ]
-            if sites[0].node.op.startswith("aten.arange"):
+            if traits_of(sites[0].node.op).makes == "range":
                 yield from _moved(around, axis, length, changes)
             else:
                 now = [_numbers(site, around) or {} for site in sites]
@@ -205,7 +192,7 @@ def _in_loops(around: Neighbours) -> Iterator[list[Site]]:
     """Positions that are made at one place of the source several times, in order."""
     found: dict[object, list[Site]] = {}
     for site in around.sites.values():
-        made = site.node.op.startswith("aten.arange") or (
+        made = traits_of(site.node.op).makes == "range" or (
             site.node.op in _ADDING and _numbers(site, around) is not None
         )
         if made and site.node.stack >= 0:
@@ -226,8 +213,9 @@ def _moved(around: Neighbours, axis: str, length: int, changes: list[tuple[Site,
 def _found(around: Neighbours, axis: str) -> Iterator[Guess]:
     """Places that each rank finds in its own part of a dim, as the largest of its part of a vocabulary."""
     for site in around.sites.values():
-        slot, argument = _FINDING.get(site.node.op, (0, 0))
-        if not argument:
+        traits = traits_of(site.node.op)
+        slot, argument = traits.places, traits.dim_at
+        if slot is None or argument is None:
             continue
         rank = min(site.position)
         node, types = around.capture.ranks[rank].nodes[site.position[rank]], around.capture.ranks[rank].types
@@ -256,7 +244,7 @@ def _added(
             before = Var(fresh(graph) + len(own))
             own[before] = graph.types[node.outs[slot]]
             moved = (node.outs[slot],)
-            added = replace(node, op="aten.add.Tensor", args=(before, numbers[rank]), kwargs={}, outs=moved, draw=None)
+            added = replace(node, op=aten.add.Tensor, args=(before, numbers[rank]), kwargs={}, outs=moved, draw=None)
             outs = (*node.outs[:slot], before, *node.outs[slot + 1 :])
             calls.setdefault(rank, {})[index] = (replace(node, outs=outs), added)
     return OtherCalls(calls, types, told, offset)
@@ -287,7 +275,7 @@ def _less(site: Site, place: int, around: Neighbours, axis: str, length: int) ->
         read[rank], new = var, Var(fresh(graph))
         types[rank] = {new: graph.types[var]}
         start = length * around.capture.coordinates(rank)[axis]
-        moved = replace(node, op="aten.sub.Tensor", args=(var, start), kwargs={}, outs=(new,), draw=None)
+        moved = replace(node, op=aten.sub.Tensor, args=(var, start), kwargs={}, outs=(new,), draw=None)
         argument = tuple(new if each == var else each for each in given) if isinstance(given, tuple) else new
         args = (*node.args[:place], argument, *node.args[place + 1 :])
         calls[rank] = {index: (moved, replace(node, args=args))}

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
+from graphguard.ops import aten, traits_of
 from graphguard.refine.changes import respecified
 from graphguard.refine.proof import Proof
 
 _SDPA = "gg.sdpa"
-_PRODUCTS = {"aten.addmm.default": "aten.mm.default", "aten.baddbmm.default": "aten.bmm.default"}
 
 
 def opened(capture: Capture, proof: Proof) -> tuple[Capture, Proof]:
@@ -32,7 +32,7 @@ def opened(capture: Capture, proof: Proof) -> tuple[Capture, Proof]:
 def _opens(node: Node, spec: Graph, written_out: bool) -> bool:
     if node.op == _SDPA:
         return written_out and _is_plain(node, spec)
-    return node.op in _PRODUCTS and not node.kwargs and len(node.args) == 3
+    return bool(traits_of(node.op).product) and not node.kwargs and len(node.args) == 3
 
 
 def _is_plain(node: Node, spec: Graph) -> bool:
@@ -71,35 +71,35 @@ def _attention(node: Node, types: dict[Var, TensorType]) -> Iterator[Node]:
         types[new] = like
         return replace(node, op=op, args=args, kwargs=words, outs=(new,))
 
-    last = made("aten.transpose.int", (key, -2, -1), replace(turned, shape=(*turned.shape[:-2], *turned.shape[:-3:-1])))
+    last = made(aten.transpose.int, (key, -2, -1), replace(turned, shape=(*turned.shape[:-2], *turned.shape[:-3:-1])))
     yield last
-    last = made("aten.matmul.default", (query, last.outs[0]), scores)
+    last = made(aten.matmul.default, (query, last.outs[0]), scores)
     yield last
     width = kind.shape[-1]
     assert isinstance(width, int)
-    by = ("aten.mul.Tensor", scale) if isinstance(scale, int | float) else ("aten.div.Tensor", math.sqrt(width))
+    by = (aten.mul.Tensor, scale) if isinstance(scale, int | float) else (aten.div.Tensor, math.sqrt(width))
     last = made(by[0], (last.outs[0], by[1]), scores)
     yield last
     truths = replace(scores, shape=scores.shape[-2:], dtype="bool")
     if causal is True:
-        full = made("aten.full.default", (truths.shape, True), truths, dtype=DType("bool"))
+        full = made(aten.full.default, (truths.shape, True), truths, dtype=DType("bool"))
         yield full
         mask = Var(1 + max(var.id for var in types))
         types[mask] = truths
-        yield replace(node, op="aten.tril.default", args=(full.outs[0],), kwargs={}, outs=(mask,))
+        yield replace(node, op=aten.tril.default, args=(full.outs[0],), kwargs={}, outs=(mask,))
     if isinstance(mask, Var):
-        dropped = made("aten.logical_not.default", (mask,), types[mask])
+        dropped = made(aten.logical_not.default, (mask,), types[mask])
         yield dropped
-        last = made("aten.masked_fill.Scalar", (last.outs[0], dropped.outs[0], -math.inf), scores)
+        last = made(aten.masked_fill.Scalar, (last.outs[0], dropped.outs[0], -math.inf), scores)
         yield last
-    last = made("aten._softmax.default", (last.outs[0], -1, False), scores)
+    last = made(aten._softmax.default, (last.outs[0], -1, False), scores)
     yield last
-    yield replace(node, op="aten.matmul.default", args=(last.outs[0], value), kwargs={})
+    yield replace(node, op=aten.matmul.default, args=(last.outs[0], value), kwargs={})
 
 
 def _steps(node: Node, types: dict[Var, TensorType]) -> Iterator[Node]:
     bias, first, second = node.args
     product = Var(1 + max(var.id for var in types))
     types[product] = types[node.outs[0]]
-    yield replace(node, op=_PRODUCTS[node.op], args=(first, second), outs=(product,))
-    yield replace(node, op="aten.add.Tensor", args=(product, bias))
+    yield replace(node, op=traits_of(node.op).product, args=(first, second), outs=(product,))
+    yield replace(node, op=aten.add.Tensor, args=(product, bias))

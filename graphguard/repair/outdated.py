@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from graphguard.ir import Capture, Graph, Var
+from graphguard.ops import aten
 from graphguard.repair.edits import (
     Bypass,
     ChangeCall,
@@ -23,7 +24,7 @@ from graphguard.repair.meanings import Called, Sending
 from graphguard.repair.trials import Repair
 
 _OF_VALUES = frozenset({"wrong-relation", "wrong-shard", "wrong-scale"})
-_ADDING = frozenset({"aten.add.Tensor", "aten.sub.Tensor"})
+_ADDING = frozenset({aten.add.Tensor, aten.sub.Tensor})
 
 
 def outdates(repair: Repair) -> bool:

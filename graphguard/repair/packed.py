@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from math import prod
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
+from graphguard.ops import aten
 from graphguard.refine.changes import retried
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.proof import Proof
@@ -91,18 +92,18 @@ def _cut(graph: Graph, leaf: str) -> tuple[int, int, int, int] | None:
         if len(readers) != 1 or readers[0][1].phase != "prelude":
             return None
         index, node = readers[0]
-        if node.op == "aten.view.default":  # of a copy, whose memory is copied as a line
+        if node.op == aten.view.default:  # of a copy, whose memory is copied as a line
             value = node.outs[0]
             continue
         if graph.types[value].shape != shape:
             return None
-        return _split(graph, index, node) if node.op == "aten.split.Tensor" else _slice(index, node)
+        return _split(graph, index, node) if node.op == aten.split.Tensor else _slice(index, node)
     return None
 
 
 def _slice(index: int, node: Node) -> tuple[int, int, int, int] | None:
     match node.args:
-        case (_, int(dim), int(start), int(stop)) if node.op == "aten.slice.Tensor":
+        case (_, int(dim), int(start), int(stop)) if node.op == aten.slice.Tensor:
             return index, dim, start, stop - start
     return None
 
@@ -150,7 +151,7 @@ def _taken_apart(graph: Graph, block: Block) -> Iterator[tuple[int, ...]]:
         reached.update(node.outs)
         if node.op in SPLITS:
             yield _parts_of_split(graph, node)
-        elif node.op == "aten.view.default":
+        elif node.op == aten.view.default:
             yield from _parts_of_view(graph, node, block.size)
         elif node.op in SLICES and isinstance(node.args[0], Var) and len(node.args) > 3:
             whole, dim, start = node.args[0], node.args[1], node.args[2]
@@ -222,9 +223,9 @@ def _pieces(graph: Graph, block: Block, index: int, rows: Rows, types: dict[Var,
         piece = Var(fresh(graph) + len(types))
         types[piece] = replace(kind, shape=(*kind.shape[: block.dim], high - low, *kind.shape[block.dim + 1 :]))
         args = (node.args[0], block.dim, low, high)
-        pieces.append(replace(node, op="aten.slice.Tensor", args=args, outs=(piece,)))
+        pieces.append(replace(node, op=aten.slice.Tensor, args=args, outs=(piece,)))
     operands = tuple(piece.outs[0] for piece in pieces)
-    return (*pieces, replace(node, op="aten.cat.default", args=(operands, block.dim), outs=(kept,)))
+    return (*pieces, replace(node, op=aten.cat.default, args=(operands, block.dim), outs=(kept,)))
 
 
 def packed_finding(capture: Capture, found: Packed, sources: Sources) -> Finding:

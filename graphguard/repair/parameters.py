@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.ir.graph import Arg
+from graphguard.ops import aten
 from graphguard.repair.editing import renamed
 from graphguard.repair.edits import Call, InsertCall, OtherCalls, Tensors
 from graphguard.repair.meanings import Renaming
@@ -16,7 +17,7 @@ from graphguard.repair.slices import JOINING, LAYOUT, Site
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
-_ADDING = frozenset({"aten.addmm.default", "aten.add.Tensor"})
+_ADDING = frozenset({aten.addmm.default, aten.add.Tensor})
 
 
 def parameters(around: Neighbours) -> Iterator[Guess]:
@@ -50,7 +51,7 @@ def _unadded(unread: Mapping[str, Tensors], around: Neighbours) -> Iterator[Gues
             if not _fits(site, tensors, around):
                 continue
             args: dict[int, tuple[Arg, ...]] = {rank: (var, tensors[rank]) for rank, var in site.tensors.items()}
-            call = Call("aten.add.Tensor", args, {}, expression)
+            call = Call(aten.add.Tensor, args, {}, expression)
             near = around.at_frontier(site) or any(map(around.at_frontier, _readers(site, around)))
             yield "wrong-relation", InsertCall(site.tensors, call), site, 1 if near else 3
 

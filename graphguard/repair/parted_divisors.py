@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from graphguard.ir import Graph, Span, Var
+from graphguard.ops import aten, operators
 from graphguard.repair.neighbours import Neighbours
 from graphguard.repair.search import Search
 from graphguard.repair.slices import Site
 
-_QUOTIENT: Final = "aten.div.Tensor"
-_HELD: Final = frozenset({"clamp", "clamp_min", "maximum", "_to_copy"})  # what is done to a count before it divides
+_HELD: Final = operators(lambda op: op.casts) | {
+    *(aten.clamp.default, aten.clamp.Tensor, aten.clamp_min.default, aten.clamp_min.Tensor, aten.maximum.default)
+}  # what is done to a count before it divides
 
 
 def divided_by_parts(found: Search, around: Neighbours) -> tuple[Site, str] | None:
@@ -38,7 +40,7 @@ def _text(passes: int, several: bool) -> str:
 
 
 def _divisors(graph: Graph) -> list[Var]:
-    found = (node.args[1] for node in graph.nodes if node.op == _QUOTIENT and node.phase == "forward")
+    found = (node.args[1] for node in graph.nodes if node.op == aten.div.Tensor and node.phase == "forward")
     made = graph.producers()
     counts = [_count(graph, made, arg) for arg in found if isinstance(arg, Var)]
     return list(dict.fromkeys(counts))
@@ -46,7 +48,7 @@ def _divisors(graph: Graph) -> list[Var]:
 
 def _count(graph: Graph, made: Mapping[Var, int], var: Var) -> Var:
     """What a divisor was before it was held at a least number or cast."""
-    while var in made and (node := graph.nodes[made[var]]).op.split(".")[1] in _HELD:
+    while var in made and (node := graph.nodes[made[var]]).op in _HELD:
         operand = node.args[0]
         if not isinstance(operand, Var):
             break
@@ -59,7 +61,7 @@ def _passes(around: Neighbours) -> list[list[Site]]:
     graph = around.capture.ranks[0]
     found: dict[tuple[Span, ...], list[Site]] = defaultdict(list)
     for site in around.sites.values():
-        if site.node.op == _QUOTIENT and site.node.phase == "forward" and isinstance(site.node.args[1], Var):
+        if site.node.op == aten.div.Tensor and site.node.phase == "forward" and isinstance(site.node.args[1], Var):
             frames = tuple(frame.span for frame in graph.stack_of(site.node.stack))
             if frames and len(site.position) == around.capture.world_size:
                 found[frames].append(site)

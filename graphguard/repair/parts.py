@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphguard.ir import Capture, Graph, Node
+from graphguard.ops import aten, traits_of
 from graphguard.repair.edits import MoveSlice, OtherPart
 from graphguard.repair.slices import SPLITS, Site
 
@@ -55,7 +56,7 @@ def _dim(graph: Graph, node: Node, index: int) -> int:
 
 def split_dim(graph: Graph, node: Node) -> int:
     """The dim along which a split cuts, counted from the front."""
-    return _dim(graph, node, 1 if node.op == "aten.unbind.int" else 2)
+    return _dim(graph, node, traits_of(node.op).dim_at or 0)
 
 
 def _sliced(graph: Graph, node: Node) -> Part | None:
@@ -65,7 +66,7 @@ def _sliced(graph: Graph, node: Node) -> Part | None:
     if not isinstance(start, int) or not isinstance(whole, int):
         return None
     start += whole if start < 0 else 0
-    if node.op == "aten.select.int":
+    if node.op == aten.select.int:
         return Part(dim, start, 1)
     length = graph.types[node.outs[0]].shape[dim]
     step = node.args[4] if len(node.args) > 4 else 1
@@ -78,7 +79,7 @@ def _split(graph: Graph, node: Node) -> list[Part]:
     parts: list[Part] = []
     start = 0
     for out in node.outs:
-        length = 1 if node.op == "aten.unbind.int" else graph.types[out].shape[dim]
+        length = 1 if node.op == aten.unbind.int else graph.types[out].shape[dim]
         if not isinstance(length, int):
             return []
         parts.append(Part(dim, start, length))

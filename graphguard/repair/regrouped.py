@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span
+from graphguard.ops import aten, operators
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.meanings import Joining, Regrouping
 from graphguard.repair.neighbours import Guess, Neighbours
@@ -14,8 +15,8 @@ from graphguard.repair.retyping import Shape, refitted
 from graphguard.repair.slices import Site
 
 _EXCHANGING = frozenset({"gg.all_gather", "gg.all_to_all"})
-_VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default"})
-_NORMS: Mapping[str, int] = {"aten.native_group_norm.default": 6}
+_VIEWS = operators(lambda op: op.moves == "view" and op.shape_at == 1)
+_NORMS: Mapping[str, int] = {aten.native_group_norm.default: 6}
 """Where an operator says how many groups there are."""
 Change = tuple[Site, Mapping[int, Node]]
 """A site, and by rank the call that takes the place of its own."""
@@ -32,7 +33,7 @@ def _joints(around: Neighbours) -> Iterator[Guess]:
     found: dict[tuple[int, Shape], list[Site]] = {}
     for site in around.sites.values():
         read = around.operands(site)
-        joins = site.node.op == "aten.cat.default" and len(read) == 1 and read[0].node.op in _EXCHANGING
+        joins = site.node.op == aten.cat.default and len(read) == 1 and read[0].node.op in _EXCHANGING
         if joins and not (read[0].node.op == "gg.all_to_all" and read[0].node.stack == site.node.stack):
             dim, shape = _joined(site, around)
             found.setdefault((dim, shape), []).append(site)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
+from graphguard.ops import aten
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
@@ -63,12 +64,12 @@ def _joining(graph: Graph, joint: Joint, types: dict[Var, TensorType]) -> tuple[
         sum(size for size in sizes if isinstance(size, int)),
         *part.shape[joint.dim + 1 :],
     )
-    join = replace(node, op="aten.cat.default", args=(joint.parts, joint.dim), kwargs={}, outs=(joint.out,))
+    join = replace(node, op=aten.cat.default, args=(joint.parts, joint.dim), kwargs={}, outs=(joint.out,))
     if shape == kind.shape:
         return (join,)
     whole = Var(fresh(graph) + len(types))
     types[whole] = replace(kind, shape=shape)
-    return replace(join, outs=(whole,)), replace(join, op="aten.view.default", args=(whole, kind.shape))
+    return replace(join, outs=(whole,)), replace(join, op=aten.view.default, args=(whole, kind.shape))
 
 
 def read_calls(graph: Graph, places: Places, types: dict[Var, TensorType]) -> tuple[Node, ...]:
@@ -82,7 +83,7 @@ def read_calls(graph: Graph, places: Places, types: dict[Var, TensorType]) -> tu
     template = replace(node, kwargs={}, outs=(places.out,))
     source_rank = len(graph.types[places.source].shape)
     if len(kind.shape) < source_rank:
-        return (*calls, replace(template, op="aten.select.int", args=(places.source, places.dim, places.needed[0])))
+        return (*calls, replace(template, op=aten.select.int, args=(places.source, places.dim, places.needed[0])))
     runs = runs_of(places.needed)
     if len(runs) == 1:
         return (*calls, _slice(template, places, runs[0]))
@@ -92,11 +93,11 @@ def read_calls(graph: Graph, places: Places, types: dict[Var, TensorType]) -> tu
         types[piece] = replace(kind, shape=(*kind.shape[: places.dim], len(run), *kind.shape[places.dim + 1 :]))
         pieces.append(piece)
         calls.append(replace(_slice(template, places, run), outs=(piece,)))
-    return (*calls, replace(template, op="aten.cat.default", args=(tuple(pieces), places.dim)))
+    return (*calls, replace(template, op=aten.cat.default, args=(tuple(pieces), places.dim)))
 
 
 def _slice(template: Node, places: Places, run: range) -> Node:
-    return replace(template, op="aten.slice.Tensor", args=(places.source, places.dim, run.start, run[-1] + 1, run.step))
+    return replace(template, op=aten.slice.Tensor, args=(places.source, places.dim, run.start, run[-1] + 1, run.step))
 
 
 def runs_of(places: tuple[int, ...]) -> list[range]:
@@ -136,7 +137,7 @@ def _told(
         made = graph.nodes[graph.producers()[joint.now]]
         dim = made.args[1] if len(made.args) > 1 else 0
         other = isinstance(dim, int) and dim % len(graph.types[joint.now].shape) != joint.dim
-        joins = made.op == "aten.cat.default" and other
+        joins = made.op == aten.cat.default and other
         how = (
             "the parts of the ranks along the wrong dim"
             if joins

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from graphguard.ir import Frame, Graph, Node, Span, TensorType, Var
+from graphguard.ops import aten
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.frames import Sources
@@ -17,8 +18,8 @@ from graphguard.repair.program import Program
 from graphguard.repair.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
-_ADD: Final = "aten.add.Tensor"
-_TIMES: Final = "aten.mul.Tensor"
+_ADD: Final = aten.add.Tensor
+_TIMES: Final = aten.mul.Tensor
 _COST: Final = 1
 _MOST: Final = 24
 _TOLD: Final = (

@@ -11,7 +11,7 @@ import numpy as np
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall, join
-from graphguard.refine.exposed import ROUNDED
+from graphguard.ops import aten, operators
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import DTYPES, Number, Numbers
 from graphguard.rules import RULES, find_rule, kind_of
@@ -24,24 +24,11 @@ Types = dict[int, dict[Var, TensorType]]
 Shape = tuple[int, ...]
 
 _ELEMENTS = 1 << 16
-_VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"})
-_RESHAPING = RULES["aten.view.default"]
+_VIEWS = operators(lambda op: op.moves == "view" and op.shape_at == 1)
+_RESHAPING = RULES[aten.view.default]
 #: Casts, and arithmetic that rounds as one does.
-CASTS = frozenset({"aten._to_copy.default", ROUNDED})
-_STORING = frozenset(
-    f"aten.{name}"
-    for name in (
-        "copy.default",
-        "index_put.default",
-        "_index_put_impl.default",
-        "index_copy.default",
-        "index_add.default",
-        "scatter.src",
-        "scatter_add.default",
-        "slice_scatter.default",
-        "select_scatter.default",
-    )
-)
+CASTS = operators(lambda op: op.casts)
+_STORING = operators(lambda op: op.stores)
 _ALIKE = frozenset({"gg.all_reduce", "gg.reduce", "gg.broadcast"})
 
 
@@ -165,9 +152,9 @@ def _sizes(kind: TensorType) -> Shape:
 def _fitted(node: Node, graph: Graph, types: Mapping[Var, TensorType]) -> Node | None:
     """A call with the sizes that it names made to fit the new shape of what it reads; None where it cannot be told which."""
     if node.op in COLLECTIVES or node.op not in _VIEWS | {
-        "aten.expand.default",
-        "aten.slice.Tensor",
-        "aten.split.Tensor",
+        aten.expand.default,
+        aten.slice.Tensor,
+        aten.split.Tensor,
     }:
         return node
     operand = next(node.operands())
@@ -175,15 +162,15 @@ def _fitted(node: Node, graph: Graph, types: Mapping[Var, TensorType]) -> Node |
     if node.op in _VIEWS:
         shape = viewed(before, after, _sizes(graph.types[node.outs[0]]))
         return None if shape is None else replace(node, args=(node.args[0], shape), kwargs={})
-    if node.op == "aten.expand.default":
+    if node.op == aten.expand.default:
         whole = _sizes(graph.types[node.outs[0]])
         new = len(whole) - len(before)
         shape = (*whole[:new], *(a if b == w else w for b, a, w in zip(before, after, whole[new:], strict=True)))
         return replace(node, args=(node.args[0], shape), kwargs={})
-    dim = node.args[2 if node.op == "aten.split.Tensor" else 1] if len(node.args) > 2 else 0
+    dim = node.args[2 if node.op == aten.split.Tensor else 1] if len(node.args) > 2 else 0
     if not isinstance(dim, int):
         return None
-    if node.op == "aten.split.Tensor":
+    if node.op == aten.split.Tensor:
         even = node.args[1] == -(-before[dim] // len(node.outs)) and after[dim] % len(node.outs) == 0
         return replace(node, args=(node.args[0], after[dim] // len(node.outs), *node.args[2:])) if even else node
     ends = len(node.args) > 3 and node.args[3] == before[dim]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
+from graphguard.ops import aten, operators
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.proof import Proof
 from graphguard.relations.kernels import Number
@@ -19,8 +20,8 @@ from graphguard.repair.slices import Site
 from graphguard.repair.weighing import uneven
 
 _TERMS = 32
-_MEANS = frozenset({"aten.mean.dim", "aten.mean.default"})
-_SUMS = frozenset({"aten.add.Tensor", "aten.add.Scalar"})
+_MEANS = operators(lambda op: op.reduces == "mean")
+_SUMS = operators(lambda op: op.symbol == "+")
 Factors = Mapping[tuple[int, Var], Fraction]
 """What each tensor of a rank is to be multiplied by."""
 
@@ -161,10 +162,10 @@ def _times(graph: Graph, index: int, var: Var, factor: Fraction, types: dict[Var
     node, before = graph.nodes[index], Var(fresh(graph) + len(types))
     types[before] = graph.types[var]
     made = replace(node, outs=tuple(before if out == var else out for out in node.outs))
-    times = replace(node, op="aten.mul.Scalar", args=(before, factor.numerator), kwargs={}, outs=(var,), draw=None)
+    times = replace(node, op=aten.mul.Scalar, args=(before, factor.numerator), kwargs={}, outs=(var,), draw=None)
     if factor.denominator == 1:
         return made, times
     between = Var(before.id + 1)
     types[between] = graph.types[var]
-    parts = replace(times, op="aten.div.Scalar", args=(between, factor.denominator))
+    parts = replace(times, op=aten.div.Scalar, args=(between, factor.denominator))
     return made, replace(times, outs=(between,)), parts  # a third is no number of a float type

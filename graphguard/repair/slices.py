@@ -8,6 +8,7 @@ from typing import Literal
 
 from graphguard.ir import Capture, Node, Var
 from graphguard.ir.joining import join
+from graphguard.ops import aten, operators
 from graphguard.refine.lookup import GroupRelation
 from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import Alignment, Position, outputs_of
@@ -15,22 +16,12 @@ from graphguard.repair.edits import Tensors
 
 State = Literal["whole", "partial", "off"]
 
-REARRANGING = frozenset(
-    {
-        "aten.view.default",
-        "aten.permute.default",
-        "aten.t.default",
-        "aten.transpose.int",
-        "aten.expand.default",
-        "aten.neg.default",
-        "aten.unsqueeze.default",
-        "aten.squeeze.dim",
-    }
-)
-SLICES = frozenset({"aten.slice.Tensor", "aten.select.int", "aten.narrow.default"})
-SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int", "aten.chunk.default"})
+#: All elements in other places; what a tensor is of the whole, its negative is.
+REARRANGING = operators(lambda op: op.moves in ("view", "permute", "expand")) | {aten.neg.default}
+SLICES = operators(lambda op: op.moves == "part")
+SPLITS = operators(lambda op: op.moves == "split")
 LAYOUT = REARRANGING | SLICES | SPLITS
-JOINING = frozenset({"aten.cat.default", "aten.stack.default"})
+JOINING = operators(lambda op: op.moves == "join")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from graphguard.ir import Graph, Var
+from graphguard.ops import aten
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.relations.weights import Weights
 from graphguard.repair.leaves import leaf_behind
@@ -14,7 +15,7 @@ from graphguard.repair.slices import Site
 from graphguard.repair.weighing import LEFT_OUT, Told, uneven
 from graphguard.repair.words import listed
 
-_ADDING: Final = frozenset({"aten.add.Tensor", "aten.sum.default", "aten.sum.dim_IntList"})
+_ADDING: Final = frozenset({aten.add.Tensor, aten.sum.default, aten.sum.dim_IntList})
 _LAST: Final = 8  # sums of the specification that one is compared with
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import aten
 from graphguard.refine.exposed import ROUNDED, is_unmeant
 from graphguard.refine.lookup import GroupRelation
 from graphguard.refine.outcome import SPECIFICATION, Location
@@ -37,7 +38,7 @@ NOT_PASSED_ON = "'{what}' is gathered without a gradient: what is worked out for
 CUT_GATHER = "what is gathered here carries no gradient: what the other ranks compute with this rank's part does not come back to it"
 CUT = "'{what}' carries no gradient: none comes back through it to what the ranks put in, and what is computed of it has none at all"
 SWITCHED = "gradients that are worked out while this call has their reduction switched off are read nowhere: no rank gets their sum"
-_EMPTY = frozenset({"aten.empty.memory_format", "aten.full.default"})  # what is written to later
+_EMPTY = frozenset({aten.empty.memory_format, aten.full.default})  # what is written to later
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
 
 

@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
+from graphguard.ops import traits_of
 from graphguard.refine.proof import Proof
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.neighbours import Guess, Neighbours
 
-_JOINING = {
-    "aten.add.Tensor": "added",
-    "aten.sub.Tensor": "subtracted",
-    "aten.mul.Tensor": "multiplied by",
-    "aten.div.Tensor": "divided by",
-}
+_JOINING = {"+": "added", "-": "subtracted", "*": "multiplied by", "/": "divided by"}
 _STEPS = 4  # operators that make a missing operand
 _HOLDERS = 3
 
@@ -26,7 +22,7 @@ def terms(proof: Proof, around: Neighbours) -> Iterator[Guess]:
     spec = proof.capture.spec
     for node in spec.nodes if spec is not None else ():
         operands = list(node.operands())
-        if node.op not in _JOINING or len(operands) != 2 or proof.holders(node.outs[0]):
+        if traits_of(node.op).symbol not in _JOINING or len(operands) != 2 or proof.holders(node.outs[0]):
             continue
         for place, missing in enumerate(operands):
             held = proof.holders(operands[1 - place])
@@ -79,7 +75,9 @@ def _put(
             return
         types[rank] = {}
         calls[rank] = {index: _calls(proof.capture, graph, index, node, {**roots, other: var}, steps, types[rank])}
-    told = f"'{{name}}' lacks what the specification has {_JOINING[node.op]} here: no rank computes it"
+    told = (
+        f"'{{name}}' lacks what the specification has {_JOINING[traits_of(node.op).symbol]} here: no rank computes it"
+    )
     yield "wrong-relation", OtherCalls(calls, types, told), site, 0
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Node
+from graphguard.ops import aten
 from graphguard.repair.edits import SetArgument
 from graphguard.repair.neighbours import Guess, Neighbours
 
 _NONE = -1
 _ROWS: dict[str, tuple[int, int]] = {
-    "aten.embedding_dense_backward.default": (3, 2),
-    "aten.embedding.default": (2, -1),
+    aten.embedding_dense_backward.default: (3, 2),
+    aten.embedding.default: (2, -1),
 }
 """Where an operator names a row, and where the number of rows (-1: of its first operand)."""
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from graphguard.ir import Span
+from graphguard.ops import aten
 from graphguard.repair.edits import MoveDiagonal
 from graphguard.repair.neighbours import Guess, Neighbours
 from graphguard.repair.program import Program, further
@@ -20,7 +21,7 @@ TRIANGLES = ("triu", "tril")
 def triangles(around: Neighbours) -> Iterator[Guess]:
     """Every guess about triangles."""
     for site in around.sites.values():
-        if site.node.op in {f"aten.{name}.default" for name in TRIANGLES}:
+        if site.node.op in (aten.triu.default, aten.tril.default):
             yield from _at_triangle(site, around)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
+from graphguard.ops import aten
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.meanings import Turning
@@ -19,7 +20,7 @@ from graphguard.repair.source import Draft
 from graphguard.repair.vocabulary import size_expressions
 from graphguard.report.diagnostics import TextEdit
 
-_VIEW, _PERMUTE = "aten.view.default", "aten.permute.default"
+_VIEW, _PERMUTE = aten.view.default, aten.permute.default
 _SHOWN = 6  # parts that are told one by one
 
 

@@ -9,46 +9,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphguard.ir import Node
+from graphguard.ops import aten, operators
 
 Array = NDArray[np.int64]
 _CELLS = 1 << 20  # comparisons of elements
-_RESHAPED = frozenset(
-    {
-        "aten.view.default",
-        "aten._unsafe_view.default",
-        "aten.reshape.default",
-        "aten.unsqueeze.default",
-        "aten.squeeze.dim",
-        "aten.squeeze.default",
-        "aten.clone.default",
-        "aten.alias.default",
-        "aten.detach.default",
-        "aten.contiguous.default",
-    }
-)
-_TURNED = frozenset({"aten.permute.default", "aten.transpose.int", "aten.t.default"})
-_PUT_TOGETHER = frozenset({"aten.cat.default", "aten.stack.default"})
+_RESHAPED = operators(lambda op: op.moves in ("same", "view"))
+_TURNED = frozenset({aten.permute.default, aten.transpose.int, aten.t.default})
+_PUT_TOGETHER = operators(lambda op: op.moves == "join")
 MOVED = _RESHAPED | _TURNED | _PUT_TOGETHER
-_PRODUCTS = frozenset({"aten.mm.default", "aten.bmm.default"})
+_PRODUCTS = frozenset({aten.mm.default, aten.bmm.default})
 
 
 def undone(node: Node, want: Array, operands: Sequence[Array]) -> list[Array]:
     """The operands of which an operator that only moves elements makes a tensor."""
     if node.op in _RESHAPED:
-        return [want.reshape(operands[0].shape)]
+        return [want.reshape(operands[0].shape), *operands[1:]]
     if node.op in _TURNED:
         return [_turned_back(node, want)]
     dim: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-    if node.op == "aten.stack.default":
+    if node.op == aten.stack.default:
         return [np.squeeze(part, dim) for part in np.split(want, want.shape[dim], dim)]
     ends = np.cumsum([operand.shape[dim] for operand in operands])
     return np.split(want, ends[:-1], dim)
 
 
 def _turned_back(node: Node, want: Array) -> Array:
-    if node.op == "aten.t.default":
+    if node.op == aten.t.default:
         return want.T
-    if node.op == "aten.transpose.int":
+    if node.op == aten.transpose.int:
         first, second = (int(str(arg)) for arg in node.args[1:3])
         return want.swapaxes(first, second)
     order = [int(str(arg)) % want.ndim for arg in node.args[1]] if isinstance(node.args[1], tuple) else []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from graphguard.ir import Capture, Graph
+from graphguard.ops import traits_of
 from graphguard.refine.finding import Finding, Related
 from graphguard.repair.dead import source_of
 from graphguard.repair.frames import Sources
 from graphguard.repair.holding import holds_operand
 from graphguard.repair.search import Search
-
-_EMPTY = "aten.empty"
 
 
 def unsent_finding(found: Search, sources: Sources) -> Finding | None:
@@ -56,7 +55,7 @@ def _room(graph: Graph, output: str) -> int | None:
     """The call that made the memory which an output shows, where nothing was written to it."""
     producers = graph.producers()
     index = producers.get(source_of(graph, graph.outputs[output], producers)) if output in graph.outputs else None
-    return index if index is not None and graph.nodes[index].op.startswith(_EMPTY) else None
+    return index if index is not None and traits_of(graph.nodes[index].op).makes == "empty" else None
 
 
 def _made(capture: Capture, rank: int, output: str, sources: Sources) -> Related | None:

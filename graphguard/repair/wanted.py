@@ -18,6 +18,7 @@ from graphguard.confirm.fields import Fields
 from graphguard.confirm.residues import P, Residues
 from graphguard.ir import Capture, Node, Placement, Var
 from graphguard.ir.joining import join
+from graphguard.ops import aten, operators
 from graphguard.refine.constants import elements
 from graphguard.relations.algebra import Unsupported
 from graphguard.repair.point import is_real
@@ -28,19 +29,7 @@ _ELEMENTS = 1 << 14  # of one tensor: parts are looked for by comparing elements
 _BRANCHES = 400
 _MOVES = 4  # rearrangements of all of a tensor that are looked through for a reordering
 _DEPTH = 6  # rearrangements between a part and the tensor that it is taken from
-_CHOOSING = frozenset(
-    {
-        "aten.slice.Tensor",
-        "aten.select.int",
-        "aten.narrow.default",
-        "aten.split.Tensor",
-        "aten.split_with_sizes.default",
-        "aten.unbind.int",
-        "aten.chunk.default",
-        "aten.index.Tensor",
-        "aten.index_select.default",
-    }
-)
+_CHOOSING = operators(lambda op: op.moves in ("part", "split")) | {aten.index.Tensor, aten.index_select.default}
 
 _EXCHANGING = frozenset({"gg.all_gather", "gg.all_to_all"})
 

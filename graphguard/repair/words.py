@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from graphguard.ir import Capture, Var
+from graphguard.ops import aten
 from graphguard.repair.edits import (
     Tensors,
     group_of,
@@ -49,7 +50,7 @@ _MODES = {
 def operation(op: str) -> str:
     """An operator as a PyTorch user knows it: ``gelu``, ``all_reduce``, ``the gradient of softmax``, ``torch.ops.mylib.scan``."""
     space, name = op.split(".")[:2]
-    if op == "aten.view.dtype":
+    if op == aten.view.dtype:
         return "view(dtype)"
     if space not in ("aten", "gg"):
         return f"torch.ops.{space}.{name}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
+from graphguard.ops import aten
 from graphguard.relations.numbers import Array
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
@@ -18,13 +19,13 @@ from graphguard.repair.rereading import places_text, runs_of
 from graphguard.repair.slices import Site
 
 _INDEXED: Mapping[str, tuple[int, int, int]] = {
-    "aten.index_put.default": (0, 1, 2),
-    "aten.index_copy.default": (1, 2, 3),
-    "aten.index_add.default": (1, 2, 3),
+    aten.index_put.default: (0, 1, 2),
+    aten.index_copy.default: (1, 2, 3),
+    aten.index_add.default: (1, 2, 3),
 }
 """Where an operator has its dim (0: the first dim is meant), its index and what it writes."""
-_SLICED = "aten.slice_scatter.default"
-_SELECTED = "aten.select_scatter.default"
+_SLICED = aten.slice_scatter.default
+_SELECTED = aten.select_scatter.default
 _ROWS = 1 << 10  # of a tensor in which rows are looked for
 
 
@@ -167,17 +168,17 @@ def _at_places(graph: Graph, node: Node, places: tuple[int, ...], types: dict[Va
         piece = Var(fresh(graph) + len(types))
         types[piece] = replace(kind, shape=(len(run),))
         args = (run.start, run.stop, run.step)
-        made = replace(node, op="aten.arange.start_step", args=args, kwargs={"dtype": DType("int64")}, outs=(piece,))
+        made = replace(node, op=aten.arange.start_step, args=args, kwargs={"dtype": DType("int64")}, outs=(piece,))
         pieces.append(made)
     index = pieces[0].outs[0]
     if len(pieces) > 1:
         index = Var(fresh(graph) + len(types))
         types[index] = kind
         parts = tuple(piece.outs[0] for piece in pieces)
-        pieces.append(replace(node, op="aten.cat.default", args=(parts, 0), kwargs={}, outs=(index,)))
+        pieces.append(replace(node, op=aten.cat.default, args=(parts, 0), kwargs={}, outs=(index,)))
     if node.op == _SLICED:
         dim = node.args[2] if len(node.args) > 2 else 0
-        return (*pieces, replace(node, op="aten.index_copy.default", args=(node.args[0], dim, index, node.args[1])))
+        return (*pieces, replace(node, op=aten.index_copy.default, args=(node.args[0], dim, index, node.args[1])))
     place = _INDEXED[node.op][1]
     given = (index,) if isinstance(node.args[place], tuple) else index
     return (*pieces, replace(node, args=(*node.args[:place], given, *node.args[place + 1 :])))

@@ -16,6 +16,7 @@ from graphguard.ir.joining import join, span_of
 from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.left import without_notes
 from graphguard.ir.pruning import prune_alone, prune_prelude
+from graphguard.ops import traits_of
 from graphguard.trace import machines
 from graphguard.trace.communicators import disagreement
 from graphguard.trace.compared import Program, compared
@@ -128,7 +129,7 @@ def _is_initial(graph: Graph, var: Var) -> bool:
             continue
         seen.add(current)
         node = graph.nodes[producers[current]]
-        drawn = drawn or node.draw is not None or node.op.startswith("aten.empty")
+        drawn = drawn or node.draw is not None or traits_of(node.op).makes == "empty"
         pending.extend(node.operands())
     return drawn
 

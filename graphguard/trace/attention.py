@@ -140,7 +140,7 @@ def _in_steps(
 
 def _flash(*args: Any, **kwargs: Any) -> Any:
     """The GPU's kernel: what DTensor and context parallelism know how to distribute, which they do not of the CPU's."""
-    return torch.ops.aten._scaled_dot_product_flash_attention.default(*args, **kwargs)  # noqa: SLF001
+    return torch.ops.aten._scaled_dot_product_flash_attention.default(*args, **kwargs)
 
 
 def is_wrapper(tensor: Any) -> bool:

@@ -181,7 +181,7 @@ class Constants:
             view = torch.empty(0, dtype=tensor.dtype, device="cpu")
             view = view.set_(storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
             view = view.conj() if tensor.is_conj() else view
-            return torch._neg_view(view) if tensor.is_neg() else view  # noqa: SLF001 - it has no public name
+            return torch._neg_view(view) if tensor.is_neg() else view
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether :meth:`real` can answer."""

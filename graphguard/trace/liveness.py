@@ -7,32 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphguard.ir.graph import Node
+from graphguard.ops import aten, operators
 
-_BOOKKEEPING: Final = frozenset(
-    "aten." + name
-    for name in (
-        "as_strided.default",
-        "as_strided_scatter.default",
-        "diagonal_scatter.default",
-        "empty.memory_format",
-        "empty_strided.default",
-        "full.default",
-        "permute.default",
-        "select.int",
-        "select_scatter.default",
-        "slice.Tensor",
-        "slice_scatter.default",
-        "split.Tensor",
-        "split_with_sizes.default",
-        "squeeze.dim",
-        "t.default",
-        "transpose.int",
-        "unbind.int",
-        "unsqueeze.default",
-        "view.default",
-        "view.dtype",
-    )
-)
+_BOOKKEEPING: Final = operators(
+    lambda op: op.makes == "empty" or op.moves in ("view", "permute", "part", "split", "stride")
+) | {
+    *(aten.as_strided_scatter.default, aten.diagonal_scatter.default),
+    *(aten.select_scatter.default, aten.slice_scatter.default, aten.full.default, aten.view.dtype),
+}
 
 
 def is_silent(node: Node) -> bool:

@@ -5,25 +5,13 @@ from __future__ import annotations
 from graphguard.ir import Trouble
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.joining import span_of
+from graphguard.ops import aten, operators, traits_of
 from graphguard.trace.job import Job, title
 
 # What takes memory as it is, whether anybody wrote it or not.
-_CARRIED = frozenset(
-    (
-        "view",
-        "detach",
-        "alias",
-        "t",
-        "transpose",
-        "permute",
-        "expand",
-        "slice",
-        "select",
-        "unsqueeze",
-        "squeeze",
-        "split",
-    )
-)
+_CARRIED = operators(lambda op: op.moves in ("view", "permute", "expand", "part", "split")) | {
+    *(aten.detach.default, aten.alias.default, aten.view.dtype),
+}
 
 
 def unwritten(job: Job, spec: Graph, graphs: tuple[Graph, ...]) -> tuple[Trouble, ...]:
@@ -33,7 +21,7 @@ def unwritten(job: Job, spec: Graph, graphs: tuple[Graph, ...]) -> tuple[Trouble
         live = _live(graph) if empty else set()
         for index, node in enumerate(graph.nodes):
             read = next((var for var in node.operands() if var in empty), None)
-            if read is None or node.op.split(".")[1] in _CARRIED or live.isdisjoint(node.outs) or _overwrites(node.op):
+            if read is None or node.op in _CARRIED or live.isdisjoint(node.outs) or _overwrites(node.op):
                 continue
             origin = empty[read]
             shape = list(graph.types[graph.nodes[origin].outs[0]].shape)
@@ -57,10 +45,9 @@ def _memory(graph: Graph) -> dict[Var, int]:
     """Values of the prelude that are uninitialised memory or views of it, with the node that made the memory."""
     found: dict[Var, int] = {}
     for index, node in enumerate(graph.nodes):
-        name = node.op.partition(".")[2].partition(".")[0]
-        if node.phase == "prelude" and name in ("empty", "empty_strided"):
+        if node.phase == "prelude" and traits_of(node.op).makes == "empty":
             found.update(dict.fromkeys(node.outs, index))
-        elif name in _CARRIED:
+        elif node.op in _CARRIED:
             origin = next((found[var] for var in node.operands() if var in found), None)
             if origin is not None:
                 found.update(dict.fromkeys(node.outs, origin))

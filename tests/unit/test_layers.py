@@ -11,14 +11,15 @@ ROOT = Path(__file__).parents[2]
 TORCH_ALLOWED = ("graphguard/trace/", "graphguard/confirm/", "graphguard/checks/")
 # What each layer may import of ours, beside itself.
 ALLOWED = {
-    "ir": set(),
-    "trace": {"ir", "confirm", "checks"},
-    "relations": {"ir"},
-    "rules": {"ir", "relations"},
-    "refine": {"ir", "relations", "rules", "confirm"},
-    "confirm": {"ir", "relations", "rules"},
-    "repair": {"ir", "relations", "rules", "refine", "confirm", "report"},
-    "report": {"ir", "confirm"},
+    "ops": set(),
+    "ir": {"ops"},
+    "trace": {"ops", "ir", "confirm", "checks"},
+    "relations": {"ops", "ir"},
+    "rules": {"ops", "ir", "relations"},
+    "refine": {"ops", "ir", "relations", "rules", "confirm"},
+    "confirm": {"ops", "ir", "relations", "rules"},
+    "repair": {"ops", "ir", "relations", "rules", "refine", "confirm", "report"},
+    "report": {"ops", "ir", "confirm"},
 }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphguard.ir import Node, Var
 from graphguard.ir.graph import Arg
+from graphguard.ops import aten
 from graphguard.refine.ragged.arguments import Results, argument, less, rows_known
 from graphguard.refine.ragged.choosing import aligned, mask_of, one_place_a_row
 from graphguard.refine.ragged.orders import Order, Rows
@@ -103,7 +104,7 @@ def put_rows(program: Ragged, node: Node) -> Results:
     types = program.graph.types
     if types[source].shape[1:] != types[self].shape[1:]:  # type: ignore[index]
         raise Unsupported("rows that are made wider where they are added")
-    node = replace(node, op="aten.index_add.default", args=(self, 0, indices[0], source), kwargs={})
+    node = replace(node, op=aten.index_add.default, args=(self, 0, indices[0], source), kwargs={})
     return [_added(program, node, _places(program, self, indices[0]))]
 
 
@@ -111,7 +112,7 @@ def scatter_rows(program: Ragged, node: Node) -> Results:
     """``scatter_add`` of elements, or of rows whose index names one place for all elements of a row: as ``index_add`` does."""
     self, dim, index, source = node.args[:4]
     at = one_place_a_row(program, dim, index, self, source)
-    return [_added(program, replace(node, op="aten.index_add.default", args=(self, 0, index, source)), at)]
+    return [_added(program, replace(node, op=aten.index_add.default, args=(self, 0, index, source)), at)]
 
 
 def put_where_mask(program: Ragged, node: Node) -> Results:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from graphguard.ir import Node, Sym, Var
+from graphguard.ops import aten, operators
 from graphguard.refine.ragged import adding, choosing, groups
 from graphguard.refine.ragged.arguments import Move, Results, along, argument, less, rows_known
 from graphguard.refine.ragged.losses import nll_loss, nll_loss_backward
@@ -103,56 +104,47 @@ def repeated(program: Ragged, node: Node) -> Results:
 def counted(program: Ragged, node: Node) -> Results:
     """``arange`` up to a number of rows: the places of whatever rows it is used with."""
     numbers = argument(node, 0, "end") if len(node.args) == 1 else None
-    if numbers is None or node.op != "aten.arange.default" or program.graph.types[node.outs[0]].dtype != "int64":
+    if numbers is None or node.op != aten.arange.default or program.graph.types[node.outs[0]].dtype != "int64":
         raise Unsupported("numbers in steps up to a number of rows")
     program.blanks[node.outs[0]] = node
     return []
 
 
-SORTS: Final = frozenset(("aten.sort.default", "aten.sort.stable", "aten.argsort.default", "aten.argsort.stable"))
-MAKERS: Final = frozenset(
-    f"aten.{name}"
-    for name in (
-        "empty.memory_format",
-        "zeros.default",
-        "ones.default",
-        "full.default",
-        "new_empty.default",
-        "new_zeros.default",
-        "new_ones.default",
-        "new_full.default",
-    )
-)
+SORTS: Final = frozenset((aten.sort.default, aten.sort.stable, aten.argsort.default, aten.argsort.stable))
+MAKERS: Final = operators(lambda op: op.makes in ("empty", "zeros", "ones", "full") and op.shape_at is not None)
 PUTS: Final = frozenset(
-    f"aten.{name}.default" for name in ("index_add", "index_copy", "index_put", "scatter_add", "masked_scatter")
+    (
+        *(aten.index_add.default, aten.index_copy.default, aten.index_put.default),
+        *(aten.scatter_add.default, aten.masked_scatter.default),
+    )
 )
 MOVES: Final[dict[str, Move]] = {
     **dict.fromkeys(SORTS, choosing.sort),
     **dict.fromkeys(MAKERS, made),
-    "aten.arange.default": counted,
-    "aten.expand.default": repeated,
-    "aten.nonzero.default": choosing.nonzero,
-    "aten.index.Tensor": choosing.index,
-    "aten.index_select.default": choosing.index_select,
-    "aten.embedding.default": choosing.embedding,
-    "aten.masked_select.default": choosing.masked_select,
-    "aten.masked_scatter.default": adding.put_where_mask,
-    "aten.gather.default": choosing.gather,
-    "aten.scatter_add.default": adding.scatter_rows,
-    "aten.repeat_interleave.Tensor": repeat_interleave,
-    "aten.split_with_sizes.default": split,
-    "aten.slice.Tensor": cut,
-    "aten.cat.default": cat,
-    "aten.sum.dim_IntList": adding.total,
-    "aten.sum.default": adding.total,
-    "aten.mean.dim": adding.mean,
-    "aten.mean.default": adding.mean,
-    "aten.mm.default": adding.product,
-    "aten._grouped_mm.default": groups.grouped_product,
-    "aten.histc.default": groups.histogram,
-    "aten.index_add.default": adding.add_rows,
-    "aten.index_copy.default": adding.copy_rows,
-    "aten.index_put.default": adding.put_rows,
-    "aten.nll_loss_forward.default": nll_loss,
-    "aten.nll_loss_backward.default": nll_loss_backward,
+    aten.arange.default: counted,
+    aten.expand.default: repeated,
+    aten.nonzero.default: choosing.nonzero,
+    aten.index.Tensor: choosing.index,
+    aten.index_select.default: choosing.index_select,
+    aten.embedding.default: choosing.embedding,
+    aten.masked_select.default: choosing.masked_select,
+    aten.masked_scatter.default: adding.put_where_mask,
+    aten.gather.default: choosing.gather,
+    aten.scatter_add.default: adding.scatter_rows,
+    aten.repeat_interleave.Tensor: repeat_interleave,
+    aten.split_with_sizes.default: split,
+    aten.slice.Tensor: cut,
+    aten.cat.default: cat,
+    aten.sum.dim_IntList: adding.total,
+    aten.sum.default: adding.total,
+    aten.mean.dim: adding.mean,
+    aten.mean.default: adding.mean,
+    aten.mm.default: adding.product,
+    aten._grouped_mm.default: groups.grouped_product,
+    aten.histc.default: groups.histogram,
+    aten.index_add.default: adding.add_rows,
+    aten.index_copy.default: adding.copy_rows,
+    aten.index_put.default: adding.put_rows,
+    aten.nll_loss_forward.default: nll_loss,
+    aten.nll_loss_backward.default: nll_loss_backward,
 }

@@ -16,6 +16,7 @@ import numpy as np
 
 from graphguard.ir import Graph, Node, Sym, TensorType, Var
 from graphguard.ir.graph import Arg, Size
+from graphguard.ops import aten, operators, traits_of
 from graphguard.refine.ragged import moves
 from graphguard.refine.ragged.orders import Order, Orders, Rows
 from graphguard.refine.ragged.rowwise import dim_of_rows, keeps_numbers, targets
@@ -30,10 +31,8 @@ from graphguard.rules.registry import is_complex
 
 _WIDE = ("float32", "float64")  # these hold the few integers that names are
 #: Operators that take a number of rows as any other number; the one that makes a tensor of it is a cast.
-_TAKING_NUMBERS = frozenset(
-    f"aten.{name}.{kind}" for name in ("add", "sub", "mul", "div", "rsub") for kind in ("Tensor", "Scalar")
-)
-_MADE_OF_NUMBER = "aten.scalar_tensor.default"
+_TAKING_NUMBERS = operators(lambda op: op.symbol in ("+", "-", "*", "/")) | {aten.rsub.Tensor, aten.rsub.Scalar}
+_MADE_OF_NUMBER = aten.scalar_tensor.default
 
 
 def has_symbols(graph: Graph) -> bool:
@@ -185,9 +184,9 @@ class Ragged:
         kind = self.graph.types[var]
         if not self.orders.same(self.orders.length(order), self.orders.number(self.size(kind.shape[0]))):
             raise Unsupported("places that are not seen to be those of the rows")
-        if made.op == "aten.arange.default":
+        if made.op == aten.arange.default:
             return self.orders.places(order)
-        if made.op == "aten.slice.Tensor":
+        if made.op == aten.slice.Tensor:
             row = self.one_row(var)
             assert row is not None
             return Rows(expanded(self.algebra, row, (order.slots, *row.shape[1:])), order)
@@ -215,11 +214,11 @@ class Ragged:
             return None
         made, width = self.blanks[var], self.graph.types[var].shape[1:]
         shape = (1, *(size for size in width if isinstance(size, int)))
-        if len(shape) <= len(width) or made.op == "aten.arange.default":
+        if len(shape) <= len(width) or made.op == aten.arange.default:
             return None
-        if made.op == "aten.slice.Tensor":
+        if made.op == aten.slice.Tensor:
             return self.one_row(made.args[0])
-        if made.op == "aten.expand.default":
+        if made.op == aten.expand.default:
             return expanded(self.algebra, self.value_of(made.args[0]), shape)
         return self._one_row_of(made, shape)
 
@@ -375,7 +374,7 @@ class Ragged:
 
         called = replace(node, args=tuple(map(of, node.args)))
         if node.op == _MADE_OF_NUMBER:
-            called = replace(called, op="aten._to_copy.default", kwargs={})
+            called = replace(called, op=aten._to_copy.default, kwargs={})
         return called, numbers
 
     # -- calls that act on rows one by one
@@ -445,7 +444,8 @@ class Ragged:
 
     def _reshaped(self, node: Node, dim: int, slots: int) -> Node:
         """A call that names the extent of the rows' dim names that of the slots."""
-        if node.op.split(".")[1] in ("view", "reshape", "_unsafe_view", "expand") and isinstance(node.args[1], tuple):
+        traits = traits_of(node.op)
+        if traits.moves is not None and traits.shape_at == 1 and isinstance(node.args[1], tuple):
             shape = tuple(slots if at == dim else size for at, size in enumerate(node.args[1]))
             return replace(node, args=(node.args[0], shape, *node.args[2:]))
         return node
@@ -457,9 +457,7 @@ class Ragged:
         ((var, rows),) = with_rows.items()
         kind = kind_of(self.graph.types[node.outs[0]].dtype)
         operands = list(node.operands())
-        counts = kind != "float" or (
-            node.op == "aten._to_copy.default" and self.graph.types[node.outs[0]].dtype in _WIDE
-        )
+        counts = kind != "float" or (node.op == aten._to_copy.default and self.graph.types[node.outs[0]].dtype in _WIDE)
         if rows.names is None or not counts or operands.count(var) != len(operands):
             return None
         if len(self.graph.types[node.outs[0]].shape) != 1:

@@ -7,102 +7,34 @@ from math import prod
 from typing import Final
 
 from graphguard.ir import Node, Var
+from graphguard.ops import Traits, aten, operators, traits_of
 from graphguard.refine.ragged.orders import Order, Rows
 from graphguard.relations.algebra import Unsupported
-from graphguard.rules import find_rule
 
-_POINTWISE_FAMILIES: Final = frozenset(("elementwise", "activations", "truth"))
-_NOT_POINTWISE: Final = frozenset(
+_PRODUCTS: Final = frozenset((aten.mm.default, aten.linear.default, aten.bmm.default))
+_STRUCTURE: Final = operators(lambda op: op.moves in ("same", "view", "expand")) | {aten.select.int, aten.unbind.int}
+_NORMS: Final = frozenset(
     (
-        "aten.glu.default",
-        "aten.glu_backward.default",
-        "aten.nonzero.default",
-        "aten.masked_select.default",
-        "aten.nonzero_numpy.default",
-        "aten.equal.default",
-        "aten.allclose.default",
-        "aten.is_nonzero.default",
-        "aten._local_scalar_dense.default",
-        "aten.prelu.default",
-        "aten._prelu_kernel.default",
-        "aten._prelu_kernel_backward.default",
+        *(aten.native_layer_norm.default, aten._fused_rms_norm.default),
+        *(aten.rms_norm.default, aten.layer_norm.default),
     )
 )
-#: Beside the pointwise families: the result has the operand's shape and every element follows from the one in its place, or none does.
-_SAME_PLACE: Final = frozenset(
-    (
-        "_to_copy",
-        "clone",
-        "detach",
-        "alias",
-        "contiguous",
-        "to",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "lift_fresh",
-        "copy",
-        "fill",
-        "native_dropout_backward",
-    )
-)
-_OTHER_DIMS: Final = {  # position of the argument that names the dims that are not acted on one by one, and of keepdim
-    "sum.dim_IntList": (1, 2),
-    "mean.dim": (1, 2),
-    "amax.default": (1, 2),
-    "amin.default": (1, 2),
-    "prod.dim_int": (1, 2),
-    "argmax.default": (1, 2),
-    "any.dim": (1, 2),
-    "all.dim": (1, 2),
-    "_softmax.default": (1, None),
-    "_log_softmax.default": (1, None),
-    "softmax.int": (1, None),
-    "_softmax_backward_data.default": (2, None),
-    "_log_softmax_backward_data.default": (2, None),
-    "slice.Tensor": (1, None),
-    "flip.default": (1, None),
-}
-_PRODUCTS: Final = frozenset(("mm.default", "linear.default", "bmm.default"))
-_VIEWS: Final = frozenset(("view.default", "_unsafe_view.default", "reshape.default"))
-
-_STRUCTURE: Final = frozenset(
-    (
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "expand",
-        "select",
-        "squeeze",
-        "unbind",
-        "unsqueeze",
-        "clone",
-        "alias",
-        "detach",
-    )
-)
-
-
-def is_pointwise(op: str) -> bool:
-    """Whether every element of the result follows from those in its place, operands being broadcast."""
-    found = find_rule(op)
-    return found is not None and found.family in _POINTWISE_FAMILIES and op not in _NOT_POINTWISE
 
 
 def keeps_numbers(node: Node) -> bool:
     """Whether results hold the numbers of the operand and no others."""
-    base = node.op.partition(".")[2].partition(".")[0]
-    return base in _STRUCTURE or (base == "floor_divide" and node.args[1] == 1)
+    return node.op in _STRUCTURE or (
+        node.op in (aten.floor_divide.default, aten.floor_divide.Scalar) and node.args[1] == 1
+    )
 
 
 def targets(node: Node, rows: Rows) -> list[Order | None]:
     """For every result of a call that :func:`keeps_numbers`, the order in which they are places."""
     if rows.column is None or rows.target is None:
         return [rows.target] * len(node.outs)
-    name = node.op.partition(".")[2]
-    if name == "unbind.int" and len(node.args) > 1 and node.args[1] in (1, -1):
+    if node.op == aten.unbind.int and len(node.args) > 1 and node.args[1] in (1, -1):
         return [rows.target if at == rows.column else None for at in range(len(node.outs))]
-    if name == "select.int" and node.args[1] in (1, -1) and isinstance(node.args[2], int):
+    if node.op == aten.select.int and node.args[1] in (1, -1) and isinstance(node.args[2], int):
         return [rows.target if node.args[2] % rows.data.shape[1] == rows.column else None]
     raise Unsupported("coordinates that are not taken apart")
 
@@ -112,37 +44,36 @@ def dim_of_rows(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping
 
     ``shapes`` are the operands' with their slots, ``dims`` where those that have rows have them.
     """
-    _, _, name = node.op.partition(".")
-    base = name.partition(".")[0]
-    if is_pointwise(node.op):
+    op, traits = node.op, traits_of(node.op)
+    if traits.pointwise:
         return _pointwise(node, shapes, dims)
     self = node.args[0] if node.args else None
-    if (base in _SAME_PLACE or name == "one_hot.default") and isinstance(self, Var) and set(node.operands()) == {self}:
+    if (traits.same_place or op == aten.one_hot.default) and isinstance(self, Var) and set(node.operands()) == {self}:
         return dims[self]
     if not isinstance(self, Var) or self not in dims:
-        if name == "addmm.default":
+        if op == aten.addmm.default:
             return _added_product(node, shapes, dims)
-        if name == "cat.default" or name == "stack.default":
-            return _listed(node, shapes, dims, name == "stack.default")
+        if op in (aten.cat.default, aten.stack.default):
+            return _listed(node, shapes, dims, op == aten.stack.default)
         raise Unsupported(f"rows that {node.op} does not take one by one")
     dim, rank = dims[self], len(shapes[self])
-    if name in _PRODUCTS and set(dims) == (set(node.operands()) if name == "bmm.default" else {self}):
+    if op in _PRODUCTS and set(dims) == (set(node.operands()) if op == aten.bmm.default else {self}):
         return _first(max(dims.values()))
-    if name in _OTHER_DIMS and set(node.operands()) == set(dims) and len(set(dims.values())) == 1:
-        return _beside(node, name, dim, rank)
-    if name == "unsqueeze.default":
+    if traits.along and set(node.operands()) == set(dims) and len(set(dims.values())) == 1:
+        return _beside(node, traits, dim, rank)
+    if op == aten.unsqueeze.default:
         place = _placed(node.args[1], rank + 1)
         return dim + (place <= dim)
-    if name in ("t.default", "transpose.int", "permute.default"):
-        return _permuted(node, name, dim, rank)
-    if name == "select.int":
+    if op in (aten.t.default, aten.transpose.int, aten.permute.default):
+        return _permuted(node, dim, rank)
+    if op == aten.select.int:
         place = _placed(node.args[1], rank)
         return dim - (place < dim) if place != dim else _never(node)
-    if name in ("squeeze.dim", "unbind.int", "split.Tensor", "split_with_sizes.default", "chunk.default"):
-        return _cut(node, name, dim, rank)
-    if name in _VIEWS or name == "expand.default":
+    if op == aten.squeeze.dim or traits.moves == "split":
+        return _cut(node, traits, dim, rank)
+    if traits.moves is not None and traits.shape_at == 1:
         return _viewed(node, shapes[self], dim)
-    if name in ("native_layer_norm.default", "_fused_rms_norm.default", "rms_norm.default", "layer_norm.default"):
+    if op in _NORMS:
         normalised = node.args[1]
         assert isinstance(normalised, tuple)
         return dim if set(dims) == {self} and dim < rank - len(normalised) and len(node.outs) == 1 else _never(node)
@@ -189,13 +120,14 @@ def _pointwise(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping[
     return place
 
 
-def _beside(node: Node, name: str, dim: int, rank: int) -> int:
+def _beside(node: Node, traits: Traits, dim: int, rank: int) -> int:
     """Other dims are acted on as a whole, and dropped unless they are kept."""
-    position, keeps = _OTHER_DIMS[name]
+    position, keeps = traits.dim_at, traits.keepdim_at
+    assert position is not None
     given = (
         node.args[position]
         if position < len(node.args)
-        else node.kwargs.get("dim", 0 if name == "slice.Tensor" else None)
+        else node.kwargs.get("dim", 0 if node.op == aten.slice.Tensor else None)
     )
     listed = given if isinstance(given, tuple) else (given,)
     acted = {_placed(item, rank) for item in listed}
@@ -221,10 +153,10 @@ def _listed(node: Node, shapes: Mapping[Var, tuple[int, ...]], dims: Mapping[Var
     return dim if place != dim else _never(node)
 
 
-def _permuted(node: Node, name: str, dim: int, rank: int) -> int:
-    if name == "t.default":
+def _permuted(node: Node, dim: int, rank: int) -> int:
+    if node.op == aten.t.default:
         return rank - 1 - dim
-    if name == "transpose.int":
+    if node.op == aten.transpose.int:
         a, b = _placed(node.args[1], rank), _placed(node.args[2], rank)
         return {a: b, b: a}.get(dim, dim)
     order = node.args[1]
@@ -232,8 +164,9 @@ def _permuted(node: Node, name: str, dim: int, rank: int) -> int:
     return [_placed(item, rank) for item in order].index(dim)
 
 
-def _cut(node: Node, name: str, dim: int, rank: int) -> int:
-    position = 1 if name in ("squeeze.dim", "unbind.int") else 2
+def _cut(node: Node, traits: Traits, dim: int, rank: int) -> int:
+    position = traits.dim_at
+    assert position is not None
     given = node.args[position] if position < len(node.args) else node.kwargs.get("dim", 0)
     place = _placed(given, rank)
     if place == dim:
@@ -249,6 +182,6 @@ def _viewed(node: Node, shape: tuple[int, ...], dim: int) -> int:
     rest = [size for size in wanted[1:] if isinstance(size, int)]
     if len(rest) != len(wanted) - 1:
         return _never(node)
-    if node.op.endswith("expand.default"):
+    if node.op == aten.expand.default:
         return 0 if len(wanted) == len(shape) else _never(node)
     return 0 if prod(rest) == prod(shape[1:]) and -1 not in rest else _never(node)

@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphguard.ir import Node, Var
+from graphguard.ops import traits_of
 from graphguard.refine.batching import Dims, batching
-from graphguard.refine.ragged.rowwise import is_pointwise
 
 from .bench import operator, tensors_of
 from .samples import SAMPLES, Make
@@ -118,7 +118,7 @@ def test_indices_of_a_call(op: str, args: tuple[Any, ...], wanted: set[str]) -> 
     assert indices_of(op, args, {}) == wanted
 
 
-TORCH = [(op, make) for op, make in SAMPLES if is_pointwise(op)]
+TORCH = [(op, make) for op, make in SAMPLES if traits_of(op).pointwise]
 
 
 @pytest.mark.parametrize(("op", "make"), TORCH, ids=[f"{i}-{op}" for i, (op, _) in enumerate(TORCH)])

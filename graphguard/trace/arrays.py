@@ -15,8 +15,8 @@ from graphguard.trace import state
 from graphguard.trace.errors import TracingError
 from graphguard.trace.number_calls import note_shown
 from graphguard.trace.overrides import known_to_scripts
-from graphguard.trace.recorder import Recorder
 from graphguard.trace.shown_arrays import REFUSED, shown
+from graphguard.trace.tape import Tape
 
 _EXPORTED = (
     "a tensor of a recording was exported by a 'to_dlpack' that was imported before GraphGuard was\n"
@@ -38,7 +38,7 @@ def install() -> None:
     torch.Tensor.__array__ = functools.wraps(torch.Tensor.__array__)(_array(torch.Tensor.__array__))
 
 
-def _recording() -> Recorder | None:
+def _recording() -> Tape | None:
     """The recorder, where what is called now is part of the program."""
     recorder = state.current_recorder()
     return recorder if recorder is not None and not recorder.paused and _modes() else None
@@ -63,7 +63,7 @@ def _is_elsewhere(real: torch.Tensor) -> bool:
     return real.device.type == "cpu" and real.numel() > 0 and not real.untyped_storage().resizable()
 
 
-def _made(recorder: Recorder, real: torch.Tensor, source: Any) -> torch.Tensor:
+def _made(recorder: Tape, real: torch.Tensor, source: Any) -> torch.Tensor:
     with _disable_current_modes():
         plain = real.detach()
     made = recorder.memory.made(plain, source)
@@ -116,7 +116,7 @@ def _exported(original: Callable[..., Any]) -> Callable[..., Any]:
     return export
 
 
-def _fake(recorder: Recorder, tensor: Any) -> FakeTensor | None:
+def _fake(recorder: Tape, tensor: Any) -> FakeTensor | None:
     """The recorded tensor that a program means; None where it means none, or one that takes itself apart."""
     if isinstance(tensor, FakeTensor):
         return tensor if tensor.fake_mode is recorder.fake_mode and tensor.device.type != "meta" else None

@@ -22,6 +22,7 @@ from graphguard.ir.spans import Frame, Span
 from graphguard.trace import cuda, state
 from graphguard.trace.communicators import Formed
 from graphguard.trace.constants import LARGEST, constant_of
+from graphguard.trace.copying import GaveUp
 from graphguard.trace.errors import DATA_DEPENDENT, TracingError, is_data_dependence
 from graphguard.trace.events import Event, Geometry, refs_in
 from graphguard.trace.functional import functionalise
@@ -35,7 +36,6 @@ from graphguard.trace.provenance import frame_at, is_shown
 from graphguard.trace.races import IN_ORDER, Races
 from graphguard.trace.randomness import own_random_state, restart_unseeded
 from graphguard.trace.recorder import Recorder
-from graphguard.trace.repeats import GaveUp
 from graphguard.trace.values import EMPTY
 from graphguard.trace.watching import watching
 from graphguard.trace.works import forget_works

@@ -6,19 +6,13 @@ other; ranks whose numbers differ meet strangers, or nobody.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch.distributed.distributed_c10d as c10d
 
 from graphguard.ir.capture import Trouble
 from graphguard.ir.joining import RULE
 from graphguard.ir.spans import Frame
-from graphguard.trace import state
 from graphguard.trace.events import Members
 
 _NEEDED = "needed: every rank calls new_group for every group, those that it is not in too, in the same order and with the same ranks"
@@ -53,35 +47,6 @@ class Communicators:
         earlier = self._earlier[name] = self._made[ranks]
         self._made[ranks] += 1
         return Members(ranks, name, earlier)
-
-
-def watch() -> None:
-    """Note every group that a rank makes; all of PyTorch's ways to make one come by here."""
-    original = c10d._new_group_with_tag  # noqa: SLF001
-    parameters = inspect.signature(original)
-
-    @functools.wraps(original)
-    def new_group(*args: Any, **kwargs: Any) -> Any:
-        world = state.current_world()
-        if world is None:
-            return original(*args, **kwargs)
-        known, member_of = set(c10d._world.pg_names), len(c10d._world.pg_names)  # noqa: SLF001
-        group = original(*args, **kwargs)
-        given = parameters.bind(*args, **kwargs).arguments
-        alone = bool(given.get("use_local_synchronization"))
-        if group in known or (alone and group is None):
-            return group  # one that there is already; one that only its members make
-        ranks = tuple(map(int, given.get("ranks") or range(world.size)))
-        ranks = tuple(sorted(ranks)) if given.get("sort_ranks", True) else ranks
-        made = Members(ranks)
-        if world.rank in ranks:
-            made = world.communicators.add(ranks, group.group_name)
-        recorder = state.current_recorder()
-        if recorder is not None:
-            recorder.formed(made, f"{member_of} groups" if alone else "")
-        return group
-
-    c10d._new_group_with_tag = new_group  # noqa: SLF001
 
 
 def disagreement(ranks: Sequence[tuple[Formed, ...]]) -> Trouble | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -20,9 +20,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.graph import Constant, TensorType
 from graphguard.trace.errors import TracingError
-
-if TYPE_CHECKING:
-    from graphguard.trace.one_memory import OneMemory
 
 LARGEST = 8192  # elements; beyond that nobody branches on a value, and a generator's state has 5056
 LARGEST_TABLE = 1 << 17  # elements, while models are built: rotary tables of 2048 positions
@@ -100,6 +97,27 @@ def whole_memory(real: torch.Tensor) -> torch.Tensor:
         return torch.empty(0, dtype=real.dtype, device="cpu").set_(real.untyped_storage(), 0, (size,), (1,))
 
 
+class Followed(Protocol):
+    """Memory that others than tensors show."""
+
+    def note(self) -> None:
+        """What is there now is what was recorded."""
+        ...
+
+
+class SharedMemory(Protocol):
+    """What knowledge of values asks of the memory that others than tensors show: by the identity of a storage."""
+
+    @property
+    def followed(self) -> Mapping[int, Followed]:
+        """The memories."""
+        ...
+
+    def lost(self, storage: int, *, pending: bool) -> None:
+        """What a storage holds is not known from here on."""
+        ...
+
+
 class Constants:
     """Real storages behind the fake storages whose contents are known; tensors of more than ``largest`` elements are not carried along."""
 
@@ -107,7 +125,7 @@ class Constants:
         self.largest = LARGEST_TABLE
         self._real: dict[int, torch.UntypedStorage] = {}
         self._pending: set[int] = set()
-        self.shown: OneMemory | None = None
+        self.shown: SharedMemory | None = None
 
     def lies_in(self, tensor: FakeTensor, storage: torch.UntypedStorage) -> None:
         """The known elements of the storage of ``tensor`` are those in real memory, which others may show as well."""

@@ -17,7 +17,7 @@ import platform
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,10 +27,8 @@ from torch.overrides import TorchFunctionMode
 from graphguard.trace import attention_kernels, own_device, state
 from graphguard.trace.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
 from graphguard.trace.overrides import known_to_scripts, overridable
+from graphguard.trace.rank_view import RankView
 from graphguard.trace.sources import is_torch
-
-if TYPE_CHECKING:
-    from graphguard.trace.world import World
 
 DEVICES = 8
 CAPABILITY = (9, 0)
@@ -137,7 +135,7 @@ def _asking(original: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-def _note_question(world: World | None) -> None:
+def _note_question(world: RankView | None) -> None:
     """A file asks whether there is a device; torch itself asks all the time, and only where the program does may a later failure follow from the answer."""
     file = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - who asks is what counts
     if is_torch(file):

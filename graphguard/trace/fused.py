@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-from graphguard.trace import batch_norms, symmetric
+from graphguard.trace import batch_norm_steps, symmetric_steps
 
 
 def steps_of(func: Any) -> Callable[..., Any] | None:
@@ -146,8 +146,8 @@ def _shard_dim_alltoall(shard: Any, gather_dim: int, shard_dim: int, group: Any)
 
 
 _FUSED: dict[str, Callable[..., Any]] = (
-    batch_norms.STEPS
-    | symmetric.STEPS
+    batch_norm_steps.STEPS
+    | symmetric_steps.STEPS
     | {
         "aten::_fused_adam_": _plain_adam,
         "aten::_fused_adamw_": _adamw,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed.distributed_c10d as c10d
@@ -16,9 +16,7 @@ from graphguard.trace.events import Ref
 from graphguard.trace.geometry import stride_of
 from graphguard.trace.harmless import METHODS, identity
 from graphguard.trace.lookups import Doubt
-
-if TYPE_CHECKING:
-    from graphguard.trace.recorder import Recorder
+from graphguard.trace.tape import Tape
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ def nobody_else() -> bool:
     )
 
 
-def kinds_of(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+def kinds_of(recorder: Tape, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """What of tensors decides what operators do with them, which share memory, and what is known of their elements; raises ``Doubt`` for tensors of another kind."""
     places: dict[int, int] = {}
     found: list[Any] = []
@@ -79,7 +77,7 @@ def lies_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype is other.dtype and stride_of(one) == stride_of(other)
 
 
-def _elements(recorder: Recorder, tensor: FakeTensor) -> bytes | None:
+def _elements(recorder: Tape, tensor: FakeTensor) -> bytes | None:
     """The elements, where they are known."""
     knowledge = recorder.constants.knowledge([tensor])
     if knowledge == "pending":
@@ -113,7 +111,7 @@ def leaves_of(
     return places
 
 
-def shown(recorder: Recorder, tensor: Any) -> Shown:
+def shown(recorder: Tape, tensor: Any) -> Shown:
     """A tensor that shows all of its memory; raises ``Doubt`` for another one."""
     if type(tensor) is not FakeTensor or tensor._has_symbolic_sizes_strides or tensor.storage_offset():  # noqa: SLF001
         raise Doubt("a tensor that shows a part of its memory")

@@ -10,7 +10,7 @@ import functools
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,9 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from graphguard.trace import state
 from graphguard.trace.errors import TracingError
-
-if TYPE_CHECKING:
-    from graphguard.trace.recorder import Recorder
+from graphguard.trace.tape import Tape
 
 _memory: Any = torch._C.TensorBase.data  # noqa: SLF001
 _convert: Callable[..., Any] = nn.Module._apply  # noqa: SLF001
@@ -86,7 +84,7 @@ def _set_memory(tensor: Any, value: Any) -> None:
         _set_memory_outside(recorder, tensor, recorder.faked(value))
 
 
-def _set_memory_outside(recorder: Recorder, tensor: Any, value: FakeTensor) -> None:
+def _set_memory_outside(recorder: Tape, tensor: Any, value: FakeTensor) -> None:
     """The same for a real tensor, made before the recording began: another stands in for it, or takes its place where a real one cannot be on that device."""
     if value.device.type == tensor.device.type:
         _memory.__set__(tensor, recorder.stand_in(tensor, value))

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -25,9 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphguard.trace.constants import LARGEST_TABLE, storage_of
 from graphguard.trace.errors import TracingError
 from graphguard.trace.held import is_read_later
-
-if TYPE_CHECKING:
-    from graphguard.trace.recorder import Recorder
+from graphguard.trace.tape import Tape
 
 STALE: Final = (
     "numbers that depend on the inputs are written into memory that an array of the program shows\n"
@@ -71,7 +69,7 @@ class Shown:
 class OneMemory:
     """The memory of a recording that arrays show."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Tape) -> None:
         self._recorder = recorder
         self._all: list[Shown] = []
         self._giving = False

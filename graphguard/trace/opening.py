@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
@@ -23,9 +23,7 @@ from graphguard.trace.events import Event
 from graphguard.trace.kinds import Kind
 from graphguard.trace.mentions import distributed_name, names_collective
 from graphguard.trace.sources import is_own_code
-
-if TYPE_CHECKING:
-    from graphguard.trace.recorder import Recorder
+from graphguard.trace.tape import Tape
 
 # What PyTorch falls back on where a device has no kernel of its own, in this order.
 _FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -43,7 +41,7 @@ _AUTOCAST = (("cpu", torch._C.DispatchKey.AutocastCPU), ("cuda", torch._C.Dispat
 _FIX = "fix: give it an implementation in PyTorch, as torch.library.register_kernel does, for the device of the check"
 
 
-def opened(recorder: Recorder, kind: Kind, args: Any, kwargs: Any) -> Any:
+def opened(recorder: Tape, kind: Kind, args: Any, kwargs: Any) -> Any:
     """What an operator's own code returns, recorded; ``NotImplemented`` where the operator stays closed.
 
     Raises what the code raises, and ``TracingError`` where an operator that cannot be recorded communicates.
@@ -93,7 +91,7 @@ def autocast_as_called() -> Iterator[None]:
         yield
 
 
-def _recorded(recorder: Recorder, kind: Kind, key: str, args: Any, kwargs: Any) -> Any:
+def _recorded(recorder: Tape, kind: Kind, key: str, args: Any, kwargs: Any) -> Any:
     start = len(recorder.events)
     kernel = torch.library.get_kernel(kind.operator, key)
     keys = torch._C.DispatchKeySet(torch._C._parse_dispatch_key(key))  # noqa: SLF001
@@ -152,7 +150,7 @@ def _is_there(kind: Kind, device: str) -> bool:
     return any(has(kind.operator.name(), at) for at in (key, *_FOR_ALL))
 
 
-def _is_declared(recorder: Recorder) -> bool:
+def _is_declared(recorder: Tape) -> bool:
     """Whether a comment says what the operator is that is called here."""
     stack, forward = recorder.places()
     calls, function = (tuple(recorder.stacks.frames(index)) for index in (stack, forward))

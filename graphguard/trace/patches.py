@@ -29,7 +29,6 @@ from graphguard.trace import (
     attention,
     batch_norms,
     chance,
-    communicators,
     copies,
     cuda,
     gradients,
@@ -38,6 +37,7 @@ from graphguard.trace import (
     machines,
     made_of_numbers,
     moves,
+    new_groups,
     number_calls,
     objects,
     orders,
@@ -63,7 +63,7 @@ def install() -> None:
         return
     _installed.append(True)
     _process_groups()
-    communicators.watch()
+    new_groups.watch()
     machines.watch()
     replace(torch.futures, "collect_all", collecting)
     replace(torch.futures, "wait_all", waiting)

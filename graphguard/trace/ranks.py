@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -32,11 +32,34 @@ from graphguard.trace.troubles import trouble_of, trouble_of_ending
 from graphguard.trace.unshared import Process, standing_for
 from graphguard.trace.world import World
 
-if TYPE_CHECKING:
-    from graphguard.trace.spares import Spares
-
 # The specification, which ranks wait for, and a rank for every core.
 AT_ONCE = max(2, os.cpu_count() or 2) + 1
+
+
+class Begun(Protocol):
+    """A process that records a program already."""
+
+    def attach(
+        self,
+        on_message: Callable[[Child, dict[str, Any]], None],
+        on_output: Callable[[str], None],
+        on_end: Callable[[Ending], None],
+    ) -> None:
+        """From now on these hear of it, and of what was before."""
+        ...
+
+
+class Beforehand(Protocol):
+    """Processes that were forked before the check was known."""
+
+    @property
+    def family(self) -> Family:
+        """All of them."""
+        ...
+
+    def take(self, program: int) -> Begun | None:
+        """The process that records this program, once."""
+        ...
 
 
 def settle() -> None:
@@ -45,7 +68,7 @@ def settle() -> None:
 
 
 @without_collection()
-def record(job: Job, log: Callable[[str], None], spares: Spares | None = None) -> tuple[Capture, Footprint]:
+def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = None) -> tuple[Capture, Footprint]:
     """Record the specification and every rank of a check, and what they read; what goes wrong is among the capture's troubles.
 
     ``spares`` are processes that are at it already.
@@ -79,7 +102,7 @@ def record(job: Job, log: Callable[[str], None], spares: Spares | None = None) -
 class _Programs:
     """Runs children, at most a few at a time, and passes the specification's outputs on to the ranks that ask for them."""
 
-    def __init__(self, job: Job, log: Callable[[str], None], spares: Spares | None) -> None:
+    def __init__(self, job: Job, log: Callable[[str], None], spares: Beforehand | None) -> None:
         self._job = job
         self._log = log
         self._spares = spares

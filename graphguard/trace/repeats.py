@@ -15,22 +15,20 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.modules import module as torch_module
 
+from graphguard.trace.copying import Copying
 from graphguard.trace.events import refs_in
 from graphguard.trace.harmless import identity
-from graphguard.trace.likeness import Shown, arguments_of, kinds_of, leaves_of, lies_alike, nobody_else, state_of
+from graphguard.trace.likeness import arguments_of, kinds_of, leaves_of, lies_alike, nobody_else, state_of
 from graphguard.trace.lookups import Doubt, Pairs
+from graphguard.trace.rerun import backward
 from graphguard.trace.segments import Copy
+from graphguard.trace.tape import Tape
 from graphguard.trace.templates import Layer, Pending, Template, condition_of, leaves_read, nodes_from
-
-if TYPE_CHECKING:
-    from graphguard.trace.recorder import Recorder
 
 #: From so many layers of a class on, the proof costs less than recording them.
 FEWEST: Final = 4
@@ -42,31 +40,21 @@ _ADDED = "the gradients of a copied layer are added to others"
 _current_node = torch._C._current_autograd_node  # noqa: SLF001
 _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
-_hooks = torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks  # noqa: SLF001
-_backward_hooks = torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks  # noqa: SLF001
 
 
-class GaveUp(BaseException):
-    """A copy would show: the program must be recorded without."""
-
-
-class Repeats:
+class Repeats(Copying):
     """The copies of one recording."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.gave_up = ""
+    def __init__(self, recorder: Tape) -> None:
+        super().__init__(recorder)
         self.copied: list[str] = []
         self._given: tuple[Any, int | None, tuple[int, str] | None] = None, None, None
         self._doubts: Counter[type] = Counter()
         self.is_plain_backward = False
         self._elsewhere: set[int] = set()
         self._joined: list[Layer] = []
-        self._is_asking = False
         self._templates: dict[type, list[Template] | None] = {}
-        self.is_busy = False
         self._off = ""
-        self.called: Any = None
         self._home = (threading.get_ident(), sys.gettrace(), sys.getprofile())
 
     # -- calls of modules ----------------------------------------------------------------------------------------------
@@ -212,18 +200,11 @@ class Repeats:
         self._joined.append(first)
         return first
 
-    def made(self, shown: Shown, copy: Copy) -> FakeTensor:
-        """New memory in the place of what a segment made."""
-        recorder = self.recorder
-        made = recorder.kernels.laid_out(shown.sizes, shown.strides, shown.dtype, shown.device)
-        recorder.storages.is_memory(copy.storage(shown.ref.storage), made)
-        return made
-
     # -- the backward pass ---------------------------------------------------------------------------------------------
     @contextmanager
     def differentiating(self, roots: Sequence[Any], inputs: Sequence[Any], *, plain: bool) -> Iterator[None]:
         """The engine runs inside, from these tensors on, to all leaves or to ``inputs``; ``plain``: it goes once through everything, and into the parameters' gradients."""
-        if inputs and self.copied and not self._is_asking:
+        if inputs and self.copied and not self.is_asking:
             self.give_up(_NOT_PLAIN)
         before = self.is_plain_backward, self._elsewhere
         self.is_plain_backward = plain and _graph_task() == -1 and _current_node() is None
@@ -233,15 +214,6 @@ class Repeats:
             yield
         finally:
             self.is_plain_backward, self._elsewhere = before
-
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """What is differentiated inside is no business of the program's."""
-        self._is_asking = True
-        try:
-            yield
-        finally:
-            self._is_asking = False
 
     def arrived(self, node: Any, layer: Layer, grad: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
         """The gradient of a copy's result has arrived at its node: the gradients of what it read."""
@@ -266,8 +238,6 @@ class Repeats:
         self, layer: Layer, grad: torch.Tensor | None
     ) -> tuple[dict[int, tuple[torch.Tensor, torch.Tensor | None]], Any]:
         """What one layer read, by identity, with its gradient, and the place of the node that gave the argument's."""
-        from graphguard.trace.rerun import backward
-
         self._check(layer, grad)
         layer.is_done = True
         assert grad is not None
@@ -302,17 +272,6 @@ class Repeats:
         if not self.is_the_same(layer):
             self.give_up(_LOOKED_AFTER)
 
-    def is_the_same(self, layer: Layer) -> bool:
-        """Whether nobody looks after the gradients of what a copy read, and what is known of it is as it was."""
-        template = layer.template
-        try:
-            if leaves_of(layer.tensors, layer.arguments, grad=True) != layer.leaves:
-                return False
-            is_known = any(kind[-1] is not None for kind in template.kinds)
-            return not is_known or kinds_of(self.recorder, layer.tensors) == template.kinds
-        except Doubt:
-            return False
-
     def added(self, node: Any, args: Any) -> tuple[int, str]:
         """The engine adds what a copy gave to other gradients: where that belongs, if it is where it would be without copies.
 
@@ -328,11 +287,6 @@ class Repeats:
         return last
 
     # -- giving up -----------------------------------------------------------------------------------------------------
-    def give_up(self, why: str) -> None:
-        """The recording is of no use; raises ``GaveUp``."""
-        self.gave_up = self.gave_up or why
-        raise GaveUp(why)
-
     def shows(self, why: str) -> None:
         """The program looks at what tells a copy from what it is a copy of: nothing may have been copied, and nothing will be."""
         self._off = why
@@ -343,11 +297,6 @@ class Repeats:
         """What was recorded is looked through, call by call, or to be changed in a way in which copies cannot be."""
         if self.copied:
             self.give_up("the calls of copied layers are asked for")
-
-    def is_unwatched(self) -> bool:
-        """Whether calls of modules are the recorder's business alone."""
-        hooks = [len(each) for each in (*_hooks, *_backward_hooks)]
-        return hooks == [1, 1, 0, 0] and nn.Module.__call__ is self.called
 
     def _is_quiet(self) -> bool:
         """Whether nobody but the recorder watches, and nothing but the program runs."""

@@ -13,36 +13,19 @@ from typing import Any, TypeAlias
 
 import torch
 
+from graphguard.trace.copying import Copying
 from graphguard.trace.events import Event, refs_in
 from graphguard.trace.harmless import identity
-from graphguard.trace.likeness import Shown, kind_of_tensor, shown
+from graphguard.trace.likeness import kind_of_tensor, shown
 from graphguard.trace.lookups import Doubt
-from graphguard.trace.provenance import RawStack
-from graphguard.trace.repeats import Repeats
-from graphguard.trace.segments import Copy, Segment, matched, segment_of
-from graphguard.trace.templates import Layer, condition_of, grad_fn_of, graph_of
-
-
-@dataclass(frozen=True, slots=True)
-class Backward:
-    """The backward pass of a layer that was run: ``kind`` and ``outer`` are of the gradient that arrived, and of where; ``grads`` are those that it gave."""
-
-    layer: Layer
-    segment: Segment
-    grad: int
-    kind: tuple[Any, ...]
-    phase: str
-    here: str
-    outer: RawStack
-    grads: tuple[Shown | None, ...]
-    last: int | None
-
+from graphguard.trace.segments import Copy, matched, segment_of
+from graphguard.trace.templates import Backward, Layer, condition_of, grad_fn_of, graph_of
 
 Grads: TypeAlias = tuple[Sequence[torch.Tensor | None], tuple[int, str] | None]
 """Gradients of what a layer read, and the place of the node that gave the argument's, if it was the last and the only one."""
 
 
-def backward(repeats: Repeats, layer: Layer, grad: torch.Tensor) -> Grads:
+def backward(repeats: Copying, layer: Layer, grad: torch.Tensor) -> Grads:
     """The gradients of what a copied layer read, from that of its result."""
     recorder = repeats.recorder
     outer = recorder.outer()
@@ -58,7 +41,7 @@ def backward(repeats: Repeats, layer: Layer, grad: torch.Tensor) -> Grads:
     return _copied(repeats, found, layer, grad)
 
 
-def _kind(repeats: Repeats, layer: Layer, grad: torch.Tensor) -> tuple[Any, ...] | None:
+def _kind(repeats: Copying, layer: Layer, grad: torch.Tensor) -> tuple[Any, ...] | None:
     """What of an arriving gradient decides what is done with it; None where that cannot be said."""
     recorder = repeats.recorder
     try:
@@ -72,7 +55,7 @@ def _kind(repeats: Repeats, layer: Layer, grad: torch.Tensor) -> tuple[Any, ...]
         return None
 
 
-def _copied(repeats: Repeats, known: Backward, layer: Layer, grad: torch.Tensor) -> Grads:
+def _copied(repeats: Copying, known: Backward, layer: Layer, grad: torch.Tensor) -> Grads:
     recorder = repeats.recorder
     old, new = known.layer.copy, layer.copy
     storages = {known.grad: recorder.ref(grad).storage}
@@ -105,7 +88,7 @@ def _readers(run: _Run) -> list[int]:
     return [node._sequence_nr() for node in found]  # noqa: SLF001
 
 
-def _of_the_first(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tuple[Any, ...]) -> Backward | None:
+def _of_the_first(repeats: Copying, layer: Layer, grad: torch.Tensor, kind: tuple[Any, ...]) -> Backward | None:
     """The backward pass of the layer that was recorded, for a gradient of that kind; None where it cannot be asked for, or copied.
 
     Its graph is kept for when the engine comes to it; what is recorded here is for copies alone.
@@ -127,7 +110,7 @@ def _of_the_first(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tupl
         recorder.ledger.restore(calls)
 
 
-def _is_untouched(repeats: Repeats, first: Layer) -> bool:
+def _is_untouched(repeats: Copying, first: Layer) -> bool:
     """Whether nothing has been done to the layer that was recorded, and nobody looks after its gradients."""
     template = first.template
     watched = (*first.tensors, first.result)
@@ -139,7 +122,7 @@ def _is_untouched(repeats: Repeats, first: Layer) -> bool:
     return not any(event.sequence in nodes for event in repeats.recorder.events if event.sequence is not None)
 
 
-def _run(repeats: Repeats, layer: Layer, grad: torch.Tensor, kind: tuple[Any, ...] | None) -> Grads:
+def _run(repeats: Copying, layer: Layer, grad: torch.Tensor, kind: tuple[Any, ...] | None) -> Grads:
     """Run the layer, whose calls are known, and record its backward pass."""
     if not repeats.is_unwatched() or not layer.template.lookups.hold(layer.pairs):
         repeats.give_up("what a copied layer looks up is another thing now")
@@ -161,7 +144,7 @@ class _Found:
 
 
 def _differentiated(
-    repeats: Repeats, layer: Layer, run: _Run, grad: torch.Tensor, kind: tuple[Any, ...] | None, *, keep: bool
+    repeats: Copying, layer: Layer, run: _Run, grad: torch.Tensor, kind: tuple[Any, ...] | None, *, keep: bool
 ) -> _Found:
     """Record the backward pass of a layer; ``keep``: its graph is there for another."""
     recorder = repeats.recorder
@@ -195,7 +178,7 @@ def _doubt_unless(certain: bool) -> None:
         raise Doubt("a backward pass that cannot be copied")
 
 
-def _inputs(repeats: Repeats, layer: Layer, grad: torch.Tensor, events: Sequence[Event]) -> list[int]:
+def _inputs(repeats: Copying, layer: Layer, grad: torch.Tensor, events: Sequence[Event]) -> list[int]:
     """The storages that a backward pass reads, of what was there before: the gradient, and what the forward pass read and made, which is kept for it."""
     copy = layer.copy
     own = range(copy.first, copy.first + copy.segment.made)
@@ -206,7 +189,7 @@ def _inputs(repeats: Repeats, layer: Layer, grad: torch.Tensor, events: Sequence
 
 
 @contextmanager
-def _at(repeats: Repeats, layer: Layer) -> Iterator[None]:
+def _at(repeats: Copying, layer: Layer) -> Iterator[None]:
     """Inside, the program stands where it called the layer."""
     modules, stacks = repeats.recorder.modules, repeats.recorder.stacks
     here, modules.here = modules.here, layer.here
@@ -231,7 +214,7 @@ class _Run:
     first: int
 
 
-def _again(repeats: Repeats, layer: Layer) -> _Run:
+def _again(repeats: Copying, layer: Layer) -> _Run:
     """A layer that is run once more, on the memory of the copy."""
     recorder = repeats.recorder
     start, sequence = len(recorder.events), torch.autograd._get_sequence_nr()  # noqa: SLF001

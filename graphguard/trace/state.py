@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from graphguard.trace.rank_view import RankView
+from graphguard.trace.tape import Tape
 
-if TYPE_CHECKING:
-    from graphguard.trace.recorder import Recorder
-    from graphguard.trace.world import World
-
-_worlds: list[World] = []
-_recorders: list[Recorder] = []
+_worlds: list[RankView] = []
+_recorders: list[Tape] = []
 #: Files that asked for a CUDA device outside of any world, as they do while they are imported.
 asking_files: set[str] = set()
 
 
-def current_world() -> World | None:
+def current_world() -> RankView | None:
     """The rank whose view ``torch.distributed`` shows, if any."""
     return _worlds[-1] if _worlds else None
 
 
-def current_recorder() -> Recorder | None:
+def current_recorder() -> Tape | None:
     """The recorder that sees what runs, if any."""
     return _recorders[-1] if _recorders else None
 
 
-def push_world(world: World) -> None:
+def push_world(world: RankView) -> None:
     """``world`` is active from here."""
     _worlds.append(world)
 
@@ -34,7 +31,7 @@ def pop_world() -> None:
     _worlds.pop()
 
 
-def push_recorder(recorder: Recorder) -> None:
+def push_recorder(recorder: Tape) -> None:
     """``recorder`` sees what runs from here."""
     _recorders.append(recorder)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,12 +17,7 @@ from graphguard.trace.lookups import Doubt, Lookups, Pairs
 from graphguard.trace.provenance import RawStack
 from graphguard.trace.purity import lookups_of
 from graphguard.trace.segments import Copy, Segment, segment_of
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
-    from graphguard.trace.recorder import Recorder
-    from graphguard.trace.rerun import Backward
+from graphguard.trace.tape import Tape
 
 _next_sequence = torch.autograd._get_sequence_nr  # noqa: SLF001
 #: The node that made a tensor; not by the property that is watched.
@@ -82,6 +78,21 @@ class Layer:
         return [self.tensors[place] for place in self.leaves]
 
 
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """The backward pass of a layer that was run: ``kind`` and ``outer`` are of the gradient that arrived, and of where; ``grads`` are those that it gave."""
+
+    layer: Layer
+    segment: Segment
+    grad: int
+    kind: tuple[Any, ...]
+    phase: str
+    here: str
+    outer: RawStack
+    grads: tuple[Shown | None, ...]
+    last: int | None
+
+
 def condition_of(layer: Layer) -> tuple[Any, ...]:
     """How often what a layer read and made has been changed, where it lies, and what made the result."""
     tensors = (*layer.tensors, layer.result)
@@ -95,7 +106,7 @@ def condition_of(layer: Layer) -> tuple[Any, ...]:
 class Pending:
     """A call before it is made, that may become a template; raises ``Doubt`` where it cannot."""
 
-    def __init__(self, recorder: Recorder, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, recorder: Tape, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._recorder = recorder
         self._given = (module, *args), kwargs
         self._lookups, self._later = lookups_of(module, args, kwargs)

@@ -12,13 +12,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 import torch.distributed.distributed_c10d as c10d
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import _disable_current_modes
 
-from graphguard.ir.spans import Span
 from graphguard.trace import cuda, own_device, patches, state
-from graphguard.trace.communicators import Communicators
 from graphguard.trace.machines import environment
+from graphguard.trace.rank_view import RankView
 
 _TABLES = ("_pg_map", "_pg_names", "_pg_group_ranks", "_pg_backend_config", "_tags_to_pg", "_pg_to_tag")
 
@@ -36,35 +33,17 @@ def warm() -> None:
     x.sum().backward()  # the engine sizes its thread pool once: none, so that forks are safe
 
 
-class World:
+class World(RankView):
     """A context in which this process is rank ``rank`` of a job on ``mesh`` (axis sizes in order, the last varies fastest).
 
-    With several ``machines`` as many ranks are on each; ``reads`` are the variables that say so which the program has read, and where.
     Process groups that exist outside are set aside, untouched, and are back at the end.  With ``device="cuda"`` the process believes in CUDA
     from then on (see :mod:`graphguard.trace.cuda`), so that belongs into a forked child.
     """
 
     def __init__(self, rank: int, mesh: dict[str, int], device: str = "cpu", machines: int = 1) -> None:
-        self.rank = rank
-        self.axes = dict(mesh)
-        self.device = device
-        self.backend = "nccl" if device == "cuda" else "gloo"
-        self.machines = machines
-        self.reads: dict[str, Span] = {}
+        super().__init__(rank, mesh, device, machines)
         self.mesh: Any = None
-        self.communicators = Communicators()
-        self.chose_gloo = False
-        self.asked_for_cuda = False
         self._stack = ExitStack()
-        self._joined = False
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        total = 1
-        for extent in self.axes.values():
-            total *= extent
-        return total
 
     def __enter__(self) -> World:
         patches.install()
@@ -78,33 +57,13 @@ class World:
         self._stack.callback(state.pop_world)
         self._stack.callback(forget_placements)
         forget_placements()
-        self._begin()
+        self.begin()
         if self.axes:
             self.mesh = dist.init_device_mesh(self.device, tuple(self.axes.values()), mesh_dim_names=tuple(self.axes))
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
-
-    def init_process_group(self, backend: Any = None, *_: Any, **kwargs: Any) -> None:
-        """What the program's own call does: the group exists already; only a second call is one too many, as in PyTorch."""
-        world_size = kwargs.get("world_size", -1)
-        if world_size not in (-1, None, self.size):
-            raise ValueError(f"init_process_group(world_size={world_size}) in a check whose mesh has {self.size} ranks")
-        if self._joined and dist.is_initialized():
-            raise ValueError("trying to initialize the default process group twice!")
-        if isinstance(backend, str):
-            self.backend = backend.rpartition(":")[2]
-            self.chose_gloo = self.backend == "gloo"
-        if not dist.is_initialized():
-            self._begin()
-        self._joined = True
-
-    def _begin(self) -> None:
-        original = c10d.init_process_group.__wrapped__
-        with _disable_current_modes():
-            original("fake", rank=self.rank, world_size=self.size, store=FakeStore())
-        self.communicators.begin(self.size)
 
 
 def forget_placements() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from graphguard.trace.batch_norms import STEPS
+from graphguard.trace.batch_norm_steps import STEPS
 
 SHAPES = [(7, 3), (5, 4, 6), (3, 2, 4, 5)]
 CUTS = [(1, 2), (2, 1), (1, 1)]

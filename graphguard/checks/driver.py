@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
-from graphguard.checks.discovery import FoundCheck
+from graphguard.checks.declared import FoundCheck
 from graphguard.checks.kept import KeptReports, kept_reports
 from graphguard.checks.requests import CheckRequest, Step, Steps
 from graphguard.checks.shelf import user_shelf

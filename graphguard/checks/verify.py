@@ -18,7 +18,7 @@ from typing import Any
 
 from graphguard.checks.api import Refinement, as_mesh
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.discovery import identifier
+from graphguard.checks.declared import identifier
 from graphguard.checks.driver import drive
 from graphguard.checks.prover import Prover
 from graphguard.checks.requests import CheckRequest

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover, inner_text, unreached
+from graphguard.checks.declared import FoundCheck
+from graphguard.checks.discovery import DiscoveryError, discover, inner_text, unreached
 from graphguard.checks.driver import Listener, LoadedProver, Options, Unit, run_checks
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError

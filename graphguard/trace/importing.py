@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from graphguard.checks.api import MARK, Check, as_mesh
-from graphguard.checks.discovery import FoundCheck, checks_in, identifier
+from graphguard.checks.declared import FoundCheck, checks_in, identifier
 from graphguard.ir import CheckRef, Span
 from graphguard.trace.errors import TracingError
 from graphguard.trace.recompiled import order_everywhere

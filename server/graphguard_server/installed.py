@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from graphguard.checks.configuration import ConfigurationError, load_configuration
-from graphguard.checks.discovery import FoundCheck, checks_in
+from graphguard.checks.declared import FoundCheck, checks_in
 from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import worker_command
 from graphguard.ir.spans import Span

@@ -8,7 +8,7 @@ import pytest
 
 from graphguard.checks import driver
 from graphguard.checks.configuration import Configuration
-from graphguard.checks.discovery import FoundCheck
+from graphguard.checks.declared import FoundCheck
 from graphguard.checks.driver import Listener, Options, drive, run_checks
 from graphguard.checks.requests import Step
 from graphguard.checks.worker_client import WorkerError

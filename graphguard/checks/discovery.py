@@ -10,9 +10,9 @@ from io import BytesIO
 from pathlib import Path
 
 from graphguard.checks.configuration import Configuration
-from graphguard.checks.declarations import names_in
-from graphguard.checks.declared import FoundCheck, checks_in, functions_of, identifier, may_declare, name_span
 from graphguard.ir import CheckRef, Span, Trouble
+from graphguard.trace.claims.declarations import names_in
+from graphguard.trace.claims.declared import FoundCheck, checks_in, functions_of, identifier, may_declare, name_span
 
 _SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "build", "dist"))
 

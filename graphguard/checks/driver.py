@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
-from graphguard.checks.declared import FoundCheck
 from graphguard.checks.kept import KeptReports, kept_reports
 from graphguard.checks.requests import CheckRequest, Step, Steps
 from graphguard.checks.shelf import user_shelf
@@ -22,6 +21,7 @@ from graphguard.ir.codec import trouble_from_plain
 from graphguard.ir.collection import without_collection
 from graphguard.report.diagnostics import Diagnostic, RelatedPlace, Report
 from graphguard.report.registry import severity_of
+from graphguard.trace.claims.declared import FoundCheck
 
 if TYPE_CHECKING:
     from graphguard.checks.prover import Prover

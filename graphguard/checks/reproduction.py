@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphguard.checks.api import MARK
 from graphguard.checks.configuration import Configuration, load_configuration
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.ir import Capture, Graph, capture_from_json
 from graphguard.trace.children import Child, Ending, Family, Link
+from graphguard.trace.claims.api import MARK
 from graphguard.trace.limits import Limits, default_memory
 from graphguard.trace.sources import ProjectFiles, import_file
 
@@ -297,8 +297,8 @@ def _run_rank(job: _Job, rank: int, folder: str) -> list[dict[str, Any]] | str:
 
 
 def _run_programs(job: _Job, rank: int, folder: str) -> list[dict[str, Any]]:
-    program = importlib.import_module("graphguard.checks.program")
-    placements = importlib.import_module("graphguard.checks.placements")
+    program = importlib.import_module("graphguard.trace.claims.program")
+    placements = importlib.import_module("graphguard.trace.claims.placements")
     dist = importlib.import_module("torch.distributed")
     axes, size = job.capture.mesh, job.capture.world_size
     store = dist.FileStore(os.path.join(folder, "rendezvous"), size)

@@ -16,9 +16,7 @@ from pathlib import Path
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
-from graphguard.checks.api import Refinement, as_mesh
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.declared import identifier
 from graphguard.checks.driver import drive
 from graphguard.checks.prover import Prover
 from graphguard.checks.requests import CheckRequest
@@ -28,6 +26,8 @@ from graphguard.ir.codec import capture_summary
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.text import render
 from graphguard.trace.children import Ending, Family, Link
+from graphguard.trace.claims.api import Refinement, as_mesh
+from graphguard.trace.claims.declared import identifier
 from graphguard.trace.limits import Limits, default_memory
 from graphguard.trace.troubles import trouble_of_ending
 

@@ -6,8 +6,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from graphguard.checks.parameters import plain_name
-from graphguard.checks.program import Claims
 from graphguard.ir import Capture, Leaf, Promise, Trouble
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
@@ -17,6 +15,8 @@ from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.left import without_notes
 from graphguard.ir.pruning import prune_alone, prune_prelude
 from graphguard.trace import machines
+from graphguard.trace.claims.parameters import plain_name
+from graphguard.trace.claims.program import Claims
 from graphguard.trace.communicators import disagreement
 from graphguard.trace.compared import Program, compared
 from graphguard.trace.job import Job, Recorded, title

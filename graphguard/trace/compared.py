@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from graphguard.checks.placements import Mesh
-from graphguard.checks.program import Claims
-from graphguard.checks.results import NOTHING, Constant
 from graphguard.ir.capture import Trouble, Wanted
 from graphguard.ir.graph import Graph
 from graphguard.ir.left import Left
+from graphguard.trace.claims.placements import Mesh
+from graphguard.trace.claims.program import Claims
+from graphguard.trace.claims.results import NOTHING, Constant
 from graphguard.trace.job import Job
 
 RULE: Final = "wrong-relation"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-from graphguard.checks.api import MARK, Check, as_mesh
-from graphguard.checks.declared import FoundCheck, checks_in, identifier
 from graphguard.ir import CheckRef, Span
+from graphguard.trace.claims.api import MARK, Check, as_mesh
+from graphguard.trace.claims.declared import FoundCheck, checks_in, identifier
 from graphguard.trace.errors import TracingError
 from graphguard.trace.recompiled import order_everywhere
 from graphguard.trace.sources import ProjectFiles, import_file

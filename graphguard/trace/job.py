@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphguard.checks.program import Claims
 from graphguard.ir import CheckRef, Trouble
 from graphguard.trace.capture import RankTrace
 from graphguard.trace.chance import Generators, generators
+from graphguard.trace.claims.program import Claims
 from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.limits import Limits
 from graphguard.trace.lockstep import Offer

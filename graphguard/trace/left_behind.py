@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from graphguard.checks.parameters import plain_name
+from graphguard.trace.claims.parameters import plain_name
 from graphguard.trace.compared import Program
 
 _SHOWN: Final = 3

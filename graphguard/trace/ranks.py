@@ -12,16 +12,16 @@ from typing import Any, Protocol
 
 import torch
 
-from graphguard.checks.api import Refinement
-from graphguard.checks.outputs import OutputType
-from graphguard.checks.placements import Mesh
-from graphguard.checks.program import Claims, as_refinement, record_rank, record_specification
 from graphguard.ir import Capture, Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.trace.assembly import assembled
 from graphguard.trace.capture import Recording
 from graphguard.trace.chance import own_chance
 from graphguard.trace.children import Child, Ending, Family, Link
+from graphguard.trace.claims.api import Refinement
+from graphguard.trace.claims.outputs import OutputType
+from graphguard.trace.claims.placements import Mesh
+from graphguard.trace.claims.program import Claims, as_refinement, record_rank, record_specification
 from graphguard.trace.cuda import wants_cuda
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint

@@ -17,10 +17,10 @@ import torch.nn.functional as F  # noqa: N812 - the name everybody uses
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from graphguard.checks.api import Refinement, tensor
 from graphguard.ir import Capture, CheckRef, Span, capture_to_json
 from graphguard.ir.codec import capture_summary
 from graphguard.trace.assembly import assembled
+from graphguard.trace.claims.api import Refinement, tensor
 from graphguard.trace.importing import Target, declared_in_text, reference
 from graphguard.trace.job import SPECIFICATION, Job
 from graphguard.trace.limits import Limits

@@ -11,7 +11,6 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from graphguard.checks.api import as_mesh
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Span, Trouble, capture_from_json
 from graphguard.ir.codec import span_to_plain, trouble_to_plain
@@ -19,6 +18,7 @@ from graphguard.ir.plain import to_plain
 from graphguard.trace.assumptions import assuming
 from graphguard.trace.chance import are_drawn_from, generators, load_generators, watched
 from graphguard.trace.children import Ending, Link
+from graphguard.trace.claims.api import as_mesh
 from graphguard.trace.errors import TracingError
 from graphguard.trace.footprint import Footprint, Watch
 from graphguard.trace.importing import Found, Target, declared, declared_in_text, find, load, reference, with_place

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from graphguard.checks.parameters import plain_name
 from graphguard.ir import Leaf, Placement, Promise
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.graph import Graph, Size
+from graphguard.trace.claims.parameters import plain_name
 from graphguard.trace.compared import Program
 
 

@@ -12,7 +12,7 @@ TORCH_ALLOWED = ("graphguard/trace/", "graphguard/confirm/", "graphguard/checks/
 # What each layer may import of ours, beside itself.
 ALLOWED = {
     "ir": set(),
-    "trace": {"ir", "confirm", "checks"},
+    "trace": {"ir", "confirm"},
     "relations": {"ir"},
     "rules": {"ir", "relations"},
     "refine": {"ir", "relations", "rules", "confirm"},

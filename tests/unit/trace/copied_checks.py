@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from graphguard.checks.api import Refinement, tensor
 from graphguard.ir import Capture, CheckRef
 from graphguard.ir.spans import Span
 from graphguard.trace import ranks
+from graphguard.trace.claims.api import Refinement, tensor
 from graphguard.trace.job import Job, Recorded
 from graphguard.trace.limits import Limits
 from graphguard.trace.world import warm

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphguard.checks.parameters import plain_name
-from graphguard.checks.placements import Layout, Mesh, as_layout, layouts_between
-from graphguard.checks.results import Kind
 from graphguard.ir import Placement
 from graphguard.ir.graph import Size
+from graphguard.trace.claims.parameters import plain_name
+from graphguard.trace.claims.placements import Layout, Mesh, as_layout, layouts_between
+from graphguard.trace.claims.results import Kind
 from graphguard.trace.errors import TracingError
 
 

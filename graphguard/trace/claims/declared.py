@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphguard.checks.api import as_mesh
-from graphguard.checks.declarations import names_in
 from graphguard.ir import CheckRef, Span, Trouble
+from graphguard.trace.claims.api import as_mesh
+from graphguard.trace.claims.declarations import names_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from graphguard.checks.outputs import OutputType, matched_names
-from graphguard.checks.parameters import State, plain_name
-from graphguard.checks.results import NOTHING, Constant, Kind, Result, results_of
 from graphguard.ir.graph import Size
 from graphguard.trace.capture import sizes
+from graphguard.trace.claims.outputs import OutputType, matched_names
+from graphguard.trace.claims.parameters import State, plain_name
+from graphguard.trace.claims.results import NOTHING, Constant, Kind, Result, results_of
 
 
 @dataclass(frozen=True, slots=True)

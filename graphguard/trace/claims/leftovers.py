@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphguard.checks.api import gradient_in
-from graphguard.checks.parameters import plain_name
-from graphguard.checks.units import Unit
 from graphguard.trace.capture import Recording
+from graphguard.trace.claims.api import gradient_in
+from graphguard.trace.claims.parameters import plain_name
+from graphguard.trace.claims.units import Unit
 
 
 @dataclass(frozen=True, slots=True)

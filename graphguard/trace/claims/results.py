@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 
 import torch
 
-from graphguard.checks.api import Gradients
 from graphguard.trace import state
+from graphguard.trace.claims.api import Gradients
 from graphguard.trace.number_calls import SHOWN
 from graphguard.trace.shown_arrays import is_shown, origin_of
 from graphguard.trace.sources import file_of, is_installed

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from graphguard.checks.api import Fixed, TensorSpec
-from graphguard.checks.placements import Layout, Mesh, as_layout, local_part
 from graphguard.ir import Leaf, TensorType
+from graphguard.trace.claims.api import Fixed, TensorSpec
+from graphguard.trace.claims.placements import Layout, Mesh, as_layout, local_part
 from graphguard.trace.errors import TracingError
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-_HOMES = ("graphguard", "graphguard.checks.api")
+_HOMES = ("graphguard", "graphguard.trace.claims.api")
 _EXPORTED = "check"
 
 

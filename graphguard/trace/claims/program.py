@@ -12,21 +12,21 @@ from typing import Any
 
 import torch
 
-from graphguard.checks.api import Refinement
-from graphguard.checks.endings import returning
-from graphguard.checks.inputs import Arguments, declared_inputs
-from graphguard.checks.leaves import Leaves
-from graphguard.checks.leftovers import Leftovers, leftovers
-from graphguard.checks.loading import bind_rank, bind_specification
-from graphguard.checks.outputs import OutputType, complete, cotangent_layout, demanded_axes, promised_layouts
-from graphguard.checks.parameters import State, named_alike
-from graphguard.checks.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
-from graphguard.checks.returned import Returned, Told, has_gradient
-from graphguard.checks.units import Unit, unit_of
 from graphguard.ir import Leaf, Placement, Span
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.kept import kept_in
 from graphguard.trace.capture import Recording
+from graphguard.trace.claims.api import Refinement
+from graphguard.trace.claims.endings import returning
+from graphguard.trace.claims.inputs import Arguments, declared_inputs
+from graphguard.trace.claims.leaves import Leaves
+from graphguard.trace.claims.leftovers import Leftovers, leftovers
+from graphguard.trace.claims.loading import bind_rank, bind_specification
+from graphguard.trace.claims.outputs import OutputType, complete, cotangent_layout, demanded_axes, promised_layouts
+from graphguard.trace.claims.parameters import State, named_alike
+from graphguard.trace.claims.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
+from graphguard.trace.claims.returned import Returned, Told, has_gradient
+from graphguard.trace.claims.units import Unit, unit_of
 from graphguard.trace.errors import TracingError
 from graphguard.trace.provenance import outermost
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from graphguard.checks.placements import (
+from graphguard.trace.claims.placements import (
     Layout,
     Mesh,
     describe,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphguard.checks.parameters import State, plain_name, states_of, tables_of
+from graphguard.trace.claims.parameters import State, plain_name, states_of, tables_of
 from graphguard.trace.constants import in_memory
 from graphguard.trace.views import overlaps
 

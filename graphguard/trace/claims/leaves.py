@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from graphguard.checks.inputs import Input
-from graphguard.checks.outputs import OutputType, known_sizes
-from graphguard.checks.parameters import State
 from graphguard.ir import Leaf, TensorType
 from graphguard.trace.capture import Recording
+from graphguard.trace.claims.inputs import Input
+from graphguard.trace.claims.outputs import OutputType, known_sizes
+from graphguard.trace.claims.parameters import State
 from graphguard.trace.constants import constant_of
 from graphguard.trace.errors import TracingError
 

@@ -10,13 +10,21 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from graphguard.checks.api import Refinement
-from graphguard.checks.built import computes_otherwise, filled_otherwise
-from graphguard.checks.leaves import Leaves
-from graphguard.checks.parameters import Related, State, by_plain_name, is_distributed, named_alike, plain_name, relate
-from graphguard.checks.placements import Mesh
-from graphguard.checks.units import Unit, tables, unit_of
 from graphguard.trace.capture import Recording
+from graphguard.trace.claims.api import Refinement
+from graphguard.trace.claims.built import computes_otherwise, filled_otherwise
+from graphguard.trace.claims.leaves import Leaves
+from graphguard.trace.claims.parameters import (
+    Related,
+    State,
+    by_plain_name,
+    is_distributed,
+    named_alike,
+    plain_name,
+    relate,
+)
+from graphguard.trace.claims.placements import Mesh
+from graphguard.trace.claims.units import Unit, tables, unit_of
 from graphguard.trace.errors import TracingError
 
 

@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from graphguard.ir.codec import CodecError
 from graphguard.ir.plain import from_plain, to_plain
-from graphguard.trace.cache import cache_folder, write_whole
+from graphguard.trace.depends.cache import cache_folder, write_whole
 
 T = TypeVar("T")
 

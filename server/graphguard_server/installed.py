@@ -16,8 +16,8 @@ from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers
-from graphguard.trace.cache import clear_cache
 from graphguard.trace.claims.declared import FoundCheck, checks_in
+from graphguard.trace.depends.cache import clear_cache
 from graphguard_server.engine import Engine, ProjectConfiguration
 from graphguard_server.processes import Launch
 from graphguard_server.source import parsed

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from graphguard.trace.capture import Recording
+from graphguard.trace.calls.constants import LARGEST_TABLE
 from graphguard.trace.claims.leaves import is_table
 from graphguard.trace.claims.parameters import Related, is_distributed
 from graphguard.trace.claims.placements import Mesh
-from graphguard.trace.constants import LARGEST_TABLE
+from graphguard.trace.record.capture import Recording
 
 ROUNDINGS = 64  # what two ways to compute one table may differ by, in units of the last place of its largest number
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from graphguard.ir import Span
-from graphguard.trace.lookups import Doubt
-from graphguard.trace.texts import source_of
+from graphguard.trace.pure.lookups import Doubt
+from graphguard.trace.pure.texts import source_of
 
 
 def returning(program: Any) -> Span | None:

@@ -12,7 +12,7 @@ import torch
 from graphguard.ir import Leaf, TensorType
 from graphguard.trace.claims.api import Fixed, TensorSpec
 from graphguard.trace.claims.placements import Layout, Mesh, as_layout, local_part
-from graphguard.trace.errors import TracingError
+from graphguard.trace.source.errors import TracingError
 
 
 @dataclass(frozen=True, slots=True)

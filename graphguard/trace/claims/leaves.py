@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from graphguard.ir import Leaf, TensorType
-from graphguard.trace.capture import Recording
+from graphguard.trace.calls.constants import constant_of
 from graphguard.trace.claims.inputs import Input
 from graphguard.trace.claims.outputs import OutputType, known_sizes
 from graphguard.trace.claims.parameters import State
-from graphguard.trace.constants import constant_of
-from graphguard.trace.errors import TracingError
+from graphguard.trace.record.capture import Recording
+from graphguard.trace.source.errors import TracingError
 
 
 class Leaves:

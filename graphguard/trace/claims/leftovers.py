@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphguard.trace.capture import Recording
 from graphguard.trace.claims.api import gradient_in
 from graphguard.trace.claims.parameters import plain_name
 from graphguard.trace.claims.units import Unit
+from graphguard.trace.record.capture import Recording
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from graphguard.trace.capture import Recording
 from graphguard.trace.claims.api import Refinement
 from graphguard.trace.claims.built import computes_otherwise, filled_otherwise
 from graphguard.trace.claims.leaves import Leaves
@@ -25,7 +24,8 @@ from graphguard.trace.claims.parameters import (
 )
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.units import Unit, tables, unit_of
-from graphguard.trace.errors import TracingError
+from graphguard.trace.record.capture import Recording
+from graphguard.trace.source.errors import TracingError
 
 
 def bind_specification(recording: Recording, leaves: Leaves, unit: Unit) -> list[State]:

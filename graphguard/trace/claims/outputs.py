@@ -11,7 +11,7 @@ from graphguard.ir.graph import Size
 from graphguard.trace.claims.parameters import plain_name
 from graphguard.trace.claims.placements import Layout, Mesh, as_layout, layouts_between
 from graphguard.trace.claims.results import Kind
-from graphguard.trace.errors import TracingError
+from graphguard.trace.source.errors import TracingError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
+from graphguard.trace.calls.constants import in_memory
 from graphguard.trace.claims.placements import (
     Layout,
     Mesh,
@@ -24,8 +25,7 @@ from graphguard.trace.claims.placements import (
     local_part,
     packed_pieces,
 )
-from graphguard.trace.constants import in_memory
-from graphguard.trace.errors import TracingError
+from graphguard.trace.source.errors import TracingError
 
 RULE = "ambiguous-parameter"
 # What wrappers put into the qualified names of the modules they wrap.

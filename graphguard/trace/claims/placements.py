@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphguard.ir import Placement
-from graphguard.trace.errors import TracingError
+from graphguard.trace.source.errors import TracingError
 
 Layout = dict[str, Placement]
 

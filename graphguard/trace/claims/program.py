@@ -15,7 +15,6 @@ import torch
 from graphguard.ir import Leaf, Placement, Span
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.kept import kept_in
-from graphguard.trace.capture import Recording
 from graphguard.trace.claims.api import Refinement
 from graphguard.trace.claims.endings import returning
 from graphguard.trace.claims.inputs import Arguments, declared_inputs
@@ -27,8 +26,9 @@ from graphguard.trace.claims.parameters import State, named_alike
 from graphguard.trace.claims.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
 from graphguard.trace.claims.returned import Returned, Told, has_gradient
 from graphguard.trace.claims.units import Unit, unit_of
-from graphguard.trace.errors import TracingError
-from graphguard.trace.provenance import outermost
+from graphguard.trace.record.capture import Recording
+from graphguard.trace.source.errors import TracingError
+from graphguard.trace.source.provenance import outermost
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from typing import Any, Final, Literal
 
 import torch
 
-from graphguard.trace import state
+from graphguard.trace.calls import state
 from graphguard.trace.claims.api import Gradients
-from graphguard.trace.number_calls import SHOWN
-from graphguard.trace.shown_arrays import is_shown, origin_of
-from graphguard.trace.sources import file_of, is_installed
+from graphguard.trace.replace.number_calls import SHOWN
+from graphguard.trace.replace.shown_arrays import is_shown, origin_of
+from graphguard.trace.source.sources import file_of, is_installed
 
 #: Values that say all that they are by their text.
 _PLAIN: Final = (

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from graphguard.ir.graph import Size
-from graphguard.trace.capture import sizes
 from graphguard.trace.claims.outputs import OutputType, matched_names
 from graphguard.trace.claims.parameters import State, plain_name
 from graphguard.trace.claims.results import NOTHING, Constant, Kind, Result, results_of
+from graphguard.trace.record.capture import sizes
 
 
 @dataclass(frozen=True, slots=True)

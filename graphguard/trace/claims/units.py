@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from graphguard.trace.calls.constants import in_memory
 from graphguard.trace.claims.parameters import State, plain_name, states_of, tables_of
-from graphguard.trace.constants import in_memory
-from graphguard.trace.views import overlaps
+from graphguard.trace.graph.views import overlaps
 
 
 @dataclass(frozen=True, slots=True)

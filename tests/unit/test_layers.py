@@ -53,7 +53,16 @@ def test_engine_layers(path: Path) -> None:
             assert other == layer or other in ALLOWED[layer], f"{relative} imports {name}"
 
 
-@pytest.mark.parametrize("module", ["graphguard", "graphguard.checks.prover", "graphguard.cli", "graphguard_server"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "graphguard",
+        "graphguard.checks.prover",
+        "graphguard.cli",
+        "graphguard.trace.programs.worker",
+        "graphguard_server",
+    ],
+)
 def test_needs_no_torch(module: str) -> None:
     """The command line, the prover and the server start without torch; user code is far away from them."""
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"

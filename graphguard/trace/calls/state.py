@@ -7,8 +7,6 @@ from graphguard.trace.calls.tape import Tape
 
 _worlds: list[RankView] = []
 _recorders: list[Tape] = []
-#: Files that asked for a CUDA device outside of any world, as they do while they are imported.
-asking_files: set[str] = set()
 
 
 def current_world() -> RankView | None:

@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 from graphguard.trace.calls import state
 from graphguard.trace.calls.rank_view import RankView
 from graphguard.trace.gpu import attention_kernels, own_device
+from graphguard.trace.gpu.asking_files import asking_files
 from graphguard.trace.gpu.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
 from graphguard.trace.replace.overrides import known_to_scripts, overridable
 from graphguard.trace.source.sources import is_torch
@@ -142,7 +143,7 @@ def _note_question(world: RankView | None) -> None:
     if is_torch(file):
         return
     if world is None:
-        state.asking_files.add(file)
+        asking_files.add(file)
     else:
         world.asked_for_cuda = True
 

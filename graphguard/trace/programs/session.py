@@ -15,11 +15,11 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Span, Trouble, capture_from_json
 from graphguard.ir.codec import span_to_plain, trouble_to_plain
 from graphguard.ir.plain import to_plain
-from graphguard.trace.calls.state import asking_files
 from graphguard.trace.claims.api import as_mesh
 from graphguard.trace.depends.chance import are_drawn_from, generators, load_generators, watched
 from graphguard.trace.depends.footprint import Footprint, Watch
 from graphguard.trace.depends.unshared import asked_while_imported, importing
+from graphguard.trace.gpu.asking_files import asking_files
 from graphguard.trace.process.children import Ending, Link
 from graphguard.trace.process.limits import Limits
 from graphguard.trace.programs.importing import (

@@ -23,15 +23,15 @@ from graphguard.checks.configuration import Configuration
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.ir import Graph
 from graphguard.ir.collection import without_collection
-from graphguard.trace import provenance
-from graphguard.trace.capture import Recording
-from graphguard.trace.importing import Target, find
-from graphguard.trace.job import SPECIFICATION, Job
-from graphguard.trace.limits import Limits
-from graphguard.trace.operators import new_fake_mode
-from graphguard.trace.ranks import record_alone
-from graphguard.trace.sources import ProjectFiles
-from graphguard.trace.world import World, warm
+from graphguard.trace.process.limits import Limits
+from graphguard.trace.programs.importing import Target, find
+from graphguard.trace.programs.job import SPECIFICATION, Job
+from graphguard.trace.programs.ranks import record_alone
+from graphguard.trace.record.capture import Recording
+from graphguard.trace.record.operators import new_fake_mode
+from graphguard.trace.source import provenance
+from graphguard.trace.source.sources import ProjectFiles
+from graphguard.trace.worlds.world import World, warm
 
 REPETITIONS = 3
 EDITS = 9

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphguard.checks.api import Refinement, check, constant, gradients, tensor
     from graphguard.checks.verify import assert_refines, verify
     from graphguard.report.diagnostics import Verdict
+    from graphguard.trace.claims.api import Refinement, check, constant, gradients, tensor
 
 __all__ = ["Refinement", "Verdict", "assert_refines", "check", "constant", "gradients", "tensor", "verify"]
 
 # Loaded when first used: a check file that is only imported pays for nothing but the declarations.
 _HOMES = {
-    "Refinement": "graphguard.checks.api",
-    "check": "graphguard.checks.api",
-    "constant": "graphguard.checks.api",
-    "gradients": "graphguard.checks.api",
-    "tensor": "graphguard.checks.api",
+    "Refinement": "graphguard.trace.claims.api",
+    "check": "graphguard.trace.claims.api",
+    "constant": "graphguard.trace.claims.api",
+    "gradients": "graphguard.trace.claims.api",
+    "tensor": "graphguard.trace.claims.api",
     "assert_refines": "graphguard.checks.verify",
     "verify": "graphguard.checks.verify",
     "Verdict": "graphguard.report.diagnostics",

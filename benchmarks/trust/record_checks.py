@@ -6,13 +6,13 @@ import sys
 import time
 from pathlib import Path
 
-from graphguard.checks.api import MARK
 from graphguard.ir import CheckRef, Span
 from graphguard.ir.codec import capture_to_json
-from graphguard.trace import ranks
-from graphguard.trace.limits import Limits, default_memory
-from graphguard.trace.rehearsal import rehearse
-from graphguard.trace.sources import ProjectFiles, import_file
+from graphguard.trace.claims.api import MARK
+from graphguard.trace.process.limits import Limits, default_memory
+from graphguard.trace.programs import ranks
+from graphguard.trace.programs.rehearsal import rehearse
+from graphguard.trace.source.sources import ProjectFiles, import_file
 
 
 def main() -> None:

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from graphguard.checks.api import as_mesh
 from graphguard.checks.configuration import Configuration
-from graphguard.checks.declarations import names_in
 from graphguard.ir import CheckRef, Span, Trouble
+from graphguard.trace.claims.declarations import names_in
+from graphguard.trace.claims.declared import FoundCheck, checks_in, functions_of, identifier, may_declare, name_span
 
 _SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "build", "dist"))
 
 
 class DiscoveryError(ValueError):
     """A path or a check that was asked for does not exist; the message is for the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundCheck:
-    """A check as its file declares it.
-
-    ``meshes`` is None where they are computed: only running the file tells.  A file that does not parse is found as one entry with a
-    ``trouble`` and no name.
-    """
-
-    ref: CheckRef
-    meshes: tuple[dict[str, int], ...] | None = None
-    trouble: Trouble | None = None
 
 
 def discover(paths: Sequence[Path], configuration: Configuration) -> list[FoundCheck]:
@@ -71,9 +56,9 @@ def _unreached_in(file: Path, root: str) -> list[CheckRef]:
         tree = ast.parse(text, path)
     except (SyntaxError, ValueError):
         return []  # told as a file that cannot be read
-    names, lines, own = names_in(tree, path, root), text.splitlines(), set(_functions(tree.body))
+    names, lines, own = names_in(tree, path, root), text.splitlines(), set(functions_of(tree.body))
     return [
-        CheckRef(identifier(path, function.name, root), function.name, _name_span(path, function, lines))
+        CheckRef(identifier(path, function.name, root), function.name, name_span(path, function, lines))
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef)
         and function not in own
@@ -116,7 +101,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
 def _in_file(file: Path, root: Path) -> list[FoundCheck]:
     path = str(file)
     data = file.read_bytes()
-    if not _may_declare(data.decode("latin-1")):
+    if not may_declare(data.decode("latin-1")):
         return []
     try:
         encoding, _ = tokenize.detect_encoding(BytesIO(data).readline)
@@ -135,60 +120,3 @@ def _unreadable(path: str, root: Path, error: SyntaxError | ValueError) -> Found
         span, message = Span(path, 1), f"this file cannot be read as Python: {error}"
     reference = CheckRef(identifier(path, "", str(root)), "", span)
     return FoundCheck(reference, trouble=Trouble("trace-error", message, span))
-
-
-def identifier(path: str, name: str, root: str) -> str:
-    """``path::name`` relative to the project; a file outside of it keeps its absolute path."""
-    relative = os.path.relpath(path, root)
-    shown = path if relative.startswith("..") else Path(relative).as_posix()
-    return f"{shown}::{name}" if name else shown
-
-
-def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -> list[FoundCheck]:
-    """The checks that a file's text declares; raises ``SyntaxError``, unless its ``tree`` is known."""
-    if not _may_declare(text):
-        return []
-    tree = tree or ast.parse(text, path)
-    names = names_in(tree, path, root)
-    lines = text.splitlines()
-    found = []
-    for function in _functions(tree.body):
-        for call in filter(None, map(names.declaration, function.decorator_list)):
-            span = _name_span(path, function, lines)
-            reference = CheckRef(identifier(path, function.name, root), function.name, span)
-            found.append(FoundCheck(reference, _literal_meshes(call)))
-    return found
-
-
-def _may_declare(text: str) -> bool:
-    """Whether a file names GraphGuard, or has decorators, which may come from a file of the project that does."""
-    return "graphguard" in text or "\n@" in text
-
-
-def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
-    """The functions that importing the file defines in the module itself."""
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef):
-            yield statement
-        elif isinstance(statement, ast.If | ast.Try | ast.With):
-            yield from _functions(statement.body)
-            yield from _functions(getattr(statement, "orelse", []))
-
-
-def _literal_meshes(call: ast.Call) -> tuple[dict[str, int], ...] | None:
-    value = next((one.value for one in call.keywords if one.arg == "mesh"), call.args[0] if call.args else None)
-    if value is None:
-        return None
-    try:
-        mesh = ast.literal_eval(value)
-        meshes = tuple(as_mesh(one) for one in (mesh if isinstance(mesh, list | tuple) else [mesh]))
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        return None
-    return meshes or None
-
-
-def _name_span(path: str, function: ast.FunctionDef, lines: list[str]) -> Span:
-    line = lines[function.lineno - 1]
-    match = re.compile(r"def\s+" + re.escape(function.name)).search(line)
-    end = match.end() if match else len(line)
-    return Span(path, function.lineno, end - len(function.name) + 1, function.lineno, end + 1)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
-from graphguard.checks.discovery import FoundCheck
 from graphguard.checks.kept import KeptReports, kept_reports
 from graphguard.checks.requests import CheckRequest, Step, Steps
 from graphguard.checks.rewritten import places_of
@@ -23,6 +22,7 @@ from graphguard.ir.collection import without_collection
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
 from graphguard.report.registry import reported
+from graphguard.trace.claims.declared import FoundCheck
 
 if TYPE_CHECKING:
     from graphguard.checks.prover import Prover

@@ -13,7 +13,7 @@ from graphguard.checks.requests import Captured, CheckRequest, Steps, capture
 from graphguard.ir.codec import capture_from_json
 from graphguard.ir.machines import ONE_MACHINE, several
 from graphguard.report.diagnostics import Report, Verdict
-from graphguard.trace.footprint import together
+from graphguard.trace.depends.footprint import together
 
 Judge = Callable[[CheckRequest, Captured, Report], Steps]
 

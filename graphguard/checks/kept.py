@@ -1,6 +1,6 @@
 """Reports on disk: a check that would be recorded and proved as it was is told as it was, without a worker, a prover or torch.
 
-An entry holds for as long as all that the recording depended on is as it was (:mod:`graphguard.trace.footprint`), the sources' comments and layout included,
+An entry holds for as long as all that the recording depended on is as it was (:mod:`graphguard.trace.depends.footprint`), the sources' comments and layout included,
 because findings quote them.  It claims a verdict, so it is believed only where this user's key signed it (:mod:`graphguard.checks.shelf`).
 """
 
@@ -19,8 +19,8 @@ from graphguard.checks.requests import CheckRequest
 from graphguard.checks.shelf import DiskShelf, user_shelf
 from graphguard.checks.worker_client import worker_command
 from graphguard.report.diagnostics import Report, Verdict
-from graphguard.trace.cache import request_key
-from graphguard.trace.footprint import text_digest, unchanged
+from graphguard.trace.depends.cache import request_key
+from graphguard.trace.depends.footprint import text_digest, unchanged
 
 
 @dataclass(frozen=True, slots=True)

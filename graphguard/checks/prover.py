@@ -39,8 +39,8 @@ from graphguard.repair.frames import reader
 from graphguard.repair.same_meaning import asks_the_same
 from graphguard.repair.trials import holds
 from graphguard.report.diagnostics import TextEdit
-from graphguard.trace import wire
-from graphguard.trace.parentage import die_with_starter
+from graphguard.trace.process import wire
+from graphguard.trace.process.parentage import die_with_starter
 
 KEPT_PROOFS = 64
 # What may be given up underway: everything else is short, or leaves something behind that is asked again.

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphguard.checks.api import MARK
 from graphguard.checks.configuration import Configuration, load_configuration
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.ir import Capture, Graph, capture_from_json
-from graphguard.trace.children import Child, Ending, Family, Link
-from graphguard.trace.limits import Limits, default_memory
-from graphguard.trace.sources import ProjectFiles, import_file
+from graphguard.trace.claims.api import MARK
+from graphguard.trace.process.children import Child, Ending, Family, Link
+from graphguard.trace.process.limits import Limits, default_memory
+from graphguard.trace.source.sources import ProjectFiles, import_file
 
 SECONDS = 120.0
 # Single precision, over sums of many terms: far above rounding, far below any bug.
@@ -131,7 +131,7 @@ class RealRun:
         """Put a value into a parameter; raises ``TracingError`` where it was cut since it was made."""
         import torch
 
-        from graphguard.trace.errors import TracingError
+        from graphguard.trace.source.errors import TracingError
 
         held = getattr(tensor, "_local_tensor", tensor)
         if held.shape != value.shape:
@@ -214,7 +214,7 @@ class _Job:
 
 def _run_all(job: _Job) -> list[dict[str, Any]]:
     """The outputs of the specification, then of every rank, each rank in a process of its own."""
-    from graphguard.trace import ranks
+    from graphguard.trace.programs import ranks
 
     size = job.capture.world_size
     endings: dict[int, Ending] = {}
@@ -283,7 +283,7 @@ def _run_rank(job: _Job, rank: int, folder: str) -> list[dict[str, Any]] | str:
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1"
     )
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    from graphguard.trace.errors import TracingError
+    from graphguard.trace.source.errors import TracingError
 
     try:
         return _run_programs(job, rank, folder)
@@ -297,8 +297,8 @@ def _run_rank(job: _Job, rank: int, folder: str) -> list[dict[str, Any]] | str:
 
 
 def _run_programs(job: _Job, rank: int, folder: str) -> list[dict[str, Any]]:
-    program = importlib.import_module("graphguard.checks.program")
-    placements = importlib.import_module("graphguard.checks.placements")
+    program = importlib.import_module("graphguard.trace.claims.program")
+    placements = importlib.import_module("graphguard.trace.claims.placements")
     dist = importlib.import_module("torch.distributed")
     axes, size = job.capture.mesh, job.capture.world_size
     store = dist.FileStore(os.path.join(folder, "rendezvous"), size)

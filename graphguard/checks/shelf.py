@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from graphguard.ir.plain import CodecError, from_plain, to_plain
-from graphguard.trace.cache import cache_folder, write_whole
+from graphguard.trace.depends.cache import cache_folder, write_whole
 
 T = TypeVar("T")
 

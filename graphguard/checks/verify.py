@@ -16,9 +16,7 @@ from pathlib import Path
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
-from graphguard.checks.api import Refinement, as_mesh
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.discovery import identifier
 from graphguard.checks.driver import drive
 from graphguard.checks.prover import Prover
 from graphguard.checks.requests import CheckRequest
@@ -27,13 +25,15 @@ from graphguard.ir import Capture, CheckRef, Span, capture_from_json, capture_to
 from graphguard.ir.codec import capture_summary
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.text import render
-from graphguard.trace.children import Ending, Family, Link
-from graphguard.trace.limits import Limits, default_memory
-from graphguard.trace.troubles import trouble_of_ending
+from graphguard.trace.claims.api import Refinement, as_mesh
+from graphguard.trace.claims.declared import identifier
+from graphguard.trace.process.children import Ending, Family, Link
+from graphguard.trace.process.limits import Limits, default_memory
+from graphguard.trace.programs.troubles import trouble_of_ending
 
 # What every child would load for itself: importing it leaves torch as it is.
 _LOADED_ONCE = (
-    "graphguard.trace.ranks",
+    "graphguard.trace.programs.ranks",
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.tensor.debug",
@@ -164,11 +164,12 @@ class _Forks:
     def _capture(self, params: dict[str, Any]) -> dict[str, Any]:
         for module in _LOADED_ONCE:
             importlib.import_module(module)
-        from graphguard.trace import patches, ranks
-        from graphguard.trace.chance import generators
-        from graphguard.trace.footprint import with_sources_of_frames
-        from graphguard.trace.job import Job
-        from graphguard.trace.recompiled import new_code, objects_of_user
+        from graphguard.trace.depends.chance import generators
+        from graphguard.trace.depends.footprint import with_sources_of_frames
+        from graphguard.trace.programs import ranks
+        from graphguard.trace.programs.job import Job
+        from graphguard.trace.source.recompiled import new_code, objects_of_user
+        from graphguard.trace.worlds import patches
 
         objects = objects_of_user()
         code = new_code(objects.functions, self._places, self._root)
@@ -199,8 +200,8 @@ class _Forks:
         return capture_to_json(Capture(self._check, self._mesh, (), None, (), (), (trouble,)))
 
     def _confirm(self, params: dict[str, Any]) -> Any:
-        from graphguard.trace import ranks
-        from graphguard.trace.session import confirm_capture, not_confirmed
+        from graphguard.trace.programs import ranks
+        from graphguard.trace.programs.session import confirm_capture, not_confirmed
 
         seconds = float(params["seconds"])
 

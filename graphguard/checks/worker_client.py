@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from graphguard.checks.configuration import Configuration
-from graphguard.trace import wire
+from graphguard.trace.process import wire
 
 _STDERR_LINES = 30
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.discovery import DiscoveryError, FoundCheck, discover, inner_text, unreached
+from graphguard.checks.discovery import DiscoveryError, discover, inner_text, unreached
 from graphguard.checks.driver import Listener, LoadedProver, Options, Unit, run_checks
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
@@ -24,6 +24,7 @@ from graphguard.report.folding import mesh_text
 from graphguard.report.layout import Page, page_for
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers, with_unused
+from graphguard.trace.claims.declared import FoundCheck
 
 REFINES, BROKEN, NOT_RUN, UNKNOWN = 0, 1, 2, 3
 

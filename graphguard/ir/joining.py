@@ -4,7 +4,7 @@ A rank stands still at a collective until every member of the group has come to 
 (``blocking``) until the other side is there.  Any other send is buffered, and any other receive, or collective that is ``asynchronous``, holds back only what reads its result,
 because programs post them long before they wait.  Every communicator has an order of its own: the calls on one meet in the order in which each rank makes them.
 
-What only holds ranks up is no part of a graph (see :mod:`graphguard.trace.meetings`), and may stand among its nodes here: ``gg.new_group(among, group)`` and ``gg.split_group``, at which the
+What only holds ranks up is no part of a graph (see :mod:`graphguard.trace.graph.meetings`), and may stand among its nodes here: ``gg.new_group(among, group)`` and ``gg.split_group``, at which the
 members meet, and ``gg.wait(*results)``, which waits for what is asynchronous.
 """
 

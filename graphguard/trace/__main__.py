@@ -28,6 +28,6 @@ if __name__ == "__main__":
         sys.exit("GraphGuard needs Python 3.11 or newer; " + sys.executable + " is " + sys.version.split()[0])
     if not __package__:
         _adopt_this_copy()
-    from graphguard.trace.worker import main
+    from graphguard.trace.programs.worker import main
 
     main()

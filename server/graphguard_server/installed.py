@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from graphguard.checks.configuration import ConfigurationError, load_configuration
-from graphguard.checks.discovery import FoundCheck, checks_in
 from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import worker_command
 from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers
-from graphguard.trace.cache import clear_cache
+from graphguard.trace.claims.declared import FoundCheck, checks_in
+from graphguard.trace.depends.cache import clear_cache
 from graphguard_server.engine import Engine, ProjectConfiguration
 from graphguard_server.processes import Launch
 from graphguard_server.source import parsed

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from graphguard.trace import parentage, wire
+from graphguard.trace.process import parentage, wire
 
 log = logging.getLogger(__name__)
 

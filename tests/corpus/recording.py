@@ -12,12 +12,12 @@ from pathlib import Path
 from torch.distributed.tensor import Replicate, Shard
 from vocabulary import Case, load, records
 
-from graphguard.checks.api import Refinement
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.codec import capture_to_json
-from graphguard.trace import ranks
-from graphguard.trace.limits import Limits, default_memory
-from graphguard.trace.rehearsal import rehearse
+from graphguard.trace.claims.api import Refinement
+from graphguard.trace.process.limits import Limits, default_memory
+from graphguard.trace.programs import ranks
+from graphguard.trace.programs.rehearsal import rehearse
 
 AXIS = "r"
 

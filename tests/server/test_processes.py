@@ -194,7 +194,7 @@ async def test_no_process_outlives_a_killed_server_however_busy_it_is() -> None:
     code = (
         "import asyncio, sys\n"
         "from graphguard_server.processes import Launch, Process\n"
-        f"launch = lambda: Launch([sys.executable, '-c', {('from graphguard.trace.parentage import die_with_starter; die_with_starter();' + busy)!r}], {{}})\n"
+        f"launch = lambda: Launch([sys.executable, '-c', {('from graphguard.trace.process.parentage import die_with_starter; die_with_starter();' + busy)!r}], {{}})\n"
         "process = Process('worker', launch, lambda: None)\n"
         "async def main():\n"
         "    call = asyncio.ensure_future(process.call('ping', {}))\n"

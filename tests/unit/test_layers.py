@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TRACE = ROOT / "graphguard" / "trace"
+# A folder is read at a glance.
+MOST_FILES = 25
 TORCH_ALLOWED = ("graphguard/trace/", "graphguard/confirm/", "graphguard/checks/")
 # What each layer may import of ours, beside itself.
 ALLOWED = {
     "ops": set(),
     "ir": {"ops"},
-    "trace": {"ops", "ir", "confirm", "checks"},
+    "trace": {"ops", "ir", "confirm"},
     "relations": {"ops", "ir"},
     "rules": {"ops", "ir", "relations"},
     "refine": {"ops", "ir", "relations", "rules", "confirm"},
@@ -51,8 +54,87 @@ def test_engine_layers(path: Path) -> None:
             assert other == layer or other in ALLOWED[layer], f"{relative} imports {name}"
 
 
-@pytest.mark.parametrize("module", ["graphguard", "graphguard.checks.prover", "graphguard.cli", "graphguard_server"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "graphguard",
+        "graphguard.checks.prover",
+        "graphguard.cli",
+        "graphguard.trace.programs.worker",
+        "graphguard_server",
+    ],
+)
 def test_needs_no_torch(module: str) -> None:
     """The command line, the prover and the server start without torch; user code is far away from them."""
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules that a file imports, wherever in it: in functions, and for type checkers alone, as well."""
+    found = imports(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def graph_of(folder: Path) -> dict[str, set[str]]:
+    """Which files of a folder import which others of it."""
+    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    named = {name for name, path in files.items() if path.name != "__init__.py"}
+    return {name: (imported_modules(files[name]) & named) - {name} for name in named}
+
+
+def ring_in(graph: dict[str, set[str]]) -> list[str]:
+    """Some names that import each other in a ring; none where there is no ring."""
+    done: set[str] = set()
+
+    def visit(name: str, above: list[str]) -> list[str]:
+        if name in above:
+            return above[above.index(name) :]
+        if name in done:
+            return []
+        ring = next(filter(None, (visit(other, [*above, name]) for other in sorted(graph.get(name, ())))), [])
+        done.add(name)
+        return ring
+
+    return next(filter(None, (visit(name, []) for name in sorted(graph))), [])
+
+
+def test_rings_are_found() -> None:
+    assert ring_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+    assert ring_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_ring_of_files_in_trace() -> None:
+    assert ring_in(graph_of(TRACE)) == []
+
+
+def test_no_ring_of_rooms_in_trace() -> None:
+    rooms: dict[str, set[str]] = {}
+    for name, others in graph_of(TRACE).items():
+        room = name.rpartition(".")[0]
+        rooms.setdefault(room, set()).update(other.rpartition(".")[0] for other in others)
+    assert len(rooms) > 10
+    assert ring_in({room: others - {room} for room, others in rooms.items()}) == []
+
+
+def test_trace_does_not_import_checks() -> None:
+    """What a check claims is recorded in ``trace/claims``, where ``checks`` finds it."""
+    found = [
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in TRACE.rglob("*.py")
+        for name in imported_modules(path)
+        if f"{name}.".startswith("graphguard.checks.")
+    ]
+    assert found == []
+
+
+def test_rooms_of_trace() -> None:
+    """No folder is too wide, and each says what lives there."""
+    assert {path.name for path in TRACE.glob("*.py")} == {"__init__.py", "__main__.py"}
+    for folder in {path.parent for path in TRACE.rglob("*.py")} - {TRACE}:
+        assert len(list(folder.glob("*.py"))) - 1 <= MOST_FILES, folder
+        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+        assert 3 <= len(text.splitlines()) <= 5, folder

@@ -21,7 +21,7 @@ from benchmarks.trust.world import late, looks
 from benchmarks.trust.world.jobs import Answer, Job
 from benchmarks.trust.world.program import HEADER, loaded
 from benchmarks.trust.world.results import tree
-from graphguard.trace.parentage import die_with
+from graphguard.trace.process.parentage import die_with
 
 _SEED = 2147483647  # of all ranks: that torch is seeded alike everywhere is what a report lists as assumed
 _GIVE_UP = timedelta(seconds=300)  # who runs the ranks sees earlier that they hang

@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 
-from graphguard.trace import wire
+from graphguard.trace.process import wire
 
 PROOFS: dict[str, dict[str, str]] = {}
 

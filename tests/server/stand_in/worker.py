@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from graphguard.trace import wire
+from graphguard.trace.process import wire
 
 STREAM = os.fdopen(os.dup(1), "wb")
 LOCK = threading.Lock()

@@ -1,7 +1,7 @@
 """What comments in a program assume of operators that nobody else knows."""
 
 from graphguard.refine.prove import prove
-from graphguard.trace.sources import meaning_digest
+from graphguard.trace.source.sources import meaning_digest
 
 OPERATOR = """
 import torch

@@ -8,8 +8,8 @@ import pytest
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.ir import capture_from_json
-from graphguard.trace import cache
-from graphguard.trace.remap import Moves, Unmapped
+from graphguard.trace.depends import cache
+from graphguard.trace.source.remap import Moves, Unmapped
 
 MODEL = """import os
 import torch

@@ -8,12 +8,12 @@ import pytest
 
 from graphguard.checks import driver
 from graphguard.checks.configuration import Configuration
-from graphguard.checks.discovery import FoundCheck
 from graphguard.checks.driver import Listener, Options, drive, run_checks
 from graphguard.checks.requests import Step
 from graphguard.checks.worker_client import WorkerError
 from graphguard.ir import CheckRef, Span, Trouble
 from graphguard.report.diagnostics import Report, Verdict
+from graphguard.trace.claims.declared import FoundCheck
 
 CONFIGURATION = Configuration(Path("/project"))
 

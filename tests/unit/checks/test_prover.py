@@ -12,7 +12,7 @@ from graphguard.checks import prover as module
 from graphguard.checks.prover import Prover
 from graphguard.ir import Capture, CheckRef, Span, capture_to_json
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
-from graphguard.trace import wire
+from graphguard.trace.process import wire
 
 EMPTY = capture_to_json(Capture(CheckRef("c.py::a", "a", Span("c.py", 1)), {"tp": 2}, (), None, (), (), ()))
 

@@ -10,7 +10,7 @@ import torch
 
 from graphguard.checks.reproduction import CannotRunHereError, RealRun, _collected, _Job, _run_rank
 from graphguard.cli import main
-from graphguard.trace.children import Ending
+from graphguard.trace.process.children import Ending
 
 BROKEN = """
 import torch

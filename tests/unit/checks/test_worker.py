@@ -11,7 +11,7 @@ import pytest
 
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.worker_client import WorkerClient, WorkerError, worker_command
-from graphguard.trace import wire
+from graphguard.trace.process import wire
 from tests.unit.checks.projects import CHECK, MODEL
 
 BODY = 8  # the line on which the body of Project.check's function begins

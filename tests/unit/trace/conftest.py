@@ -10,6 +10,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(scope="session", autouse=True)
 def warm() -> None:
-    from graphguard.trace.world import warm
+    from graphguard.trace.worlds.world import warm
 
     warm()

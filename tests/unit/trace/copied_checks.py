@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from graphguard.checks.api import Refinement, tensor
 from graphguard.ir import Capture, CheckRef
 from graphguard.ir.spans import Span
-from graphguard.trace import ranks
-from graphguard.trace.job import Job, Recorded
-from graphguard.trace.limits import Limits
-from graphguard.trace.world import warm
+from graphguard.trace.claims.api import Refinement, tensor
+from graphguard.trace.process.limits import Limits
+from graphguard.trace.programs import ranks
+from graphguard.trace.programs.job import Job, Recorded
+from graphguard.trace.worlds.world import warm
 from tests.unit.trace.layered import DIM, TOKENS, Copy, Numbered, PreNorm, Reduce, Stack
 
 

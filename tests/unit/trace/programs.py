@@ -12,10 +12,10 @@ from graphguard.ir.joining import JoinedCall, join
 from graphguard.ir.layouts import laid_out
 from graphguard.ir.pruning import prune_prelude
 from graphguard.ir.validity import faults
-from graphguard.trace.capture import RankTrace, Recording
-from graphguard.trace.exchange import tensor_of
-from graphguard.trace.lockstep import Answers, rounds
-from graphguard.trace.world import World
+from graphguard.trace.calls.lockstep import Answers, rounds
+from graphguard.trace.record.capture import RankTrace, Recording
+from graphguard.trace.record.exchange import tensor_of
+from graphguard.trace.worlds.world import World
 
 Program = Callable[..., Any]
 

@@ -6,9 +6,9 @@ import pickle
 import torch
 from programs import record
 
-from graphguard.trace import audits
-from graphguard.trace.children import Family
-from graphguard.trace.limits import Limits
+from graphguard.trace.depends import audits
+from graphguard.trace.process.children import Family
+from graphguard.trace.process.limits import Limits
 
 
 def in_child(run):

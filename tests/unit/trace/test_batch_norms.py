@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from graphguard.trace.batch_norms import STEPS
+from graphguard.trace.calls.batch_norm_steps import STEPS
 
 SHAPES = [(7, 3), (5, 4, 6), (3, 2, 4, 5)]
 CUTS = [(1, 2), (2, 1), (1, 1)]
@@ -74,7 +74,7 @@ def test_an_empty_batch_is_said() -> None:
     from programs import record
     from torch.nn.modules._functions import SyncBatchNorm
 
-    from graphguard.trace.errors import TracingError
+    from graphguard.trace.source.errors import TracingError
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return SyncBatchNorm.apply(x, None, None, None, None, 1e-5, 0.1, torch.distributed.group.WORLD, 2)

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from graphguard.trace.chance import generators, own_chance
-from graphguard.trace.seeds import is_seeded
-from graphguard.trace.unshared import Process, standing_for
+from graphguard.trace.depends.chance import generators, own_chance
+from graphguard.trace.depends.seeds import is_seeded
+from graphguard.trace.depends.unshared import Process, standing_for
 
 
 def _seeded(generator):

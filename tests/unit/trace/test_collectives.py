@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from graphguard.trace.errors import TracingError
+from graphguard.trace.source.errors import TracingError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HERE = Path(__file__).parent

@@ -15,8 +15,8 @@ from programs import record
 
 from graphguard.ir import Graph
 from graphguard.ir.codec import graph_to_plain
-from graphguard.trace import cuda
-from graphguard.trace.sources import is_torch
+from graphguard.trace.gpu import cuda
+from graphguard.trace.source.sources import is_torch
 
 
 def shown(graph: Graph) -> str:

@@ -5,11 +5,11 @@ import textwrap
 import numpy.random  # noqa: F401 - loaded, as in a worker whose last check used it
 import pytest
 
-from graphguard.trace.children import Family
-from graphguard.trace.effects import Effects
-from graphguard.trace.importing import Target, load
-from graphguard.trace.limits import Limits
-from graphguard.trace.sources import ProjectFiles
+from graphguard.trace.depends.effects import Effects
+from graphguard.trace.process.children import Family
+from graphguard.trace.process.limits import Limits
+from graphguard.trace.programs.importing import Target, load
+from graphguard.trace.source.sources import ProjectFiles
 
 
 @pytest.fixture

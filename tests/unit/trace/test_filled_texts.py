@@ -8,7 +8,7 @@ import pytest
 import torch
 from programs import record
 
-from graphguard.trace.number_calls import SHOWN, called
+from graphguard.trace.replace.number_calls import SHOWN, called
 
 VALUES = [
     ("%d of %d", (3, 4)),

@@ -6,8 +6,8 @@ import pytest
 import torch
 from programs import record
 
-from graphguard.trace.errors import is_data_dependence
-from graphguard.trace.finiteness import ASSUMED
+from graphguard.trace.record.finiteness import ASSUMED
+from graphguard.trace.source.errors import is_data_dependence
 
 
 def taken(condition: Callable[[torch.Tensor], torch.Tensor]) -> bool:

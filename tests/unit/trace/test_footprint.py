@@ -7,8 +7,8 @@ import pytest
 from test_audits import in_child
 
 from graphguard.ir.codec import dumps, loads
-from graphguard.trace.footprint import Watch, unchanged
-from graphguard.trace.sources import ProjectFiles, import_file
+from graphguard.trace.depends.footprint import Watch, unchanged
+from graphguard.trace.source.sources import ProjectFiles, import_file
 
 RUN = {  # by name: what the program does, and what changes the answer
     "os.path.exists": ("os.path.exists('flag')", "touch flag"),
@@ -184,7 +184,7 @@ def test_processes_of_a_check_that_had_different_answers_are_not_kept(project):
     _, first = footprint_of(project, "open('data.txt').read()")
     (project / "data.txt").write_text("2.5\n")
     _, second = footprint_of(project, "open('data.txt').read()")
-    from graphguard.trace.footprint import Footprint
+    from graphguard.trace.depends.footprint import Footprint
 
     merged = Footprint(answers=first["answers"])
     merged.merge(Footprint(answers=second["answers"]))

@@ -11,8 +11,8 @@ from graphguard.ir import Graph
 from graphguard.ir.joining import join
 from graphguard.ir.pruning import prune_prelude
 from graphguard.ir.validity import faults
-from graphguard.trace.capture import Recording
-from graphguard.trace.world import World
+from graphguard.trace.record.capture import Recording
+from graphguard.trace.worlds.world import World
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore")]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphguard.trace.held import is_read_later
+from graphguard.trace.source.held import is_read_later
 
 
 def asks(owners: list[Any]) -> bool:

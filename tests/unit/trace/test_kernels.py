@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import nn
 
 from graphguard.ir.codec import graph_to_plain
-from graphguard.trace import recorder
-from graphguard.trace.kernels import Kernels
-from graphguard.trace.kinds import Kind, kind_of
-from graphguard.trace.operators import new_fake_mode
+from graphguard.trace.calls.kernels import Kernels
+from graphguard.trace.calls.kinds import Kind, kind_of
+from graphguard.trace.record import recorder
+from graphguard.trace.record.operators import new_fake_mode
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import textwrap
 
 
 def run(program: str) -> str:
-    text = "import os\nfrom graphguard.trace.limits import MAX_FORKS, Limits, confine, fork_child\n"
+    text = "import os\nfrom graphguard.trace.process.limits import MAX_FORKS, Limits, confine, fork_child\n"
     done = subprocess.run(
         [sys.executable, "-c", text + textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=True
     )

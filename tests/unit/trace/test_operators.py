@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from graphguard.trace.capture import Recording
-from graphguard.trace.kernels import Kernels
-from graphguard.trace.operators import rehearse_call
-from graphguard.trace.world import World
+from graphguard.trace.calls.kernels import Kernels
+from graphguard.trace.record.capture import Recording
+from graphguard.trace.record.operators import rehearse_call
+from graphguard.trace.worlds.world import World
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,11 @@ from enum import Enum
 
 import pytest
 
-from graphguard.trace import orders, patches
-from graphguard.trace.recompiled import new_code, objects_of_user
-from graphguard.trace.rewriting import IN_ORDER, NAME, TAKEN, rewritten
-from graphguard.trace.unshared import Process, memory_in_use, standing_for
+from graphguard.trace.depends import orders
+from graphguard.trace.depends.unshared import Process, memory_in_use, standing_for
+from graphguard.trace.source.recompiled import new_code, objects_of_user
+from graphguard.trace.source.rewriting import IN_ORDER, NAME, TAKEN, rewritten
+from graphguard.trace.worlds import patches
 
 NAMES = ["alpha", "beta", "gamma", "delta"]
 

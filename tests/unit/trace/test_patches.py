@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional
 
-from graphguard.trace import patches
+from graphguard.trace.worlds import patches
 
 
 def test_scripted_code_sees_the_names_around_it() -> None:

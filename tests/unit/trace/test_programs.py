@@ -24,9 +24,9 @@ from graphguard.ir import Graph
 from graphguard.ir.codec import dumps, graph_to_plain
 from graphguard.ir.joining import join
 from graphguard.ir.pruning import prune_prelude
-from graphguard.trace.capture import Recording
-from graphguard.trace.lockstep import rounds
-from graphguard.trace.world import World
+from graphguard.trace.calls.lockstep import rounds
+from graphguard.trace.record.capture import Recording
+from graphguard.trace.worlds.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -234,7 +234,7 @@ def test_two_clipped_steps(name: str) -> None:
 FRESH = """
 import sys, json, warnings
 warnings.filterwarnings("ignore")
-from graphguard.trace.world import warm
+from graphguard.trace.worlds.world import warm
 warm()
 import test_programs
 print(test_programs.last_rank_alone())

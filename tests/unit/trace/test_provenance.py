@@ -11,7 +11,7 @@ import pytest
 import torch
 from programs import record
 
-from graphguard.trace import provenance
+from graphguard.trace.source import provenance
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as fc
 
-from graphguard.trace import cuda
-from graphguard.trace.capture import RankTrace
-from graphguard.trace.events import Geometry
-from graphguard.trace.races import IN_ORDER, overlap
+from graphguard.trace.calls.events import Geometry
+from graphguard.trace.gpu import cuda
+from graphguard.trace.graph.races import IN_ORDER, overlap
+from graphguard.trace.record.capture import RankTrace
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 X = torch.arange(6.0).reshape(2, 3)

@@ -18,12 +18,12 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from graphguard.ir import Graph
-from graphguard.trace import texts
-from graphguard.trace.capture import RankTrace, Recording
-from graphguard.trace.lookups import Doubt
-from graphguard.trace.purity import lookups_of
-from graphguard.trace.rewriting import rewritten
-from graphguard.trace.world import World, warm
+from graphguard.trace.pure import texts
+from graphguard.trace.pure.lookups import Doubt
+from graphguard.trace.pure.purity import lookups_of
+from graphguard.trace.record.capture import RankTrace, Recording
+from graphguard.trace.source.rewriting import rewritten
+from graphguard.trace.worlds.world import World, warm
 from tests.unit.trace import layered
 from tests.unit.trace.layered import DIM, TOKENS, Stack, stack
 

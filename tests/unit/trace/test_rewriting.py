@@ -5,7 +5,7 @@ import builtins
 
 import pytest
 
-from graphguard.trace.rewriting import NAME, rewritten
+from graphguard.trace.source.rewriting import NAME, rewritten
 
 
 @pytest.fixture(autouse=True)

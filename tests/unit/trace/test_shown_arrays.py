@@ -11,9 +11,9 @@ import pytest
 import torch
 from programs import record
 
-from graphguard.trace.errors import TracingError
-from graphguard.trace.number_calls import SHOWN, called
-from graphguard.trace.shown_arrays import REFUSED
+from graphguard.trace.replace.number_calls import SHOWN, called
+from graphguard.trace.replace.shown_arrays import REFUSED
+from graphguard.trace.source.errors import TracingError
 
 Array = Any
 

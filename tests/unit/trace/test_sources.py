@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from graphguard.trace import sources
-from graphguard.trace.sources import ProjectFiles, compile_for_others, compile_in_advance, file_of, take_compiled
+from graphguard.trace.source import sources
+from graphguard.trace.source.sources import ProjectFiles, compile_for_others, compile_in_advance, file_of, take_compiled
 
 
 @pytest.fixture(autouse=True)

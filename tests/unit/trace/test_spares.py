@@ -11,10 +11,10 @@ import pytest
 
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.worker_client import WorkerClient
-from graphguard.trace import reserve, spares
-from graphguard.trace.children import Family, wait_for_work
-from graphguard.trace.importing import Target
-from graphguard.trace.limits import Limits
+from graphguard.trace.process.children import Family, wait_for_work
+from graphguard.trace.process.limits import Limits
+from graphguard.trace.programs import reserve, spares
+from graphguard.trace.programs.importing import Target
 
 HEAD = """
 import ctypes
@@ -519,7 +519,7 @@ def test_what_the_last_check_imported_is_compiled_before_the_next(tmp_path):
     open(os.path.join(os.path.dirname(__file__), f"{mesh.get_rank()}.compiled"), "w").write(repr(sorted(COMPILED)))
     return gg.Refinement(Model(), Model(), (gg.tensor(2, 4),))
     """
-    before = "COMPILED = [os.path.basename(path) for path in __import__('graphguard.trace.sources').trace.sources._compiled]\n"
+    before = "COMPILED = [os.path.basename(path) for path in __import__('graphguard.trace.source.sources').trace.source.sources._compiled]\n"
     with workers.quick:
         workers.prepare()
         file = workers.file(check(body, before=before))
@@ -535,7 +535,7 @@ def test_what_was_edited_since_is_compiled_once_for_all_programs(tmp_path):
     open(os.path.join(os.path.dirname(__file__), f"{mesh.get_rank()}.compiled"), "w").write(known["model.py"].decode())
     return gg.Refinement(Model(), Model(), (gg.tensor(2, 4),))
     """
-    before = "COMPILED = dict(__import__('graphguard.trace.sources').trace.sources._compiled)\n"
+    before = "COMPILED = dict(__import__('graphguard.trace.source.sources').trace.source.sources._compiled)\n"
     edited = MODEL.replace("WIDTH = 4", "WIDTH = 2 + 2")
     with workers.quick:
         workers.prepare()

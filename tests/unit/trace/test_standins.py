@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
-from graphguard.trace import standins
+from graphguard.trace.source import standins
 standins.install()
 {body}
 """

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from graphguard.ir import Graph, Sym
-from graphguard.trace.capture import trouble_of
+from graphguard.trace.record.capture import trouble_of
 
 X = torch.arange(8.0).reshape(4, 2)
 
@@ -129,13 +129,13 @@ def test_a_constant_reduced_with_data_is_data() -> None:
         dist.all_reduce(count)
         return x if count.item() > 0 else -x
 
-    from graphguard.trace.lockstep import rounds
+    from graphguard.trace.calls.lockstep import rounds
 
     def one(rank: int, answers: Any) -> Any:
         try:
             return record(program, [X], rank, {"w": 2}, answers=answers)
         except Exception as error:  # noqa: BLE001  # rank 0 asks for what only the data decides
-            from graphguard.trace.capture import RankTrace
+            from graphguard.trace.record.capture import RankTrace
 
             return RankTrace(None, (trouble_of(error, rank),))
 

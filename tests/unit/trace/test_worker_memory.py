@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from graphguard.trace.children import Family
-from graphguard.trace.limits import Limits
-from graphguard.trace.pages import LARGE, join_pages, large_ranges
+from graphguard.trace.process.children import Family
+from graphguard.trace.process.limits import Limits
+from graphguard.trace.process.pages import LARGE, join_pages, large_ranges
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_memory_that_nobody_uses_is_left_alone(memory):
 
 
 def test_the_rehearsed_check_can_be_recorded():
-    from graphguard.trace.rehearsal import record_sample
-    from graphguard.trace.world import warm
+    from graphguard.trace.programs.rehearsal import record_sample
+    from graphguard.trace.worlds.world import warm
 
     warm()
     capture = record_sample()

@@ -1,0 +1,51 @@
+"""What functions leave in the modules that they close over: gradients, and parameters that they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphguard.trace.claims.api import gradient_in
+from graphguard.trace.claims.parameters import plain_name
+from graphguard.trace.claims.units import Unit
+from graphguard.trace.record.capture import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Names of parameters: those that are ``trained``, and of these those into which the program ``wrote`` and those that it ``returned``.
+
+    ``closed_over``: by a function, whose gradients nobody asks for.
+    """
+
+    trained: tuple[str, ...] = ()
+    wrote: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    closed_over: bool = False
+
+
+def leftovers(recording: Recording, unit: Unit, results: Mapping[str, Any]) -> Leftovers:
+    """What a program left in its parameters, apart from what it returned; notes the gradients that lie there."""
+    trained = [state for state in unit.states if state.kind == "parameter" and state.tensor.requires_grad]
+    names = tuple(state.name for state in trained)
+    if unit.is_module:
+        return Leftovers(names)
+    for state in trained:
+        gradient = gradient_in(state.tensor)
+        if gradient is not None:
+            recording.gradient(state.name, gradient)
+    written = recording.written_among([state.tensor for state in trained])
+    memory = {recording.memory_of(value) for value in results.values()}
+    keys = {plain_name(name).removesuffix('"]').rpartition('["')[2] for name in results}
+    return Leftovers(
+        names,
+        tuple(state.name for state, wrote in zip(trained, written, strict=True) if wrote),
+        tuple(
+            state.name
+            for state in trained
+            if recording.memory_of(state.tensor) in memory
+            or any(plain_name(name) in keys for name in (state.name, *state.aliases))
+        ),
+        closed_over=True,
+    )

@@ -1,0 +1,110 @@
+"""One check on one mesh as it is recorded, and what recording one of its programs gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphguard.ir import CheckRef, Trouble
+from graphguard.trace.calls.lockstep import Offer
+from graphguard.trace.claims.program import Claims
+from graphguard.trace.depends.chance import Generators, generators
+from graphguard.trace.depends.footprint import Footprint, Watch
+from graphguard.trace.process.limits import Limits
+from graphguard.trace.record.capture import RankTrace
+
+SPECIFICATION = -1
+Build = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One check on one mesh: ``build(device mesh)`` gives the refinement; ``root`` is the project's folder.
+
+    ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
+    ``learn`` is told which operator calls were new (see :mod:`graphguard.trace.record.operators`).
+    ``meanwhile`` is worked through while the programs are recorded elsewhere.
+    ``closed`` are the operators of which a comment says what they are, anywhere in the check.
+    ``load`` is called before a process is forked that is to ``build``.
+    ``copies``: layers that are alike are recorded once (see :mod:`graphguard.trace.elide.repeats`).
+    ``draws``: numbers that are drawn from a seed are known (see :mod:`graphguard.trace.record.seeded`).
+    ``machines``: on how many the ranks are (see :mod:`graphguard.trace.worlds.machines`).
+    ``generators`` are those of random numbers that all programs find (see :mod:`graphguard.trace.depends.chance`).
+    ``alike``: the processes do not differ in what those of a job do (see :mod:`graphguard.trace.depends.unshared`).
+    ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
+    """
+
+    build: Build
+    mesh: dict[str, int]
+    check: CheckRef
+    root: str
+    limits: Limits
+    started: float
+    watch: Watch | None = None
+    device: str = "cpu"
+    machines: int = 1
+    copies: bool = True
+    draws: bool = False
+    learn: Callable[[tuple[str, ...]], None] | None = None
+    closed: frozenset[str] = frozenset()
+    meanwhile: Iterator[object] = field(default_factory=lambda: iter(()))
+    load: Callable[[], None] = lambda: None
+    generators: Generators = field(default_factory=generators)
+    alike: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One program as its child recorded it; ``claims`` are missing where it did not get to the end.
+
+    ``drawn`` are the generators that it drew from without having seeded them, by their numbers; ``unshared`` is what it asked that differs between processes.
+    """
+
+    trace: RankTrace | None
+    claims: Claims | None
+    troubles: tuple[Trouble, ...]
+    footprint: Footprint = field(default_factory=Footprint)
+    unseen: tuple[str, ...] = ()
+    drawn: frozenset[int] = frozenset()
+    unshared: tuple[Trouble, ...] = ()
+
+    @property
+    def published(self) -> tuple[Offer, ...]:
+        """The constants that the rank put into collectives."""
+        return () if self.trace is None else self.trace.published
+
+    @property
+    def wants_cuda(self) -> bool:
+        """Whether the program hardcodes CUDA and was recorded without."""
+        return self.trace is not None and self.trace.wants_cuda
+
+    @property
+    def reads_draws(self) -> bool:
+        """Whether the program reads what it draws, and was recorded without."""
+        return self.trace is not None and self.trace.reads_draws
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether layers were copied, and must not be."""
+        return self.trace is not None and bool(self.trace.gave_up)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The operators that stayed closed because a comment says what they are."""
+        return () if self.trace is None else self.trace.declared
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The operators whose own code was recorded."""
+        return () if self.trace is None else self.trace.opened
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the recording ended for want of another rank's constant."""
+        return self.trace is not None and self.trace.waiting
+
+
+def title(program: int) -> str:
+    """A program in words."""
+    return "the specification" if program == SPECIFICATION else f"rank {program} of the implementation"

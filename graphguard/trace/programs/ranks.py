@@ -1,0 +1,290 @@
+"""All programs of one check: the specification and every rank, each recorded in a forked child of its own, put together as a capture."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+
+from graphguard.ir import Capture, Trouble
+from graphguard.ir.collection import without_collection
+from graphguard.trace.calls.lockstep import Answers, NeedsAnswers, rounds
+from graphguard.trace.claims.api import Refinement
+from graphguard.trace.claims.outputs import OutputType
+from graphguard.trace.claims.placements import Mesh
+from graphguard.trace.claims.program import Claims, as_refinement, record_rank, record_specification
+from graphguard.trace.depends.chance import own_chance
+from graphguard.trace.depends.footprint import Footprint
+from graphguard.trace.depends.unshared import Process, memory_in_use, standing_for
+from graphguard.trace.gpu.cuda import wants_cuda
+from graphguard.trace.process.children import Child, Ending, Family, Link
+from graphguard.trace.programs.assembly import assembled
+from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded, title
+from graphguard.trace.programs.troubles import trouble_of, trouble_of_ending
+from graphguard.trace.record.capture import Recording
+from graphguard.trace.source.errors import TracingError
+from graphguard.trace.source.hints import indivisible
+from graphguard.trace.worlds.world import World
+
+# The specification, which ranks wait for, and a rank for every core.
+AT_ONCE = max(2, os.cpu_count() or 2) + 1
+
+
+class Begun(Protocol):
+    """A process that records a program already."""
+
+    def attach(
+        self,
+        on_message: Callable[[Child, dict[str, Any]], None],
+        on_output: Callable[[str], None],
+        on_end: Callable[[Ending], None],
+    ) -> None:
+        """From now on these hear of it, and of what was before."""
+        ...
+
+
+class Beforehand(Protocol):
+    """Processes that were forked before the check was known."""
+
+    @property
+    def family(self) -> Family:
+        """All of them."""
+        ...
+
+    def take(self, program: int) -> Begun | None:
+        """The process that records this program, once."""
+        ...
+
+
+def settle() -> None:
+    """Make a forked copy of a process that has used torch safe to record in: its thread pools did not come along."""
+    torch.set_num_threads(1)
+
+
+@without_collection()
+def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = None) -> tuple[Capture, Footprint]:
+    """Record the specification and every rank of a check, and what they read; what goes wrong is among the capture's troubles.
+
+    ``spares`` are processes that are at it already.
+    """
+    started = time.perf_counter()
+    world_size = Mesh.of_rank(job.mesh, 0).world_size
+    programs = _Programs(job, log, spares)
+    ranks = rounds(programs.run, world_size)
+    if job.device == "cpu" and any(program.wants_cuda for program in (programs.specification, *ranks)):
+        return record(replace(job, device="cuda"), log)
+    if not job.draws and any(program.reads_draws for program in (programs.specification, *ranks)):
+        return record(replace(job, draws=True), log)
+    if job.copies and any(program.gave_up for program in (programs.specification, *ranks)):
+        return record(replace(job, copies=False), log)
+    drawn = [number for program in (programs.specification, *ranks) for number in program.drawn]
+    if seeded := job.generators.seeded_of(drawn):
+        return record(replace(job, generators=replace(job.generators, seeded=job.generators.seeded | seeded)), log)
+    declared = frozenset(name for program in (programs.specification, *ranks) for name in program.declared)
+    if any(not declared.isdisjoint(program.opened) for program in (programs.specification, *ranks)):
+        return record(replace(job, closed=declared), log)  # what a comment says of an operator holds in the whole check
+    capture = assembled(job, programs.specification, ranks)
+    footprint = Footprint()
+    for program in (programs.specification, *ranks):
+        footprint.merge(program.footprint)
+    unseen = tuple(dict.fromkeys(call for program in (programs.specification, *ranks) for call in program.unseen))
+    if job.learn is not None and unseen:
+        job.learn(unseen)
+    return replace(capture, sources=footprint.digests(), seconds={"trace": time.perf_counter() - started}), footprint
+
+
+class _Programs:
+    """Runs children, at most a few at a time, and passes the specification's outputs on to the ranks that ask for them."""
+
+    def __init__(self, job: Job, log: Callable[[str], None], spares: Beforehand | None) -> None:
+        self._job = job
+        self._log = log
+        self._spares = spares
+        self._family = Family() if spares is None else spares.family
+        self._deadline = job.started + job.limits.seconds
+        self._outputs: bytes | None = None
+        self._asking: list[Child] = []
+        self._done: dict[int, Recorded] = {}
+
+    @property
+    def specification(self) -> Recorded:
+        """The specification; recorded in the first round."""
+        return self._done[SPECIFICATION]
+
+    def run(self, ranks: list[int], answers: Answers) -> list[Recorded]:
+        """Record these ranks, and the specification where that is not done yet."""
+        # a rank may wait for the specification, so that one is never queued behind it
+        queue = deque(ranks)
+        if not self._specified():
+            queue.appendleft(SPECIFICATION)
+            self._outputs = None
+        for program in queue:
+            self._done.pop(program, None)
+        queue = deque(program for program in queue if not self._attach(program))
+        while queue or self._family.at_work:
+            while queue and self._family.at_work < AT_ONCE:
+                self._start(queue.popleft(), answers)
+            self._family.step(None if next(self._job.meanwhile, None) is None else 0.0)
+        return [self._done[rank] for rank in ranks]
+
+    def _specified(self) -> bool:
+        """Whether the specification is recorded; what builds the ranks runs beside it, and may wait for their answers as they do."""
+        done = self._done.get(SPECIFICATION)
+        return done is not None and not (done.trace is not None and done.trace.waiting)
+
+    def _attach(self, program: int) -> bool:
+        """Listen to the spare process that records a program; False where there is none."""
+        spare = None if self._spares is None else self._spares.take(program)
+        if spare is None:
+            return False
+        spare.attach(self._hear, self._log, lambda ending: self._note_end(program, ending))
+        return True
+
+    def _start(self, program: int, answers: Answers) -> None:
+        self._job.load()
+        self._family.start(
+            lambda link: record_in_child(self._job, program, answers, link),
+            self._job.limits.share(AT_ONCE, max(0.0, self._deadline - time.monotonic())),
+            on_message=self._hear,
+            on_output=self._log,
+            on_end=lambda ending: self._note_end(program, ending),
+        )
+
+    def _note_end(self, program: int, ending: Ending) -> None:
+        self._done[program] = self._recorded(program, ending)
+        if program == SPECIFICATION and self._outputs is None:
+            self._pass_on(pickle.dumps(None))
+
+    def _recorded(self, program: int, ending: Ending) -> Recorded:
+        if ending.kind == "answered":
+            answer = pickle.loads(ending.answer)  # noqa: S301 - from our own child, through a socket nobody else has
+            assert isinstance(answer, Recorded)
+            return answer
+        doing = f"recording {title(program)}"
+        rank = None if program == SPECIFICATION else program
+        job = self._job
+        return Recorded(None, None, (trouble_of_ending(ending, doing, job.root, job.check.span, job.limits, rank),))
+
+    def _hear(self, child: Child, message: dict[str, Any]) -> None:
+        if "outputs" in message:
+            self._pass_on(message["outputs"])
+        elif self._outputs is not None:
+            child.send({"outputs": self._outputs})
+        else:
+            self._asking.append(child)
+
+    def _pass_on(self, outputs: bytes) -> None:
+        self._outputs = outputs
+        for child in self._asking:
+            child.send({"outputs": outputs})
+        self._asking.clear()
+
+
+class _NoSpecificationError(Exception):
+    """The specification failed, and its trouble says why: the ranks that wait for it have nothing to add."""
+
+
+@without_collection()
+def record_in_child(job: Job, program: int, answers: Answers, link: Link) -> bytes:
+    """Record one program of a check in a process of its own, of which nothing else comes."""
+    recorded = record_alone(job, program, answers, link)
+    if job.watch is not None:
+        recorded = replace(recorded, footprint=job.watch.found())
+    return pickle.dumps(recorded, pickle.HIGHEST_PROTOCOL)
+
+
+class Asked(Protocol):
+    """Whom a program tells the specification's outputs, and asks for them: the process that forked its own."""
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send one message."""
+        ...
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send one message and wait for the answer."""
+        ...
+
+
+def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recorded:
+    """Record one program of a check in this process; what goes wrong is among its troubles."""
+    process = Process(program, alike=job.alike)
+    with standing_for(process), own_chance(process, job.generators) as drawn:
+        in_use = memory_in_use(process)
+        recorded = _recorded(job, program, answers, link)
+        del in_use
+    return replace(recorded, drawn=frozenset(drawn), unshared=tuple(process.asked.values()))
+
+
+def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded:
+    claims: Claims | None = None
+    troubles: list[Trouble] = []
+    recording: Recording | None = None
+    rank = max(program, 0)
+    refinement: Refinement | None = None
+    try:
+        with (
+            World(rank, job.mesh, job.device, job.machines) as world,
+            Recording(world, answers, job.closed, copies=job.copies, draws=job.draws) as recording,
+        ):
+            try:
+                refinement = as_refinement(job.build(world.mesh))
+                claims = _claims(recording, refinement, program, Mesh.of_rank(job.mesh, rank), world.mesh, link)
+            except NeedsAnswers:
+                raise  # the recording notes that it waits
+            except _NoSpecificationError:
+                pass  # the specification's own trouble says why
+            except BaseException as error:
+                if wants_cuda(error) or recording.gave_up or recording.reads_draws:
+                    raise  # the recording notes it
+                trouble = _trouble(error, job, program, recording.phase if refinement is not None else "check")
+                troubles.append(_with_hints(trouble, error, job, refinement))
+    except TracingError as error:
+        troubles.append(_trouble(error, job, program, "check"))
+    if recording is None or troubles:
+        return Recorded(None, None, tuple(troubles))
+    try:
+        trace = recording.finish()
+    except TracingError as error:
+        return Recorded(None, None, (_trouble(error, job, program, recording.phase),))
+    return Recorded(trace, claims, trace.troubles, unseen=recording.unseen if job.learn is not None else ())
+
+
+def _claims(
+    recording: Recording, refinement: Refinement, program: int, mesh: Mesh, device_mesh: Any, link: Asked
+) -> Claims:
+    if program == SPECIFICATION:
+        return record_specification(
+            recording, refinement, mesh, lambda outputs: link.tell({"outputs": pickle.dumps(outputs)})
+        )
+
+    def ask() -> tuple[OutputType, ...]:
+        outputs: tuple[OutputType, ...] | None = pickle.loads(link.ask({"ask": "outputs"})["outputs"])  # noqa: S301 - from our parent
+        if outputs is None:
+            raise _NoSpecificationError
+        return outputs
+
+    return record_rank(recording, refinement, mesh, device_mesh, ask)
+
+
+_DOING = {"prelude": "building", "forward": "running", "backward": "differentiating", "step": "running"}
+
+
+def _trouble(error: BaseException, job: Job, program: int, phase: str) -> Trouble:
+    rank = None if program == SPECIFICATION else program
+    doing = f"running check '{job.check.name}'" if phase == "check" else f"{_DOING[phase]} {title(program)}"
+    return trouble_of(error, doing, job.root, job.check.span, rank)
+
+
+def _with_hints(trouble: Trouble, error: BaseException, job: Job, refinement: Refinement | None) -> Trouble:
+    """The trouble with what may explain it: sizes that the mesh does not divide."""
+    if trouble.rank is None and refinement is not None:
+        return trouble  # the specification knows no mesh
+    modules = () if refinement is None else (refinement.impl,)
+    hints = [f"note: {text}" for text in indivisible(error, job.mesh, modules)]
+    return replace(trouble, message="\n".join((trouble.message, *hints)))

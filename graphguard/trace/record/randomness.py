@@ -1,0 +1,133 @@
+"""Random draws by name: which generator, seeded how, and the how-manieth call since then.
+
+Under fake tensors no generator is consumed.  Every recorded draw therefore advances the real generator by one number, so its state names the position
+in the stream, and programs that save and restore states (activation checkpointing, Megatron's trackers) get the same draw again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from graphguard.trace.calls import state
+from graphguard.trace.calls.constants import tensors_in
+
+#: What a verdict rests on where a program draws from torch and seeds it nowhere.
+SEEDED_ALIKE = "torch has the same seed in every process: the program draws from it and seeds it nowhere"
+UNSEEDED = 67280421310721  # c10::detail::default_rng_seed_val: what a generator starts from when nobody seeds it
+
+
+class Draws:
+    """Numbers the draws of every generator.
+
+    ``known``: of a seed on a CPU everything is drawn in earnest, as long as all before it was, so that what is :mod:`read <graphguard.trace.record.seeded>` is what PyTorch draws.
+    ``any_made``: the program draws; ``are_read``: it reads what it draws from a seed.
+    """
+
+    def __init__(self, *, known: bool = False) -> None:
+        self.known = known
+        self.any_made = False
+        self.are_read = False
+        self._position: dict[bytes, int] = {}
+        self._counted: set[bytes] = set()
+
+    def of_call(self, func: Any, args: Any, kwargs: Any) -> tuple[str, int] | None:
+        """The draw that a call of a random operator makes, if it makes one."""
+        if _drops_nothing(func._schema, args, kwargs):  # noqa: SLF001
+            return None
+        generator, device = _drawn_from(args, kwargs)
+        return self._next(generator, device, lambda: torch.empty(1).uniform_(generator=generator), in_earnest=False)
+
+    def in_earnest(
+        self, args: Any, kwargs: Any, draw: Callable[[], torch.Tensor]
+    ) -> tuple[torch.Tensor, tuple[str, int]] | None:
+        """What a random operator draws, and the draw's name; None where only its name is known."""
+        generator, device = _drawn_from(args, kwargs)
+        with unset_fake_temporarily():
+            followed = device == "cpu" and generator.device.type == "cpu" and _digest(generator) not in self._counted
+        if not self.known or not followed or generator.initial_seed() == UNSEEDED:
+            return None
+        drawn: list[torch.Tensor] = []
+        name = self._next(generator, device, lambda: drawn.append(draw()), in_earnest=True)
+        return drawn[0], name
+
+    def _next(
+        self, generator: torch.Generator, device: str, move: Callable[[], object], *, in_earnest: bool
+    ) -> tuple[str, int]:
+        """Name the draw that is about to happen, and move the generator on."""
+        with unset_fake_temporarily():
+            position = self._position.get(_digest(generator), 0)
+            move()
+            self._position[_digest(generator)] = position + 1
+            if not in_earnest:
+                self._counted.add(_digest(generator))
+        seed = generator.initial_seed()
+        self.any_made = True
+        world = state.current_world()
+        if seed == UNSEEDED:
+            _assume_seeded_alike()
+        stream = "default" if device == ("cpu" if world is None else world.device) else device
+        return (stream if seed == UNSEEDED else f"{stream}:{seed}", position)
+
+
+def _assume_seeded_alike() -> None:
+    """PyTorch's own generators start anew in every process, which scripts that leave the seed to their launcher do not mean; initial values do not matter."""
+    recorder = state.current_recorder()
+    if recorder is not None and recorder.phase != "prelude":
+        recorder.assumed.add(SEEDED_ALIKE)
+
+
+def _drawn_from(args: Any, kwargs: Any) -> tuple[torch.Generator, str]:
+    """The generator that a call draws from, and the type of device that it draws on."""
+    generator = kwargs.get("generator")
+    generator = next((arg for arg in args if isinstance(arg, torch.Generator)), generator)
+    tensor = next(iter(tensors_in(args)), None)
+    device = kwargs.get("device") if tensor is None else tensor.device
+    kind = torch.device(device).type if device is not None else torch.get_default_device().type
+    kind = "cpu" if kind == "meta" else kind
+    return default_generator(kind) if generator is None else generator, kind
+
+
+def default_generator(device: str) -> torch.Generator:
+    """The generator that draws on a device use when the program names none."""
+    if device == "cuda" and torch.cuda.default_generators:
+        return torch.cuda.default_generators[torch.cuda.current_device()]
+    return torch.default_generator
+
+
+def restart_unseeded() -> None:
+    """Put generators that the program never seeded back to the start of their stream."""
+    for generator in (torch.default_generator, *torch.cuda.default_generators):
+        if generator.device.type == "cpu" and generator.initial_seed() == UNSEEDED:
+            generator.manual_seed(UNSEEDED)
+
+
+@contextmanager
+def own_random_state() -> Iterator[None]:
+    """Unseeded generators inside, the caller's state again outside."""
+    generators = [torch.default_generator, *(g for g in torch.cuda.default_generators if g.device.type == "cpu")]
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(UNSEEDED)
+    try:
+        yield
+    finally:
+        for generator, kept in zip(generators, before, strict=True):
+            generator.set_state(kept)
+
+
+def _digest(generator: torch.Generator) -> bytes:
+    return hashlib.sha256(generator.get_state().numpy().tobytes()).digest()
+
+
+def _drops_nothing(schema: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an attention kernel is called without dropout: it is random only with it."""
+    position = next((i for i, argument in enumerate(schema.arguments) if argument.name == "dropout_p"), None)
+    if position is None:
+        return False
+    return not (args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))

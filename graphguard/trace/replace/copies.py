@@ -1,0 +1,63 @@
+"""Copies of recorded tensors, as the ``copy`` module makes them.
+
+A shallow one shows the same memory.  Deep ones show new memory of the same recording, which they share as the originals share theirs.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from graphguard.trace.calls import state
+
+_REAL = (torch.Tensor, torch.nn.Parameter)
+
+
+def install() -> None:
+    """Have recorded tensors copied as calls that are recorded."""
+    original = torch.Tensor.__deepcopy__
+
+    @functools.wraps(original)
+    def deepcopy(self: Any, memo: dict[Any, Any]) -> Any:
+        recorder = state.current_recorder()
+        if recorder is not None and type(self) in _REAL:
+            recorded = recorder.twin_of(self)
+            if recorded is not None:
+                return copy.deepcopy(recorded, memo)
+            with _disable_current_modes():  # from outside the program, such as the ranks of a device mesh
+                return original(self, memo)
+        if recorder is not None and isinstance(self, FakeTensor):
+            memo[id(self.fake_mode)] = (
+                self.fake_mode
+            )  # an attribute of every recorded tensor, and no copy of it records
+            _copy_memory(self, memo)
+        return original(self, memo)
+
+    torch.Tensor.__deepcopy__ = deepcopy
+    FakeTensor.__copy__ = _shallow
+
+
+def _shallow(self: Any) -> Any:
+    if state.current_recorder() is None:
+        return copy._reconstruct(self, None, *self.__reduce_ex__(4))  # type: ignore[attr-defined]  # noqa: SLF001 - what copy.copy itself does
+    made = self.detach()
+    vars(made).update(vars(self))
+    return made.requires_grad_(self.requires_grad)
+
+
+def _copy_memory(tensor: FakeTensor, memo: dict[Any, Any]) -> None:
+    """Put a copy of a tensor's memory where PyTorch looks whether one was made; left to PyTorch, bytes are copied."""
+    storage = tensor.untyped_storage()
+    copies = memo.setdefault("torch", {})
+    size = tensor.element_size()
+    if storage._cdata in copies or tensor._has_symbolic_sizes_strides or storage.nbytes() % size:  # noqa: SLF001
+        return
+    with torch.no_grad():
+        elements = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        elements.set_(storage, 0, (storage.nbytes() // size,), (1,))
+        copies[storage._cdata] = elements.clone().untyped_storage()  # noqa: SLF001

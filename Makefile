@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test lint unit client-test e2e soak diagnosis trust bench docs frameworks package clean
+.PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs frameworks package clean
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,15 +35,20 @@ demo: setup ## check the examples: what is proved, what is broken, where, and th
 	@$(BIN)/graphguard check examples; status=$$?; \
 	if [ $$status -le 1 ]; then echo; echo "The findings above are in examples that are broken on purpose."; else exit $$status; fi
 
-test: setup node_modules/.ready lint unit client-test ## lint, types, and every test that needs no editor
+test: setup node_modules/.ready lint unit client-test ## lint, types, unit tests, cases, the extension: what a contributor waits for
+
+test-all: test rest ## every test that needs no editor
 
 lint: setup ## ruff and strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-unit: setup ## the Python tests
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+unit: setup ## the Python tests of `make test`
+	$(BIN)/pytest tests/unit tests/cases --tier core -n $(JOBS) --dist loadfile
+
+rest: setup ## all other Python tests: whole programs, real bugs, the server, real processes
+	$(BIN)/pytest --tier rest -n $(JOBS) --dist loadfile
 
 client-test: node_modules/.ready ## the extension's type check and unit tests
 	npm run --silent check

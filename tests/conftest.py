@@ -1,8 +1,13 @@
-"""No test reads or fills the cache of whoever runs it; ``--record`` records verdicts and relations anew (``recorded.py``)."""
+"""No test reads or fills the cache of whoever runs it; ``--record`` records verdicts and relations anew (``recorded.py``); ``--tier`` says which tests run."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+# What a contributor waits for (``make test``): these folders, but for tests that are marked slow.
+CORE = ("unit", "cases")
+TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -11,6 +16,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="record the verdicts and relations of all cases that run, instead of comparing",
     )
+    parser.addoption(
+        "--tier", choices=("core", "rest"), help="core: unit tests and cases that are not slow; rest: all others"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = config.getoption("--tier")
+    if tier is not None:
+        others = [item for item in items if _is_core(item) != (tier == "core")]
+        items[:] = [item for item in items if _is_core(item) == (tier == "core")]
+        config.hook.pytest_deselected(items=others)
+
+
+def _is_core(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(TESTS).parts[0]
+    return folder in CORE and item.get_closest_marker("slow") is None
 
 
 @pytest.fixture(scope="session", autouse=True)

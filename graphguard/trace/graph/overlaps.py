@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir import Span
 from graphguard.ir.graph import DType, Sym
+from graphguard.ops import traits_of
 from graphguard.trace.calls.events import Event, Geometry, Ref, refs_in
 from graphguard.trace.calls.kinds import Kind
 from graphguard.trace.graph.races import overlap
@@ -34,7 +35,7 @@ def check_overlaps(event: Event, kind: Kind) -> None:
         refused, differs = _tried(event, kind)
     if refused is not None:
         raise UnfitOperandError("trace-error", f"{refused}\nPyTorch raises an error here")
-    if differs:
+    if differs or _sums_what_it_overwrites(event, kind):
         raise UnfitOperandError("wrong-relation", _WRITTEN_BEFORE)
     if any(_is_partial(pair) for pair in _meetings(event, kind)):
         raise UnfitOperandError("trace-error", _BY_ORDER)
@@ -88,6 +89,21 @@ def _meetings(event: Event, kind: Kind) -> Iterator[tuple[Ref, Ref]]:
                     yield ref, read
             elif _share(ref.geometry, read.geometry) and not _is_element_wise(kind, ref.geometry, read.geometry):
                 yield ref, read
+
+
+def _sums_what_it_overwrites(event: Event, kind: Kind) -> bool:
+    """Whether a product of matrices is written over a factor: how much of a factor a kernel has read by then depends on the processor and on the sizes."""
+    traits = traits_of(f"aten.{kind.short_name.rstrip('_')}.default")
+    if not traits.contracts:
+        return False
+    factors = refs_in(event.args[1:] if traits.product else event.args)  # the product alone may be added in place
+    written = {id(ref) for ref in event.written}
+    return any(
+        read.storage == ref.storage and _share(read.geometry, ref.geometry)
+        for read in factors
+        if id(read) not in written
+        for ref in event.written
+    )
 
 
 def _is_partial(pair: tuple[Ref, Ref]) -> bool:

@@ -83,6 +83,7 @@ def linear(mesh):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "said", "mended"),
     [

@@ -10,6 +10,8 @@ import pytest
 
 from .project import CHECKS, WRONG, write_project
 
+pytestmark = pytest.mark.slow  # processes are started, and waited for
+
 COMMAND = [sys.executable, "-m", "graphguard"]
 
 

@@ -99,6 +99,7 @@ def test_one_edited_layer_costs_one_layer() -> None:
     assert timeless(again.outcome) == timeless(prove(edited).outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [0, 5])
 @pytest.mark.parametrize("how", SPOILED)
 def test_one_spoiled_layer_of_eight_is_found_where_it_is(layer: int, how: str) -> None:
@@ -218,6 +219,7 @@ def in_type(graph: Graph, stream: str) -> Graph:
     return replace(graph, nodes=tuple(nodes), types=types)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_mutants_get_the_verdict_that_they_get_alone(seed: int) -> None:
     memo = Memo()

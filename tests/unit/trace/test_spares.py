@@ -16,6 +16,8 @@ from graphguard.trace.process.limits import Limits
 from graphguard.trace.programs import reserve, spares
 from graphguard.trace.programs.importing import Target
 
+pytestmark = pytest.mark.slow  # processes are started, and waited for
+
 HEAD = """
 import ctypes
 import os

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import re
 import shutil
 import sys
@@ -22,6 +23,7 @@ from benchmarks.trust.world.product import Product
 from benchmarks.trust.world.program import Program
 from benchmarks.trust.world.real import Care, Ranks
 from benchmarks.trust.world.shrink import shrunk
+from graphguard.trace.process.parentage import die_with
 
 _RANKS = 4
 _SLICE = 500  # programs on one set of processes
@@ -153,7 +155,8 @@ def run(programs: int, seed: int, jobs: int, save: Path | None = None) -> Tally:
     size = max(1, min(_SLICE, -(-programs // jobs)))
     slices = [numbers[start : start + size] for start in range(0, programs, size)]
     total = Tally()
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn, initializer=die_with, initargs=(os.getpid(),)) as pool:
         for done in as_completed([pool.submit(judge_slice, each, save) for each in slices]):
             tally = done.result()
             total.merge(tally)

@@ -345,7 +345,7 @@ def test_a_hang_is_stopped_where_it_is(workers):
     (trouble,) = workers.capture(workers.quick, file, timeout=3.0)["summary"]["troubles"]
     assert 3.0 <= time.monotonic() - began < 15
     assert "did not finish in 3 s" in trouble["message"]
-    assert Path(file).read_text().splitlines()[trouble["span"][1] - 1] in ("    while True:", "        x += 1")
+    assert Path(file).read_text().splitlines()[trouble["span"]["line"] - 1] in ("    while True:", "        x += 1")
 
 
 def test_two_checks_at_once(workers):

@@ -158,11 +158,7 @@ class _Elements:
 
     def _part(self, factor: Factor, labels: Sequence[int]) -> Terms:
         """A factor where the labels of its kernel have these values."""
-        part, _, window, base, steps = factor
-        at = list(base)
-        for axis, label, stride in steps:
-            at[axis] += labels[label] * stride
-        return self.element(part, tuple(at), window)
+        return self.element(factor[0], _placed(factor, labels), factor[2])
 
     def _product(self, kernel: Kernel, at: tuple[int, ...], window: Window) -> Terms:
         found: list[Term] = []
@@ -238,11 +234,21 @@ class _Elements:
 
 
 def _divisors(ref: Ref) -> Iterator[tuple[Ref, int]]:
-    """The sums by whole powers of which a scalar is divided, and the powers."""
-    if ref[0].kind == "product":
-        for part, power, window, base, _ in ref[0].factors:
+    """The sums by whole powers of which a scalar is divided, each where it divides, and the powers; none of what divides the summands of a sum."""
+    if ref[0].kind == "product" and not ref[3]:
+        for factor in ref[0].factors:
+            part, power, window, _, _ = factor
             if part.kind == "sum" and power < 0 and power.denominator == 1:
-                yield (part, base, (), window), -int(power)
+                yield (part, _placed(factor, ref[1]), (), window), -int(power)
+
+
+def _placed(factor: Factor, labels: Sequence[int]) -> tuple[int, ...]:
+    """Where a factor is read for these labels of its kernel."""
+    _, _, _, base, steps = factor
+    at = list(base)
+    for axis, label, stride in steps:
+        at[axis] += labels[label] * stride
+    return tuple(at)
 
 
 def coordinates(ref: Ref, place: Sequence[int]) -> tuple[int, ...]:

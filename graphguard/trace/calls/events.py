@@ -60,7 +60,7 @@ class Event:
     """One call.
 
     ``op`` is PyTorch's operator object, or one of ``leaf``, ``constant``, ``output``, ``number`` (an output that is one), ``label``, ``assume``, ``group`` (that is made), ``copy`` (of a segment), or ``wait`` for the
-    collectives that ``args`` holds the events of: all, where it is empty.  ``waited``: the program waits for this collective at once.
+    collectives that ``args`` holds the events of: all, where it is empty.  ``waited``: the program waits for this collective at once. Of ``wait_tensor``: the program calls it, and not PyTorch of its own accord.
     ``kind`` is the operator's; None for what is no call, and for a higher-order operator.
     """
 

@@ -116,7 +116,7 @@ class _Translation:
         self._literals: dict[str, Var] = {}
         self._draws: dict[Var, tuple[str, int]] = {}
         self._started: dict[int, tuple[tuple[Var, ...], int]] = {}
-        self._posted: dict[Var, bool] = {}  # what functional collectives give, and whether it has been made to wait
+        self._posted: set[Var] = set()  # what functional collectives give
 
     def is_plain(self, var: Var) -> bool:
         """Whether nothing but its type is known of a value."""
@@ -151,7 +151,7 @@ class _Translation:
                 self.builder.emit(WAIT, made, [])
             elif made and event.op.namespace != "c10d":  # PyTorch has its result wait only when it is read
                 self.builder.emit(POSTED, made, [])
-                self._posted.update(dict.fromkeys(made, False))
+                self._posted.update(made)
 
     def read(self, value: Any) -> Any:
         """Arguments with values in place of references."""
@@ -244,7 +244,7 @@ class _Translation:
         if name in _SILENT or kind.changes_views:
             return
         check_overlaps(event, kind)
-        if name == "wait_tensor" and self._posted:
+        if name == "wait_tensor" and event.waited:
             self._made_to_wait(event.args[0])
         special = _SPECIAL.get(name)
         if special is not None and (name != "split_with_sizes_copy" or "out" in event.kwargs):
@@ -311,12 +311,10 @@ class _Translation:
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def _made_to_wait(self, ref: Any) -> None:
-        """``wait_tensor``: first of PyTorch's own accord, which eager programs put off, then as the program says."""
+        """The program itself calls ``wait_tensor``."""
         var = self.memory.read(ref)
-        if self._posted.get(var):
+        if var in self._posted:
             self.builder.emit(WAIT, (var,), [])
-        elif var in self._posted:
-            self._posted[var] = True
 
     def _same(self, event: Event) -> None:
         for source, result in zip(_flat(event.args[:1]), _flat(event.outs), strict=False):

@@ -16,6 +16,7 @@ import torch
 from torch._library import simple_registry
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed import _functional_collectives
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphguard.ir.graph import Sym
@@ -52,6 +53,9 @@ _ITEM = _aten._local_scalar_dense.default  # noqa: SLF001
 _CLONE = _aten.clone.default
 _COPY = _aten.copy_.default
 _LIFT = _aten.lift_fresh.default
+_WAIT_TENSOR = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001
+_WRAPS = _functional_collectives._maybe_wrap_tensor.__code__  # noqa: SLF001
+_NEAR = 12  # frames between that function and the recorder
 _MESSAGES = frozenset(("c10d::send", "c10d::recv_", "c10d::recv_any_source_"))
 _PLAIN = frozenset((type(None), bool, int, float, str))
 # Frames of ours below whoever calls an operator: ``_event``, what called it, ``_dispatch`` and ``__torch_dispatch__``.
@@ -372,6 +376,8 @@ class Recorder(TorchDispatchMode):
                 func, self.convert(args), self.convert(kwargs), self.convert(out), stack, sequence, module, phase
             )
             event.forward = forward
+        if func is _WAIT_TENSOR:
+            event.waited = not _is_put_off()
         self.events.append(event)
         return event
 
@@ -558,6 +564,18 @@ class Recorder(TorchDispatchMode):
             out = func(*args, **kwargs)
         self._event(func, args, kwargs, out, _DISPATCHED - 1)
         return out
+
+
+def _is_put_off() -> bool:
+    """Whether PyTorch calls ``wait_tensor`` where an eager program gets a tensor that waits when it is read: it does so where tensors are fake."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - who asks is what counts
+    for _ in range(_NEAR):
+        if frame is None:
+            return False
+        if frame.f_code is _WRAPS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _find_rule(usual: Callable[[Any, type], Any]) -> Callable[[Any, type], Any]:

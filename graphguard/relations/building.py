@@ -15,7 +15,7 @@ from itertools import permutations, product
 from operator import itemgetter
 from typing import Any, Final
 
-from graphguard.relations.domains import Domain, Part
+from graphguard.relations.domains import Domain
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Alike,
@@ -27,6 +27,7 @@ from graphguard.relations.kernels import (
     Universe,
     ratio,
 )
+from graphguard.relations.parts import Part
 from graphguard.relations.symmetry import orders
 from graphguard.relations.unify import matched, offer, skeleton
 from graphguard.relations.windows import joined

@@ -8,12 +8,12 @@ from typing import Final
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.building import build
-from graphguard.relations.domains import Part
 from graphguard.relations.joined import JOINED, whole
 from graphguard.relations.kernels import Number, Ref, Terms, Universe
 from graphguard.relations.layout import expand, permute, reshape
 from graphguard.relations.linear import close
 from graphguard.relations.monotone import like_ordered
+from graphguard.relations.parts import Part
 from graphguard.relations.permutations import permuted
 from graphguard.relations.piecewise import act_on, overlay
 from graphguard.relations.values import Box, NormalValue, Piece, aligned, regrid, single

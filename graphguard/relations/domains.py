@@ -7,29 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from typing import Any
 
-from graphguard.relations.kernels import UNBOUNDED, Expression, Kernel, Window
+from graphguard.relations.kernels import UNBOUNDED
 from graphguard.relations.orientation import grows_along, orient, origin
-
-
-class Part:
-    """A factor while its product is under construction; ``expressions`` are over digits instead of labels."""
-
-    __slots__ = ("expressions", "kernel", "offsets", "payload", "window")
-
-    def __init__(
-        self, kernel: Kernel, payload: Any, window: Window, offsets: list[int], expressions: list[Expression]
-    ) -> None:
-        self.kernel = kernel
-        self.payload = payload
-        self.window = window
-        self.offsets = offsets
-        self.expressions = expressions
-
-    def copy(self) -> Part:
-        """A part that can be changed alone."""
-        return Part(self.kernel, self.payload, self.window, list(self.offsets), list(self.expressions))
+from graphguard.relations.parts import Part
 
 
 class Domain:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from itertools import combinations, islice
 from typing import Final
 
-from graphguard.relations.domains import Part
 from graphguard.relations.kernels import UNBOUNDED, Kernel
 from graphguard.relations.orientation import is_delta
+from graphguard.relations.parts import Part
 
 _TRIED: Final = 24  # choices of coordinates for one kernel
 

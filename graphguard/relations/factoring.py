@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe
+from graphguard.relations.linear import normalise, opened, scaled, times
 from graphguard.relations.products import Product
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import refine
 
 _MEMBERS: Final = 64  # terms that are looked at
@@ -25,8 +27,19 @@ class _Split:
     summed: tuple[int, ...]
 
 
+@rule(
+    "factoring",
+    "sums",
+    "`c S + c T` = `c (S + T)` if that is no longer",
+    "`a * x.sum() + a * y.sum()` = `a * (x + y).sum()`",
+    "sum",
+)
 def brought_together(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """The same sum with fewer terms where sums have all other factors in common."""
+    return _brought_together(universe, items, extents) if len(items) > 1 else items
+
+
+def _brought_together(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     families: dict[Any, dict[int, list[Term]]] = {}
     for term in items:
         found = _family(universe, term[1][0])
@@ -41,7 +54,7 @@ def brought_together(universe: Universe, items: list[Term], extents: tuple[int, 
                 kept = {ref: c for c, ref in items if ref not in gone}
                 for coefficient, ref in joined[1]:
                     kept[ref] = kept.get(ref, 0) + coefficient
-                return brought_together(universe, [(c, ref) for ref, c in kept.items() if c], extents)
+                return _brought_together(universe, [(c, ref) for ref, c in kept.items() if c], extents)
     return items
 
 
@@ -63,8 +76,6 @@ def _family(universe: Universe, kernel: Kernel) -> tuple[Any, int] | None:
 
 def _joined(universe: Universe, members: list[Term], extents: tuple[int, ...]) -> tuple[list[Term], Terms] | None:
     """Some of the members, and what they add up to in fewer terms."""
-    from graphguard.relations.linear import normalise, scaled, times
-
     alike: dict[Any, list[tuple[Term, _Split]]] = {}
     for term in members:
         split = _split(universe, term[1], extents)
@@ -92,8 +103,6 @@ def _split(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> _Split | N
 
 
 def _split_at_sum(universe: Universe, ref: Ref) -> _Split | None:
-    from graphguard.relations.linear import opened
-
     factors = ref[0].factors
     inner = [factor for factor in factors if factor[0].kind == "sum" and factor[1] == 1]
     number, rest = _over(universe, ref, [factor for factor in factors if factor not in inner])

@@ -9,12 +9,12 @@ from typing import Final
 from graphguard.relations.algebra import Kind
 from graphguard.relations.building import build
 from graphguard.relations.diagonals import by_cases
-from graphguard.relations.domains import Part
-from graphguard.relations.hyperbolic import written_out
 from graphguard.relations.infinity import is_infinite
 from graphguard.relations.kernels import Kernel, Number, Ref, Terms, Universe
 from graphguard.relations.linear import close, constant, normalise
-from graphguard.relations.quotients import logistic, never_negative
+from graphguard.relations.parts import Part
+from graphguard.relations.quotients import never_negative
+from graphguard.relations.rewrite.engine import first
 from graphguard.relations.windows import refine
 
 _EVEN: Final = frozenset(("cos", "abs"))
@@ -103,10 +103,8 @@ def _known(universe: Universe, name: str, terms: Terms, extents: tuple[int, ...]
         return terms
     if name == "cast" and terms and all(is_infinite(ref) for _, ref in terms):
         return terms  # masks of minus infinity and 0 are the same numbers in every float type
-    quotient = logistic(universe, terms, extents) if name == "sigmoid" else None
-    if quotient is None and universe.exponential:
-        quotient = written_out(universe, name, terms, extents)
-    return quotient
+    found: Terms | None = first(universe.rules.functions.get(name, ()), universe, name, terms, extents)
+    return found
 
 
 def _of_one(

@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from fractions import Fraction
 from math import floor, gcd, lcm
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import joined_digits
-from graphguard.relations.domains import Domain, Part
+from graphguard.relations.domains import Domain
+from graphguard.relations.exponentials import exponential
 from graphguard.relations.kernels import Expression, Kernel, Number, Window, ratio
+from graphguard.relations.linear import close, reopened
 from graphguard.relations.orientation import grows_along
-
-if TYPE_CHECKING:
-    from graphguard.relations.products import Product
+from graphguard.relations.parts import Part
+from graphguard.relations.products import LARGEST_EXPONENT, Product, expressions_over, number_power
+from graphguard.relations.rewrite.rule import Outcome, rule
 
 
 class _Growth:
@@ -61,10 +63,17 @@ class _Growth:
         return Part(self.kernel, _number(power), self.window, list(self.offsets), sorted(steps))
 
 
-def settle_growth(product: Product) -> bool:
-    """Give the exponentials of indices among the factors of a product their origins; whether there were any."""
+@rule(
+    "growth",
+    "products",
+    "`exp(a (i + 8))` = `exp(a i) exp(a)^8`",
+    "a decay table whose second half counts from 0 and is multiplied by `exp(-a) ** 4`",
+    "product",
+)
+def settle_growth(product: Product) -> Outcome:
+    """Give the exponentials of indices among the factors of a product their origins."""
     if all(grows_along(part.kernel) is None for part in product.parts):
-        return False
+        return Outcome.SAME
     growths: dict[Hashable, _Growth] = {}
     others: list[Part] = []
     for part in product.parts:
@@ -103,7 +112,8 @@ def settle_growth(product: Product) -> bool:
     for key, growth in growths.items():
         if growth.rest:
             _raise(product, units[key], growth.rest)
-    return True
+    product.gather()
+    return Outcome.CHANGED
 
 
 def _held_digits(product: Product, others: list[Part], growths: list[_Growth]) -> list[dict[int, int]]:
@@ -193,11 +203,6 @@ def _absorbed(growth: _Growth, unit: tuple[Number, Part], others: list[Part]) ->
 
 def _unit(product: Product, growth: _Growth) -> tuple[Number, Part] | None:
     """The exponential of the rate itself, as a coefficient and a factor; None where it has no simple form."""
-    from graphguard.relations.exponentials import exponential
-    from graphguard.relations.linear import close, reopened
-    from graphguard.relations.products import Product as Rate
-    from graphguard.relations.products import expressions_over
-
     universe = product.universe
     inner, factor, window, _, _ = growth.kernel.factors[0]
     digits = sorted({digit for _, digit, _ in growth.others})
@@ -207,7 +212,7 @@ def _unit(product: Product, growth: _Growth) -> tuple[Number, Part] | None:
     key = ("unit", growth.kernel.id, growth.window, tuple(growth.offsets), tuple(steps), tuple(sizes))
     known: Any = universe.memo.get(key, ())
     if known == ():
-        rate = Rate(universe, sizes, [[index] for index in range(len(sizes))], set())
+        rate = Product(universe, sizes, [[index] for index in range(len(sizes))], set())
         if inner.kind != "iota":
             kept = [one for one in inner.factors if one[0].kind != "iota"]
             rate.include(kept, len(inner.shape), 1, window, list(growth.offsets), steps)
@@ -227,8 +232,6 @@ def _unit(product: Product, growth: _Growth) -> tuple[Number, Part] | None:
 
 def _raise(product: Product, unit: tuple[Number, Part], power: Fraction) -> None:
     """Multiply by a power of a unit."""
-    from graphguard.relations.products import LARGEST_EXPONENT, number_power
-
     coefficient, part = unit
     if coefficient != 1 and abs(power) > LARGEST_EXPONENT:
         raise Unsupported("a very large power of a number")

@@ -7,49 +7,34 @@ that no exponential is left beside a divisor that has it, and every polynomial i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from graphguard.relations.kernels import Number, Ref, Term, Terms, Universe, quotient
+from graphguard.relations.linear import normalise, reopened, settled
+from graphguard.relations.products import multiply
 from graphguard.relations.quotients import divisors, exponentials, rewritten, terms_through
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import through
 
 
-def written_out(universe: Universe, name: str, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
-    """A function of the terms as a sum of exponentials and of what is divided by them; None where it is none of these, or may be taken of infinity."""
-    from graphguard.relations.exponentials import exponential
-    from graphguard.relations.linear import constant, normalise, powered, scaled
-
-    if any(ref[0].infinite for _, ref in terms):
-        return None
-    one = constant(universe, 1, extents)
-    if name in ("cosh", "sinh"):
-        falling = exponential(universe, scaled(universe, terms, -1, extents), extents)
-        sign = 1 if name == "cosh" else -1
-        both = [*exponential(universe, terms, extents), *((sign * c, ref) for c, ref in falling)]
-        return scaled(universe, normalise(universe, both, extents), Fraction(1, 2), extents)
-    if name not in ("sigmoid", "tanh"):
-        return None
-    times = 2 if name == "tanh" else 1
-    rising = exponential(universe, scaled(universe, terms, times, extents), extents)
-    share = powered(universe, normalise(universe, [*one, *rising], extents), -1, extents)
-    return normalise(universe, [*one, *((-times * c, ref) for c, ref in share)], extents)
-
-
+@rule(
+    "exponentials beside divisors",
+    "quotients",
+    "`x e / (a + b e)` = `x / b - (a / b) x / (a + b e)`",
+    "`x.exp() / (1 + x.exp())` = `1 - 1 / (1 + x.exp())`",
+    "product of terms",
+)
 def reduced(universe: Universe, coefficient: Number, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
     """``x e / (a + b e)`` as ``x / b - (a / b) x / (a + b e)``; None where a product has no such exponential beside such a divisor.
 
     Of a divisor ``a f + b e`` of two exponentials it is always the same one that goes.
     """
-    if ref[0].kind != "product" or not divisors(ref[0]):
+    if not universe.exponential or ref[0].kind != "product" or not divisors(ref[0]):
         return None
     return rewritten(universe, _reduced, coefficient, ref, extents)
 
 
 def _reduced(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
-    from graphguard.relations.linear import normalise, reopened
-    from graphguard.relations.products import multiply
-
     powers = exponentials(ref)
     for divisor in divisors(ref[0]):
         whole, parts = through(ref, divisor), terms_through(ref, divisor)
@@ -104,9 +89,6 @@ def _place(ref: Ref) -> tuple[Any, ...]:
 
 def as_product(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term | None:
     """``c - c f / (f + b e)`` as ``c b e / (f + b e)``, whose logarithm comes apart; None for any other sum."""
-    from graphguard.relations.linear import normalise, settled
-    from graphguard.relations.products import multiply
-
     if len(terms) != 2:
         return None
     number, (coefficient, ref) = terms if terms[0][1][0].kind == "one" else terms[::-1]

@@ -10,12 +10,12 @@ from graphguard.relations import intervals
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
 from graphguard.relations.counts import ENDLESS, supported
-from graphguard.relations.domains import Part
 from graphguard.relations.functions import applied, elementwise, known_number, truth
 from graphguard.relations.kernels import Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, fold, normalise, times
 from graphguard.relations.masks import between, cases, hot, mask_range
 from graphguard.relations.monotone import like_signed
+from graphguard.relations.parts import Part
 from graphguard.relations.permutations import known_range, permuted
 from graphguard.relations.ranges import is_whole, note
 from graphguard.relations.thresholds import Step, threshold

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from time import thread_time
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.interruption import INTERRUPTION
-
-if TYPE_CHECKING:
-    from graphguard.relations.building import Plan
+from graphguard.relations.rewrite.rule import NONE, Log, Rules
 
 Number: TypeAlias = int | Fraction
 Digit: TypeAlias = tuple[int, int, int]  # (axis, or -1 for a repeat; stride along it; extent)
@@ -209,7 +207,9 @@ class Universe:
         self.expand = expand
         self.specifying = True
         self.skeletons: dict[Hashable, Alike] = {}
-        self.plans: dict[Hashable, list[Plan]] = {}  # constructions by what they are built of: one, once it is there
+        self.rules: Rules = NONE  # of rewriting; the algebra of normal forms brings them
+        self.log: Log | None = None  # who wants to know of rewritings
+        self.plans: dict[Hashable, list[Any]] = {}  # constructions by what they are built of: one, once it is there
         self.memo: dict[Hashable, Terms | tuple[Number, Ref] | None] = {}
         self.cases: dict[Hashable, Any] = {}  # terms taken apart by their masks; forgotten where a range is stated
         self.steps = 0

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from graphguard.relations.domains import Part
 from graphguard.relations.kernels import Kernel, Number, Ref, Term, Terms, Universe, family, order, quotient
 from graphguard.relations.partial_sums import mask_axes, stepped
+from graphguard.relations.parts import Part
 from graphguard.relations.products import Product, multiply
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import refine
 
 _MEMBERS: Final = 64
@@ -32,8 +33,17 @@ class _Shape:
     parts: tuple[Part, ...]
 
 
+@rule(
+    "lifting",
+    "sums",
+    "`a[0] + a[1] + a[2]` = `sum over i in [0, 3) of a[i]`",
+    "a loop over micro-batches = one batch",
+    "sum",
+)
 def lifted(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """The same sum with fewer terms where slices add up to windows."""
+    if len(items) < 2:
+        return items
     for _ in range(_ROUNDS):
         items = _lowered(universe, items, extents)
         fresh = _lift_once(universe, items, extents)

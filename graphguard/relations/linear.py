@@ -14,9 +14,6 @@ from typing import Any, Final
 from graphguard.ir.literals import meant
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
-from graphguard.relations.domains import Part
-from graphguard.relations.factoring import brought_together
-from graphguard.relations.hyperbolic import reduced
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Budget,
@@ -33,12 +30,10 @@ from graphguard.relations.kernels import (
     ratio,
     times_number,
 )
-from graphguard.relations.lifting import lifted
-from graphguard.relations.partial_sums import join_windows
+from graphguard.relations.parts import Part
 from graphguard.relations.permutations import line_of, permuted
 from graphguard.relations.products import multiply, number_power
-from graphguard.relations.quotients import may_divide_apart, mix, partial_fractions, shared_exponentials
-from graphguard.relations.triangles import join_steps
+from graphguard.relations.rewrite.engine import added, first
 from graphguard.relations.windows import joined, refine, repeat, through
 
 _TERMS: Final = 512
@@ -64,21 +59,9 @@ def normalise(universe: Universe, terms: list[Term], extents: tuple[int, ...]) -
         gathered[ref] = coefficient if known is None else known + coefficient
     items = [(coefficient, ref) for ref, coefficient in gathered.items() if coefficient]
     if len(items) > 1:
-        kernels = [ref[0] for _, ref in items]
-        if universe.iota in kernels:
+        if universe.iota in [ref[0] for _, ref in items]:
             items = list(fold(universe, items, extents))
-            kernels = [ref[0] for _, ref in items]
-        if True in [kernel.placed for kernel in kernels]:
-            items = join_steps(universe, items, extents)
-        items = join_windows(universe, items, extents)
-        if len(items) > 1:
-            items = lifted(universe, items, extents)
-        if len(items) > 1:
-            items = brought_together(universe, items, extents)
-        if universe.places and len(items) > 2:
-            from graphguard.relations.places import joined_places
-
-            items = joined_places(universe, items, extents)
+        items = added(universe, items, extents)
     elif items and items[0][1][0].kind == "iota":
         items = list(fold(universe, items, extents))
     if len(items) > 1:
@@ -257,7 +240,9 @@ def times(
             if len(one) == 1 and one[0][1][0].kind == "one":
                 return scaled(universe, other, one[0][0], extents)
     for one, other in ((a, b), (b, a)):
-        if len(one) > 1 and (_spreads(universe, one, other) or (not summed and mix(universe, one, other, extents))):
+        if len(one) > 1 and (
+            _spreads(universe, one, other) or (not summed and _distributes(universe, one, other, extents))
+        ):
             out: list[Term] = []
             for term in one:
                 out += times(universe, (term,), other, extents, summed)
@@ -267,6 +252,11 @@ def times(
     second_factor, second = close(universe, b, extents)
     coefficient, ref = multiply(universe, [(first, 1), (second, 1)], extents, summed)
     return reopened(universe, times_number(coefficient, times_number(factor, second_factor)), ref)
+
+
+def _distributes(universe: Universe, one: Terms, other: Terms, extents: tuple[int, ...]) -> bool:
+    """Whether a rule has use for the product of two sums only when it is written out."""
+    return any(wanted(universe, one, other, extents) for wanted in universe.rules.distributed)
 
 
 def _spreads(universe: Universe, one: Terms, other: Terms) -> bool:
@@ -315,15 +305,10 @@ def reopened(universe: Universe, coefficient: Number, ref: Ref) -> Terms:
             return normalise(universe, [(coefficient * c, part) for c, part in terms], extents)
     if ref[0].kind == "iota":
         return fold(universe, [(coefficient, ref)], tuple(_size(digits) for digits in ref[2]))
-    if universe.exponential:
-        terms = reduced(universe, coefficient, ref, tuple(_size(digits) for digits in ref[2]))
-        if terms is not None:
-            return terms
-    if may_divide_apart(ref[0]):
-        terms = partial_fractions(universe, coefficient, ref, tuple(_size(digits) for digits in ref[2]))
-        if terms is not None:
-            return terms
-    return ((coefficient, ref),)
+    if ref[0].kind != "product":
+        return ((coefficient, ref),)
+    terms = first(universe.rules.quotients, universe, coefficient, ref, tuple(_size(digits) for digits in ref[2]))
+    return ((coefficient, ref),) if terms is None else terms
 
 
 def _size(digits: tuple[tuple[int, int, int], ...]) -> int:
@@ -435,8 +420,9 @@ def powered(universe: Universe, terms: Terms, exponent: Number, extents: tuple[i
         lower = powered(universe, terms, exponent - 1, extents)
         return times(universe, lower, terms, extents)
     outside: list[tuple[Ref, Number]] = []
-    if exponent < 0 and len(terms) > 1:
-        outside, terms = shared_exponentials(universe, terms, extents)
+    for rule in universe.rules.divisors if exponent < 0 and len(terms) > 1 else ():
+        more, terms = rule(universe, terms, extents)
+        outside += more
     coefficient, ref = close(universe, terms, extents)
     if coefficient == 0:
         if exponent < 0:

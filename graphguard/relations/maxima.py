@@ -6,12 +6,12 @@ from fractions import Fraction
 
 from graphguard.relations.building import build
 from graphguard.relations.clamps import clamp_of, is_constant, maximised, stands, without_lesser
-from graphguard.relations.domains import Part
 from graphguard.relations.exponentials import exponential, logarithm
 from graphguard.relations.infinity import is_infinite
 from graphguard.relations.kernels import Number, Ref, Term, Terms, Universe, Window, order
 from graphguard.relations.linear import close, constant, normalise, scaled, times
 from graphguard.relations.outermost import is_exponential, positive_factor
+from graphguard.relations.parts import Part
 from graphguard.relations.products import Product
 from graphguard.relations.truths import largest_truth
 from graphguard.relations.windows import refine

@@ -37,6 +37,7 @@ from graphguard.relations.permutations import at_most_once, distinct
 from graphguard.relations.piecewise import act_on, equal, pointwise, scaled_value, settled_value
 from graphguard.relations.places import place_over
 from graphguard.relations.precision import Precision
+from graphguard.relations.rewrite.table import TABLE
 from graphguard.relations.roots import as_root
 from graphguard.relations.triangles import is_positive
 from graphguard.relations.truths import are_truths
@@ -53,6 +54,7 @@ class NormalForm:
 
     def __init__(self, universe: Universe | None = None) -> None:
         self.universe = universe or Universe()
+        self.universe.rules = TABLE
         self._made: dict[tuple[object, ...], NormalValue] = {}
         self._noted: dict[str, list[Any]] = {}
         self._elements: dict[tuple[object, ...], np.ndarray | None] = {}

@@ -7,14 +7,11 @@ neighbours touch, which is the same for every spelling.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set
+from typing import Any
 
 from graphguard.relations.kernels import UNBOUNDED, Kernel
-
-if TYPE_CHECKING:
-    from collections.abc import Set
-
-    from graphguard.relations.domains import Part
+from graphguard.relations.parts import Part
 
 _Colour = tuple[tuple[int, Any, int, int], ...]
 

@@ -23,10 +23,18 @@ from graphguard.relations.kernels import (
     quotient,
 )
 from graphguard.relations.products import has_divisor, multiply
+from graphguard.relations.rewrite.rule import rule
 
 _CELLS: Final = 256  # boxes between windows that are looked at
 
 
+@rule(
+    "partial sums",
+    "sums",
+    "`sum over [a, b) of f + sum over [b, c) of f` = `sum over [a, c) of f`",
+    "`x[:, :4] @ w[:4] + x[:, 4:] @ w[4:]` = `x @ w`",
+    "sum",
+)
 def join_windows(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """Terms that differ in a window of one sum, as few windows as possible; a mask and its complement are windows too."""
     if "product" not in [ref[0].kind for _, ref in items if ref[3]]:

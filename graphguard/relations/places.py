@@ -11,13 +11,14 @@ from typing import Final
 from graphguard.relations import outermost
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
-from graphguard.relations.domains import Part
 from graphguard.relations.integers import compared
 from graphguard.relations.kernels import UNBOUNDED, Number, Ref, Term, Terms, Universe
 from graphguard.relations.linear import close, constant, normalise, opened, times
 from graphguard.relations.masks import taken_apart
 from graphguard.relations.maxima import larger, largest
 from graphguard.relations.monotone import like_ordered
+from graphguard.relations.parts import Part
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.values import Box, NormalValue, Piece, extents_of, meet, merged, regrid, single
 from graphguard.relations.windows import refine, through
 
@@ -111,9 +112,16 @@ def _place(universe: Universe, terms: Terms, extents: tuple[int, ...], dim: int)
 # -- places of parts put together
 
 
+@rule(
+    "argmax of parts",
+    "order",
+    "`[max b > max a] argmax b + (1 - [max b > max a]) argmax a` = the argmax of both, the second part having the place if its maximum is larger",
+    "`torch.where(b.amax(-1) > a.amax(-1), b.argmax(-1) + 6, a.argmax(-1))` = `torch.cat([a, b], -1).argmax(-1)`",
+    "sum",
+)
 def joined_places(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """The same sum with ``[max b > max a] place b + (1 - [max b > max a]) place a``, written out, as the place in both."""
-    if len(items) > _TERMS:
+    if not universe.places or not 2 < len(items) <= _TERMS:
         return items
     found: _Guarded = {}
     rest: list[Term] = []

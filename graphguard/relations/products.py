@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.building import build
-from graphguard.relations.domains import Part
-from graphguard.relations.growth import settle_growth
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Digit,
@@ -27,15 +25,16 @@ from graphguard.relations.kernels import (
     Universe,
     Window,
 )
-from graphguard.relations.selection import solve_selections
+from graphguard.relations.parts import Part
+from graphguard.relations.rewrite.engine import settled_product
+from graphguard.relations.rewrite.rule import Log
 from graphguard.relations.windows import joined, refine
 
 LARGEST_EXPONENT: Final = 1 << 16  # of a number, whose power is written down
-_TRUTHS: Final = frozenset(("gt0", "eq0"))
 _WHOLE: Final = frozenset(("leaf", "sum", "max", "onehot"))  # kinds that are never opened
 _COUNTED: Final = frozenset(("number", "iota"))
-_INLINED: Final = 24  # a product of more factors stays one factor of the products it enters
-_POWERS: Final = 4  # whole powers of a reduced product up to this are written out
+INLINED: Final = 24  # a product of more factors stays one factor of the products it enters
+POWERS: Final = 4  # whole powers of a reduced product up to this are written out
 
 
 class Product:
@@ -61,13 +60,13 @@ class Product:
             return
         if kernel.kind == "function" and kernel.name == "abs" and power % 2 == 0:
             self._push_size(kernel, power, window, offsets, expressions)
-        elif kernel.kind != "product" or len(kernel.factors) > _INLINED:
+        elif kernel.kind != "product" or len(kernel.factors) > INLINED:
             self.parts.append(Part(kernel, power, window, offsets, expressions))
         elif kernel.reduced and power == 1:
             self.deferred.append((kernel, window, offsets, expressions))
         elif not kernel.reduced and (power.denominator == 1 or _positive(kernel)):
             self.include(kernel.factors, len(kernel.shape), power, window, offsets, expressions)
-        elif power.denominator == 1 and 1 < power <= _POWERS:
+        elif power.denominator == 1 and 1 < power <= POWERS:
             for _ in range(int(power)):
                 self.push(kernel, 1, window, list(offsets), list(expressions))
         elif kernel.reduced and power.denominator == 1:
@@ -168,125 +167,27 @@ class Product:
             return None
         return coefficient, Part(inner, 1, inner_window, list(base), composed)
 
+    @property
+    def log(self) -> Log | None:
+        """Who wants to know of rewritings."""
+        return self.universe.log
+
     def finish(self) -> tuple[Number, Ref]:
         """The coefficient and the reference; coefficient 0 when the product vanishes."""
-        if self.deferred:
-            self._open_deferred()
-        while True:
-            if self.reduced:
-                self._drop_units()
-            self._gather()
-            outcome = solve_selections(self)
-            if outcome == "zero" or self.coefficient == 0:
-                return 0, _nothing(self)
-            if outcome == "changed":
-                continue
-            if self._turn_multiples():
-                continue
-            again = [part for part in self.parts if part.kernel.kind == "product" and _opens(part)]
-            if not again:
-                if self.reduced and self._cancel_sum():
-                    continue
-                break
-            self.parts = [part for part in self.parts if part not in again]
-            for part in again:
-                for _ in range(int(part.payload)):
-                    self.include(
-                        part.kernel.factors, len(part.kernel.shape), 1, part.window, part.offsets, part.expressions
-                    )
-            self._open_deferred()
-        if not self._settle():
+        self.open_deferred()
+        if not settled_product(self):
             return 0, _nothing(self)
         if self.reduced:
             self._count_unused()
         return self.coefficient, self._reference()
 
-    def _turn_multiples(self) -> bool:
-        """A root is taken of a sum's negative multiple, ``(c x)^p``: where ``p`` has become whole that is ``c^p x^p``, and whole powers of x beside it join it otherwise.
-
-        Whether there were such.
-        """
-        changed = False
-        for part in [each for each in self.parts if each.kernel.kind == "sum" and len(each.kernel.factors) == 1]:
-            inner, multiple = part.kernel.factors[0][:2]
-            same = self._multiplied(part)
-            if part.payload.denominator == 1:
-                self.parts = [each for each in self.parts if each is not part]
-                self.coefficient *= Fraction(multiple) ** int(part.payload)
-                self.push(inner, part.payload, same.window, same.offsets, same.expressions)
-                changed = True
-                continue
-            for other in self.parts:
-                if other.payload.denominator == 1 and other.payload and _place(other) == _place(same):
-                    self.coefficient /= Fraction(multiple) ** int(other.payload)
-                    part.payload += other.payload
-                    other.payload = 0
-                    changed = True
-        self._open_deferred()
-        return changed
-
-    @staticmethod
-    def _multiplied(part: Part) -> Part:
-        """What a sum of one term is a multiple of, at its place."""
-        places: list[list[tuple[int, int]]] = [[] for _ in part.kernel.shape]
-        for label, digit, stride in part.expressions:
-            places[label].append((digit, stride))
-        inner, _, window, base, steps = part.kernel.factors[0]
-        moved, composed = compose(base, steps, part.offsets, places)
-        return Part(inner, 1, window, moved, sorted(composed))
-
-    def _settle(self) -> bool:
-        """Exponentials of indices get their origins, and masks on positions the place to which they narrow a sum; False where one is 0 throughout."""
-        names = [part.kernel.name for part in self.parts]
-        if "exp" in names and settle_growth(self):
-            self._gather()
-        if _TRUTHS.isdisjoint(names):
-            return True
-        from graphguard.relations.triangles import extend_windows, meet_steps, settle_steps
-
-        if not meet_steps(self) or (not self.keep_steps and not settle_steps(self)):
-            return False
+    def gather(self) -> None:
+        """Join equal factors, which rules expect of a product that they look at."""
         if self.reduced:
-            extend_windows(self)
-        return True
+            self._drop_units()
+        self._gather()
 
-    def _cancel_sum(self) -> bool:
-        """Take out factors whose sum is a divisor, as in ``sum over v and u of a(v) e(u) / sum over u of e(u)``; whether there were such."""
-        for divisor in self.parts:
-            if divisor.kernel.kind != "product" or not divisor.kernel.reduced or divisor.payload > -1:
-                continue
-            wanted = sorted([(factor[0].id, factor[1]) for factor in divisor.kernel.factors])
-            for digit in self.reduced:
-                tied = [part for part in self.parts if any(other == digit for _, other, _ in part.expressions)]
-                if sorted([(part.kernel.id, part.payload) for part in tied]) == wanted:
-                    coefficient = self._sum_of(tied, divisor)
-                    if coefficient is not None:
-                        self.coefficient *= coefficient
-                        divisor.payload += 1
-                        self.parts = [part for part in self.parts if part not in tied]
-                        return True
-        return False
-
-    def _sum_of(self, tied: list[Part], divisor: Part) -> Number | None:
-        """The factor by which the sum of some factors, over all digits that only they have, is a divisor; None where it is another sum."""
-        others = {digit for part in self.parts if part not in tied for _, digit, _ in part.expressions}
-        used = sorted({digit for part in tied for _, digit, _ in part.expressions})
-        own = [digit for digit in used if digit in self.reduced and digit not in others]
-        free = [digit for digit in used if digit not in own]
-        place = {digit: index for index, digit in enumerate([*free, *own])}
-        sizes, count = [self.sizes[digit] for digit in place], len(free)
-        product = Product(self.universe, sizes, [[index] for index in range(count)], set(range(count, len(place))))
-        for part in tied:
-            steps = [(axis, place[digit], stride) for axis, digit, stride in part.expressions]
-            product.parts.append(Part(part.kernel, part.payload, part.window, list(part.offsets), steps))
-        coefficient, (kernel, offsets, dims, window) = product.finish()
-        found = (kernel, list(offsets), expressions_over(dims, free), window)
-        if found != (divisor.kernel, divisor.offsets, divisor.expressions, divisor.window):
-            return None
-        self.reduced.difference_update(own)
-        return coefficient
-
-    def _open_deferred(self) -> None:
+    def open_deferred(self) -> None:
         """Open the sums among the factors; beside quotients of sums they are first given the form in which a quotient cancels."""
         while self.deferred:
             waiting, self.deferred = self.deferred, []
@@ -371,16 +272,6 @@ class Product:
             joined([(*where.get(digit, (-1, 0)), self.sizes[digit]) for digit in digits]) for digits in self.dims
         )
         return (part.kernel, tuple(part.offsets), dims, part.window)
-
-
-def _place(part: Part) -> tuple[Kernel, Window, list[int], list[Expression]]:
-    return part.kernel, part.window, part.offsets, part.expressions
-
-
-def _opens(part: Part) -> bool:
-    """Whether a power of a sum is written out, where no quotient was there to cancel it."""
-    power = part.payload
-    return bool(power.denominator == 1 and 1 <= power <= _POWERS and len(part.kernel.factors) <= _INLINED)
 
 
 def expressions_over(dims: tuple[Digits, ...], digits: list[int]) -> list[Expression] | None:

@@ -13,7 +13,9 @@ from itertools import combinations
 from typing import Any, Final
 
 from graphguard.relations.kernels import Factor, Kernel, Number, Ref, Term, Terms, Universe, quotient
-from graphguard.relations.products import Product
+from graphguard.relations.linear import normalise, opened, reopened, settled
+from graphguard.relations.products import Product, multiply
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import refine, through
 
 Rewrite = Callable[[Universe, Ref, tuple[int, ...]], Terms | None]
@@ -63,6 +65,13 @@ def product_of(
 # -- partial fractions
 
 
+@rule(
+    "partial fractions",
+    "quotients",
+    "`x (d2 - d1)/(d1 d2)` = `x/d1 - x/d2`",
+    "two attention blocks merged by `logsumexp` = attention over both",
+    "product of terms",
+)
 def partial_fractions(universe: Universe, coefficient: Number, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
     """``x e / (d1 d2)`` as ``x / d1 - x / d2`` where ``e = d2 - d1``; None where no two divisors differ by a factor."""
     return rewritten(universe, _taken_apart, coefficient, ref, extents) if may_divide_apart(ref[0]) else None
@@ -87,8 +96,6 @@ def mix(universe: Universe, one: Terms, other: Terms, extents: tuple[int, ...]) 
     """Whether partial fractions take a product of two of the terms apart: such a product of sums is written out."""
     if len(one) * len(other) > _PAIRS or not any(divisors(ref[0]) for _, ref in one):
         return False
-    from graphguard.relations.products import multiply
-
     for _, first in one:
         mine = {factor[:3:2] for factor in divisors(first[0])}
         for _, second in other if mine else ():
@@ -129,8 +136,6 @@ def _divisors(kernel: Kernel) -> list[Factor]:
 
 
 def _taken_apart(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Terms | None:
-    from graphguard.relations.linear import normalise, reopened, settled
-
     found = divisors(ref[0])
     sums = {id(factor): terms_through(ref, factor) for factor in found}
     parts = [part for part in clusters(universe, ref, extents) if part.labels or part.factors[0][1] == 1]
@@ -166,8 +171,6 @@ def _once_more(factor: Factor) -> Factor:
 
 def terms_through(ref: Ref, factor: Factor) -> Terms | None:
     """What a factor of a product is a power of, as terms."""
-    from graphguard.relations.linear import opened
-
     part = through(ref, factor)
     if part is None:
         return None
@@ -179,8 +182,6 @@ def _ratio(universe: Universe, a: Terms, b: Terms, extents: tuple[int, ...]) -> 
 
     The whole less every other element is the rest of them, which no comparison of terms shows: it is seen once the rest is taken away as well.
     """
-    from graphguard.relations.linear import normalise
-
     if not a or not b or len(a) < len(b) or len(a) > _PAIRS:
         return None
     for ratio in dict.fromkeys(quotient(number, b[0][0]) for number, _ in a):
@@ -197,6 +198,13 @@ def _ratio(universe: Universe, a: Terms, b: Terms, extents: tuple[int, ...]) -> 
 _SHARING: Final = 16  # terms of a sum that are looked at
 
 
+@rule(
+    "common exponentials",
+    "quotients",
+    "`x e^-m/(a e^-m + 1)` = `x/(a + e^m)`",
+    "`(x - x.amax(-1, True)).softmax(-1)` = `x.softmax(-1)`",
+    "common factors",
+)
 def shared_exponentials(
     universe: Universe, terms: Terms, extents: tuple[int, ...]
 ) -> tuple[list[tuple[Ref, Number]], Terms]:
@@ -219,9 +227,6 @@ def shared_factors(
     pulled = [(place, power) for place, power in least.items() if power]
     if not pulled:
         return [], terms
-    from graphguard.relations.linear import normalise, reopened
-    from graphguard.relations.products import multiply
-
     rest: list[Term] = []
     for number, ref in terms:
         factor, left = multiply(universe, [(ref, 1), *((place, -power) for place, power in pulled)], extents)
@@ -251,32 +256,7 @@ def factors_outside(ref: Ref, wanted: Callable[[Factor], bool]) -> dict[Ref, Num
     return found
 
 
-# -- logarithms and sigmoids
-
-
-def is_logarithm(ref: Ref) -> bool:
-    """Whether a reference looks at a logarithm."""
-    return ref[0].kind == "function" and ref[0].name == "log"
-
-
-def logistic(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
-    """sigmoid(log a - log b) = a / (a + b), as one quotient; None where the terms have no logarithm.
-
-    What a logarithm is taken of is positive, so neither a nor a + b is zero.
-    """
-    from graphguard.relations.exponentials import exponential
-    from graphguard.relations.linear import close, normalise, powered, times
-
-    if not any(is_logarithm(ref) for _, ref in terms):
-        return None
-    if not all(coefficient.denominator == 1 for coefficient, ref in terms if is_logarithm(ref)):
-        return None
-    below = [(-coefficient, ref) for coefficient, ref in terms if is_logarithm(ref) and coefficient < 0]
-    above = [term for term in terms if not (is_logarithm(term[1]) and term[0] < 0)]
-    a = exponential(universe, tuple(above), extents)
-    b = exponential(universe, tuple(below), extents)
-    whole = powered(universe, normalise(universe, [*a, *b], extents), -1, extents)
-    return times(universe, (close(universe, a, extents),), whole, extents)
+# -- logarithms
 
 
 def falling_sigmoid(terms: Terms) -> tuple[Term, Term] | None:

@@ -7,47 +7,78 @@ solved for it, exactly, whatever the windows are; where it is not, the factors s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final
 
-from graphguard.relations.domains import Part
 from graphguard.relations.kernels import UNBOUNDED, Expression
+from graphguard.relations.parts import Part
 from graphguard.relations.permutations import known_range, line_of, permuted
-
-if TYPE_CHECKING:
-    from graphguard.relations.products import Product
+from graphguard.relations.products import Product
+from graphguard.relations.rewrite.rule import Outcome, rule
 
 _BLOCKS: Final = 64  # blocks that are looked at one by one
-Outcome = Literal["zero", "changed", "same"]
 _Affine = tuple[int, tuple[tuple[int, int], ...]]  # constant, (digit, coefficient)
 
 
-def solve_selections(product: Product) -> Outcome:
-    """Solve one equality; to be called until it answers ``same``."""
-    selecting = [part for part in product.parts if part.kernel.selects and part.payload == 1]
-    if not selecting:
-        return "same"
-    hots = [part for part in selecting if part.kernel.kind == "onehot"]
-    for part in selecting:
+@rule(
+    "delta",
+    "selections",
+    "`sum over j of [i = j] f(j)` = `f(i)`",
+    "`torch.eye(6) @ w` = `w`",
+    "product",
+)
+def solve_equations(product: Product) -> Outcome:
+    """Solve an equation of positions for a summed digit."""
+    for part in _selecting(product):
         if part.kernel.kind != "onehot":
             outcome = _solve(product, part, (part.offsets[0], [(d, s) for _, d, s in part.expressions]))
-            if outcome != "same":
+            if outcome is not Outcome.SAME:
                 return outcome
+    return Outcome.SAME
+
+
+@rule(
+    "look-up",
+    "selections",
+    "`sum over v of onehot(e)[v] t[v]` = `t[e]`; `onehot(e)[u] onehot(e)[v]` = `onehot(e)[u] [u = v]`",
+    "`F.one_hot(ids, 8).float() @ t` = `t[ids]`",
+    "product",
+)
+def meet_one_hots(product: Product) -> Outcome:
+    """Two one-hots of one index say that their columns are equal, and of a permutation that their rows are."""
+    hots = [part for part in _selecting(product) if part.kernel.kind == "onehot"]
     for index, first in enumerate(hots):
         for second in hots[index + 1 :]:
-            if first.kernel is second.kernel and _row(first) == _row(second):
-                outcome = _equate(product, first, second, len(first.kernel.shape) - 1)
-            elif first.kernel is second.kernel:
-                outcome = _equate_rows(product, first, second)
-            else:
+            if first.kernel is not second.kernel:
                 continue
-            if outcome != "same":
+            if _row(first) == _row(second):
+                outcome = _equate(product, first, second, len(first.kernel.shape) - 1)
+            else:
+                outcome = _equate_rows(product, first, second)
+            if outcome is not Outcome.SAME:
                 return outcome
-    for part in hots:
-        outcome = _mask(product, part)
-        outcome = _whole_column(product, part) if outcome == "same" else outcome
-        if outcome != "same":
-            return outcome
-    return "same"
+    return Outcome.SAME
+
+
+@rule(
+    "range",
+    "selections",
+    "`sum over v in [a, b) of onehot(e)[v]` = `[a <= e < b]`, which is 1 where e is known to lie there",
+    "a vocabulary cut over ranks, masked and added = `t[ids]`",
+    "product",
+)
+def sum_one_hots(product: Product) -> Outcome:
+    """A one-hot that is summed over columns, or a permutation's over rows, is a mask on its index or 1."""
+    for part in _selecting(product):
+        if part.kernel.kind == "onehot":
+            outcome = _mask(product, part)
+            outcome = _whole_column(product, part) if outcome is Outcome.SAME else outcome
+            if outcome is not Outcome.SAME:
+                return outcome
+    return Outcome.SAME
+
+
+def _selecting(product: Product) -> list[Part]:
+    return [part for part in product.parts if part.kernel.selects and part.payload == 1]
 
 
 def _row(part: Part) -> tuple[object, ...]:
@@ -71,7 +102,7 @@ def _equate_rows(product: Product, first: Part, second: Part) -> Outcome:
     """onehot(p)[i, v] * onehot(p)[j, v] is onehot(p)[i, v] where i = j, else 0, if p takes no value twice."""
     line = line_of(first.kernel.factors[0][0])
     if line is None or _but(first, line) != _but(second, line):
-        return "same"
+        return Outcome.SAME
     return _equate(product, first, second, line)
 
 
@@ -79,24 +110,24 @@ def _whole_column(product: Product, part: Part) -> Outcome:
     """The sum of onehot(p)[j, v] over all j is 1 for a permutation, at every v that it takes."""
     line = permuted(part.kernel.factors[0][0])
     if line is None:
-        return "same"
+        return Outcome.SAME
     extent = part.kernel.shape[line]
     _fuse(product, part, line)
     start, terms = _along(part, line)
     if len(terms) != 1 or abs(terms[0][1]) != 1 or terms[0][0] not in product.reduced:
-        return "same"
+        return Outcome.SAME
     digit, stride = terms[0]
     alone = sum(1 for other in product.parts for step in other.expressions if step[1] == digit) == 1
     if not alone or product.sizes[digit] != extent or start != (0 if stride > 0 else extent - 1):
-        return "same"
+        return Outcome.SAME
     column, steps = _along(part, len(part.kernel.shape) - 1)
     low = column + sum(min(0, step * (product.sizes[other] - 1)) for other, step in steps)
     high = column + sum(max(0, step * (product.sizes[other] - 1)) for other, step in steps)
     if low < 0 or high >= extent:
-        return "same"
+        return Outcome.SAME
     product.parts.remove(part)
     product.reduced.discard(digit)
-    return "changed"
+    return Outcome.CHANGED
 
 
 def _fuse(product: Product, part: Part, axis: int) -> None:
@@ -131,11 +162,11 @@ def _equate(product: Product, first: Part, second: Part, axis: int) -> Outcome:
     difference = [(digit, stride) for digit, stride in total.items() if stride]
     if not difference:
         if a != b:
-            return "zero"
+            return Outcome.ZERO
         product.parts.remove(second)
-        return "changed"
+        return Outcome.CHANGED
     outcome = _solve(product, second, (a - b, difference))
-    if outcome == "same":
+    if outcome is Outcome.SAME:
         outcome = _solve(product, first, (a - b, difference))
     return outcome
 
@@ -145,13 +176,13 @@ def _solve(product: Product, redundant: Part, equation: tuple[int, list[tuple[in
     constant, terms = equation
     if not terms:
         if constant:
-            return "zero"
+            return Outcome.ZERO
         product.parts.remove(redundant)
-        return "changed"
+        return Outcome.CHANGED
     if not _may_vanish(product, constant, terms):
-        return "zero"
+        return Outcome.ZERO
     if _split(product, redundant, constant, terms) or _separate(product, redundant, constant, terms):
-        return "changed"
+        return Outcome.CHANGED
     later: tuple[int, _Affine] | None = None
     for digit, stride in terms:
         if digit not in product.reduced or abs(stride) != 1:
@@ -161,27 +192,27 @@ def _solve(product: Product, redundant: Part, equation: tuple[int, list[tuple[in
         low = solution[0] + sum(min(0, c * (product.sizes[d] - 1)) for d, c in rest)
         high = solution[0] + sum(max(0, c * (product.sizes[d] - 1)) for d, c in rest)
         if low >= product.sizes[digit] or high < 0:
-            return "zero"
+            return Outcome.ZERO
         if low >= 0 and high < product.sizes[digit]:
             _substitute(product, redundant, digit, solution)
-            return "changed"
+            return Outcome.CHANGED
         if len(rest) == 1 and abs(rest[0][1]) == 1 and rest[0][0] in product.reduced:
             later = (digit, solution)
         elif len(rest) > 1:
             outcome = _solve_blocks(product, redundant, digit, solution)
-            if outcome != "same":
+            if outcome is not Outcome.SAME:
                 return outcome
     if later is None:
-        return "same"
+        return Outcome.SAME
     digit, (base, ((other, sign),)) = later
     size = product.sizes[digit]
     low, high = (-base, size - base) if sign > 0 else (base - size + 1, base + 1)
     low, high = max(low, 0), min(high, product.sizes[other])
     if low >= high:
-        return "zero"
+        return Outcome.ZERO
     _narrow(product, other, low, high)
     _substitute(product, redundant, digit, (base + sign * low, ((other, sign),)))
-    return "changed"
+    return Outcome.CHANGED
 
 
 def _split(product: Product, redundant: Part, constant: int, terms: list[tuple[int, int]]) -> bool:
@@ -251,12 +282,12 @@ def _solve_blocks(product: Product, redundant: Part, digit: int, solution: _Affi
         if inside != touching:
             continue
         if not inside:
-            return "zero"
+            return Outcome.ZERO
         first = inside[0]
         _narrow(product, outer, first, inside[-1] + 1)
         _substitute(product, redundant, digit, (base + step * first, rest))
-        return "changed"
-    return "same"
+        return Outcome.CHANGED
+    return Outcome.SAME
 
 
 def _may_vanish(product: Product, constant: int, terms: list[tuple[int, int]]) -> bool:
@@ -298,26 +329,26 @@ def _mask(product: Product, part: Part) -> Outcome:
     _fuse(product, part, len(part.kernel.shape) - 1)
     start, terms = _along(part, len(part.kernel.shape) - 1)
     if len(terms) != 1 or abs(terms[0][1]) != 1 or terms[0][0] not in product.reduced:
-        return "same"
+        return Outcome.SAME
     digit, stride = terms[0]
     if sum(1 for other in product.parts for step in other.expressions if step[1] == digit) != 1:
-        return "same"
+        return Outcome.SAME
     size = product.sizes[digit]
     low = start if stride > 0 else start - size + 1
     high = low + size
     bounds = known_range(part.kernel.factors[0][0]) or (-UNBOUNDED // 2, UNBOUNDED // 2)
     if high <= bounds[0] or low >= bounds[1]:
-        return "zero"
+        return Outcome.ZERO
     if low <= bounds[0] and high >= bounds[1]:
         product.parts.remove(part)
         product.reduced.discard(digit)
-        return "changed"
+        return Outcome.CHANGED
     new_low, new_high = max(low, bounds[0]), min(high, bounds[1])
     if (new_low, new_high) == (low, high) and stride > 0:
-        return "same"
+        return Outcome.SAME
     last = len(part.kernel.shape) - 1
     steps: list[Expression] = [step for step in part.expressions if step[0] != last]
     part.offsets[last] = new_low
     part.expressions = [*steps, (last, digit, 1)]
     product.sizes[digit] = new_high - new_low
-    return "changed"
+    return Outcome.CHANGED

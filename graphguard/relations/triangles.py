@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from graphguard.relations.domains import Part, reach
+from graphguard.relations.domains import reach
 from graphguard.relations.kernels import (
     UNBOUNDED,
     Digits,
@@ -26,7 +26,9 @@ from graphguard.relations.kernels import (
     family,
 )
 from graphguard.relations.orientation import is_delta, is_step
+from graphguard.relations.parts import Part
 from graphguard.relations.products import Product, multiply
+from graphguard.relations.rewrite.rule import Outcome, rule
 from graphguard.relations.windows import refine
 
 _MASKS: Final = 4  # masks of one term that are turned
@@ -46,31 +48,49 @@ def bounds(part: Part, sizes: list[int], without: int = -1) -> tuple[int, int]:
     return part.offsets[0] + sum(m for m in moves if m < 0), part.offsets[0] + sum(m for m in moves if m > 0)
 
 
-def settle_steps(product: Product) -> bool:
-    """Drop masks that are 1 throughout; False where one is 0 throughout."""
-    for part in list(product.parts):
+@rule(
+    "cases",
+    "masks on positions",
+    "`[i > j]` = 1 on a window on which it holds throughout, 0 on one on which it holds nowhere",
+    "a causal mask on a rank whose queries all come later",
+    "product",
+)
+def settle_steps(product: Product) -> Outcome:
+    """Drop masks that are 1 throughout; zero where one is 0 throughout."""
+    outcome = Outcome.SAME
+    for part in () if product.keep_steps else list(product.parts):
         if is_step(part.kernel) and part.payload == 1:
             low, high = bounds(part, product.sizes)
             if high <= 0:
-                return False
+                return Outcome.ZERO
             if low > 0:
                 product.parts.remove(part)
-    return True
+                outcome = Outcome.CHANGED
+    return outcome
 
 
-def meet_steps(product: Product) -> bool:
-    """Of masks on one index that run the same way keep the narrower; False where two that run against each other exclude each other."""
+@rule(
+    "half-lines",
+    "masks on positions",
+    "`[i > a] [i > b]` = `[i > max(a, b)]`, `[i > a] [-i > -b]` = 0 where no whole number lies between",
+    "`(i >= j) * (i - 2 <= j)` = `tril() - tril(-3)`",
+    "product",
+)
+def meet_steps(product: Product) -> Outcome:
+    """Of masks on one index that run the same way keep the narrower; zero where two that run against each other exclude each other."""
+    outcome = Outcome.SAME
     seen: dict[tuple[Expression, ...], Part] = {}
     for part in [product.parts[place] for place in _steps_of(product.parts)]:
         steps = tuple(sorted(part.expressions))
         against = seen.get(tuple((axis, digit, -stride) for axis, digit, stride in steps))
         if against is not None and against.offsets[0] + part.offsets[0] < 2:
-            return False  # x > -a and -x > -b have a whole number between them where a + b > 1
+            return Outcome.ZERO  # x > -a and -x > -b have a whole number between them where a + b > 1
         same = seen.setdefault(steps, part)
         if same is not part:
             same.offsets[0] = min(same.offsets[0], part.offsets[0])
             product.parts.remove(part)
-    return True
+            outcome = Outcome.CHANGED
+    return outcome
 
 
 def without_implied(universe: Universe, term: Term, extents: tuple[int, ...]) -> Term:
@@ -98,8 +118,18 @@ def _implies(mask: Part, other: Part, sizes: list[int]) -> bool:
     return other.offsets[0] - mask.offsets[0] + least >= 0
 
 
-def extend_windows(product: Product) -> None:
+@rule(
+    "windows under masks",
+    "masks on positions",
+    "`sum over i in [0, k) of [i < k] f(i)` = `sum over i in [0, n) of [i < k] f(i)`",
+    "causal attention over the keys so far = causal attention over all keys",
+    "product",
+)
+def extend_windows(product: Product) -> Outcome:
     """Extend summed digits to where a mask or an equation on positions is 0 anyway, as far as the other factors exist: the window no longer depends on the shard."""
+    if not product.reduced:
+        return Outcome.SAME
+    before = list(product.sizes)
     zeros = [part for part in product.parts if part.payload == 1 and (is_step(part.kernel) or is_delta(part.kernel))]
     for zero in zeros:
         strides: dict[int, int] = {}
@@ -112,6 +142,7 @@ def extend_windows(product: Product) -> None:
                 and all(p.payload > 0 or _untouched(p, digit) or is_positive(p.kernel, p.window) for p in product.parts)
             ):
                 _extend(product, zero, digit, stride)
+    return Outcome.SAME if product.sizes == before else Outcome.CHANGED
 
 
 def is_positive(kernel: Kernel, window: Window) -> bool:
@@ -270,6 +301,13 @@ def _masks_of(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[_M
     return known  # type: ignore[no-any-return]
 
 
+@rule(
+    "complement",
+    "masks on positions",
+    "`t - [m] t` = `[not m] t`; `[i > a] t - [i > b] t` = `[a < i <= b] t`",
+    "`x - x.tril()` = `x.triu(1)`",
+    "sum",
+)
 def join_steps(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
     """Terms under masks on positions, joined with what they complete."""
     waiting = [ref for _, ref in items if ref[0].placed and steps_in(ref[0])]

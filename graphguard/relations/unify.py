@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from graphguard.relations.equations import equations, unsolved
 from graphguard.relations.kernels import UNBOUNDED, Alike, Digits, Factor, Kernel, Ref, Universe
 from graphguard.relations.orientation import is_delta, is_step
+from graphguard.relations.parts import Part
 from graphguard.relations.windows import joined
-
-if TYPE_CHECKING:
-    from graphguard.relations.domains import Part
 
 _TRIES: Final = 400  # assignments of factors to parts that are looked at for one kernel
 _ABSENT: Final = 3  # masks that a shard may lack

@@ -6,9 +6,17 @@ from graphguard.relations.infinity import is_infinite
 from graphguard.relations.kernels import Ref, Terms, Universe
 from graphguard.relations.linear import close, normalise
 from graphguard.relations.maxima import larger
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import through
 
 
+@rule(
+    "choices",
+    "functions",
+    "a choice by comparing two numbers is the larger or the smaller",
+    "`torch.where(x > y, x, y)` = `torch.maximum(x, y)`",
+    "choice",
+)
 def compared_choice(universe: Universe, condition: Terms, x: Terms, y: Terms, extents: tuple[int, ...]) -> Terms | None:
     """x where the condition holds, else y, if the condition says which of them is larger (where they are equal either will do); None where it does not."""
     asked = _asked(condition)

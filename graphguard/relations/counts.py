@@ -13,12 +13,20 @@ from typing import Any, Final
 from graphguard.relations.kernels import UNBOUNDED, Factor, Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import normalise, opened
 from graphguard.relations.products import Product
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import refine, through
 
 _FACTORS: Final = 4  # of a product of truths that is taken apart
 ENDLESS: Final = UNBOUNDED // 2  # where a window of the columns of a one-hot ends that has no end
 
 
+@rule(
+    "counts",
+    "counts and numbers",
+    "whether a sum of nonnegative numbers is positive does not depend on how often each counts",
+    "`(x > 0).any()` = `((x[:2] > 0).sum() + (x[2:] > 0).sum()) > 0`",
+    "count",
+)
 def supported(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
     """A count that is positive where the terms are; None where they are no count."""
     terms = _without_overlaps(universe, terms, extents)

@@ -12,10 +12,18 @@ from graphguard.relations.kernels import Ref, Terms, Universe
 from graphguard.relations.linear import normalise, times
 from graphguard.relations.masks import taken_apart, truth_cases
 from graphguard.relations.orientation import is_delta
+from graphguard.relations.rewrite.rule import rule
 
 _EQUATIONS: Final = 2  # that are told apart
 
 
+@rule(
+    "functions on diagonals",
+    "functions",
+    "`f(t + [i = j] u)` = `[i = j] f(t + u) + [not i = j] f(t)`",
+    "a loss whose partners have another sign = that of strangers where there are no partners",
+    "act by cases",
+)
 def by_cases(
     universe: Universe,
     terms: Terms,

@@ -17,11 +17,19 @@ from graphguard.relations.linear import close, constant, indicator, normalise, r
 from graphguard.relations.masks import given, truth_cases
 from graphguard.relations.products import LARGEST_EXPONENT, Product, factorised, multiply, number_power
 from graphguard.relations.quotients import falling_sigmoid, logarithms, never_negative, shared_exponentials
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import refine, repeat, through
 
 _EXPONENTS: Final = 48
 
 
+@rule(
+    "exponentials",
+    "functions",
+    "`exp(a + b)` = `exp(a) exp(b)`, `exp(log x)` = `x`, `exp(-inf)` = 0",
+    "`(x + y).exp()` = `x.exp() * y.exp()`",
+    "exponential",
+)
 def exponential(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
     """exp of a sum is the product of exps; exp(log x) is x, exp(-inf) is 0."""
     infinite = [term for term in terms if is_infinite(term[1])]
@@ -138,6 +146,13 @@ def _none_of(universe: Universe, count: Terms, extents: tuple[int, ...]) -> Term
     return () if whole > 0 and all(c > 0 for c, _ in masks) else None
 
 
+@rule(
+    "logarithms",
+    "functions",
+    "`log(a b)` = `log a + log b` if all factors but one are nonnegative",
+    "`(x.exp() * y.exp()).log()` = `x + y`",
+    "logarithm",
+)
 def logarithm(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
     """log of a product whose factors are exponentials or a positive number; the rest stays under the logarithm."""
     if not terms:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from graphguard.relations.integers import compared
 from graphguard.relations.kernels import Kernel, Ref, Term, Terms, Universe
 from graphguard.relations.linear import constant, normalise, times
 from graphguard.relations.masks import given, part_of, split_mask
 from graphguard.relations.orientation import is_step
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import through
 
 
+@rule(
+    "variable exponents",
+    "products",
+    "`b^n` = `exp(n log b)` for positive `b`, by cases over a mask in `n`",
+    "`a.exp() ** n` = `(n * a).exp()`",
+    "cases or none",
+)
 def counted_apart(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> list[tuple[Terms, Terms]] | None:
     """An exponent with an index under a mask on positions as what it is where the mask holds and beside it, each with its guard; None of any other exponent."""
     for place, term in enumerate(terms):
@@ -62,8 +71,6 @@ def _is_larger_index(kernel: Kernel) -> bool:
 
 def _larger_index(universe: Universe, larger: Ref, extents: tuple[int, ...]) -> Terms | None:
     """The larger of two indices; where one is a number, the other from there on, as masks are most often written."""
-    from graphguard.relations.integers import compared
-
     sides: list[Terms] = []
     for factor in sorted(larger[0].factors, key=lambda factor: factor[0].kind == "iota"):
         side = through(larger, factor)

@@ -15,6 +15,7 @@ from graphguard.relations.linear import close, constant, normalise
 from graphguard.relations.parts import Part
 from graphguard.relations.quotients import never_negative
 from graphguard.relations.rewrite.engine import first
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import refine
 
 _EVEN: Final = frozenset(("cos", "abs"))
@@ -23,6 +24,7 @@ _TO_WHOLE: Final = frozenset(("floor", "ceil", "round", "trunc"))
 _RELATIVE: Final = frozenset(
     ("float32", "bfloat16", "float16")
 )  # types that round by a part of the number, for all numbers of ordinary size
+
 _ROUNDING: Final = frozenset(("cast", "floor", "ceil", "round", "trunc"))
 
 
@@ -107,6 +109,13 @@ def _known(universe: Universe, name: str, terms: Terms, extents: tuple[int, ...]
     return found
 
 
+@rule(
+    "symmetry of functions",
+    "functions",
+    "`sin(-x)` = `-sin(x)`, `cos(-x)` = `cos(x)`, `abs(c x)` = `abs(c) abs(x)`, `sigmoid(-x)` = `1 - sigmoid(x)`, `floor(floor(x))` = `floor(x)`",
+    "`torch.sigmoid(-x)` = `1 - torch.sigmoid(x)`",
+    "named function",
+)
 def _of_one(
     universe: Universe,
     name: str,

@@ -87,6 +87,13 @@ def _place(ref: Ref) -> tuple[Any, ...]:
     return (kernel.id, offsets, dims, window)
 
 
+@rule(
+    "differences of quotients",
+    "quotients",
+    "`c - c f/(f + b e)` = `c b e/(f + b e)`",
+    "`(1 - 1 / (1 + x.exp())).log()` = `x - (1 + x.exp()).log()`",
+    "as product",
+)
 def as_product(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term | None:
     """``c - c f / (f + b e)`` as ``c b e / (f + b e)``, whose logarithm comes apart; None for any other sum."""
     if len(terms) != 2:

@@ -18,6 +18,7 @@ from graphguard.relations.monotone import like_signed
 from graphguard.relations.parts import Part
 from graphguard.relations.permutations import known_range, permuted
 from graphguard.relations.ranges import is_whole, note
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.thresholds import Step, threshold
 from graphguard.relations.triangles import is_positive
 from graphguard.relations.windows import refine, repeat
@@ -210,6 +211,13 @@ def _was_divided(universe: Universe, base: Kernel) -> bool:
     )
 
 
+@rule(
+    "comparisons",
+    "functions",
+    "`[a < b]` = `[b - a > 0]`, and positive factors drop out",
+    "`3 * x > 3 * y` = `x > y`",
+    "comparison",
+)
 def compared(
     universe: Universe,
     relation: Literal["lt", "le", "eq"],
@@ -262,6 +270,13 @@ def _compared_integers(universe: Universe, relation: str, distance: Terms, exten
     return normalise(universe, out, extents)
 
 
+@rule(
+    "thresholds",
+    "selections",
+    "a step function of an integer beside positions is a bound of it",
+    "`(n - 3).clamp(max=3) > j` = `n > j + 3` for `j < 3`",
+    "step comparison",
+)
 def _compared_steps(universe: Universe, found: list[tuple[Terms, Terms]], extents: tuple[int, ...]) -> Terms | None:
     """[f(n) + index > 0] of a step function of one integer as [n > threshold], or its opposite; None where it is no such comparison."""
     if any(len(guard) != 1 or guard[0][0] != 1 for guard, _ in found):
@@ -382,6 +397,13 @@ def _compared_closed(universe: Universe, relation: str, distance: Terms, extents
     return normalise(universe, [*constant(universe, 1, extents), (-1, opposite)], extents)
 
 
+@rule(
+    "larger of integers",
+    "functions",
+    "`max(a, b)` = `a + [a < b] (b - a)` for integers",
+    "`torch.maximum(ids, ids - 1)` = `ids`",
+    "larger integer",
+)
 def larger_integer(universe: Universe, a: Terms, b: Terms, extents: tuple[int, ...]) -> Terms | None:
     """The larger of two integers as a choice by a mask, where comparing them gives masks on one index; None where not."""
     guard = compared(universe, "lt", a, b, extents, integral=True)
@@ -401,6 +423,13 @@ def closed_quotient(universe: Universe, terms: Terms, divisor: int, extents: tup
     return floor
 
 
+@rule(
+    "quotients of integers",
+    "counts and numbers",
+    "floor and remainder of an index by its digits, or of a bounded integer by its multiples",
+    "`torch.arange(24).view(4, 6) // 6` = `torch.arange(4)[:, None].expand(4, 6)`",
+    "division",
+)
 def divided(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, ...]) -> tuple[Terms, Terms] | None:
     """Floor and remainder of integer terms, where the radix or a known range gives them; None where not."""
     quotient: list[Term] = []

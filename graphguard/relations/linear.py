@@ -34,6 +34,7 @@ from graphguard.relations.parts import Part
 from graphguard.relations.permutations import line_of, permuted
 from graphguard.relations.products import multiply, number_power
 from graphguard.relations.rewrite.engine import added, first
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import joined, refine, repeat, through
 
 _TERMS: Final = 512
@@ -141,6 +142,13 @@ def _order(terms: Terms) -> list[tuple[Any, ...]]:
     return [(ref[0].id, *ref[1:], coefficient) for coefficient, ref in terms]
 
 
+@rule(
+    "sums as factors",
+    "sums",
+    "a sum of several terms is a multiple of one expression, whose leading term is counted once",
+    "`(2 * x + 2 * y).sin()` = `(2 * (x + y)).sin()`",
+    "closed",
+)
 def _closed_sum(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term:
     sizes, dims, used = refine([ref for _, ref in terms], extents)
     others = [term for term in terms if term[1][0].kind not in ("iota", "one")]
@@ -221,6 +229,13 @@ def selector(terms: Terms) -> bool:
     return len(terms) == 1 and indicator(terms[0][1])
 
 
+@rule(
+    "distribution",
+    "products",
+    "`m (a + b)` = `m a + m b` where m selects, or where parts of sums can join",
+    "`(x.tril() + y.tril())` = `(x + y).tril()`",
+    "times",
+)
 def times(
     universe: Universe,
     a: Terms,
@@ -318,6 +333,13 @@ def _size(digits: tuple[tuple[int, int, int], ...]) -> int:
     return size
 
 
+@rule(
+    "masks on a part",
+    "masks on positions",
+    "a mask that is 1 or 0 on all of a slice is dropped",
+    "`x.tril()[3:, :1]` = `x[3:, :1]`",
+    "sum",
+)
 def settled(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
     """The terms of a part of a tensor: truths about positions that hold nowhere or everywhere in it are gone."""
     out: list[Term] = []
@@ -407,6 +429,13 @@ def summed_over(universe: Universe, terms: Terms, extents: tuple[int, ...], dims
     return normalise(universe, out, kept)
 
 
+@rule(
+    "powers",
+    "products",
+    "`(f g)^n` = `f^n g^n` for integer `n`, `(x^2)^(1/2)` stays; roots of numbers are split into primes",
+    "`(x * y) ** 2` = `x ** 2 * y ** 2`",
+    "power",
+)
 def powered(universe: Universe, terms: Terms, exponent: Number, extents: tuple[int, ...]) -> Terms:
     """The terms to a rational power."""
     if exponent == 0:
@@ -420,8 +449,8 @@ def powered(universe: Universe, terms: Terms, exponent: Number, extents: tuple[i
         lower = powered(universe, terms, exponent - 1, extents)
         return times(universe, lower, terms, extents)
     outside: list[tuple[Ref, Number]] = []
-    for rule in universe.rules.divisors if exponent < 0 and len(terms) > 1 else ():
-        more, terms = rule(universe, terms, extents)
+    for shared in universe.rules.divisors if exponent < 0 and len(terms) > 1 else ():
+        more, terms = shared(universe, terms, extents)
         outside += more
     coefficient, ref = close(universe, terms, extents)
     if coefficient == 0:

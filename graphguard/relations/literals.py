@@ -13,7 +13,7 @@ from graphguard.relations.denotation import Denotation, exactly_known
 from graphguard.relations.functions import elementwise, truth
 from graphguard.relations.infinity import minus_infinity
 from graphguard.relations.kernels import Digits, Ref, Terms, Universe
-from graphguard.relations.linear import constant, exact, fold, normalise
+from graphguard.relations.linear import constant, exact, fold, normalise, times
 from graphguard.relations.values import Box, NormalValue, Piece, box_of, extents_of, merged, single
 from graphguard.relations.windows import joined, whole
 
@@ -167,8 +167,6 @@ def _diagonal(universe: Universe, data: np.ndarray) -> Terms | None:
 
 
 def _either(universe: Universe, mask: Terms, yes: float, no: float, extents: tuple[int, ...]) -> Terms:
-    from graphguard.relations.linear import times
-
     other = normalise(universe, [*constant(universe, 1, extents), *((-c, ref) for c, ref in mask)], extents)
     rows = [
         *times(universe, mask, _number(universe, yes, extents), extents),

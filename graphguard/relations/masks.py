@@ -23,6 +23,7 @@ from graphguard.relations.linear import constant, indicator, normalise, times
 from graphguard.relations.orientation import is_delta, is_step
 from graphguard.relations.permutations import is_inverted, known_range
 from graphguard.relations.products import Product, compose
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import refine, repeat, through
 
 _RANGES: Final = 64  # ranges of one index that are told apart
@@ -100,6 +101,13 @@ def cases(universe: Universe, terms: Terms, extents: tuple[int, ...], depth: int
     return universe.cases[key]  # type: ignore[no-any-return]
 
 
+@rule(
+    "cases of masks",
+    "masks on positions",
+    "`f` = `[m] f + [not m] f`, each with what m says of it",
+    "`t[i]` = `t[torch.where(i < 0, i + 8, i)]`",
+    "cases",
+)
 def _by_cases(universe: Universe, terms: Terms, extents: tuple[int, ...], depth: int) -> list[tuple[Terms, Terms]]:
     for _, ref in terms:
         parts = split_mask(universe, ref, extents)
@@ -192,6 +200,13 @@ def mask_range(ref: Ref) -> tuple[Ref, int, int] | None:
     return None if inner is None else (inner, low + base[column], high + base[column])
 
 
+@rule(
+    "one-hots",
+    "selections",
+    "`[e = c]` for an index e; of a floor of a quotient the sum over what is divided to it",
+    "`ids // 2 == 1` = `(ids == 2) | (ids == 3)`",
+    "equality",
+)
 def hot(universe: Universe, base: Ref, column: Ref, extents: tuple[int, ...], summed: bool = False) -> list[Term]:
     """1 where an integer reference equals an affine index ``column`` (a reference to iota); with ``summed`` the last dim is summed away.
 

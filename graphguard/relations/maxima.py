@@ -13,10 +13,18 @@ from graphguard.relations.linear import close, constant, normalise, scaled, time
 from graphguard.relations.outermost import is_exponential, positive_factor
 from graphguard.relations.parts import Part
 from graphguard.relations.products import Product
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.truths import largest_truth
 from graphguard.relations.windows import refine
 
 
+@rule(
+    "maxima",
+    "functions",
+    "`max(a + c, b + c)` = `max(a, b) + c`; windows of one maximum join",
+    "`torch.maximum(2 * x, 2 * y)` = `2 * torch.maximum(x, y)`",
+    "larger",
+)
 def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> Terms:
     """The largest of several sums: common terms come out, windows of one maximum join, equal ones count once."""
     rows = [row for row in rows if not (len(row) == 1 and row[0][0] > 0 and row[0][1][0].kind == "infinity")] or rows[
@@ -53,6 +61,13 @@ def larger(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> T
     return normalise(universe, [*outside, (lead, best)], extents)
 
 
+@rule(
+    "maxima of exponentials",
+    "functions",
+    "`max(exp a, exp b)` = `exp(max(a, b))`",
+    "`torch.maximum(x.exp(), y.exp())` = `torch.maximum(x, y).exp()`",
+    "largest exponent",
+)
 def _largest_exponent(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> Terms | None:
     """The largest of the exponents where all rows are exponentials; None where one is not."""
     if len(rows) < 2 or not all(len(row) == 1 and row[0][0] == 1 and is_exponential(row[0][1]) for row in rows):
@@ -64,6 +79,13 @@ def _size(number: Number) -> Number:
     return number if number >= 0 else -number
 
 
+@rule(
+    "clamps",
+    "functions",
+    "`max(c, min(x, e))` = `min(max(c, x), e)` for `c <= e`",
+    "`x.clamp(max=2).clamp(min=-1)` = `x.clamp(-1, 2)`",
+    "largest of terms",
+)
 def _other_clamp(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> Terms | None:
     """A clamp in its other spelling, or several of one number as one; None where it stays as it is."""
     clamp = clamp_of(items)
@@ -123,6 +145,13 @@ def _union(a: Window, b: Window) -> Window | None:
     return (*a[:axis], (first[0], max(first[1], second[1])), *a[axis + 1 :])
 
 
+@rule(
+    "maxima over dims",
+    "functions",
+    "positive factors and exponentials stand outside: `max(exp x)` = `exp(max x)`",
+    "`x.softmax(-1).amax(-1)` = `x.amax(-1).exp() / x.exp().sum(-1)`",
+    "largest",
+)
 def largest(universe: Universe, terms: Terms, extents: tuple[int, ...], summed: tuple[int, ...]) -> Terms:
     """The maximum over dims, which are dropped; terms that do not vary there come out, and positive factors and exponentials do."""
     kept = tuple(size for dim, size in enumerate(extents) if dim not in summed)

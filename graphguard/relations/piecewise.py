@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.kernels import Budget, Number, Terms, Universe
+from graphguard.relations.lifting import cancelled
 from graphguard.relations.linear import normalise, scaled, settled
 from graphguard.relations.values import (
     PIECES,
@@ -164,7 +165,6 @@ def settled_value(universe: Universe, value: NormalValue) -> NormalValue:
 
 def difference(universe: Universe, a: NormalValue, b: NormalValue) -> NormalValue:
     """a - b; no terms anywhere exactly when the two are equal in normal form."""
-    from graphguard.relations.lifting import cancelled
 
     def act(rows: list[Terms], sizes: tuple[int, ...]) -> Terms:
         if rows[0] == rows[1]:

@@ -58,6 +58,13 @@ def _of_parts(universe: Universe, parts: list[tuple[int, Terms, Terms]], extents
     return place
 
 
+@rule(
+    "places depend on the order",
+    "order",
+    "an argmax is that of anything in the same order",
+    "`x.softmax(-1).argmax(-1)` = `x.argmax(-1)`",
+    "place",
+)
 def first_place(universe: Universe, terms: Terms, extents: tuple[int, ...], dim: int) -> Terms:
     """The place along a dim, counted from its start, which is dropped."""
     kept = (*extents[:dim], *extents[dim + 1 :])

@@ -27,7 +27,7 @@ from graphguard.relations.kernels import (
 )
 from graphguard.relations.parts import Part
 from graphguard.relations.rewrite.engine import settled_product
-from graphguard.relations.rewrite.rule import Log
+from graphguard.relations.rewrite.rule import Log, rule
 from graphguard.relations.windows import joined, refine
 
 LARGEST_EXPONENT: Final = 1 << 16  # of a number, whose power is written down
@@ -357,6 +357,13 @@ def _tied(kernel: Kernel, free: int) -> list[tuple[tuple[int, ...], frozenset[in
     return [(tuple(sorted(indices)), frozenset(labels)) for indices, labels in groups]
 
 
+@rule(
+    "association",
+    "products",
+    "nested products are one product, `f^a f^b` = `f^(a + b)`, and `sum of c f` = `c sum of f`",
+    "`(x @ w) @ v` = `x @ (w @ v)`",
+    "multiply",
+)
 def multiply(
     universe: Universe, items: list[tuple[Ref, Number]], extents: tuple[int, ...], summed: tuple[int, ...] = ()
 ) -> tuple[Number, Ref]:

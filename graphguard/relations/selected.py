@@ -14,6 +14,7 @@ from graphguard.relations.kernels import Factor, Ref, Terms, Universe
 from graphguard.relations.linear import reopened, times
 from graphguard.relations.permutations import known_range
 from graphguard.relations.products import Product
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.windows import refine, repeat
 
 Act: TypeAlias = "Callable[[list[Terms], tuple[int, ...]], Terms]"
@@ -33,6 +34,13 @@ def selects(universe: Universe, terms: Terms) -> bool:
     return _selection(universe, terms) is not None
 
 
+@rule(
+    "selected elements",
+    "permutations",
+    "`f(t[i])` = `f(t)[i]`",
+    "`t[ids].softmax(-1)` = `t.softmax(-1)[ids]`",
+    "acted",
+)
 def acted(universe: Universe, rows: list[Terms], extents: tuple[int, ...], act: Act) -> Terms:
     """A function of the elements of rows, worked out of what they are selected from where one index selects all of them that are selected."""
     found = [_selection(universe, terms) for terms in rows]

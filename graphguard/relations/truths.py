@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from math import prod
 
 from graphguard.relations.counts import ENDLESS, is_count
+from graphguard.relations.integers import compared
 from graphguard.relations.kernels import Kernel, Ref, Terms, Universe, Window
 from graphguard.relations.linear import constant, indicator, normalise, times
 from graphguard.relations.masks import mask_range
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.values import NormalValue
 
 
+@rule(
+    "truths",
+    "functions",
+    "the largest of truths is *or*, the smallest *and*",
+    "`torch.maximum((x > 0).float(), (y > 0).float())` = `((x > 0) | (y > 0)).float()`",
+    "larger or none",
+)
 def largest_truth(universe: Universe, rows: list[Terms], extents: tuple[int, ...]) -> Terms | None:
     """The largest of several truths, or of as many truths with a minus; None for any other rows."""
     if len(rows) < 2:
@@ -70,8 +79,6 @@ class _End:
 
 def _all_at_end(universe: Universe, truths: list[Terms], extents: tuple[int, ...], *, reached: bool) -> Terms | None:
     """Whether all counts are at their ends, where every truth says whether one is, or is not: then their sum is at its own."""
-    from graphguard.relations.integers import compared
-
     if not all(len(terms) == 1 for terms in truths):
         return None
     asked = {ref: _asked(ref) for ((_, ref),) in truths}

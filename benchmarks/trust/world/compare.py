@@ -45,14 +45,25 @@ def _outcome(program: Program, said: Said, truth: Truth) -> str:
     if said.verdict == "broken":
         # Memory with gaps: gloo takes what lies there, which may be right by chance, and NCCL raises. Either way the line is to be mended.
         # Collectives of one group that overtake each other on gloo and nowhere else: either verdict is right, as a proof lists what it assumes.
-        # What is read before it was waited for is a race even where no output comes of it; programs that wait at once have none.
-        race = said.rule == "missing-wait" and not {"missing wait", "late wait"}.isdisjoint(program.kinds)
-        return FALSE_BROKEN if right and not (truth.not_dense or truth.unordered or race) else AGREE
+        told = _is_race(program, said) or _is_overlap(program, said)
+        return FALSE_BROKEN if right and not (truth.not_dense or truth.unordered or told) else AGREE
     if said.verdict == "not run":
         # What raises for real has no verdict, whoever notices first.
         refused = right and truth.not_dense
         return AGREE if refused or truth.kind in ("raises", "no specification") else NOT_RUN
     return UNKNOWN
+
+
+def _is_race(program: Program, said: Said) -> bool:
+    """Whether memory is used that nobody waited for: a race even where no output comes of it, as in ``x - x``; programs that wait at once have none."""
+    return said.rule == "missing-wait" and not {"missing wait", "late wait", "line out", "line swap"}.isdisjoint(
+        program.kinds
+    )
+
+
+def _is_overlap(program: Program, said: Said) -> bool:
+    """Whether a line reads elements that it wrote: what it gives depends on the order of a loop, even where no output comes of it."""
+    return "overlap" in program.kinds and "elements that it has written before" in said.text
 
 
 def _refused_for_strides_of_one(program: Program, truth: Truth) -> bool:

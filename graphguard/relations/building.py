@@ -28,6 +28,7 @@ from graphguard.relations.kernels import (
     ratio,
 )
 from graphguard.relations.parts import Part
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.symmetry import orders
 from graphguard.relations.unify import matched, offer, skeleton
 from graphguard.relations.windows import joined
@@ -39,6 +40,13 @@ _PERMUTED: Final = 4  # symmetric labels beyond this many are left in the order 
 _MOST_ORDERS: Final = 600  # more are not written out one by one
 
 
+@rule(
+    "construction",
+    "layout",
+    "an expression of a shard is a window onto that of the whole: it is built over all coordinates at which its factors exist, its labels in one order, and may be a part of one that the specification has",
+    "`x[:4] @ w` = `(x @ w)[:4]`",
+    "construction",
+)
 def build(
     universe: Universe,
     kind: str,

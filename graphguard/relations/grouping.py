@@ -14,6 +14,7 @@ from graphguard.relations.kernels import Digits, Expression, Factor, Kernel, Ref
 from graphguard.relations.orientation import is_step
 from graphguard.relations.permutations import known_range
 from graphguard.relations.products import Product
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.values import NormalValue, single
 
 
@@ -31,6 +32,13 @@ class _Count:
         return kernel
 
 
+@rule(
+    "groups",
+    "permutations",
+    "running counts of keys say which rows a group has",
+    "`grouped_mm` over sorted tokens = a sum over experts",
+    "value",
+)
 def groups(universe: Universe, ends: NormalValue, extent: int) -> NormalValue | None:
     """[ends[g - 1] <= t < ends[g]], shape (extent, groups), for running counts of a line that is sorted somewhere; None for any others."""
     if not universe.orders or len(ends.shape) != 1 or len(ends.pieces) != 1 or len(ends.pieces[0][1]) != 1:

@@ -14,6 +14,7 @@ from graphguard.relations.functions import elementwise, truth
 from graphguard.relations.infinity import minus_infinity
 from graphguard.relations.kernels import Digits, Ref, Terms, Universe
 from graphguard.relations.linear import constant, exact, fold, normalise, times
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.values import Box, NormalValue, Piece, box_of, extents_of, merged, single
 from graphguard.relations.windows import joined, whole
 
@@ -30,6 +31,13 @@ def kind_of(elements: np.ndarray) -> Kind:
     return "int" if elements.dtype.kind in "iu" else "float"
 
 
+@rule(
+    "known values",
+    "counts and numbers",
+    "a float32 literal is the short decimal, fraction or root that was rounded to it; positions, diagonals and triangles are seen in tables",
+    "`x * torch.tensor(0.1)` = `x * 0.1`",
+    "value",
+)
 def literal(universe: Universe, elements: np.ndarray) -> NormalValue:
     """The value of a known tensor."""
     shape = elements.shape

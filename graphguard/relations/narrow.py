@@ -20,6 +20,7 @@ from graphguard.relations.kernels import Budget, Factor, Kernel, Number, Ref, Te
 from graphguard.relations.linear import constant, exact, normalise, powered, reopened, scaled, summed_over, times
 from graphguard.relations.piecewise import difference
 from graphguard.relations.products import Product
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.triangles import without_implied
 from graphguard.relations.values import NormalValue, Piece, cut, extents_of, merged
 from graphguard.relations.views import View, in_runs, mask_along, positional, runs, where_held
@@ -99,6 +100,13 @@ def written_at_places(universe: Universe, value: NormalValue, anew: bool = False
     return NormalValue(value.shape, value.kind, pieces, value.grid)
 
 
+@rule(
+    "thin parts",
+    "layout",
+    "parts of one index, put together, are the window that they make",
+    "`torch.cat([x[:1] @ w, x[1:2] @ w])` = `x[:2] @ w`",
+    "value",
+)
 def continued(universe: Universe, value: NormalValue) -> NormalValue:
     """The value in fewer pieces, where a piece that is one index thick is what its neighbour is one index further on."""
     pieces = value.pieces

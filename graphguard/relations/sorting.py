@@ -14,6 +14,7 @@ from typing import Final
 from graphguard.relations.contraction import product
 from graphguard.relations.kernels import Factor, Kernel, Ref, Terms, Universe
 from graphguard.relations.permutations import permuted
+from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.values import NormalValue, single
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwx"
@@ -56,6 +57,13 @@ def elementwise(
     return order.done(universe, elementwise(universe, before, act), dim)
 
 
+@rule(
+    "sums over rows",
+    "permutations",
+    "a sum over rows forgets the order of the rows",
+    "`relu(x[p]).sum(0)` = `relu(x).sum(0)`",
+    "value",
+)
 def contracted(
     universe: Universe, operands: Sequence[Operand], out: str, act: Callable[[list[Operand], str], NormalValue]
 ) -> NormalValue:
@@ -78,6 +86,13 @@ def contracted(
     return act(list(operands), out)
 
 
+@rule(
+    "sorted lines",
+    "permutations",
+    "the places of a sort are a permutation; its one-hot's transpose is the inverse",
+    "`relu(x[p])[p.argsort()]` = `relu(x)` for `p = keys.argsort()`",
+    "value",
+)
 def inverse(universe: Universe, value: NormalValue) -> NormalValue | None:
     """What sorts the positions of a sorted line; None for any other line."""
     if len(value.pieces) != 1 or len(value.shape) != 1 or len(value.pieces[0][1]) != 1:

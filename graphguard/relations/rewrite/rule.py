@@ -55,7 +55,7 @@ class Rule(Generic[P, R]):
         log: Log | None = arguments[0].log  # type: ignore[attr-defined]
         if log is None:
             return self.act(*arguments, **options)
-        before = log.before(self, arguments)
+        before = log.before(self, (*arguments, *options.values()))
         result = self.act(*arguments, **options)
         log.after(self, before, result)
         return result

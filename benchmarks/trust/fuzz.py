@@ -16,12 +16,12 @@ import numpy as np
 
 from benchmarks.trust.steps import NAMES, OPERATORS
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Exhausted, Universe
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.numbers import CASTS, FUNCTIONS, Numbers
-from graphguard.relations.piecewise import equal
-from graphguard.relations.points import equal_at_points
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.prove.points import equal_at_points
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import Exhausted, Universe
 from graphguard.rules.registry import FLOAT_BITS
 
 SHAPES = [(4, 6), (2, 4, 6), (6, 4), (2, 6, 4), (4,), (6,), (2, 2, 6), (3, 4), (4, 4), (1, 6)]

@@ -1,7 +1,7 @@
 """In which element types programs have their numbers, while numbers run.
 
 Numbers in narrow types are held unrounded, as reals, and casts round.  What is cast to a type in which it was computed is rounded there already, so such a cast changes
-nothing: :mod:`graphguard.relations.precision` says the same of normal forms.
+nothing: :mod:`graphguard.relations.prove.precision` says the same of normal forms.
 """
 
 from __future__ import annotations

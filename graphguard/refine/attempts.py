@@ -22,7 +22,7 @@ from graphguard.refine.segments import Segments, Work
 from graphguard.refine.spelling import Facts
 from graphguard.refine.verdicts import failed, proved
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Exhausted
+from graphguard.relations.terms.kernels import Exhausted
 from graphguard.rules import Trait
 
 Effort: TypeAlias = Literal["hasty", "usual", "patient"]

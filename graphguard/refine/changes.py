@@ -16,7 +16,7 @@ from graphguard.refine.retrial import Retrial
 from graphguard.refine.state import QUESTION_SECONDS
 from graphguard.refine.verdicts import failed, trouble_of
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Exhausted
+from graphguard.relations.terms.kernels import Exhausted
 
 
 @without_collection()

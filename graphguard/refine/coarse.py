@@ -7,8 +7,8 @@ from typing import Final
 
 from graphguard.ir import Node, Var
 from graphguard.ops import traits_of
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import find_rule
 from graphguard.rules.registry import COMPLEX_PART, FLOAT_BITS, holds
 

@@ -7,7 +7,7 @@ from math import gcd
 
 from graphguard.refine.layouts import Layouts
 from graphguard.relations.relation import Concat, Expression, Held, Sliced
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 
 _CHUNKS = (1, 2, 4)  # into how many pieces a rank's tensor is cut, at most
 _PLACES = 128  # chunks of the target, at most

@@ -17,9 +17,9 @@ from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICA
 from graphguard.refine.ragged import Ragged, Rows, has_symbols
 from graphguard.refine.shards import Shards
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Exhausted
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Exhausted
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import Trait, combine, evaluate_node, kind_of
 from graphguard.rules.arithmetic import chosen, compared, plus
 from graphguard.rules.casting import DOUBLES, as_single

@@ -14,10 +14,10 @@ from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.lookup import Lookup, Targets
 from graphguard.refine.spelling import Facts
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.ranges import from_parts
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Universe
+from graphguard.relations.terms.ranges import from_parts
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import Trait
 
 

@@ -15,9 +15,9 @@ from graphguard.ir import Node, TensorType, Var
 from graphguard.ops import operators
 from graphguard.refine.shards import Shards
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Kernel, Number, quotient
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Kernel, Number, quotient
+from graphguard.relations.terms.values import NormalValue
 
 #: Operators that sum products of what they are given.
 CONTRACTIONS: Final = operators(lambda op: op.contracts)

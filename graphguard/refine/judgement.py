@@ -18,7 +18,7 @@ from graphguard.refine.retrial import Retrial
 from graphguard.refine.state import QUESTION_SECONDS, State
 from graphguard.refine.verdicts import failed, proved
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Exhausted
+from graphguard.relations.terms.kernels import Exhausted
 
 _COARSE: Final = "ranks compute in a narrower type than the specification"
 

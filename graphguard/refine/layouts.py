@@ -9,13 +9,13 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Placement
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Number, Ref
-from graphguard.relations.narrow import equal_where_thin
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal, scaled_value
-from graphguard.relations.points import equal_at_points
+from graphguard.relations.functions.piecewise import equal, scaled_value
+from graphguard.relations.prove.narrow import equal_where_thin
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.prove.points import equal_at_points
 from graphguard.relations.relation import Concat, Expression, Held, Same, Sum
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.kernels import Number, Ref
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import combine
 
 Placements = dict[str, Placement]

@@ -19,10 +19,10 @@ from graphguard.refine.exposed import ROUNDED
 from graphguard.refine.layouts import Layouts
 from graphguard.refine.naming import names_of
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Number, Ref
-from graphguard.relations.linear import close
 from graphguard.relations.relation import Expression, Relation, describe_placements
-from graphguard.relations.values import NormalValue, extents_of
+from graphguard.relations.sums.linear import close
+from graphguard.relations.terms.kernels import Number, Ref
+from graphguard.relations.terms.values import NormalValue, extents_of
 
 _GROUPS = 8  # groups of the ranks' tensors that are tried for one tensor of the specification
 _TARGETS = 6  # tensors of the specification that are tried for one group

@@ -21,9 +21,9 @@ from graphguard.ops import traits_of
 from graphguard.refine.coarse import WIDER_AND_OTHERS, computes_coarsely
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.refine.traces import Origin, Rounding, Traces
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.precision import same_digits
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.prove.precision import same_digits
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.casting import WITHOUT_ZERO, unknown_cast
 
 _NONE: Final = frozenset[Origin]()

@@ -16,7 +16,7 @@ from graphguard.refine.layouts import Layouts
 from graphguard.refine.outcome import SOMETHING_ELSE, PromiseOutcome
 from graphguard.relations.relation import Expression, Relation, describe_placements
 from graphguard.relations.relation import held as parts_of
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 
 
 class Checker:

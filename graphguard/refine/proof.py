@@ -15,11 +15,11 @@ from graphguard.refine.spelling import Facts
 from graphguard.refine.state import QUESTION_SECONDS, State, T, answer
 from graphguard.refine.traces import Rounding
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.differences import Difference
-from graphguard.relations.kernels import Exhausted
+from graphguard.relations.explain.differences import Difference
+from graphguard.relations.explain.weights import Weights
 from graphguard.relations.relation import Relation
-from graphguard.relations.values import NormalValue
-from graphguard.relations.weights import Weights
+from graphguard.relations.terms.kernels import Exhausted
+from graphguard.relations.terms.values import NormalValue
 
 
 class Proof:

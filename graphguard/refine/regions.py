@@ -17,9 +17,9 @@ from graphguard.refine.outcome import Location
 from graphguard.refine.promises import Checker
 from graphguard.refine.spelling import Entered, Number, Speller, Spelt, redrawn
 from graphguard.refine.windows import Abstraction, Windowed
-from graphguard.relations.kernels import Kernel, Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Kernel, Universe
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import Trait, kind_of
 
 _NAME = "\0"

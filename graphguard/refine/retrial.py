@@ -9,7 +9,7 @@ from graphguard.ir import Capture, Node, Var
 from graphguard.ir.joining import Joined, JoinedCall, Step
 from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.outcome import SPECIFICATION, Gap, Location
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from graphguard.ir import Node, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.refine.batching import Batching, Dims, batching, is_batched
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Ref
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
-from graphguard.relations.windows import sliced
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Ref
+from graphguard.relations.terms.values import NormalValue
+from graphguard.relations.terms.windows import sliced
 
 Start: TypeAlias = "int | None"  # where a range begins; None where all ranges look the same
 Ranges: TypeAlias = dict[str, tuple[Start, int]]

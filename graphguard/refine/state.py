@@ -13,11 +13,11 @@ from graphguard.refine.ground import Ground
 from graphguard.refine.lookup import Lookup, Targets
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.differences import Difference, differing_reads
-from graphguard.relations.kernels import Exhausted
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
-from graphguard.relations.weights import Weights, weights
+from graphguard.relations.explain.differences import Difference, differing_reads
+from graphguard.relations.explain.weights import Weights, weights
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Exhausted
+from graphguard.relations.terms.values import NormalValue
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from graphguard.ir import TensorType, Var
 from graphguard.refine.coarse import WIDER_AND_OTHERS
 from graphguard.refine.outcome import Location
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from graphguard.ir.joining import Joined
 from graphguard.refine.frontiers import cautions_of
 from graphguard.refine.outcome import Outcome, PromiseOutcome
 from graphguard.refine.spelling import Facts
-from graphguard.relations.integers import COMPUTED_INDICES
+from graphguard.relations.functions.integers import COMPUTED_INDICES
 
 
 def proved(

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Digit, Digits, Kernel, Number, Ref, Term, Universe
-from graphguard.relations.linear import close
-from graphguard.relations.values import Box, Grid, NormalValue, coarsened, extents_of, merged
-from graphguard.relations.windows import joined
+from graphguard.relations.sums.linear import close
+from graphguard.relations.terms.kernels import Digit, Digits, Kernel, Number, Ref, Term, Universe
+from graphguard.relations.terms.values import Box, Grid, NormalValue, coarsened, extents_of, merged
+from graphguard.relations.terms.windows import joined
 
 Place: TypeAlias = tuple[
     tuple[int, ...], tuple[Digits, ...]

@@ -1,7 +1,7 @@
 """The vocabulary in which every operator rule is written.
 
 A rule says what an operator does to values by calling an :class:`Algebra`; it never looks inside a value.  The same rules
-therefore run over several algebras: the *normal form* (``relations.normal_form``), which proves; plain *numbers*
+therefore run over several algebras: the *normal form* (``relations.prove.normal_form``), which proves; plain *numbers*
 (``relations.numbers``), which tests every rule against PyTorch; and a pair of *finite fields*
 (``confirm.fields``), the second opinion.
 

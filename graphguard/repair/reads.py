@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphguard.relations.differences import Difference, Place
+from graphguard.relations.explain.differences import Difference, Place
 
 _SHOWN = 2
 

@@ -11,8 +11,8 @@ from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ops import aten, operators
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.proof import Proof
-from graphguard.relations.kernels import Number
-from graphguard.relations.weights import Weights
+from graphguard.relations.explain.weights import Weights
+from graphguard.relations.terms.kernels import Number
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.neighbours import SCALING, Guess, Neighbours

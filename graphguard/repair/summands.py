@@ -7,7 +7,7 @@ from typing import Final
 from graphguard.ir import Graph, Var
 from graphguard.ops import aten
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.relations.weights import Weights
+from graphguard.relations.explain.weights import Weights
 from graphguard.repair.leaves import leaf_behind
 from graphguard.repair.neighbours import REDUCING, Neighbours
 from graphguard.repair.search import Search

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphguard.relations.kernels import Number
-from graphguard.relations.weights import Weight, Weights
+from graphguard.relations.explain.weights import Weight, Weights
+from graphguard.relations.terms.kernels import Number
 
 _SHOWN = 4  # weights that are told
 LEFT_OUT = "leaves out terms of the specification's sum"

@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "graphguard" / "trace"
+RELATIONS = ROOT / "graphguard" / "relations"
+WITHOUT_RINGS = (TRACE, RELATIONS)
 # A folder is read at a glance.
 MOST_FILES = 25
 TORCH_ALLOWED = ("graphguard/trace/", "graphguard/confirm/", "graphguard/checks/")
@@ -107,17 +109,27 @@ def test_rings_are_found() -> None:
     assert ring_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
-def test_no_ring_of_files_in_trace() -> None:
-    assert ring_in(graph_of(TRACE)) == []
+@pytest.mark.parametrize("folder", WITHOUT_RINGS, ids=lambda folder: str(folder.name))
+def test_no_ring_of_files(folder: Path) -> None:
+    assert ring_in(graph_of(folder)) == []
 
 
-def test_no_ring_of_rooms_in_trace() -> None:
+@pytest.mark.parametrize("folder", WITHOUT_RINGS, ids=lambda folder: str(folder.name))
+def test_no_ring_of_rooms(folder: Path) -> None:
     rooms: dict[str, set[str]] = {}
-    for name, others in graph_of(TRACE).items():
+    for name, others in graph_of(folder).items():
         room = name.rpartition(".")[0]
         rooms.setdefault(room, set()).update(other.rpartition(".")[0] for other in others)
-    assert len(rooms) > 10
+    assert len(rooms) > 5
     assert ring_in({room: others - {room} for room, others in rooms.items()}) == []
+
+
+def test_rules_of_rewriting_do_not_import_each_other() -> None:
+    rules = {
+        name: others for name, others in graph_of(RELATIONS / "simplify").items() if name.rsplit(".")[-1] != "table"
+    }
+    assert len(rules) > 8
+    assert {name: others for name, others in rules.items() if others} == {}
 
 
 def test_trace_does_not_import_checks() -> None:
@@ -131,10 +143,14 @@ def test_trace_does_not_import_checks() -> None:
     assert found == []
 
 
-def test_rooms_of_trace() -> None:
+@pytest.mark.parametrize("folder", WITHOUT_RINGS, ids=lambda folder: str(folder.name))
+def test_rooms(folder: Path) -> None:
     """No folder is too wide, and each says what lives there."""
+    for room in {path.parent for path in folder.rglob("*.py")} - {folder}:
+        assert len(list(room.glob("*.py"))) - 1 <= MOST_FILES, room
+        text = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+        assert 1 <= len(text.splitlines()) <= 5, room
+
+
+def test_trace_is_rooms_alone() -> None:
     assert {path.name for path in TRACE.glob("*.py")} == {"__init__.py", "__main__.py"}
-    for folder in {path.parent for path in TRACE.rglob("*.py")} - {TRACE}:
-        assert len(list(folder.glob("*.py"))) - 1 <= MOST_FILES, folder
-        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
-        assert 3 <= len(text.splitlines()) <= 5, folder

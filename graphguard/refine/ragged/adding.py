@@ -16,7 +16,7 @@ from graphguard.refine.ragged.arguments import Results, argument, less, rows_kno
 from graphguard.refine.ragged.choosing import aligned, mask_of, one_place_a_row
 from graphguard.refine.ragged.orders import Order, Rows
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.scatter import index_add
 
 if TYPE_CHECKING:

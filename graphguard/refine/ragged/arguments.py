@@ -10,7 +10,7 @@ from graphguard.ir import Node, Var
 from graphguard.ir.graph import Arg
 from graphguard.refine.ragged.orders import Rows
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 
 if TYPE_CHECKING:
     from graphguard.refine.ragged.program import Ragged

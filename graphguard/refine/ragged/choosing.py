@@ -16,7 +16,7 @@ from graphguard.ir.graph import Arg
 from graphguard.refine.ragged.arguments import Results, line_of
 from graphguard.refine.ragged.orders import Key, Names, Order, Rows
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.scatter import index_select as take_rows
 
 if TYPE_CHECKING:

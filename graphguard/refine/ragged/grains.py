@@ -12,7 +12,7 @@ from math import prod
 
 from graphguard.refine.ragged.orders import Names, Order, Orders, named
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 
 _MOST_CELLS = 1024  # combinations of values of the keys, and of blocks of slots
 

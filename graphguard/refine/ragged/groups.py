@@ -12,7 +12,7 @@ from graphguard.ir.graph import Arg
 from graphguard.refine.ragged.arguments import Results, argument, less, rows_known
 from graphguard.refine.ragged.orders import Names, Order, Rows
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.contraction import contracted
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from graphguard.rules.losses import MEAN, NONE
 
 if TYPE_CHECKING:
     from graphguard.refine.ragged.program import Ragged
-    from graphguard.relations.values import NormalValue
+    from graphguard.relations.terms.values import NormalValue
 
 
 def nll_loss(program: Ragged, node: Node) -> list[Rows | NormalValue]:

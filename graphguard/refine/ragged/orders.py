@@ -16,10 +16,10 @@ from typing import TypeAlias
 import numpy as np
 
 from graphguard.relations.algebra import Kind, Unsupported
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.permutations import known_range
-from graphguard.relations.piecewise import equal
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.permutations import known_range
+from graphguard.relations.terms.values import NormalValue
 
 _MOST_NAMES = 512  # values of a key
 _MOST_PARTS = 64  # ranges of slots that a tensor is put together from

@@ -22,9 +22,9 @@ from graphguard.refine.ragged.orders import Order, Orders, Rows
 from graphguard.refine.ragged.rowwise import dim_of_rows, keeps_numbers, targets
 from graphguard.refine.ragged.sizes import Cutting
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.integers import is_index
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.integers import is_index
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import Trait, evaluate_node, kind_of
 from graphguard.rules.arithmetic import as_float, expanded, full, minus, over, plus, times
 from graphguard.rules.registry import is_complex

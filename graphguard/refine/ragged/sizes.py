@@ -16,7 +16,7 @@ import numpy as np
 from graphguard.refine.ragged.grains import Grain, counts, grains, members
 from graphguard.refine.ragged.orders import Key, Names, Order, Orders, Rows, named
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.values import NormalValue
+from graphguard.relations.terms.values import NormalValue
 
 
 class Cutting:

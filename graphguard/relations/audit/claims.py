@@ -15,10 +15,10 @@ import numpy as np
 
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.audit.reader import Array, Points, Reader
-from graphguard.relations.kernels import Kernel, Ref, Terms
-from graphguard.relations.parts import Part
-from graphguard.relations.permutations import known_range
 from graphguard.relations.rewrite.rule import Outcome
+from graphguard.relations.terms.kernels import Kernel, Ref, Terms
+from graphguard.relations.terms.parts import Part
+from graphguard.relations.terms.permutations import known_range
 
 Pairs: TypeAlias = "Iterator[tuple[Array, Array]]"
 _SUMMED: Final = 1 << 12  # elements of a sum at one point

@@ -11,9 +11,9 @@ import numpy as np
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.audit.claims import CLAIMS, MADE_OF_OTHERS, State, roots, state_of
 from graphguard.relations.audit.reader import Reader
-from graphguard.relations.kernels import Universe
-from graphguard.relations.parts import Part
 from graphguard.relations.rewrite.rule import Outcome, Rule
+from graphguard.relations.terms.kernels import Universe
+from graphguard.relations.terms.parts import Part
 
 _TOLERANCE: Final = 1e-7
 _NUDGE: Final = 1e-13  # relative, of the unknowns

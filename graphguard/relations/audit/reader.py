@@ -1,4 +1,4 @@
-"""Elements of expressions at points, by what they denote (``relations.denotation``), for unknowns that are functions of their coordinates drawn once.
+"""Elements of expressions at points, by what they denote (``relations.terms.denotation``), for unknowns that are functions of their coordinates drawn once.
 
 An expression that would take too long to write down is read as one more unknown: an equation that holds for all such is an equation.  One that does not hold then
 says nothing, which :attr:`Reader.guessed` remembers.
@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import UNBOUNDED, Kernel, Ref, Terms, Window
-from graphguard.relations.permutations import known_range
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import UNBOUNDED, Kernel, Ref, Terms, Window
+from graphguard.relations.terms.permutations import known_range
 
 Array = np.ndarray[Any, Any]
 Points = tuple[Array, ...]  # for every dim the index at each of the points

@@ -76,6 +76,7 @@ class Rules:
     - ``quotients``: ``rule(universe, coefficient, reference, extents) -> terms | None`` for a product that was made; the first that answers.
     - ``distributed``: ``rule(universe, terms, terms, extents) -> bool``: whether a product of sums is written out.
     - ``divisors``: ``rule(universe, terms, extents) -> (powers of factors, terms)`` for a sum that something is divided by.
+    - ``differences``: ``rule(universe, terms, extents) -> terms`` for the difference of two values that are compared.
     - ``functions``: by the function's name, ``rule(universe, name, terms, extents) -> terms | None``; the first that answers.
     """
 
@@ -85,6 +86,7 @@ class Rules:
     quotients: tuple[Rule[..., Any], ...] = ()
     distributed: tuple[Callable[..., bool], ...] = ()
     divisors: tuple[Rule[..., Any], ...] = ()
+    differences: tuple[Rule[..., Any], ...] = ()
     functions: Mapping[str, tuple[Rule[..., Any], ...]] = field(default_factory=dict)
 
 

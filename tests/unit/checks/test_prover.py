@@ -98,7 +98,7 @@ def test_a_proof_that_is_not_interrupted_is_kept(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_interrupted_engine_stops_within_its_steps() -> None:
-    from graphguard.relations.kernels import Exhausted, Universe
+    from graphguard.relations.terms.kernels import Exhausted, Universe
 
     universe = Universe()
     INTERRUPTION.wanted = True

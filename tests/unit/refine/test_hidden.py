@@ -10,8 +10,8 @@ from graphguard.ir import Node, TensorType, Var
 from graphguard.refine.evaluate import OneEach
 from graphguard.refine.hidden import Hidden
 from graphguard.refine.shards import Shards
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 
 ROWS, INNER, COLUMNS = 6, 4, 5
 

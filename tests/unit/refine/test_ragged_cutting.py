@@ -10,8 +10,8 @@ import pytest
 from graphguard.refine.ragged.orders import Names, Order, Orders, Rows
 from graphguard.refine.ragged.sizes import Cutting
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Universe
 
 SLOTS, VALUES = 6, 3
 

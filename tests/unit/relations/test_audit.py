@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.trust.fuzz import Program, Result
 from graphguard.relations.audit.log import Audit, StepLog, audited
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.rewrite.rule import Outcome, Rule, Rules
-from graphguard.relations.rewrite.table import TABLE
+from graphguard.relations.simplify.document import rewritten
+from graphguard.relations.simplify.table import TABLE
+from graphguard.relations.terms.kernels import Universe
 
 
 def _audited(work: Callable[[NormalForm], Any], rules: Rules = TABLE) -> Audit:
@@ -111,3 +113,8 @@ def test_every_rule_says_what_it_does(stage: str) -> None:
         assert rule.section
         assert "=" in rule.equation
         assert rule.example
+
+
+def test_the_page_is_written_from_the_rules() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "engine.md").read_text()
+    assert rewritten(page) == page, "run python -m graphguard.relations.simplify.document"

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from graphguard.relations.kernels import Exhausted, Universe
+from graphguard.relations.terms.kernels import Exhausted, Universe
 
 SECONDS = 0.1
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Universe
+from graphguard.relations.terms.values import NormalValue
 
 ROWS, LENGTH = 4, 5
 Closed = Callable[[NormalForm, NormalValue], NormalValue]

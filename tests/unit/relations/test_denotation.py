@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.trust.fuzz import Rounded, closed
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.numbers import Numbers
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import Universe
 
 
 @pytest.mark.timeout(60)

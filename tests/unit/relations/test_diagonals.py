@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import Universe
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.activations import log_sigmoid
 from graphguard.rules.arithmetic import function, minus, negative, times
 

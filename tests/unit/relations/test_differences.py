@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from graphguard.relations.differences import Difference, Place, Read, differing_reads
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.explain.differences import Difference, Place, Read, differing_reads
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Universe
 from graphguard.repair.reads import reads_text
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
 
 
 @pytest.mark.parametrize("shift", range(1, 20))

@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.convolution import reach
 
 LENGTH = 12

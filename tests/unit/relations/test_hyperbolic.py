@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import Universe
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.activations import log_sigmoid, mish, silu, silu_backward, softplus, tanh_backward
 from graphguard.rules.arithmetic import function, minus, negative, over, plus, square, times
 from graphguard.rules.elementwise import pow_base

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.intervals import between
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.facts.intervals import between
 from graphguard.relations.numbers import Numbers
+from graphguard.relations.prove.normal_form import NormalForm
 
 LENGTH = 4
 

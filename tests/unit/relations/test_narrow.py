@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks.trust.fuzz import closed
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import UNBOUNDED, Universe
-from graphguard.relations.narrow import continued, equal_where_thin, written_at_places
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
-from graphguard.relations.views import above_zero
+from graphguard.relations.prove.narrow import continued, equal_where_thin, written_at_places
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.prove.views import above_zero
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import UNBOUNDED, Universe
+from graphguard.relations.terms.values import NormalValue
 
 ROWS, WIDTH = 5, 3
 

@@ -9,12 +9,12 @@ import pytest
 
 from benchmarks.trust.fuzz import Program, Result, fuzz, report
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Exhausted, Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.ranges import from_parts
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import Exhausted, Universe
+from graphguard.relations.terms.ranges import from_parts
+from graphguard.relations.terms.values import NormalValue
 
 
 @pytest.fixture

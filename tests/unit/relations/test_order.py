@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.arithmetic import minus, negative, plus, square, times
 from graphguard.rules.reductions import argmax
 from graphguard.rules.scatter import gather

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.selection import topk
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.places import joined_places
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.functions.places import joined_places
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import Universe
+from graphguard.relations.terms.values import NormalValue
 
 Later = Callable[[NormalForm, NormalValue, NormalValue], NormalValue]
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.precision import same_digits
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.prove.precision import same_digits
+from graphguard.relations.terms.kernels import Universe
 from graphguard.rules.casting import cast
 
 TYPE = "bfloat16"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks.trust.fuzz import closed
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.facts.signs import never_negative
+from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.numbers import Numbers
-from graphguard.relations.piecewise import equal
-from graphguard.relations.quotients import never_negative
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import Universe
 
 ROWS, KEYS, DIM = 3, 8, 2
 SHAPES = {"s": (ROWS, KEYS), "v": (KEYS, DIM)}

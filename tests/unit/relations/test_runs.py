@@ -7,14 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.kernels import Kernel, Universe
-from graphguard.relations.narrow import equal_where_thin
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.orientation import is_step
-from graphguard.relations.triangles import without_implied
-from graphguard.relations.values import NormalValue
-from graphguard.relations.views import View, runs, where_held
+from graphguard.relations.prove.narrow import equal_where_thin
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.prove.views import View, runs, where_held
+from graphguard.relations.simplify.triangles import without_implied
+from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.kernels import Kernel, Universe
+from graphguard.relations.terms.orientation import is_step
+from graphguard.relations.terms.values import NormalValue
 
 TOKENS, WIDTH = 24, 2
 

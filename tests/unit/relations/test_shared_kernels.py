@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Universe
 
 TOKENS, GROUPS, HEADS, DIM = 3, 2, 2, 4
 WIDTH = (HEADS + 2) * DIM  # of a group: its queries, its key, its value

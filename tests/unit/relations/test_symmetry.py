@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from graphguard.relations.symmetry import orders
+from graphguard.relations.terms.symmetry import orders
 
 #: Eight factors over 19 labels, with 663,552 permutations of labels that are met alike: those of a product of maxima of a reduced tensor with itself.
 FACTORS = (

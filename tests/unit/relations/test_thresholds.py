@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from graphguard.relations.thresholds import Step, threshold
+from graphguard.relations.facts.thresholds import Step, threshold
 
 KNOWN = (1, 9)
 

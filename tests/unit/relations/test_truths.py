@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.trust.fuzz import closed
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.numbers import Numbers
-from graphguard.relations.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
 from graphguard.rules.arithmetic import compared, convert, smaller
 from graphguard.rules.reductions import all_rule, any_rule
 

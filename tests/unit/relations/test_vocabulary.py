@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Universe
+from graphguard.relations.terms.values import NormalValue
 
 TOKENS, WIDTH = 5, 3
 

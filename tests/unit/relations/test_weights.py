@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from graphguard.relations.kernels import Universe
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.values import NormalValue
-from graphguard.relations.weights import Weight, weights
+from graphguard.relations.explain.weights import Weight, weights
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.kernels import Universe
+from graphguard.relations.terms.values import NormalValue
 
 THREE_HALVES, THREE_QUARTERS = Fraction(3, 2), Fraction(3, 4)
 

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from graphguard.relations.magnitudes import is_whole
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.magnitudes import is_whole
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What is read instead of what, in words that a person knows."""
 
-from graphguard.relations.differences import Difference, Place, Read
+from graphguard.relations.explain.differences import Difference, Place, Read
 from graphguard.repair.reads import reads_text
 
 DRAWN = "aten.rand.default() drawn as default#{}"

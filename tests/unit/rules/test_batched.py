@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from graphguard.ir import Graph, Node, TensorType, Var
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import evaluate_node
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.rules.casting import held, nearest
 from graphguard.rules.registry import FLOAT_BITS
 

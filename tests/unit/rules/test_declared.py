@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from graphguard.ir import Graph, Node, TensorType, Var
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.rules import evaluate_node
 from graphguard.rules.declared import DIMS, ELEMENTWISE, POLYNOMIALS, traits_of
 from graphguard.rules.traits import Trait

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.normal_form import NormalForm
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
 from graphguard.rules.index_maps import from_the_front, in_few_pieces, take
 
 ROWS = 12

@@ -10,9 +10,9 @@ import torch
 
 from graphguard.ir import Graph, Node
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.denotation import Denotation
-from graphguard.relations.normal_form import NormalForm
 from graphguard.relations.numbers import CASTS, FUNCTIONS
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
 from graphguard.rules import evaluate_node
 
 from . import programs

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from graphguard.ir import Graph, Node, TensorType, Var
-from graphguard.relations.normal_form import NormalForm
-from graphguard.relations.piecewise import equal
-from graphguard.relations.values import NormalValue
+from graphguard.relations.functions.piecewise import equal
+from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import TraitError, evaluate_node, parse_trait, parse_traits
 
 X, W, Y = Var(0), Var(1), Var(2)

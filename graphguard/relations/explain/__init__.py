@@ -1,0 +1,1 @@
+"""What two values differ in, and by which weights: for messages."""

@@ -44,7 +44,9 @@ def table() -> str:
         if rule.section != section:
             section = rule.section
             rows.append(f"| **{section}** | | |")
-        rows.append(f"| {rule.name} | {rule.equation} | {rule.example} |")
+        rows.append(
+            "| " + " | ".join(each.replace("|", "\\|") for each in (rule.name, rule.equation, rule.example)) + " |"
+        )
     return "\n".join(rows) + "\n"
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graphguard.relations.rewrite.rule import rule
-from graphguard.relations.simplify.partial_sums import mask_axes, stepped
 from graphguard.relations.sums.products import Product, multiply
+from graphguard.relations.sums.summands import mask_axes, stepped
 from graphguard.relations.terms.kernels import Kernel, Number, Ref, Term, Terms, Universe, family, order, quotient
 from graphguard.relations.terms.parts import Part
 from graphguard.relations.terms.windows import refine

@@ -14,7 +14,7 @@ from graphguard.refine.constants import elements
 from graphguard.refine.hidden import Hidden
 from graphguard.refine.narrowing import Narrowing
 from graphguard.refine.outcome import OPERAND_UNKNOWN, SENDER_UNKNOWN, SPECIFICATION, Gap, Location
-from graphguard.refine.ragged import Ragged, Rows, has_symbols
+from graphguard.refine.ragged import MOVES, Ragged, Rows, has_symbols
 from graphguard.refine.shards import Shards
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.prove.normal_form import NormalForm
@@ -149,7 +149,7 @@ class Evaluator:
         values.real = all_real(dtypes)
         values.mixed = "float32" in dtypes and not DOUBLES.isdisjoint(dtypes)
         if has_symbols(graph):
-            values.ragged = Ragged(self.algebra, graph, self.traits)
+            values.ragged = Ragged(self.algebra, graph, self.traits, MOVES)
         for var, constant in graph.constants.items():
             values[var] = self.constant(constant)
         return values

@@ -18,7 +18,7 @@ from graphguard.refine.windows import Windowed
 if TYPE_CHECKING:
     from graphguard.ir import Capture
     from graphguard.refine.outcome import Outcome
-    from graphguard.refine.regions import Universes
+    from graphguard.refine.universes import Universes
 
 _ROWS: Final = 400_000  # rows that are kept, in all
 _PROGRAM_ROWS: Final = 200_000  # the same for whole programs

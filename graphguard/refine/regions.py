@@ -16,30 +16,14 @@ from graphguard.refine.memo import Result
 from graphguard.refine.outcome import Location
 from graphguard.refine.promises import Checker
 from graphguard.refine.spelling import Entered, Number, Speller, Spelt, redrawn
+from graphguard.refine.universes import Universes
 from graphguard.refine.windows import Abstraction, Windowed
-from graphguard.relations.prove.normal_form import NormalForm
-from graphguard.relations.terms.kernels import Kernel, Universe
+from graphguard.relations.terms.kernels import Kernel
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import Trait, kind_of
 
 _NAME = "\0"
 _NOTHING = -1
-
-
-class Universes:
-    """An evaluated region, by number: it serves every region that is spelt alike."""
-
-    def __init__(self, seconds: float) -> None:
-        self.algebra = NormalForm(Universe(1, seconds, relative=True))
-        self.evaluator: Evaluator | None = None
-        self.values: dict[Number, NormalValue] = {}
-
-    def tables(self, numbers: list[dict[int, Number]]) -> list[Values]:
-        """The values by tensor of a region that is spelt like this one, the specification's table first; ``numbers`` are the tensors' by graph."""
-        values = self.values
-        return [
-            Values({Var(var): values[number] for var, number in table.items() if number in values}) for table in numbers
-        ]
 
 
 class Failed(Exception):  # noqa: N818 - not everything can be proved piecewise

@@ -21,8 +21,9 @@ from graphguard.refine.lookup import Lookup
 from graphguard.refine.memo import Memo, Result
 from graphguard.refine.outcome import PromiseOutcome
 from graphguard.refine.promises import needed_by, told
-from graphguard.refine.regions import Failed, StageRun, Universes
+from graphguard.refine.regions import Failed, StageRun
 from graphguard.refine.spelling import Facts, Number, Speller, Spelt
+from graphguard.refine.universes import Universes
 from graphguard.refine.windows import Windowed
 from graphguard.relations.algebra import Unsupported
 from graphguard.rules import Trait

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +14,10 @@ from graphguard.ops import aten
 from graphguard.refine.ragged.arguments import Results, argument, less, rows_known
 from graphguard.refine.ragged.choosing import aligned, mask_of, one_place_a_row
 from graphguard.refine.ragged.orders import Order, Rows
+from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.scatter import index_add
-
-if TYPE_CHECKING:
-    from graphguard.refine.ragged.program import Ragged
 
 
 def total(program: Ragged, node: Node) -> Results:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from graphguard.ir import Node, Var
 from graphguard.ir.graph import Arg
 from graphguard.refine.ragged.orders import Rows
+from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.values import NormalValue
-
-if TYPE_CHECKING:
-    from graphguard.refine.ragged.program import Ragged
 
 Results: TypeAlias = "list[Rows | NormalValue] | None"
 Move: TypeAlias = "Callable[[Ragged, Node], Results]"

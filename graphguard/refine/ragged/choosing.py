@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +14,10 @@ from graphguard.ir import Node, Var
 from graphguard.ir.graph import Arg
 from graphguard.refine.ragged.arguments import Results, line_of
 from graphguard.refine.ragged.orders import Key, Names, Order, Rows
+from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.scatter import index_select as take_rows
-
-if TYPE_CHECKING:
-    from graphguard.refine.ragged.program import Ragged
 
 
 def sort(program: Ragged, node: Node) -> Results:

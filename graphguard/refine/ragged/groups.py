@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +10,10 @@ from graphguard.ir import Node, Var
 from graphguard.ir.graph import Arg
 from graphguard.refine.ragged.arguments import Results, argument, less, rows_known
 from graphguard.refine.ragged.orders import Names, Order, Rows
+from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.contraction import contracted
-
-if TYPE_CHECKING:
-    from graphguard.refine.ragged.program import Ragged
 
 
 def grouped_product(program: Ragged, node: Node) -> Results:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from graphguard.ir import Node, Var
 from graphguard.refine.ragged.orders import Rows
+from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules.arithmetic import over
 from graphguard.rules.losses import MEAN, NONE
-
-if TYPE_CHECKING:
-    from graphguard.refine.ragged.program import Ragged
-    from graphguard.relations.terms.values import NormalValue
 
 
 def nll_loss(program: Ragged, node: Node) -> list[Rows | NormalValue]:

@@ -5,7 +5,7 @@ Each takes the program and a call and gives its results, None where it acts on r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from graphguard.ir import Node, Sym, Var
 from graphguard.ops import aten, operators
@@ -13,10 +13,8 @@ from graphguard.refine.ragged import adding, choosing, groups
 from graphguard.refine.ragged.arguments import Move, Results, along, argument, less, rows_known
 from graphguard.refine.ragged.losses import nll_loss, nll_loss_backward
 from graphguard.refine.ragged.orders import Names, Rows
+from graphguard.refine.ragged.program import Moves, Ragged
 from graphguard.relations.algebra import Unsupported
-
-if TYPE_CHECKING:
-    from graphguard.refine.ragged.program import Ragged
 
 _TO_THE_END: Final = 1 << 62
 
@@ -118,7 +116,7 @@ PUTS: Final = frozenset(
         *(aten.scatter_add.default, aten.masked_scatter.default),
     )
 )
-MOVES: Final[dict[str, Move]] = {
+_BY_OPERATOR: Final[dict[str, Move]] = {
     **dict.fromkeys(SORTS, choosing.sort),
     **dict.fromkeys(MAKERS, made),
     aten.arange.default: counted,
@@ -148,3 +146,5 @@ MOVES: Final[dict[str, Move]] = {
     aten.nll_loss_forward.default: nll_loss,
     aten.nll_loss_backward.default: nll_loss_backward,
 }
+
+MOVES: Final = Moves(SORTS, PUTS, _BY_OPERATOR)

@@ -7,17 +7,17 @@ in ``moves``.  Whatever is not seen to be right raises ``Unsupported``, and the 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from graphguard.ir import Graph, Node, Sym, TensorType, Var
 from graphguard.ir.graph import Arg, Size
 from graphguard.ops import aten, operators, traits_of
-from graphguard.refine.ragged import moves
 from graphguard.refine.ragged.orders import Order, Orders, Rows
 from graphguard.refine.ragged.rowwise import dim_of_rows, keeps_numbers, targets
 from graphguard.refine.ragged.sizes import Cutting
@@ -41,11 +41,21 @@ def has_symbols(graph: Graph) -> bool:
     return Sym in map(type, chain.from_iterable(kinds.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What is made of operators that move, choose, order or add up rows (see ``moves``): those that sort, those that put rows into a tensor, and what each does."""
+
+    sorts: Collection[str]
+    puts: Collection[str]
+    by_operator: Mapping[str, Callable[[Any, Node], list[Rows | NormalValue] | None]]
+
+
 class Ragged:
     """The rows of one program's tensors, beside the values of the others."""
 
-    def __init__(self, algebra: NormalForm, graph: Graph, traits: Mapping[str, Trait]) -> None:
+    def __init__(self, algebra: NormalForm, graph: Graph, traits: Mapping[str, Trait], moves: Moves) -> None:
         self.algebra = algebra
+        self.moves = moves
         self.graph = graph
         self.traits = traits
         self.orders = Orders(algebra)
@@ -62,7 +72,7 @@ class Ragged:
     def concerns(self, node: Node) -> bool:
         """Whether a call has to do with such a tensor."""
         return (
-            node.op in moves.SORTS
+            node.op in self.moves.sorts
             or any(var in self.rows or var in self.blanks for var in node.operands())
             or self._has_sizes(node)
         )
@@ -98,13 +108,13 @@ class Ragged:
                 self.rows[out] = rows
 
     def _results(self, node: Node) -> list[Rows | NormalValue]:
-        move = moves.MOVES.get(node.op)
+        move = self.moves.by_operator.get(node.op)
         results = move(self, node) if move is not None else None
         return self._row_by_row(node) if results is None else results
 
     def _put_back(self, node: Node) -> bool:
         """Whether a call puts rows in places that are known by their order, and what it makes of them."""
-        if node.op not in moves.PUTS or not any(var in self.rows for var in node.operands()):
+        if node.op not in self.moves.puts or not any(var in self.rows for var in node.operands()):
             return False
         try:
             (result,) = self._results(node)

@@ -9,8 +9,8 @@ import os
 import sys
 from typing import NoReturn
 
+from graphguard_server.assembly import assembled
 from graphguard_server.engine import Engine
-from graphguard_server.server import GraphGuardServer
 from graphguard_server.stdio import Writer, guarded_streams, serve
 
 
@@ -20,7 +20,7 @@ def run(engine: Engine) -> NoReturn:
     level = os.environ.get("GRAPHGUARD_LOG", "WARNING").upper()
     logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("pygls").setLevel(logging.ERROR)  # at INFO it logs every body
-    server = GraphGuardServer(engine)
+    server = assembled(engine)
     gc.collect()
     gc.freeze()  # what was imported stays: a collection while somebody types has less to look at
     writer = Writer(own_output)

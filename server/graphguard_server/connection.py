@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from cattrs import Converter
 from lsprotocol import converters, types
@@ -16,9 +16,6 @@ from pygls.protocol import LanguageServerProtocol, lsp_method
 from pygls.protocol.json_rpc import JsonRPCNotification, JsonRPCRequestMessage, JsonRPCResponseMessage
 
 from graphguard_server import protocol
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +41,24 @@ def _reader(fields: tuple[str, ...]) -> Any:
     return lambda row, kind: kind(**{name: row.get(name) for name in fields})
 
 
+class Closing(Protocol):
+    """What the connection asks of its server."""
+
+    @property
+    def pulls(self) -> bool:
+        """Whether the client asks for diagnostics."""
+        ...
+
+    async def close(self) -> None:
+        """Stop everything that runs."""
+        ...
+
+
 class Connection(LanguageServerProtocol):
     """Takes messages as plain data and answers every request, whatever it looks like."""
 
     exit_status: int | None = None
-    _server: GraphGuardServer
+    _server: Closing  # type: ignore[assignment]  # which pygls says is any server
 
     def receive(self, message: object) -> None:
         """Take one decoded message; a request that cannot be understood is answered with an error."""

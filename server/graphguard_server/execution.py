@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from graphguard.checks.requests import CheckRequest, Step
 from graphguard.ir.plain import CodecError, from_plain
 from graphguard.report.diagnostics import Report
 from graphguard_server.checks import Check, Run, RunKey
-from graphguard_server.engine import ProjectConfiguration
 from graphguard_server.meshes import listed
 from graphguard_server.places import Place
 from graphguard_server.processes import CallFailedError, Process, ProcessDiedError
 from graphguard_server.projects import Project
 from graphguard_server.runner import RunFailedError, run_steps
-
-if TYPE_CHECKING:
-    from graphguard_server.session import Session
+from graphguard_server.session import Session
+from graphguard_server.starts import Start
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +24,6 @@ ATTEMPTS: Final = 6
 LIST_GRACE: Final = 30.0
 LOOK_UP_SECONDS: Final = 60.0
 DECODED_AT_ONCE: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a run was started from: what it finds belongs to that, whatever has been typed or configured since."""
-
-    texts: dict[str, str]
-    configuration: ProjectConfiguration
-    interpreter: tuple[str, ...]
 
 
 class Execution:

@@ -9,18 +9,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from lsprotocol import types
 from pygls.capabilities import get_capability
 from pygls.lsp.server import LanguageServer
 
 from graphguard.report.diagnostics import Fix
-from graphguard_server import features
 from graphguard_server.checks import Run
 from graphguard_server.connection import Connection, plain_converter
 from graphguard_server.engine import Engine
-from graphguard_server.features import checks, progress, publish_diagnostics, refresh, status
+from graphguard_server.execution import Execution
 from graphguard_server.session import Session
 from graphguard_server.watching import Watcher
 
@@ -42,24 +41,37 @@ class Told:
         return self.revision
 
 
+class Teller(Protocol):
+    """Tells the client what became of files and of the whole (see ``assembly``)."""
+
+    def files(self, paths: Iterable[str]) -> None:
+        """Publish what is found in these files."""
+
+    def whole(self) -> None:
+        """Send the checks, the status and the progress, and ask for what the client shows to be asked for anew."""
+
+    def diagnostics(self, path: str) -> list[types.Diagnostic]:
+        """What is found in a file."""
+
+    def ask_for_diagnostics(self) -> None:
+        """Ask the client to ask for diagnostics."""
+
+
 class GraphGuardServer(LanguageServer):
     """One client's server."""
+
+    teller: Teller
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(
             "graphguard", _version(), protocol_cls=Connection, converter_factory=plain_converter, max_workers=8
         )
-        self.session = Session(engine, self.changed)
-        self.publisher = publish_diagnostics.Publisher(self)
-        self.shown_progress = progress.Progress(self)
-        self.refresher = refresh.Refresher(self)
+        self.session = Session(engine, self.changed, Execution)
         self.watcher = Watcher(self.session)
         self.told = Told()
         self._dirty: set[str] = set()
         self._refresh = False
         self._flush: asyncio.Handle | None = None
-        for module in features.MODULES:
-            self._register(module)
 
     @property
     def connection(self) -> Connection:
@@ -115,16 +127,13 @@ class GraphGuardServer(LanguageServer):
         if not self.told.listening:
             return
         paths, self._dirty = self._dirty, set()
-        for path in sorted(paths):
-            self.publisher.publish(path)
+        self.teller.files(sorted(paths))
         if self._refresh:
             self._refresh = False
-            checks.send(self)
-            status.send(self)
-            self.shown_progress.update(self.told.status["message"], busy=self.told.status["busy"])
-            self.refresher.update()
+            self.teller.whole()
 
-    def _register(self, module: ModuleType) -> None:
+    def register(self, module: ModuleType) -> None:
+        """Answer a method as a module of ``features`` does."""
         bound = _bound(module.handle, self)
         self.feature(module.METHOD, getattr(module, "OPTIONS", None))(bound)
         if hasattr(module, "COMMAND"):

@@ -20,11 +20,11 @@ from graphguard_server.configuration import Settings, command
 from graphguard_server.convert import Converter
 from graphguard_server.documents import Document, Documents, path_of
 from graphguard_server.engine import Engine, ProjectConfiguration
-from graphguard_server.execution import Execution, Start
 from graphguard_server.processes import Process
 from graphguard_server.projects import Project
 from graphguard_server.scheduler import Pauses, Scheduler
 from graphguard_server.source import meaning
+from graphguard_server.starts import Executing, Start
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 class Session:
     """Documents, projects, processes and runs of one client; ``changed`` is told which files' diagnostics may differ."""
 
-    def __init__(self, engine: Engine, changed: Callable[[Iterable[str]], None]) -> None:
+    def __init__(
+        self, engine: Engine, changed: Callable[[Iterable[str]], None], executing: Callable[[Session], Executing]
+    ) -> None:
         self.engine = engine
         self.settings = Settings()
         self.trusted = True
@@ -45,7 +47,7 @@ class Session:
         self.projects: dict[str, Project] = {}
         self.workers: dict[tuple[tuple[str, ...], str], Process] = {}
         self.prover = Process("prover", engine.prover, self._state_changed, busy_is_silent=True, limits=engine.limits)
-        self.execution = Execution(self)
+        self.execution = executing(self)
         self.scheduler: Scheduler[RunKey] = Scheduler(self.execution.execute, self._state_changed)
         self.changed = changed
         self._pauses = Pauses()

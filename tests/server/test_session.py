@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from graphguard_server.execution import Start
+from graphguard_server.execution import Execution
 from graphguard_server.installed import installed_engine
 from graphguard_server.scheduler import Scheduler
 from graphguard_server.session import Session
+from graphguard_server.starts import Start
 from lsprotocol import types
 
 CHECK = """
@@ -36,7 +37,7 @@ async def test_looking_through_a_folder_asks_for_no_check_that_is_under_way(
     """A second run would take the fixes of the first away while one is chosen; one started from something else is still wanted."""
     path = tmp_path / "check.py"
     path.write_text(CHECK)
-    session = Session(installed_engine(), lambda _: None)
+    session = Session(installed_engine(), lambda _: None, Execution)
     session.scheduler = Scheduler(session.execution.execute, lambda: None, limit=0)  # nothing is started
     try:
         session.opened(session.documents.open(types.TextDocumentItem(path.as_uri(), "python", 1, CHECK)))

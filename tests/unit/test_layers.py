@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "graphguard" / "trace"
+SERVER = ROOT / "server"
 RELATIONS = ROOT / "graphguard" / "relations"
 WITHOUT_RINGS = (TRACE, RELATIONS)
 # A folder is read at a glance.
@@ -83,7 +84,8 @@ def imported_modules(path: Path) -> set[str]:
 
 def graph_of(folder: Path) -> dict[str, set[str]]:
     """Which files of a folder import which others of it."""
-    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    base = SERVER if folder.is_relative_to(SERVER) else ROOT
+    files = {".".join(path.relative_to(base).with_suffix("").parts): path for path in folder.rglob("*.py")}
     named = {name for name, path in files.items() if path.name != "__init__.py"}
     return {name: (imported_modules(files[name]) & named) - {name} for name in named}
 
@@ -122,6 +124,13 @@ def test_no_ring_of_rooms(folder: Path) -> None:
         rooms.setdefault(room, set()).update(other.rpartition(".")[0] for other in others)
     assert len(rooms) > 5
     assert ring_in({room: others - {room} for room, others in rooms.items()}) == []
+
+
+@pytest.mark.parametrize("folder", [ROOT / "graphguard", SERVER], ids=["engine", "server"])
+def test_no_ring_of_files_anywhere(folder: Path) -> None:
+    graph = graph_of(folder)
+    assert sum(map(len, graph.values())) > 50
+    assert ring_in(graph) == []
 
 
 def test_rules_of_rewriting_do_not_import_each_other() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from graphguard_server import protocol
 from graphguard_server.processes import CallFailedError, ProcessDiedError
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = protocol.CLEAR_CACHE
 COMMAND: Final = "graphguard.clearCache"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 
@@ -16,10 +16,8 @@ from graphguard_server.documents import path_of
 from graphguard_server.features.code_action_resolve import reference
 from graphguard_server.pinning import pin
 from graphguard_server.positions import content
+from graphguard_server.server import GraphGuardServer
 from graphguard_server.source import last_line
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_CODE_ACTION
 OPTIONS: Final = types.CodeActionOptions(

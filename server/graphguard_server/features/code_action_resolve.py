@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from graphguard.report.diagnostics import Diagnostic, Fix
 from graphguard_server.checks import Run, RunKey
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.CODE_ACTION_RESOLVE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 
@@ -10,9 +10,7 @@ from graphguard_server import protocol
 from graphguard_server.checks import Run
 from graphguard_server.convert import run_mesh
 from graphguard_server.documents import path_of
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_CODE_LENS
 OPTIONS: Final = types.CodeLensOptions(resolve_provider=False)

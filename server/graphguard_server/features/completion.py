@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 
 from graphguard.report.catalogue import RULES
 from graphguard_server.documents import path_of
 from graphguard_server.positions import content
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_COMPLETION
 OPTIONS: Final = types.CompletionOptions(trigger_characters=['"', "[", "="], resolve_provider=False)

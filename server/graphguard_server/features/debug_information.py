@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import platform
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from graphguard_server import protocol
 from graphguard_server.features.status import status
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = protocol.DEBUG_INFORMATION
 COMMAND: Final = "graphguard.debugInformation"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 
 from graphguard_server.documents import digest, path_of
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_DIAGNOSTIC
 OPTIONS: Final = types.DiagnosticOptions(
@@ -22,7 +20,7 @@ def handle(
 ) -> types.RelatedFullDocumentDiagnosticReport | types.RelatedUnchangedDocumentDiagnosticReport:
     """Answer from the last results; what comes later is announced by ``workspace/diagnostic/refresh``."""
     path = path_of(params.text_document.uri)
-    found = server.publisher.diagnostics(path) if path is not None else []
+    found = server.teller.diagnostics(path) if path is not None else []
     name = digest(repr(found))
     if name == params.previous_result_id:
         return types.RelatedUnchangedDocumentDiagnosticReport(result_id=name)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from graphguard.report.registry import UnknownRuleError, page, rule
 from graphguard_server import protocol
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = protocol.EXPLAIN
 COMMAND: Final = "graphguard.explain"

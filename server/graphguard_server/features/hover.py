@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 
@@ -14,9 +14,7 @@ from graphguard_server.convert import run_mesh
 from graphguard_server.documents import path_of
 from graphguard_server.lookup import at
 from graphguard_server.places import Place, attribute_at
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_HOVER
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lsprotocol import types
 
 from graphguard_server.documents import path_of
 from graphguard_server.positions import encoding_of
+from graphguard_server.server import GraphGuardServer
 from graphguard_server.session import read_options
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.INITIALIZE
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 
 from graphguard_server.documents import path_of
 from graphguard_server.layouts import layout_of
 from graphguard_server.places import Place, bounds_of_assigned
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_INLAY_HINT
 LONGEST: Final = 48

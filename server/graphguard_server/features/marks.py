@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from graphguard_server.checks import Run
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 _WEIGHT: Final = {"proved": 0, "assumed": 1, "unknown": 2, "broken": 3}
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 PATIENCE: Final = 0.7
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 
@@ -12,9 +12,7 @@ from graphguard_server import protocol
 from graphguard_server.checks import Run
 from graphguard_server.convert import SOURCE, Shown
 from graphguard_server.features import marks
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 SYNTAX_RULE: Final = "trace-error"
 
@@ -40,7 +38,7 @@ class Publisher:
         self._published[path] = now
         uri = session.documents.uri(path)
         if self._server.pulls:
-            self._server.refresher.diagnostics()
+            self._server.teller.ask_for_diagnostics()
         else:
             self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
         self._server.protocol.notify(protocol.MARKS, gutter)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pygls.exceptions import JsonRpcException
 
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 PAUSE: Final = 0.1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lsprotocol import types
 
@@ -17,9 +17,7 @@ from graphguard_server.features.checks import plain_range
 from graphguard_server.features.run import wanted
 from graphguard_server.lookup import at
 from graphguard_server.processes import CallFailedError, ProcessDiedError
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = protocol.RELATIONS
 COMMAND: Final = "graphguard.relations"

@@ -8,14 +8,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from graphguard_server import protocol
 from graphguard_server.checks import Check
 from graphguard_server.features.run import wanted
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = protocol.REPRODUCE
 COMMAND: Final = "graphguard.reproduce"

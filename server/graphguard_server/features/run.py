@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from graphguard_server import protocol
 from graphguard_server.checks import RunKey, mesh_label
 from graphguard_server.documents import path_of
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = protocol.RUN
 COMMAND: Final = "graphguard.run"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lsprotocol import types
 
 from graphguard_server.documents import path_of
 from graphguard_server.places import bounds_of_assigned
 from graphguard_server.positions import units
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 METHOD: Final = types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL
 MODIFIERS: Final = ("replicated", "sharded", "partial", "unrelated")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphguard_server import protocol
 from graphguard_server.checks import Run
 from graphguard_server.convert import run_mesh
 from graphguard_server.processes import Process
-
-if TYPE_CHECKING:
-    from graphguard_server.server import GraphGuardServer
+from graphguard_server.server import GraphGuardServer
 
 
 def send(server: GraphGuardServer) -> None:

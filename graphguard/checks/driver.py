@@ -58,12 +58,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files."""
+    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files; ``relations`` are those of all tensors of the specification."""
 
     meshes: tuple[Mesh, ...] = ()
     jobs: int = 1
     cache: bool = True
     fixes: bool = True
+    relations: bool = True
     overlay: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -167,6 +168,7 @@ def run_unit(
         overlay=options.overlay,
         levels=configuration.levels,
         fixes=options.fixes,
+        relations=options.relations,
         cache=options.cache,
         timeout=configuration.timeout,
     )

@@ -31,6 +31,9 @@ class Process:
     def call(self, method, params):
         return (self.name, method, params)
 
+    def close(self):
+        pass
+
 
 def test_each_step_goes_to_its_process_and_interim_reports_to_nobody():
     report = Report(reference("a"), {}, Verdict.REFINES)
@@ -115,6 +118,7 @@ def processes(monkeypatch):
 
     monkeypatch.setattr(driver, "WorkerClient", Worker)
     monkeypatch.setattr(driver, "LoadedProver", lambda cache: Process("prover"))
+    monkeypatch.setattr(driver, "ProverClient", lambda cache: Process("prover"))
     monkeypatch.setattr(driver, "kept_reports", lambda _: None)
     monkeypatch.setattr(driver, "check_steps", steps)
 

@@ -90,6 +90,28 @@ def test_steps_that_do_not_wait_for_each_other_run_beside_each_other():
     assert order == ["started", "called", "awaited"]
 
 
+def test_a_prover_is_loaded_while_the_worker_records():
+    order = []
+
+    class Recording(Process):
+        def start_call(self, method, params):
+            order.append("recording")
+            future = Future()
+            future.result = lambda: order.append("recorded")
+            return future
+
+    class Loading(Process):
+        def prepare(self):
+            order.append("loaded")
+
+    def steps():
+        yield Step("worker", "capture")
+        return Report(reference("a"), {}, Verdict.REFINES)
+
+    drive(steps(), Recording("worker"), Loading("prover"))
+    assert order == ["recording", "loaded", "recorded"]
+
+
 class Worker:
     """Stands in for the client of the tracing worker."""
 

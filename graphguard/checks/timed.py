@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -28,7 +28,7 @@ def timed(steps: Steps, clock: Callable[[], float] = time.perf_counter) -> Steps
     What runs beside a proof counts as far as it was waited for when the proof was there.  Everything after a report that is shown before the end
     is the search for ``fixes``.
     """
-    spent: Counter[str] = Counter()
+    spent: defaultdict[str, float] = defaultdict(float)
     answer: Any = None
     shown = False
     since = clock()
@@ -59,7 +59,7 @@ def timed(steps: Steps, clock: Callable[[], float] = time.perf_counter) -> Steps
             _share(spent, step, answer, waited)
 
 
-def _share(spent: Counter[str], step: Step | tuple[Step, ...], answer: Any, waited: float) -> None:
+def _share(spent: defaultdict[str, float], step: Step | tuple[Step, ...], answer: Any, waited: float) -> None:
     """Add what was waited for to the phases that the answers tell of, first come first served, and the rest to the last step's own."""
     told = zip(step, answer, strict=True) if isinstance(step, tuple) else ((step, answer),)
     last = step[-1] if isinstance(step, tuple) else step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class Timings:
     """The phases of one run of the command, in seconds; ``begun`` seconds after the process."""
 
     begun: float = 0.0
-    _spent: Counter[str] = field(default_factory=Counter)
+    _spent: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     _since: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -69,10 +69,11 @@ class Timings:
         Those of checks that ran beside each other are counted in full, and taken off again under ``at the same time``.
         """
         total = self.begun + time.perf_counter() - self._since
-        spent = Counter(self._spent)
+        spent = self._spent.copy()
         for report in reports:
-            spent.update(report.seconds)
-        rest = total - spent.total()
+            for phase, seconds in report.seconds.items():
+                spent[phase] += seconds
+        rest = total - sum(spent.values())
         spent["cache" if rest >= 0 else "at the same time"] += rest
         return {**{phase: spent[phase] for phase in PHASES if phase in spent}, "total": total}
 

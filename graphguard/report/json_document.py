@@ -23,7 +23,7 @@ def render(reports: Sequence[Report], sources: Sources) -> str:
 
 def with_timings(rendered: str, phases: Mapping[str, float]) -> str:
     """A rendered document with ``timings``, the seconds of the whole command by phase."""
-    return f"{rendered.rstrip().removesuffix('}')},\"timings\":{dumps(dict(phases)).decode()}}}\n"
+    return f'{rendered.rstrip().removesuffix("}")},"timings":{dumps(dict(phases)).decode()}}}\n'
 
 
 def document(reports: Sequence[Report], sources: Sources) -> dict[str, Any]:

@@ -60,7 +60,10 @@ def timed(steps: Steps, clock: Callable[[], float] = time.perf_counter) -> Steps
 
 
 def _share(spent: defaultdict[str, float], step: Step | tuple[Step, ...], answer: Any, waited: float) -> None:
-    """Add what was waited for to the phases that the answers tell of, first come first served, and the rest to the last step's own."""
+    """Add what was waited for to the phases that the answers tell of, first come first served, and the rest to the last step's own.
+
+    A recording that was stopped underway tells of none.
+    """
     told = zip(step, answer, strict=True) if isinstance(step, tuple) else ((step, answer),)
     last = step[-1] if isinstance(step, tuple) else step
     left = waited
@@ -68,7 +71,8 @@ def _share(spent: defaultdict[str, float], step: Step | tuple[Step, ...], answer
         for phase, seconds in _accounted(each, said).items():
             spent[phase] += min(seconds, left)
             left -= min(seconds, left)
-    spent[_PHASES.get(last.method, "diagnose")] += left
+    stopped = last.method == "capture" and bool(answer["summary"].get("troubles"))
+    spent["trace" if stopped else _PHASES.get(last.method, "diagnose")] += left
 
 
 def _accounted(step: Step, answer: Any) -> Mapping[str, float]:

@@ -101,6 +101,16 @@ def test_a_recording_that_is_cached_took_no_recording():
     assert report.seconds == {"worker": 0.5, "other": 0.25}
 
 
+def test_a_recording_that_was_stopped_is_recording():
+    def steps():
+        yield Step("worker", "capture")
+        return REPORT
+
+    stopped = {"summary": {"seconds": {}, "troubles": [{"rule": "trace-error"}]}}
+    (report,), _ = told(steps, [(60.0, stopped)])
+    assert report.seconds == {"trace": 60.0, "other": 0.25}
+
+
 @pytest.mark.parametrize("told_seconds", [0.5, 8.0])
 def test_no_more_is_told_than_was_waited_for(told_seconds):
     """What answers say is measured by other clocks."""

@@ -81,6 +81,7 @@ bench: setup ## every benchmark, as ratios within one run
 	$(BIN)/python -m benchmarks.tracing
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.latency
+	$(BIN)/python -m benchmarks.whole
 
 frameworks: setup ## optional frameworks, traced and replayed on numbers
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --group frameworks

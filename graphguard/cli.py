@@ -98,6 +98,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     check.add_argument("-j", "--jobs", type=_jobs, default=1, metavar="N", help="checks at the same time (default: 1)")
     check.add_argument("--no-cache", action="store_true", help="trace everything anew")
+    check.add_argument("--timings", action="store_true", help="say where the time of the whole command went")
     check.add_argument("--watch", action="store_true", help="run again when a file changes")
     check.add_argument("--baseline", metavar="FILE", help="fail only for findings that FILE does not list")
     check.add_argument("--write-baseline", action="store_true", help="list the findings in the baseline file")

@@ -1,4 +1,4 @@
-"""Runs checks for the command line: drives :func:`check_steps` with a tracing worker and a prover in this process."""
+"""Runs checks for the command line: drives :func:`check_steps` with a tracing worker and a prover in this process, or one for each of several jobs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
@@ -16,7 +17,7 @@ from graphguard.checks.requests import CheckRequest, Step, Steps
 from graphguard.checks.rewritten import places_of
 from graphguard.checks.shelf import user_shelf
 from graphguard.checks.steps import check_steps
-from graphguard.checks.worker_client import WorkerClient, WorkerError
+from graphguard.checks.worker_client import ProverClient, WorkerClient, WorkerError
 from graphguard.ir import CheckRef, Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.ir.plain import from_plain
@@ -47,6 +48,15 @@ class Background(Protocol):
         ...
 
 
+@runtime_checkable
+class Prepared(Protocol):
+    """A prover that takes a while to start, which it may do while something is recorded."""
+
+    def prepare(self) -> None:
+        """Be ready for a step."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One check on one mesh; ``mesh`` is None where the file did not say it and ``trouble`` why nothing can be run."""
@@ -58,12 +68,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files."""
+    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files; ``relations`` are those of all tensors of the specification."""
 
     meshes: tuple[Mesh, ...] = ()
     jobs: int = 1
     cache: bool = True
     fixes: bool = True
+    relations: bool = True
     overlay: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -125,11 +136,27 @@ def _reports(
         for unit in units:
             yield run(unit, one)
         return
-    executor = ThreadPoolExecutor(min(options.jobs, len(units)))
+    jobs = min(options.jobs, len(units))
+    # Each in a process of its own: several proofs in one share one core.
+    provers = [ProverClient(options.cache) for _ in range(jobs)]
+    free: SimpleQueue[ProverClient] = SimpleQueue()
+    for one in provers:
+        free.put(one)
+
+    def run_on_a_free_one(unit: Unit) -> Report:
+        prover = free.get()
+        try:
+            return run(unit, prover)
+        finally:
+            free.put(prover)
+
+    executor = ThreadPoolExecutor(jobs)
     try:
-        yield from executor.map(lambda unit: run(unit, LoadedProver(options.cache)), units)
+        yield from executor.map(run_on_a_free_one, units)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
+        for one in provers:
+            one.close()
 
 
 @dataclass(slots=True)
@@ -141,11 +168,18 @@ class LoadedProver:
 
     def call(self, method: str, params: dict[str, Any]) -> Any:
         """The answer to one step."""
+        return self._loaded().call(method, params)
+
+    def prepare(self) -> None:
+        """Load it."""
+        self._loaded()
+
+    def _loaded(self) -> Prover:
         if self._prover is None:
             from graphguard.checks.prover import Prover
 
             self._prover = Prover(user_shelf() if self.cache else None)
-        return self._prover.call(method, params)
+        return self._prover
 
 
 def run_unit(
@@ -167,6 +201,7 @@ def run_unit(
         overlay=options.overlay,
         levels=configuration.levels,
         fixes=options.fixes,
+        relations=options.relations,
         cache=options.cache,
         timeout=configuration.timeout,
     )
@@ -198,9 +233,14 @@ def drive(steps: Steps, worker: Caller, prover: Caller) -> Report:
             answer = None
         elif isinstance(step, tuple):
             answer = _together(step, {"worker": worker, "prover": prover})
+        elif step.process == "prover":
+            answer = prover.call(step.method, step.params)
+        elif isinstance(worker, Background) and isinstance(prover, Prepared):
+            begun = worker.start_call(step.method, step.params)
+            prover.prepare()
+            answer = begun.result()
         else:
-            process = worker if step.process == "worker" else prover
-            answer = process.call(step.method, step.params)
+            answer = worker.call(step.method, step.params)
 
 
 def _together(steps: Sequence[Step], processes: Mapping[str, Caller]) -> tuple[Any, ...]:

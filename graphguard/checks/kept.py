@@ -47,10 +47,12 @@ class KeptReports:
     environment: Mapping[str, str]
 
     def find(self, request: CheckRequest) -> Report | None:
-        """The report of a request, where all that it depended on is as it was; without seconds, as nothing was done."""
+        """The report of a request, or of one that asks for relations as well, where all that it depended on is as it was; without seconds, as nothing was done."""
         if request.overlay:
             return None
         known = self.shelf.get(_digest(request), Kept)
+        if known is None and not request.relations:
+            known = self.shelf.get(_digest(replace(request, relations=True)), Kept)
         if known is None or not self._holds(known.depends):
             return None
         return replace(known.report, seconds={}, cached=True, depends=known.depends)

@@ -252,11 +252,15 @@ class Service:
 
 
 def main() -> None:
-    """Answer framed calls on standard input and output until the input ends; stray prints go to standard error."""
+    """Answer framed calls on standard input and output until the input ends; stray prints go to standard error.
+
+    With ``--no-cache`` nothing is known of what was proved before, and nothing is kept.
+    """
     die_with_starter()
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    Service(Prover(user_shelf()), sys.stdin.buffer, stream).serve()
+    shelf = None if "--no-cache" in sys.argv else user_shelf()
+    Service(Prover(shelf), sys.stdin.buffer, stream).serve()
 
 
 def _answer(prover: Prover, message: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from graphguard.checks.requests import (
     confirming,
 )
 from graphguard.checks.rewritten import diagnostic_of, doubted, mended
+from graphguard.checks.timed import timed
 from graphguard.checks.together import together
 from graphguard.checks.unshared import told_by_processes, with_asked
 from graphguard.confirm.confirmation import Confirmation, Counterexample
@@ -51,7 +52,11 @@ _BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait", "wrong
 
 
 def check_steps(request: CheckRequest) -> Steps:
-    """Trace, prove, confirm, diagnose and repair one check; returns its report."""
+    """Trace, prove, confirm, diagnose and repair one check; returns its report, which says where the time went."""
+    return timed(_checked(request))
+
+
+def _checked(request: CheckRequest) -> Steps:
     captured = yield from capture(request, dict(request.overlay))
     report = Report(
         check=captured.check,
@@ -60,7 +65,6 @@ def check_steps(request: CheckRequest) -> Steps:
         assumed=tuple(captured.summary["assumed"]),
         not_compared=tuple(captured.summary["not_compared"]),
         cautions=tuple(captured.summary["cautions"]),
-        seconds=dict(captured.summary["seconds"]),
         operators=dict(captured.summary["operators"]),
         sources=dict(captured.summary["sources"]),
         cached=captured.cached,
@@ -98,7 +102,6 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         proof=proof,
         assumed=_merged(report.assumed, outcome.assumed),
         cautions=_merged(report.cautions, outcome.cautions, cautions_of(outcome)),
-        seconds={**report.seconds, "infer": answer["seconds"]},
         operators={**report.operators, "evaluated": answer.get("evaluated", sum(report.operators.values()))},
     )
     if outcome.proved:
@@ -109,7 +112,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         )
     if numbers is None:
         numbers = from_plain(Confirmation, (yield confirming(captured, CONFIRM_SECONDS)))
-    report = replace(report, seconds={**report.seconds, "confirm": numbers.seconds}, numbers=_run_on(numbers))
+    report = replace(report, numbers=_run_on(numbers))
     if outcome.proved and (numbers.status != "differs" or numbers.undefined is None):
         return _cross_checked(report, numbers, request)
     if numbers.status == "equal":
@@ -164,7 +167,6 @@ def _proved(
     if not outcome.proved and not refuted(outcome, numbers):
         more = yield Step("prover", "finish", {"proof": answer["proof"]})
         outcome = from_plain(Outcome, more["outcome"])
-        answer = {**answer, "seconds": answer["seconds"] + more["seconds"]}
     return answer, outcome, numbers
 
 

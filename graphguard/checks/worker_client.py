@@ -1,4 +1,4 @@
-"""The command line's side of the tracing worker: starts it in the project's interpreter and calls it, from any thread."""
+"""The command line's side of the other processes, the tracing worker and provers: starts one and calls it, from any thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from graphguard.checks.configuration import Configuration
 from graphguard.trace.process import wire
@@ -33,11 +33,17 @@ def worker_command(python: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return [*(python or (sys.executable,)), str(script)], environment
 
 
-class WorkerClient:
-    """One worker, started with the first call."""
+class ProcessClient:
+    """One process that answers framed calls, started with the first of them in a ``folder`` (None: this one's).
 
-    def __init__(self, configuration: Configuration, on_log: Callable[[str], None] | None = None) -> None:
-        self._configuration = configuration
+    Messages call it by its ``title``, and what is started for it by ``program``.
+    """
+
+    title = "the process"
+    program = "Python"
+
+    def __init__(self, folder: Path | None = None, on_log: Callable[[str], None] | None = None) -> None:
+        self._folder = folder
         self._on_log = on_log or (lambda _: None)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,8 +58,6 @@ class WorkerClient:
 
     def start_call(self, method: str, params: dict[str, Any]) -> Future[Any]:
         """Send a request; the future gives its result or raises ``WorkerError``."""
-        if method in ("capture", "list"):
-            params = {"memory": self._configuration.memory, "timeout": self._configuration.timeout, **params}
         future: Future[Any] = Future()
         with self._lock:
             process = self._started()
@@ -67,19 +71,32 @@ class WorkerClient:
                 raise WorkerError(self._died(process)) from error
         return future
 
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """What starts the process, and its environment."""
+        raise NotImplementedError
+
+    def told(self, error: dict[str, Any]) -> str:
+        """What an error of the process means to the user."""
+        return str(error["message"])
+
+    def start(self) -> None:
+        """Start the process before it is called; raises ``WorkerError``."""
+        with self._lock:
+            self._started()
+
     def close(self) -> None:
-        """End the worker; calls that are still waiting raise ``WorkerError``."""
+        """End the process; calls that are still waiting raise ``WorkerError``."""
         with self._lock:
             self._closed = True
             process, self._process = self._process, None
         if process is None:
             return
-        self._abandon("the worker was closed")
+        self._abandon(f"{self.title} was closed")
         process.kill()
         process.wait()
         _close_streams(process)
 
-    def __enter__(self) -> WorkerClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,23 +104,23 @@ class WorkerClient:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._closed:
-            raise WorkerError("the worker was closed")
+            raise WorkerError(f"{self.title} was closed")
         if self._process is not None and self._process.poll() is not None:
             _close_streams(self._process)
             self._process = None
         if self._process is None:
-            argv, environment = worker_command(self._configuration.python)
+            argv, environment = self.command()
             try:
                 process = subprocess.Popen(
                     argv,
-                    cwd=self._configuration.root,
+                    cwd=self._folder,
                     env=environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                 )
             except OSError as error:
-                raise WorkerError(f"the project's Python cannot be started: {argv[0]}: {error.strerror}") from error
+                raise WorkerError(f"{self.program} cannot be started: {argv[0]}: {error.strerror}") from error
             self._process = process
             threading.Thread(target=self._listen, args=(process,), daemon=True).start()
             threading.Thread(target=self._collect, args=(process,), daemon=True).start()
@@ -126,7 +143,7 @@ class WorkerClient:
         if future is None:
             return
         if "error" in message:
-            future.set_exception(WorkerError(message["error"]["message"]))
+            future.set_exception(WorkerError(self.told(message["error"])))
         else:
             future.set_result(message["result"])
 
@@ -150,7 +167,53 @@ class WorkerClient:
         status = process.wait()
         ended = f"signal {-status}" if status < 0 else f"exit status {status}"
         said = "".join(self._stderr).strip()
-        return f"the tracing worker ended ({ended})" + (f":\n{said}" if said else "")
+        return f"{self.title} ended ({ended})" + (f":\n{said}" if said else "")
+
+
+class WorkerClient(ProcessClient):
+    """The tracing worker of a project."""
+
+    title = "the tracing worker"
+    program = "the project's Python"
+
+    def __init__(self, configuration: Configuration, on_log: Callable[[str], None] | None = None) -> None:
+        super().__init__(configuration.root, on_log)
+        self._configuration = configuration
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """The project's interpreter runs it."""
+        return worker_command(self._configuration.python)
+
+    def start_call(self, method: str, params: dict[str, Any]) -> Future[Any]:
+        """As of any process; what records is bounded as the project says."""
+        if method in ("capture", "list"):
+            params = {"memory": self._configuration.memory, "timeout": self._configuration.timeout, **params}
+        return super().start_call(method, params)
+
+
+class ProverClient(ProcessClient):
+    """A prover in a process of its own, which works while others do; ``cache``: whether it knows what others proved."""
+
+    title = "a prover"
+
+    def __init__(self, cache: bool) -> None:
+        super().__init__()
+        self._cache = cache
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """This interpreter runs it, with this copy of GraphGuard and nothing of the folder it runs in."""
+        home = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join((home, *filter(None, (os.environ.get("PYTHONPATH"),))))
+        bare = () if self._cache else ("--no-cache",)
+        return [sys.executable, "-P", "-m", "graphguard.checks.prover", *bare], {**os.environ, "PYTHONPATH": path}
+
+    def told(self, error: dict[str, Any]) -> str:
+        """A prover says what is wrong with programs in its answers: an error is one of ours."""
+        return f"a defect of GraphGuard stopped this check: {error['code']}\nplease report it: {error['message']}"
+
+    def prepare(self) -> None:
+        """Start it, so that it is there when the first recording is."""
+        self.start()
 
 
 def _close_streams(process: subprocess.Popen[bytes]) -> None:

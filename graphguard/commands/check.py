@@ -14,13 +14,15 @@ from graphguard.checks.discovery import DiscoveryError, discover, inner_text, un
 from graphguard.checks.driver import Listener, LoadedProver, Options, Unit, run_checks
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
-from graphguard.commands.formats import WHOLE
+from graphguard.commands.formats import WHOLE, WITH_RELATIONS
 from graphguard.commands.progress import Progress
+from graphguard.commands.timings import Timings, since_start, table
 from graphguard.commands.watch import watch
 from graphguard.report import text
 from graphguard.report.baseline import Baseline, BaselineError, baseline_of, read_baseline
 from graphguard.report.diagnostics import Diagnostic, Report, Verdict
 from graphguard.report.folding import mesh_text
+from graphguard.report.json_document import with_timings
 from graphguard.report.layout import Page, page_for
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers, with_unused
@@ -31,12 +33,13 @@ REFINES, BROKEN, NOT_RUN, UNKNOWN = 0, 1, 2, 3
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; the exit code is 0 all refine, 1 something broken, 2 something could not run, 3 something unknown."""
+    timings = Timings(since_start())
     try:
         configuration = load_configuration(_start(arguments.paths))
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
     if not arguments.watch:
-        return Session(arguments, configuration).once()
+        return Session(arguments, configuration).once(timings)
     with WorkerClient(configuration) as worker:  # kept from run to run: it is warm, and the prover knows its proofs
         prover = LoadedProver(cache=not arguments.no_cache)
         return watch(Session(arguments, configuration, worker, prover).once, configuration.root)
@@ -77,6 +80,7 @@ class Display(Listener):
     sources: Sources
     waivers: Waivers
     baseline: Baseline | None
+    timings: Timings
     reports: list[Report] = field(default_factory=list)
     told: set[Hashable] = field(default_factory=set)
     _left: Counter[str] = field(default_factory=Counter)
@@ -108,8 +112,9 @@ class Display(Listener):
         """Show what is found and not yet shown."""
         if self.immediate and self._waiting:
             self.progress.clear()
-            sys.stdout.write(text.findings(self._waiting, self.sources, self.page, self.told))
-            sys.stdout.flush()
+            with self.timings.phase("show"):
+                sys.stdout.write(text.findings(self._waiting, self.sources, self.page, self.told))
+                sys.stdout.flush()
         self._waiting.clear()
 
 
@@ -123,19 +128,18 @@ class Session:
     prover: LoadedProver | None = None
     sources: Sources = field(init=False)
     page: Page = field(init=False)
+    timings: Timings = field(init=False)
 
     def __post_init__(self) -> None:
         self.page = page_for(sys.stdout, self.arguments.color)
         self.sources = Sources(self.configuration.root)
 
-    def once(self) -> int:
+    def once(self, timings: Timings | None = None) -> int:
         """Run the checks and say what was found; the exit code."""
+        self.timings = timings or Timings()
         self.sources = Sources(self.configuration.root)
-        try:
-            found = discover([Path(path) for path in self.arguments.paths], self.configuration)
-            baseline = self._baseline()
-        except (DiscoveryError, BaselineError) as error:
-            raise CommandError(str(error)) from error
+        with self.timings.phase("find"):
+            found, baseline = self._found()
         if not found:
             raise CommandError(self._nothing())
         waivers = Waivers(self.sources, self.configuration.levels)
@@ -148,10 +152,22 @@ class Session:
         self._store(found, reports, baseline)
         return exit_code(reports)
 
+    def _found(self) -> tuple[list[FoundCheck], Baseline | None]:
+        try:
+            return discover([Path(path) for path in self.arguments.paths], self.configuration), self._baseline()
+        except (DiscoveryError, BaselineError) as error:
+            raise CommandError(str(error)) from error
+
     def _reports(self, found: Sequence[FoundCheck], waivers: Waivers, baseline: Baseline | None) -> list[Report]:
         meshes = tuple(self.arguments.mesh or ())
-        options = Options(meshes=meshes, jobs=self.arguments.jobs, cache=not self.arguments.no_cache)
-        display = Display(self.arguments.output_format == "text", self.page, self.sources, waivers, baseline)
+        text_only = self.arguments.output_format == "text"
+        options = Options(
+            meshes=meshes,
+            jobs=self.arguments.jobs,
+            cache=not self.arguments.no_cache,
+            relations=self.arguments.verbose if text_only else self.arguments.output_format in WITH_RELATIONS,
+        )
+        display = Display(text_only, self.page, self.sources, waivers, baseline, self.timings)
         display.progress.show("starting the tracing worker")
         try:
             run_checks(found, self.configuration, options, display, self.worker, self.prover)
@@ -187,10 +203,20 @@ class Session:
         return waivers.unused(files)
 
     def _finish(self, reports: Sequence[Report]) -> None:
-        if self.arguments.output_format == "text":
-            sys.stdout.write(text.summary(reports, self.page, verbose=self.arguments.verbose))
-        else:
-            sys.stdout.write(WHOLE[self.arguments.output_format](reports, self.sources))
+        with self.timings.phase("show"):
+            if self.arguments.output_format == "text":
+                whole = text.summary(reports, self.page, verbose=self.arguments.verbose)
+            else:
+                whole = WHOLE[self.arguments.output_format](reports, self.sources)
+        if self.arguments.timings:
+            phases = self.timings.phases(reports)
+            if self.arguments.output_format == "json":
+                whole = with_timings(whole, phases)
+            elif self.arguments.output_format == "text":
+                whole += table(phases)
+            else:
+                sys.stderr.write(table(phases))
+        sys.stdout.write(whole)
         sys.stdout.flush()
 
     def _store(self, found: Sequence[FoundCheck], reports: Sequence[Report], baseline: Baseline | None) -> None:

@@ -18,4 +18,7 @@ WHOLE: dict[str, Render] = {
 }
 """Formats that are written in one piece at the end; ``text`` is written check by check."""
 
+WITH_RELATIONS = frozenset(("json",))
+"""Formats that tell the relation of every tensor; ``text`` does where it is ``--verbose``."""
+
 NAMES = ("text", *WHOLE)

@@ -50,6 +50,7 @@ SURE: Final = (
 )
 SECONDS_PER_CALL: Final = 3e-5
 ATTEMPTS: Final = 16  # draws of one kind that may be outside of what is assumed
+SECONDS_PER_OPINION: Final = 5e-4  # and call
 FEW_CALLS: Final = 500  # of all programs together: further draws are made of them
 _LARGE: Final = 20.0  # other draws reach bounds below it
 RUNS: Final = 10  # at least, of a program that was run at reduced extents: fewer tell less
@@ -59,12 +60,13 @@ QUICK: Final = 0.2  # seconds of one run, by an estimate; many are made, and mac
 def confirm(capture: Capture, seconds: float = 10.0) -> Confirmation:
     """Run the capture on numbers and compare every promise as it was promised.
 
-    ``seconds`` bounds the whole.  A capture too large for numbers runs at reduced extents, and the reason says so; where that is not possible, or an
+    ``seconds`` bounds the whole; what by the number of calls alone takes longer is not begun.  A capture too large for numbers runs at reduced extents, and the reason says so; where that is not possible, or an
     operator has no kernel, it is ``not-run`` with the reason.
     """
     started = time.monotonic()
     found = _run(capture, seconds, _described)
-    if found.status == "not-run" and capture.spec is not None and redrawn(capture) is None:
+    asks = capture.calls * SECONDS_PER_OPINION <= seconds and capture.spec is not None and redrawn(capture) is None
+    if found.status == "not-run" and asks:
         words = {"equal": "agree", "differs": "differ"}.get(second_opinion(capture))
         said = f"; over finite fields the programs {words}" if words else ""
         found = replace(found, reason=found.reason + said)
@@ -87,7 +89,7 @@ def _run(capture: Capture, seconds: float, describe: Describe) -> Confirmation:
     if not capture.promises:
         return Confirmation("not-run", "nothing was promised")
     said = None
-    if _seconds_of(capture) > QUICK:
+    if _seconds_of(capture) > QUICK and _seconds_of_calls(capture) <= seconds:
         smaller = shrunk(capture)
         if smaller is not None and not _excess(smaller, seconds):
             reduced = _tried(smaller, deadline, describe)
@@ -131,7 +133,12 @@ def _seconds_of(capture: Capture) -> float:
     work = (
         sum(cost_of(graph, node) for graph in capture.graphs for node in graph.nodes) + elements_of(capture) * DRAWING
     )
-    return work / MULTIPLICATIONS_PER_SECOND + ENOUGH * capture.calls * SECONDS_PER_CALL
+    return work / MULTIPLICATIONS_PER_SECOND + _seconds_of_calls(capture)
+
+
+def _seconds_of_calls(capture: Capture) -> float:
+    """Seconds that a run takes at any extents."""
+    return ENOUGH * capture.calls * SECONDS_PER_CALL
 
 
 def _peak(graph: Graph) -> int:

@@ -12,7 +12,8 @@ import torch
 from graphguard.confirm.elements import DTYPES, UnrunnableError
 from graphguard.confirm.field_run import FieldRun
 from graphguard.confirm.fields import Fields
-from graphguard.confirm.promises import Comparison, comparisons, copied_axes, held_values, preludes_of
+from graphguard.confirm.preludes import Preludes
+from graphguard.confirm.promises import Comparison, comparisons, copied_axes, held_values
 from graphguard.confirm.replay import Values, constant_value
 from graphguard.confirm.residues import P, Residues
 from graphguard.confirm.shrink import shrunk
@@ -52,7 +53,7 @@ def _at_point(capture: Capture, seed: int) -> Opinion:
         spec = _outputs(capture.spec, run.specification(capture.spec))
         found = zip(capture.ranks, run.ranks(joined.order), strict=True)
         ranks = [_outputs(graph, values) for graph, values in found]
-        preludes = preludes_of(capture)
+        preludes = Preludes(capture)
         differing = [
             promise.name
             for promise in capture.promises

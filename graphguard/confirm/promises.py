@@ -8,17 +8,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from graphguard.confirm.elements import UnrunnableError, extents
+from graphguard.confirm.preludes import Preludes
 from graphguard.confirm.replay import Values, reduction, run_ranks
-from graphguard.ir import Capture, Graph, Node, Placement, Promise
+from graphguard.ir import Capture, Placement, Promise
 from graphguard.ir.capture import Like
-from graphguard.ir.graph import COLLECTIVES
-from graphguard.ir.joining import join
 
 _LARGE: Final = 1 << 18  # elements, of what is looked up and of where
 _LOOKED_UP: Final = 8
@@ -69,20 +68,12 @@ class Slack:
         return ~same
 
 
-def preludes_of(capture: Capture) -> tuple[Graph, ...]:
-    """What every rank does before the program proper: how its tensors come from leaves."""
-    return tuple(
-        replace(graph, nodes=tuple(node for node in graph.nodes if node.phase == "prelude"), symbols={})
-        for graph in capture.ranks
-    )
-
-
 def comparisons(
     capture: Capture,
     promise: Promise,
     spec: Values,
     ranks: Sequence[Values],
-    preludes: Sequence[Graph],
+    preludes: Preludes,
     summed: Collection[str],
     *,
     rearranged: bool = True,
@@ -145,46 +136,22 @@ def promised(capture: Capture, name: str, spec: Values) -> torch.Tensor | None:
 
 
 def _like(
-    capture: Capture,
-    preludes: Sequence[Graph],
-    name: str,
-    tensor: str,
-    spec: Values,
-    held: Mapping[int, torch.Tensor],
+    capture: Capture, preludes: Preludes, name: str, tensor: str, spec: Values, held: Mapping[int, torch.Tensor]
 ) -> Iterator[Comparison]:
     """A rank's gradient of a parameter must be what its prelude makes of the specification's gradients.
 
     The prelude computes the rank's parameter from leaves; it computes the gradient from the leaves' gradients in the same way.
     """
-    leaves = {}
+    joined, parts = preludes.making(tensor, held.keys())
+    types = {leaf.name: leaf.type for leaf in capture.leaves}
     before, _, after = name.rpartition(tensor)
-    for leaf in capture.leaves:
-        value = promised(capture, before + leaf.name + after, spec)
-        leaves[leaf.name] = torch.zeros(extents(leaf.type), dtype=torch.float64) if value is None else value
-    parts = [_making(graph, tensor if rank in held else None) for rank, graph in enumerate(preludes)]
-    if any(node.op in COLLECTIVES for graph in parts for node in graph.nodes):
-        # What a collective gives depends on all members, so all must compute what they give to it.
-        parts = [replace(whole, outputs=part.outputs) for whole, part in zip(preludes, parts, strict=True)]
-    needed = run_ranks(join(tuple(parts)), parts, leaves)
+    leaves = {}
+    for leaf in dict.fromkeys(leaf for part in parts for leaf in part.inputs.values()):
+        value = promised(capture, before + leaf + after, spec)
+        leaves[leaf] = torch.zeros(extents(types[leaf]), dtype=torch.float64) if value is None else value
+    needed = run_ranks(joined, parts, leaves)
     for rank, found in held.items():
         yield Comparison(needed[rank][parts[rank].outputs[tensor]], found, rank)
-
-
-def _making(prelude: Graph, tensor: str | None) -> Graph:
-    """The part of a rank's prelude that makes one tensor of its own (None: nothing), as its only output."""
-    labelled = {name: var for var, name in (*prelude.inputs.items(), *prelude.labels.items())}
-    if tensor is None:
-        return replace(prelude, nodes=(), constants={}, outputs={})
-    if tensor not in labelled:
-        raise UnrunnableError(f"a rank does not hold '{tensor}', whose layout was promised")
-    needed = {labelled[tensor]}
-    nodes: list[Node] = []
-    for node in reversed(prelude.nodes):
-        if needed.intersection(node.outs):
-            nodes.append(node)
-            needed.update(node.operands())
-    constants = {var: constant for var, constant in prelude.constants.items() if var in needed}
-    return replace(prelude, nodes=tuple(reversed(nodes)), constants=constants, outputs={tensor: labelled[tensor]})
 
 
 def _placed(

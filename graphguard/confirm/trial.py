@@ -12,7 +12,8 @@ import torch
 from graphguard.confirm.draws import GENERIC, Draw, Ranges, leaf_values
 from graphguard.confirm.elements import NARROW, UncoveredError
 from graphguard.confirm.precision import Held, cast_types
-from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, preludes_of, promised
+from graphguard.confirm.preludes import Preludes
+from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, promised
 from graphguard.confirm.ranges import index_ranges
 from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Ties, Values, run_graph, run_ranks
 from graphguard.confirm.rounded_numbers import rounded_numbers
@@ -56,7 +57,7 @@ class Trial:
     single: bool = False
     numbers: frozenset[float] = frozenset()
     joined: Joined = field(init=False)
-    preludes: tuple[Graph, ...] = field(init=False)
+    preludes: Preludes = field(init=False)
     defined: set[str] = field(default_factory=set)
     copied: dict[str, frozenset[str]] = field(default_factory=dict)
     generic: dict[int, tuple[Values, list[Values]] | None] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class Trial:
     def __post_init__(self) -> None:
         self.redrawn = redrawn(self.capture)
         self.joined = join(self.capture.ranks)
-        self.preludes = preludes_of(self.capture)
+        self.preludes = Preludes(self.capture)
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
         self.own = own_literals(self.capture)

@@ -49,23 +49,35 @@ class Layouts:
 
         The placements stand in the order in which the axes cut, so the last of them is undone first.
         """
-        copied = [axis for axis in self.capture.mesh if placements.get(axis, REPLICATE).kind == "replicate"]
-        joined = [axis for axis in placements if axis not in copied]
-        groups: dict[tuple[int, ...], dict[int, NormalValue]] = {}
-        for rank, value in held.items():
-            groups.setdefault(tuple(self.places[rank][axis] for axis in copied), {})[rank] = value
         values: list[NormalValue] = []
+        for value in self._rebuilt(placements, held):
+            if value is None:
+                return None
+            values.append(value)
+        return Rebuilt(values[0], tuple(values))
+
+    def _rebuilt(
+        self, placements: Mapping[str, Placement], held: Mapping[int, NormalValue]
+    ) -> Iterator[NormalValue | None]:
+        """What every group of ranks rebuilds, one after the other."""
+        joined, groups = self._groups(placements, held)
         way = tuple((axis, placements[axis]) for axis in joined)
-        for group in groups.values():
+        for group in groups:
             members = tuple((*(self.places[rank][axis] for axis in joined), value) for rank, value in group.items())
             key = (way, members)
             if key not in self._joined:
                 self._joined[key] = self._join(placements, joined, group)
-            joint = self._joined[key]
-            if joint is None:
-                return None
-            values.append(joint)
-        return Rebuilt(values[0], tuple(values))
+            yield self._joined[key]
+
+    def _groups(
+        self, placements: Mapping[str, Placement], held: Mapping[int, NormalValue]
+    ) -> tuple[list[str], list[dict[int, NormalValue]]]:
+        """The axes along which placements join, and the groups of ranks that are joined along them."""
+        copied = [axis for axis in self.capture.mesh if placements.get(axis, REPLICATE).kind == "replicate"]
+        groups: dict[tuple[int, ...], dict[int, NormalValue]] = {}
+        for rank, value in held.items():
+            groups.setdefault(tuple(self.places[rank][axis] for axis in copied), {})[rank] = value
+        return [axis for axis in placements if axis not in copied], list(groups.values())
 
     def along(self, axis: str, held: Mapping[int, NormalValue]) -> list[NormalValue]:
         """The first tensor and those at the other places of an axis, alike in every other coordinate."""
@@ -135,18 +147,49 @@ class Layouts:
         self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool
     ) -> tuple[Placements, Fraction] | None:
         for placements in self._candidates(target, held):
-            rebuilt = self.rebuild(placements, held)
-            if rebuilt is None or rebuilt.value.shape != target.shape:
+            joined, groups = self._groups(placements, held)
+            if self._shape(placements, joined, groups[0]) != target.shape:
                 continue
-            copies = list(dict.fromkeys(rebuilt.copies))
-            if any(not self.same(copy, copies[0]) for copy in copies[1:]):
+            copies = self._rebuilt(placements, held)
+            first = next(copies)  # what it is not says so before its copies are made
+            if first is None:
                 continue
-            if self.same(copies[0], target):
-                return placements, Fraction(1)
-            ratio = self.ratio(copies[0], target) if scaled else None
-            if ratio is not None:
-                return placements, ratio
+            factor = Fraction(1) if self.same(first, target) else self.ratio(first, target) if scaled else None
+            if factor is not None and self._agree(first, copies):
+                return placements, factor
         return None
+
+    def _agree(self, first: NormalValue, others: Iterator[NormalValue | None]) -> bool:
+        distinct = dict.fromkeys(others)
+        return None not in distinct and all(
+            copy is None or copy is first or self.same(copy, first) for copy in distinct
+        )
+
+    def _shape(
+        self, placements: Mapping[str, Placement], axes: list[str], held: Mapping[int, NormalValue]
+    ) -> tuple[int, ...] | None:
+        """The shape of what ranks rebuild together, before it is made; None where theirs do not fit."""
+        if not axes:
+            return next(iter(held.values())).shape
+        axis, *rest = axes
+        groups: dict[int, dict[int, NormalValue]] = {}
+        for rank, value in held.items():
+            groups.setdefault(self.places[rank][axis], {})[rank] = value
+        shapes = [self._shape(placements, rest, group) for group in groups.values()]
+        first, placement = shapes[0], placements[axis]
+        if first is None or (placement.kind != "shard" and any(shape != first for shape in shapes)):
+            return None
+        if placement.kind != "shard":
+            return first
+        dim = placement.dim + len(first) if placement.dim < 0 else placement.dim
+        if dim >= len(first) or any(
+            shape is None
+            or len(shape) != len(first)
+            or (*shape[:dim], *shape[dim + 1 :]) != (*first[:dim], *first[dim + 1 :])
+            for shape in shapes
+        ):
+            return None
+        return (*first[:dim], sum(shape[dim] for shape in shapes if shape is not None), *first[dim + 1 :])
 
     def ratio(self, found: NormalValue, target: NormalValue) -> Fraction | None:
         """The number that the found value is a multiple by, if there is one."""

@@ -75,6 +75,8 @@ class Lookup:
         self._held: dict[int, list[dict[Var, int]]] | None = None
         self._described: dict[int, str | None] = {}
         self._made_of: dict[int, set[Var]] = {}
+        self._labels: dict[str, dict[int, Var]] | None = None
+        self._preludes: dict[int, set[Var]] = {}
         self._names: dict[int, dict[Var, str]] = {} if names is None else names
 
     # -- tables
@@ -178,12 +180,21 @@ class Lookup:
 
     def _labelled(self, name: str) -> dict[int, Var]:
         """The ranks' own parameters of a name."""
-        return {
-            rank: var
-            for rank, graph in enumerate(self.capture.ranks)
-            for var, label in graph.labels.items()
-            if label == name and var in self.ranks[rank]
-        }
+        if self._labels is None:
+            self._labels = {}
+            for rank, graph in enumerate(self.capture.ranks):
+                for var, label in graph.labels.items():
+                    if var in self.ranks[rank]:
+                        self._labels.setdefault(label, {})[rank] = var
+        return self._labels.get(name, {})
+
+    def _prelude(self, rank: int) -> set[Var]:
+        """The inputs of a rank, and what its prelude makes of them."""
+        if rank not in self._preludes:
+            graph = self.capture.ranks[rank]
+            made = (out for node in graph.nodes if node.phase == "prelude" for out in node.outs)
+            self._preludes[rank] = {*made, *graph.inputs}
+        return self._preludes[rank]
 
     def _unheld(self, rank: int) -> set[Var]:
         """What no rank keeps: the specification's parameters that it makes its own ones of, which bear the same names, and numbers before they are rounded."""
@@ -207,8 +218,7 @@ class Lookup:
         first = next((rank for rank, table in enumerate(tables) if table), None)
         if first is None:
             return groups
-        prelude = {out for node in self.capture.ranks[first].nodes if node.phase == "prelude" for out in node.outs}
-        prelude |= set(self.capture.ranks[first].inputs)
+        prelude = self._prelude(first)
         ordered = sorted(tables[first], key=lambda var: (var in prelude, tables[first][var]))
         for ordinal, var in enumerate(ordered[:_GROUPS]):
             group: dict[int, Var] = {}

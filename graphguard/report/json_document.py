@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,11 @@ VERSION = 1
 def render(reports: Sequence[Report], sources: Sources) -> str:
     """The document in one line of JSON."""
     return dumps(document(reports, sources)).decode() + "\n"
+
+
+def with_timings(rendered: str, phases: Mapping[str, float]) -> str:
+    """A rendered document with ``timings``, the seconds of the whole command by phase."""
+    return f'{rendered.rstrip().removesuffix("}")},"timings":{dumps(dict(phases)).decode()}}}\n'
 
 
 def document(reports: Sequence[Report], sources: Sources) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -91,6 +92,7 @@ def _owners(root: torch.nn.Module, path: str) -> Iterator[Any]:
     yield root
 
 
+@cache
 def plain_name(name: str) -> str:
     """A qualified name without what wrappers such as DDP and activation checkpointing add to it."""
     return _WRAPPERS.sub("", name)

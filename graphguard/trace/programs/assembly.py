@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,10 @@ from graphguard.trace.worlds import machines
 
 
 def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Capture:
-    """The capture of all programs; what is wrong with any of them, or with all together, is among its troubles."""
+    """The capture of all programs; what is wrong with any of them, or with all together, is among its troubles.
+
+    Its seconds are those that it took to relate states and results to parameters.
+    """
     # where the specification failed, what the ranks say may only follow from that
     failed = (specification,) if specification.troubles else ranks
     troubles = _distinct([trouble for program in failed for trouble in program.troubles])
@@ -63,10 +67,11 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     inputs = {leaf.name for leaf in leaves if leaf.kind in ("input", "partial")}
     untraced = {name for one in (spec_program, *programs) for name in one.untraced}
     promises = tuple(one for one in promises if one.name not in untraced)
+    began = time.perf_counter()
     stand = tuple(standing(spec_program, programs, leaves))
     whole, recorded, promises = with_standing(stand, whole, recorded, promises, job.mesh)
     kept = compared_states(whole, recorded, inputs, plain_name)
-    whole, recorded = kept.spec, kept.ranks
+    whole, recorded, related = kept.spec, kept.ranks, time.perf_counter() - began
     held = {name for graph in recorded for name in graph.outputs}
     promises = tuple(one for one in promises if one.name in held or not is_kept(one.name))
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
@@ -90,6 +95,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         not_compared=(*told.not_compared, *kept.not_compared, *left_behind(spec_program, programs)),
         cautions=told.cautions,
         doubts=doubts,
+        seconds={"relate": related},
     )
     return marked(capture)
 

@@ -89,6 +89,7 @@ def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = Non
     declared = frozenset(name for program in (programs.specification, *ranks) for name in program.declared)
     if any(not declared.isdisjoint(program.opened) for program in (programs.specification, *ranks)):
         return record(replace(job, closed=declared), log)  # what a comment says of an operator holds in the whole check
+    recorded = time.perf_counter()
     capture = assembled(job, programs.specification, ranks)
     footprint = Footprint()
     for program in (programs.specification, *ranks):
@@ -96,7 +97,9 @@ def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = Non
     unseen = tuple(dict.fromkeys(call for program in (programs.specification, *ranks) for call in program.unseen))
     if job.learn is not None and unseen:
         job.learn(unseen)
-    return replace(capture, sources=footprint.digests(), seconds={"trace": time.perf_counter() - started}), footprint
+    joining = time.perf_counter() - recorded - capture.seconds.get("relate", 0.0)
+    seconds = {"trace": recorded - started, **capture.seconds, "join": joining}
+    return replace(capture, sources=footprint.digests(), seconds=seconds), footprint
 
 
 class _Programs:

@@ -31,6 +31,9 @@ class Process:
     def call(self, method, params):
         return (self.name, method, params)
 
+    def close(self):
+        pass
+
 
 def test_each_step_goes_to_its_process_and_interim_reports_to_nobody():
     report = Report(reference("a"), {}, Verdict.REFINES)
@@ -87,6 +90,28 @@ def test_steps_that_do_not_wait_for_each_other_run_beside_each_other():
     assert order == ["started", "called", "awaited"]
 
 
+def test_a_prover_is_loaded_while_the_worker_records():
+    order = []
+
+    class Recording(Process):
+        def start_call(self, method, params):
+            order.append("recording")
+            future = Future()
+            future.result = lambda: order.append("recorded")
+            return future
+
+    class Loading(Process):
+        def prepare(self):
+            order.append("loaded")
+
+    def steps():
+        yield Step("worker", "capture")
+        return Report(reference("a"), {}, Verdict.REFINES)
+
+    drive(steps(), Recording("worker"), Loading("prover"))
+    assert order == ["recording", "loaded", "recorded"]
+
+
 class Worker:
     """Stands in for the client of the tracing worker."""
 
@@ -115,6 +140,7 @@ def processes(monkeypatch):
 
     monkeypatch.setattr(driver, "WorkerClient", Worker)
     monkeypatch.setattr(driver, "LoadedProver", lambda cache: Process("prover"))
+    monkeypatch.setattr(driver, "ProverClient", lambda cache: Process("prover"))
     monkeypatch.setattr(driver, "kept_reports", lambda _: None)
     monkeypatch.setattr(driver, "check_steps", steps)
 

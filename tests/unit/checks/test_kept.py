@@ -1,6 +1,9 @@
 """Reports on disk: told again without a process as long as nothing has changed that they depend on."""
 
+import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,7 +12,9 @@ from graphguard.checks.configuration import Configuration
 from graphguard.checks.discovery import discover
 from graphguard.checks.driver import Options, run_checks
 from graphguard.checks.kept import kept_reports
-from graphguard.report.diagnostics import Verdict
+from graphguard.checks.requests import CheckRequest
+from graphguard.ir import CheckRef, Span
+from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.json_document import document
 from graphguard.report.sources import Sources
 
@@ -58,6 +63,41 @@ def test_it_is_told_again_without_a_process(project):
     assert {name: str(relation) for name, relation in first.relations.items()} == again.relations
     plain = {"seconds": {}, "cached": False, "proof": "", "relations": {}, "depends": None}
     assert replace(again, **plain) == replace(first, **plain)
+
+
+UNASKED = """
+import sys
+from pathlib import Path
+from graphguard.cli import main
+status = main(["check", "check.py", "--output-format", "json"])
+loaded = {"torch", "numpy", "graphguard.checks.prover", "graphguard.relations"} & set(sys.modules)
+sys.exit(f"loaded: {loaded}" if loaded else status)
+"""
+
+
+def test_nothing_is_loaded_for_what_is_kept(project):
+    run(project)
+    told = subprocess.run([sys.executable, "-c", UNASKED], cwd=project, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (0, "")
+    (check,) = json.loads(told.stdout)["checks"]
+    assert (check["verdict"], check["seconds"]) == ("refines", {})
+
+
+def test_relations_that_are_kept_serve_who_does_not_ask_for_them_and_not_the_other_way(project):
+    kept = kept_reports(Configuration(project))
+    asking = CheckRequest(str(project / "check.py"), "check", {"tp": 2}, str(project))
+    report = Report(
+        CheckRef("check.py::check", "check", Span("check.py", 1)),
+        {"tp": 2},
+        Verdict.REFINES,
+        depends={"sources": {}, "environment": {}, "answers": {}},
+    )
+    silent = replace(asking, relations=False)
+    kept.keep(silent, report)
+    assert kept.find(asking) is None
+    kept.shelf.clear()
+    kept.keep(asking, report)
+    assert kept.find(silent).verdict is Verdict.REFINES
 
 
 def test_what_is_broken_is_told_with_its_fixes(project):

@@ -10,6 +10,7 @@ import pytest
 
 from graphguard.checks import prover as module
 from graphguard.checks.prover import Prover
+from graphguard.checks.worker_client import ProverClient, WorkerError
 from graphguard.ir import Capture, CheckRef, Span, capture_to_json
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.trace.process import wire
@@ -145,3 +146,15 @@ def test_a_prover_whose_answers_nobody_hears_ends(last):
         child.stdin.write(b"\0\0\0")
         child.stdin.close()
         child.wait(60)
+
+
+def test_a_prover_of_its_own_takes_nothing_from_the_folder_it_runs_in(tmp_path, monkeypatch):
+    """A project may have modules of any names."""
+    for name in ("queue", "graphguard", "json"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('not this one')")
+    monkeypatch.chdir(tmp_path)
+    with ProverClient(cache=False) as client:
+        client.prepare()
+        assert client.call("ping", {}) == "pong"
+        with pytest.raises(WorkerError, match=r"a defect of GraphGuard stopped this check: KeyError\nplease report it"):
+            client.call("relations", {"proof": "none"})

@@ -134,8 +134,8 @@ def test_a_second_attempt_is_made_only_where_numbers_refute_nothing_that_is_unpr
         try:
             step = steps.send(given)
         except StopIteration as end:
-            answer, outcome, _ = end.value
+            _, outcome, _ = end.value
             break
         asked.append(step.method)
         given = to_plain(numbers) if step.method == "confirm" else {"outcome": to_plain(UNPROVED), "seconds": 2.0}
-    assert ("finish" in asked, answer["seconds"], outcome) == (more, 3.0 if more else 1.0, UNPROVED)
+    assert ("finish" in asked, outcome) == (more, UNPROVED)

@@ -1,0 +1,116 @@
+"""Projects on disk for :mod:`benchmarks.whole`: the check files that its commands are given."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+_MLP = '''\
+"""An MLP of {width} features and {hidden} hidden ones on two ranks, as it should be and with a sum forgotten."""
+
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+import graphguard as gg
+from llama_tp import Copy, Reduce
+
+
+class MLP(nn.Module):
+    def __init__(self, hidden={hidden}):
+        super().__init__()
+        self.up = nn.Linear({width}, hidden, bias=False)
+        self.down = nn.Linear(hidden, {width}, bias=False)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(x)))
+
+
+class Parallel(MLP):
+    def __init__(self, group):
+        super().__init__({hidden} // dist.get_world_size(group))
+        self.group = group
+
+    def forward(self, x):
+        return Reduce.apply(super().forward(Copy.apply(x, self.group)), self.group)
+
+
+class Forgotten(Parallel):
+    def forward(self, x):
+        return MLP.forward(self, Copy.apply(x, self.group))
+
+
+@gg.check(mesh={{"tp": 2}})
+def right(mesh):
+    return gg.Refinement(MLP(), Parallel(mesh.get_group("tp")), (gg.tensor(2, 3, {width}),), out_relations="replicate")
+
+
+@gg.check(mesh={{"tp": 2}})
+def wrong(mesh):
+    return gg.Refinement(MLP(), Forgotten(mesh.get_group("tp")), (gg.tensor(2, 3, {width}),), out_relations="replicate")
+'''
+
+_STACK = '''\
+"""Llama layers, as wide as those of Llama-3-8B, forward and backward with all gradients."""
+
+import torch
+from torch import nn
+
+import graphguard as gg
+from llama_tp import Block, Config
+
+CONFIG = Config(heads=64, kv_heads=64)
+
+
+class Stack(nn.Module):
+    def __init__(self, group=None):
+        super().__init__()
+        self.layers = nn.ModuleList(Block(CONFIG, group) for _ in range({layers}))
+
+    def forward(self, x):
+        exponents = torch.arange(0, CONFIG.head_dim, 2).float() / CONFIG.head_dim
+        angles = torch.outer(torch.arange(x.shape[1]).float(), CONFIG.theta**-exponents)
+        angles = torch.cat([angles, angles], -1)
+        cos, sin = angles.cos(), angles.sin()
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return x
+
+
+@gg.check(mesh={{"tp": {ranks}}})
+def stack(mesh):
+    return gg.Refinement(Stack(), Stack(mesh.get_group("tp")), (gg.tensor(1, 16, CONFIG.dim),))
+'''
+
+
+def project(folder: Path) -> Path:
+    """An empty project that has the layers to build checks of."""
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text('[tool.graphguard]\nchecks = ["*.py"]\ntimeout = 3600\n')
+    shutil.copy(HERE / "llama_tp.py", folder)
+    return folder
+
+
+def small(folder: Path, files: int) -> list[str]:
+    """Files of two small checks each, all different; their names."""
+    names = [f"mlp_{number:02}.py" for number in range(files)]
+    for number, name in enumerate(names):
+        (folder / name).write_text(_MLP.format(width=4 + number, hidden=8 + 4 * number))
+    return names
+
+
+def stack(folder: Path, layers: int, ranks: int) -> list[str]:
+    """A file with a stack of layers; its name."""
+    name = f"stack_{layers}_{ranks}.py"
+    (folder / name).write_text(_STACK.format(layers=layers, ranks=ranks))
+    return [name]
+
+
+def examples(folder: Path) -> list[str]:
+    """The examples of the repository."""
+    files = sorted((HERE.parent / "examples").glob("*.py"))
+    for file in files:
+        shutil.copy(file, folder)
+    return [file.name for file in files]

@@ -103,7 +103,10 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument("--write-baseline", action="store_true", help="list the findings in the baseline file")
     check.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     check.add_argument(
-        "-v", "--verbose", action="store_true", help="show the relation of every tensor of the specification"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show the relation of every tensor of the specification, and what the programs of a check print while they are recorded",
     )
 
 

@@ -9,12 +9,12 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration, repository
 from graphguard.checks.discovery import DiscoveryError, discover, inner_text, unreached
 from graphguard.checks.driver import Listener, LoadedProver, Options, Unit, run_checks
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
-from graphguard.commands.formats import WHOLE
+from graphguard.commands.formats import FOR_PEOPLE, WHOLE
 from graphguard.commands.progress import Progress
 from graphguard.commands.watch import watch
 from graphguard.report import text
@@ -77,6 +77,7 @@ class Display(Listener):
     sources: Sources
     waivers: Waivers
     baseline: Baseline | None
+    verbose: bool = False
     reports: list[Report] = field(default_factory=list)
     told: set[Hashable] = field(default_factory=set)
     _left: Counter[str] = field(default_factory=Counter)
@@ -91,6 +92,13 @@ class Display(Listener):
     def started(self, unit: Unit) -> None:
         """Say what runs."""
         self.progress.show(f"{unit.check.id} {mesh_text(unit.mesh or {})}")
+
+    def printed(self, line: str) -> None:
+        """Show what programs print where that was asked for; findings may go to the other stream, so each line is whole."""
+        if self.verbose:
+            self.progress.clear()
+            sys.stderr.write(line)
+            sys.stderr.flush()
 
     def finished(self, report: Report) -> None:
         """Keep the report; in the text format findings are shown as soon as all meshes of their check are done."""
@@ -126,11 +134,17 @@ class Session:
 
     def __post_init__(self) -> None:
         self.page = page_for(sys.stdout, self.arguments.color)
-        self.sources = Sources(self.configuration.root)
+        self.sources = self._sources()
+
+    def _sources(self) -> Sources:
+        """The files' texts, and how files are named: for people, from where they called the command; for a pull request, from its repository's folder."""
+        name = self.arguments.output_format
+        base = Path.cwd() if name in FOR_PEOPLE else repository(self.configuration.root) if name == "github" else None
+        return Sources(self.configuration.root, base=base)
 
     def once(self) -> int:
         """Run the checks and say what was found; the exit code."""
-        self.sources = Sources(self.configuration.root)
+        self.sources = self._sources()
         try:
             found = discover([Path(path) for path in self.arguments.paths], self.configuration)
             baseline = self._baseline()
@@ -151,7 +165,14 @@ class Session:
     def _reports(self, found: Sequence[FoundCheck], waivers: Waivers, baseline: Baseline | None) -> list[Report]:
         meshes = tuple(self.arguments.mesh or ())
         options = Options(meshes=meshes, jobs=self.arguments.jobs, cache=not self.arguments.no_cache)
-        display = Display(self.arguments.output_format == "text", self.page, self.sources, waivers, baseline)
+        display = Display(
+            self.arguments.output_format == "text",
+            self.page,
+            self.sources,
+            waivers,
+            baseline,
+            self.arguments.verbose,
+        )
         display.progress.show("starting the tracing worker")
         try:
             run_checks(found, self.configuration, options, display, self.worker, self.prover)
@@ -188,7 +209,7 @@ class Session:
 
     def _finish(self, reports: Sequence[Report]) -> None:
         if self.arguments.output_format == "text":
-            sys.stdout.write(text.summary(reports, self.page, verbose=self.arguments.verbose))
+            sys.stdout.write(text.summary(reports, self.page, self.sources, verbose=self.arguments.verbose))
         else:
             sys.stdout.write(WHOLE[self.arguments.output_format](reports, self.sources))
         sys.stdout.flush()

@@ -18,4 +18,7 @@ WHOLE: dict[str, Render] = {
 }
 """Formats that are written in one piece at the end; ``text`` is written check by check."""
 
+FOR_PEOPLE = ("text", "concise")
+"""Formats in which files are named from the folder where the command was called."""
+
 NAMES = ("text", *WHOLE)

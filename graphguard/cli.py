@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from graphguard.commands.formats import NAMES
+from graphguard.commands.formats import NAMES, WHOLE
 from graphguard.commands.mesh import MeshError, parse_mesh
 
 NOT_RUN = 2
@@ -94,9 +94,18 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     check.add_argument("--output-format", choices=NAMES, default="text")
     check.add_argument(
+        "--output",
+        type=_output,
+        action="append",
+        default=[],
+        metavar="FORMAT=FILE",
+        help="write another format to a file as well, such as sarif=graphguard.sarif; may be repeated",
+    )
+    check.add_argument(
         "--mesh", type=_mesh, action="append", metavar="tp=4,dp=2", help="use this mesh; may be repeated"
     )
     check.add_argument("-j", "--jobs", type=_jobs, default=1, metavar="N", help="checks at the same time (default: 1)")
+    check.add_argument("--no-fix", action="store_true", help="look for no fixes: what is wrong is told sooner")
     check.add_argument("--no-cache", action="store_true", help="trace everything anew")
     check.add_argument("--watch", action="store_true", help="run again when a file changes")
     check.add_argument("--baseline", metavar="FILE", help="fail only for findings that FILE does not list")
@@ -115,6 +124,13 @@ def _mesh(text: str) -> dict[str, int]:
         return parse_mesh(text)
     except MeshError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _output(text: str) -> tuple[str, str]:
+    name, equals, file = text.partition("=")
+    if name not in WHOLE or not equals or not file:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FORMAT=FILE with one of the formats {', '.join(WHOLE)}")
+    return name, file
 
 
 def _jobs(text: str) -> int:

@@ -105,13 +105,13 @@ class CheckItem(pytest.Item):
 
     def runtest(self) -> None:
         """Verify; raises :class:`ChecksFailedError` unless the verdict is ``refines``, or what is found is waived."""
-        from graphguard.commands.check import exit_code
+        from graphguard.report.outcomes import exit_code
 
         reports = self.config.stash[_PROJECTS].verify(self.path, self.check, self.mesh)
         if exit_code(reports):
             raise ChecksFailedError(reports)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> object:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> object:  # noqa: ARG002 - as pytest calls it
         """What the terminal shows of ``graphguard check``."""
         if not isinstance(excinfo.value, ChecksFailedError):
             return super().repr_failure(excinfo)

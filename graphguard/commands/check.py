@@ -19,14 +19,13 @@ from graphguard.commands.progress import Progress
 from graphguard.commands.watch import watch
 from graphguard.report import text
 from graphguard.report.baseline import Baseline, BaselineError, baseline_of, read_baseline
-from graphguard.report.diagnostics import Diagnostic, Report, Verdict
+from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard.report.folding import mesh_text
 from graphguard.report.layout import Page, page_for
+from graphguard.report.outcomes import exit_code
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers, with_unused
 from graphguard.trace.claims.declared import FoundCheck
-
-REFINES, BROKEN, NOT_RUN, UNKNOWN = 0, 1, 2, 3
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,25 +46,6 @@ def _start(paths: Sequence[str]) -> Path:
     if not paths:
         return Path.cwd()
     return Path(paths[0].partition("::")[0]).absolute()
-
-
-def exit_code(reports: Sequence[Report]) -> int:
-    """The exit code of a run: what could not run counts before what is broken, and that before what is unknown."""
-    outcomes = {_outcome(report) for report in reports}
-    return next((code for code in (NOT_RUN, BROKEN, UNKNOWN) if code in outcomes), REFINES)
-
-
-def _outcome(report: Report) -> int:
-    """What one report means for the exit code; a verdict whose findings are all waived, or lowered below an error, does not fail."""
-    if report.verdict is None:
-        return NOT_RUN
-    if report.verdict is Verdict.REFINES:
-        return REFINES
-    left = [each for each in report.diagnostics if report.verdict is Verdict.UNKNOWN or each.severity == "error"]
-    silenced = report.waived or report.diagnostics
-    if silenced and not left:
-        return REFINES
-    return BROKEN if report.verdict is Verdict.BROKEN else UNKNOWN
 
 
 @dataclass(slots=True)
@@ -134,17 +114,16 @@ class Session:
 
     def __post_init__(self) -> None:
         self.page = page_for(sys.stdout, self.arguments.color)
-        self.sources = self._sources()
+        self.sources = self._sources(self.arguments.output_format)
 
-    def _sources(self) -> Sources:
+    def _sources(self, name: str) -> Sources:
         """The files' texts, and how files are named: for people, from where they called the command; for a pull request, from its repository's folder."""
-        name = self.arguments.output_format
         base = Path.cwd() if name in FOR_PEOPLE else repository(self.configuration.root) if name == "github" else None
         return Sources(self.configuration.root, base=base)
 
     def once(self) -> int:
         """Run the checks and say what was found; the exit code."""
-        self.sources = self._sources()
+        self.sources = self._sources(self.arguments.output_format)
         try:
             found = discover([Path(path) for path in self.arguments.paths], self.configuration)
             baseline = self._baseline()
@@ -164,7 +143,9 @@ class Session:
 
     def _reports(self, found: Sequence[FoundCheck], waivers: Waivers, baseline: Baseline | None) -> list[Report]:
         meshes = tuple(self.arguments.mesh or ())
-        options = Options(meshes=meshes, jobs=self.arguments.jobs, cache=not self.arguments.no_cache)
+        options = Options(
+            meshes=meshes, jobs=self.arguments.jobs, cache=not self.arguments.no_cache, fixes=not self.arguments.no_fix
+        )
         display = Display(
             self.arguments.output_format == "text",
             self.page,
@@ -213,6 +194,10 @@ class Session:
         else:
             sys.stdout.write(WHOLE[self.arguments.output_format](reports, self.sources))
         sys.stdout.flush()
+        for name, file in self.arguments.output:
+            Path(file).write_text(
+                WHOLE[name](reports, self._sources(name)), encoding="utf-8", errors="backslashreplace"
+            )
 
     def _store(self, found: Sequence[FoundCheck], reports: Sequence[Report], baseline: Baseline | None) -> None:
         """Write the baseline, or what is left of it; a run on other meshes than the declared ones says nothing of what is gone."""

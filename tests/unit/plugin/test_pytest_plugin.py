@@ -112,15 +112,22 @@ def test_another_mesh(project):
 def test_a_mesh_that_is_none(project):
     result = run(project, "--graphguard-mesh", "tp")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--graphguard-mesh: 'tp' is not an axis with its size: write, for example, tp=4,dp=2*"])
+    result.stderr.fnmatch_lines(
+        ["*--graphguard-mesh: 'tp' is not an axis with its size: write, for example, tp=4,dp=2*"]
+    )
 
 
 def test_only_check_files_are_collected(project):
     (project.path / "checks" / "model.py").write_text("import graphguard\nx = 1\n")
     (project.path / "other.py").write_text(CHECKS)
     project.makepyfile(test_own="def test_own(): pass\n" + CHECKS)
-    assert {name.partition("::")[0] for name in names(run(project, "--collect-only", "-q"))} == {"layers.py", "test_own.py"}
-    assert names(run(project, "--collect-only", "-q", "other.py"))[0] == "other.py::mlp[tp=2]", "a file that is named is looked into"
+    assert {name.partition("::")[0] for name in names(run(project, "--collect-only", "-q"))} == {
+        "layers.py",
+        "test_own.py",
+    }
+    assert names(run(project, "--collect-only", "-q", "other.py"))[0] == "other.py::mlp[tp=2]", (
+        "a file that is named is looked into"
+    )
 
 
 def test_a_configuration_that_is_wrong_is_told(project):

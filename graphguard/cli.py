@@ -1,4 +1,4 @@
-"""The command line: ``graphguard check``, ``explain``, ``reproduce``, ``doctor``, ``init`` and ``lsp``."""
+"""The command line: ``graphguard check``, ``explain``, ``reproduce``, ``doctor``, ``init``, ``mcp`` and ``lsp``."""
 
 from __future__ import annotations
 
@@ -79,6 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="look at this installation: Python, torch, worker, configuration")
     init = commands.add_parser("init", help="configure a project and write a first check")
     init.add_argument("folder", nargs="?", default=".", metavar="FOLDER")
+    mcp = commands.add_parser("mcp", help="a server for agents (Model Context Protocol), on standard input and output")
+    mcp.add_argument("folder", nargs="?", default=".", metavar="FOLDER", help="the project (default: this folder)")
+    mcp.add_argument(
+        "--trust", action="store_true", help="run the folder's code, and what the agent writes, to verify it"
+    )
     commands.add_parser("lsp", help="the language server, on standard input and output", add_help=False)
     return parser
 

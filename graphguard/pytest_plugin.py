@@ -16,6 +16,8 @@ import pytest
 from graphguard.commands.mesh import MeshError, parse_mesh
 
 if TYPE_CHECKING:
+    from _pytest._code.code import TerminalRepr
+
     from graphguard.checks.configuration import Configuration
     from graphguard.checks.driver import LoadedProver
     from graphguard.checks.worker_client import WorkerClient
@@ -111,7 +113,11 @@ class CheckItem(pytest.Item):
         if exit_code(reports):
             raise ChecksFailedError(reports)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> object:  # noqa: ARG002 - as pytest calls it
+    def repr_failure(
+        self,
+        excinfo: pytest.ExceptionInfo[BaseException],
+        style: object = None,  # noqa: ARG002 - as pytest calls it
+    ) -> str | TerminalRepr:
         """What the terminal shows of ``graphguard check``."""
         if not isinstance(excinfo.value, ChecksFailedError):
             return super().repr_failure(excinfo)

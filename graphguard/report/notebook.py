@@ -47,14 +47,10 @@ def html(report: Report) -> str:
 
 def sources_of(reports: Sequence[Report]) -> Sources:
     """Texts for excerpts: those of files, and those that only Python itself has, such as a notebook's cells."""
-    spans = {
-        place.span.file
-        for report in reports
-        for diagnostic in (*report.diagnostics, *report.waived)
-        for place in (diagnostic, *diagnostic.related)
-        if place.span is not None
-    }
-    unsaved = {file: "".join(linecache.getlines(file)) for file in spans if not Path(file).is_file()}
+    found = [each for report in reports for each in (*report.diagnostics, *report.waived)]
+    spans = [each.span for each in found] + [place.span for each in found for place in each.related]
+    files = {span.file for span in spans if span is not None}
+    unsaved = {file: "".join(linecache.getlines(file)) for file in files if not Path(file).is_file()}
     return Sources(texts={file: text for file, text in unsaved.items() if text})
 
 

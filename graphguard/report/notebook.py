@@ -23,7 +23,6 @@ _WORDS = {
 }
 # Colours and fonts are the notebook's own, but for the verdict: it is read on light and on dark pages.
 _PRE = "overflow-x:auto;line-height:1.35;font-size:0.92em"
-_KINDS = {"shard": "Shard({0.dim})", "replicate": "Replicate", "partial": "Partial({0.reduce})"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +85,8 @@ def _modules(relations: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _row(tensor: str, relation: Any) -> str:
-    formula = f"<code>{escape(str(relation))}</code>"
-    words = in_placements(relation)
-    told = f"<details><summary>{escape(words)}</summary>{formula}</details>" if words else formula
-    return f'<tr><td style="text-align:left"><code>{escape(tensor)}</code></td><td style="text-align:left">{told}</td></tr>'
-
-
-def in_placements(relation: Any) -> str:
-    """A relation in DTensor's words, ``Shard(1) over tp, Partial(sum) over dp``; empty where these cannot say it."""
-    placements = getattr(relation, "placements", None)
-    if placements is None:
-        return ""
-    words = ", ".join(f"{_KINDS[place.kind].format(place)} over {axis}" for axis, place in placements.items())
-    factor = relation.factor
-    return words if factor == 1 or not words else f"{factor} times: {words}"
+    cells = (f'<td style="text-align:left"><code>{escape(str(each))}</code></td>' for each in (tensor, relation))
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _folded(title: str, inside: Iterable[str]) -> Iterator[str]:

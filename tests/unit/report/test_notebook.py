@@ -2,17 +2,14 @@
 
 import linecache
 from dataclasses import replace
-from fractions import Fraction
 from html.parser import HTMLParser
 
-from graphguard.ir import Placement, Span
-from graphguard.relations.relation import Concat, Held, Relation
+from graphguard.ir import Span
 from graphguard.report.diagnostics import Diagnostic
-from graphguard.report.notebook import ShownReport, html, in_placements, sources_of
+from graphguard.report.notebook import ShownReport, html, sources_of
 
 from .reports import BROKEN, REFINES
 
-H = Relation("h", Concat((Held("h", 0), Held("h", 1)), 1), {"tp": Placement("shard", 1), "dp": Placement("replicate")})
 VOID = {"br", "hr", "img"}
 
 
@@ -46,21 +43,13 @@ def test_a_report_shows_verdict_findings_and_what_it_rests_on():
     assert "<script" not in shown
 
 
-def test_relations_are_folded_by_module_and_in_placements_first():
+def test_relations_are_folded_by_module():
     names = ("x", "layers.0.attn.h", "layers.0.attn.out", "layers.1.ffn.h")
-    outline = Outline(html(replace(REFINES, relations=dict.fromkeys(names, H))))
+    shown = html(replace(REFINES, relations=dict.fromkeys(names, "concat(h@0, h@1; dim=1)")))
+    outline = Outline(shown)
     assert outline.open == []
-    words = "Shard(1) over tp, Replicate over dp"
-    assert outline.summaries == [
-        "Relations of 4 tensors", words, "layers.0.attn", words, words, "layers.1.ffn", words,
-    ]  # fmt: skip
-    assert "<code>concat(h@0, h@1; dim=1)</code>" in html(replace(REFINES, relations={"h": H}))
-
-
-def test_a_relation_that_placements_cannot_say_is_its_formula():
-    assert in_placements(replace(H, placements=None)) == ""
-    assert in_placements("concat(h@0, h@1; dim=1)") == ""
-    assert in_placements(replace(H, factor=Fraction(2))).startswith("2 times: Shard(1) over tp")
+    assert outline.summaries == ["Relations of 4 tensors", "layers.0.attn", "layers.1.ffn"]
+    assert shown.count("<code>concat(h@0, h@1; dim=1)</code>") == 4
 
 
 def test_names_are_text_and_no_markup():

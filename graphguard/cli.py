@@ -1,4 +1,4 @@
-"""The command line: ``graphguard check``, ``explain``, ``reproduce``, ``doctor``, ``init`` and ``lsp``."""
+"""The command line: ``graphguard check``, ``explain``, ``reproduce``, ``doctor``, ``init``, ``mcp`` and ``lsp``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from graphguard.commands.formats import NAMES
+from graphguard.commands.formats import NAMES, WHOLE
 from graphguard.commands.mesh import MeshError, parse_mesh
 
 NOT_RUN = 2
@@ -79,6 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="look at this installation: Python, torch, worker, configuration")
     init = commands.add_parser("init", help="configure a project and write a first check")
     init.add_argument("folder", nargs="?", default=".", metavar="FOLDER")
+    mcp = commands.add_parser("mcp", help="a server for agents (Model Context Protocol), on standard input and output")
+    mcp.add_argument("folder", nargs="?", default=".", metavar="FOLDER", help="the project (default: this folder)")
+    mcp.add_argument(
+        "--trust", action="store_true", help="run the folder's code, and what the agent writes, to verify it"
+    )
     commands.add_parser("lsp", help="the language server, on standard input and output", add_help=False)
     return parser
 
@@ -94,9 +99,18 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     check.add_argument("--output-format", choices=NAMES, default="text")
     check.add_argument(
+        "--output",
+        type=_output,
+        action="append",
+        default=[],
+        metavar="FORMAT=FILE",
+        help="write another format to a file as well, such as sarif=graphguard.sarif; may be repeated",
+    )
+    check.add_argument(
         "--mesh", type=_mesh, action="append", metavar="tp=4,dp=2", help="use this mesh; may be repeated"
     )
     check.add_argument("-j", "--jobs", type=_jobs, default=1, metavar="N", help="checks at the same time (default: 1)")
+    check.add_argument("--no-fix", action="store_true", help="look for no fixes: what is wrong is told sooner")
     check.add_argument("--no-cache", action="store_true", help="trace everything anew")
     check.add_argument("--timings", action="store_true", help="say where the time of the whole command went")
     check.add_argument("--watch", action="store_true", help="run again when a file changes")
@@ -104,7 +118,10 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument("--write-baseline", action="store_true", help="list the findings in the baseline file")
     check.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     check.add_argument(
-        "-v", "--verbose", action="store_true", help="show the relation of every tensor of the specification"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show the relation of every tensor of the specification, and what the programs of a check print while they are recorded",
     )
 
 
@@ -113,6 +130,13 @@ def _mesh(text: str) -> dict[str, int]:
         return parse_mesh(text)
     except MeshError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _output(text: str) -> tuple[str, str]:
+    name, equals, file = text.partition("=")
+    if name not in WHOLE or not equals or not file:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FORMAT=FILE with one of the formats {', '.join(WHOLE)}")
+    return name, file
 
 
 def _jobs(text: str) -> int:

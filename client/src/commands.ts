@@ -2,8 +2,10 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import * as vscode from "vscode";
+import { allCandidates } from "./environments";
+import { described, type Found, probe, survey } from "./interpreter";
 import { METHODS } from "./protocol";
-import type { Server } from "./server";
+import type { Phase, Server } from "./server";
 
 const DOCTOR_SECONDS = 120;
 
@@ -22,10 +24,10 @@ export function registerCommands(context: vscode.ExtensionContext, server: Serve
     cancelChecks: () => server.request(METHODS.cancel, {}),
     clearCaches: () => clearCaches(server),
     explainRule: (rule?: string) => explainRule(server, pages, rule),
-    doctor: () => doctor(server),
+    doctor: () => doctor(server, { log, pages }),
     init: () => writeFirstCheck(server),
     copyDebugInformation: () => copyDebugInformation(context, server),
-    selectInterpreter: () => selectInterpreter(),
+    selectInterpreter: () => selectInterpreter({ log, pages }),
     openWalkthrough: () => vscode.commands.executeCommand("workbench.action.openWalkthrough", `${context.extension.id}#start`),
   };
   for (const [name, handler] of Object.entries(commands)) {
@@ -104,18 +106,37 @@ export class Pages implements vscode.TextDocumentContentProvider {
   }
 }
 
-async function doctor(server: Server): Promise<void> {
+/** Always opens: what is wrong, every Python that was found, and, where the engine runs, what it says of itself. */
+async function doctor(server: Server, { log, pages }: Channels): Promise<void> {
   const phase = await server.settled();
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const found = await survey(await allCandidates(folder, log), probe);
+  const said = phase.kind === "running" ? (await commandLine(server, ["doctor"], folder?.fsPath)).text : "";
+  await pages.show(doctorPage(phase, found, said));
   if (phase.kind === "failed") {
     await offer(`${phase.problem.headline} ${phase.problem.nextStep}`, {
       "Select Interpreter": "graphguard.selectInterpreter",
       "Show Logs": "graphguard.showLogs",
     });
-    return;
   }
-  const { text } = await commandLine(server, ["doctor"]);
-  const document = await vscode.workspace.openTextDocument({ language: "plaintext", content: text });
-  await vscode.window.showTextDocument(document, { preview: true });
+}
+
+/** The doctor's page as Markdown. */
+export function doctorPage(phase: Phase, found: readonly Found[], said: string): string {
+  const used = phase.kind === "running" ? phase.interpreter.path : undefined;
+  const rows = found.map((each) => {
+    const fit = each.path === used ? "in use" : each.problem === undefined ? "can be used" : each.problem.nextStep;
+    return `| \`${each.path}\` | ${each.origin} | ${described(each)} | ${fit} |`;
+  });
+  const problem = phase.kind === "failed" ? [`**${phase.problem.headline}**`, phase.problem.nextStep] : [];
+  return [
+    "# Doctor",
+    ...problem,
+    "## Pythons that were found",
+    ["| Python | from | has | |", "|---|---|---|---|", ...rows].join("\n"),
+    ...(found.length === 0 ? ["None. Install Python 3.11 or newer with torch, or name one in the setting `graphguard.interpreter`."] : []),
+    ...(said === "" ? [] : ["## What the engine says", `\`\`\`\n${said.trimEnd()}\n\`\`\``]),
+  ].join("\n\n");
 }
 
 async function writeFirstCheck(server: Server): Promise<void> {
@@ -171,24 +192,38 @@ async function copyDebugInformation(context: vscode.ExtensionContext, server: Se
   void vscode.window.showInformationMessage("GraphGuard: debug information copied.");
 }
 
-async function selectInterpreter(): Promise<void> {
-  const python = vscode.extensions.getExtension("ms-python.python");
-  const choices = [
-    ...(python === undefined ? [] : [{ label: "Choose with the Python extension", command: "python.setInterpreter" }]),
-    { label: "Choose a file", command: undefined },
-  ];
-  const choice = choices.length === 1 ? choices[0] : await vscode.window.showQuickPick(choices, { placeHolder: "The Python that your project runs in" });
-  if (choice === undefined) {
-    return;
+interface Choice extends vscode.QuickPickItem {
+  readonly choose: () => Promise<void>;
+}
+
+/** Offers the Pythons that were found, each with its torch: those that serve come first. */
+async function selectInterpreter({ log }: Channels): Promise<void> {
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const title = "GraphGuard: looking for Pythons";
+  const found = await vscode.window.withProgress({ location: vscode.ProgressLocation.Window, title }, async () => survey(await allCandidates(folder, log), probe));
+  const sorted = found.toSorted((one, other) => Number(one.problem !== undefined) - Number(other.problem !== undefined));
+  const choices: Choice[] = sorted.map((each) => ({
+    label: `${each.problem === undefined ? "$(check)" : "$(warning)"} ${each.path}`,
+    description: described(each),
+    detail: each.problem?.nextStep ?? `from ${each.origin}`,
+    choose: () => useInterpreter(each.path),
+  }));
+  if (vscode.extensions.getExtension("ms-python.python") !== undefined) {
+    choices.push({ label: "Choose with the Python extension", choose: async () => void (await vscode.commands.executeCommand("python.setInterpreter")) });
   }
-  if (choice.command !== undefined) {
-    await vscode.commands.executeCommand(choice.command);
-    return;
-  }
+  choices.push({ label: "Choose a file", choose: chooseFile });
+  await (await vscode.window.showQuickPick(choices, { placeHolder: "The Python that your project runs in" }))?.choose();
+}
+
+async function chooseFile(): Promise<void> {
   const picked = await vscode.window.showOpenDialog({ title: "A Python executable with torch", canSelectMany: false });
   if (picked?.[0] !== undefined) {
-    await vscode.workspace.getConfiguration("graphguard").update("interpreter", picked[0].fsPath, vscode.ConfigurationTarget.Global);
+    await useInterpreter(picked[0].fsPath);
   }
+}
+
+async function useInterpreter(path: string): Promise<void> {
+  await vscode.workspace.getConfiguration("graphguard").update("interpreter", path, vscode.ConfigurationTarget.Global);
 }
 
 /** Shows a message whose buttons run commands: every message comes with its next step. */

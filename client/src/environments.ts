@@ -1,6 +1,6 @@
 // The Python and Python Environments extensions, both optional: only what is asked of them is declared here.
 import * as vscode from "vscode";
-import { type Candidate, executableOf, inEnvironment, onSearchPath } from "./interpreter";
+import { type Candidate, environmentsIn, executableOf, inEnvironment, onSearchPath } from "./interpreter";
 
 interface EnvironmentsApi {
   getEnvironment(scope: vscode.Uri | undefined): Promise<{ execInfo?: { run: { executable: string } } } | undefined>;
@@ -42,6 +42,14 @@ export async function candidates(folder: vscode.Uri | undefined, log: vscode.Log
   add(folder && inEnvironment(vscode.Uri.joinPath(folder, ".venv").fsPath), "folder .venv of the workspace");
   add(onSearchPath(), "PATH");
   return found;
+}
+
+/** Every Python that is found at all, for people to choose from: those of {@link candidates}, and the environments in the workspace. */
+export async function allCandidates(folder: vscode.Uri | undefined, log: vscode.LogOutputChannel): Promise<Candidate[]> {
+  const best = await candidates(folder, log);
+  const others: Candidate[] = folder === undefined ? [] : environmentsIn(folder.fsPath).map((path) => ({ path, origin: "workspace" }));
+  const onPath = onSearchPath();
+  return [...best, ...others, ...(onPath === undefined ? [] : [{ path: onPath, origin: "PATH" } as const])];
 }
 
 async function fromEnvironmentsExtension(folder: vscode.Uri | undefined, log: vscode.LogOutputChannel): Promise<string | undefined> {

@@ -161,6 +161,7 @@ export class Explorer implements vscode.Disposable {
       this.post({ type: "relations", relations });
     }
     this.shown = relations;
+    void vscode.commands.executeCommand("setContext", "graphguard.explorerShown", true);
     return true;
   }
 

@@ -78,6 +78,7 @@ function setContexts(results: Results): void {
   const verdict = results.checks.some((check) => check.runs.some(isFinal));
   void vscode.commands.executeCommand("setContext", "graphguard.fileHasChecks", here);
   void vscode.commands.executeCommand("setContext", "graphguard.hasVerdict", verdict);
+  void vscode.commands.executeCommand("setContext", "graphguard.hasChecks", results.checks.length > 0);
 }
 
 function announce(phase: Phase): void {

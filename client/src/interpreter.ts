@@ -27,6 +27,7 @@ export type Origin =
   | "Python Environments extension"
   | "Python extension"
   | "folder .venv of the workspace"
+  | "workspace"
   | "PATH";
 
 export interface Candidate {
@@ -82,13 +83,45 @@ export async function judge(candidates: readonly Candidate[], ask: Probe): Promi
   try {
     answer = await ask(candidate.path);
   } catch (error) {
-    return {
-      kind: "does-not-start",
-      headline: `GraphGuard could not run ${candidate.path} (from ${candidate.origin}): ${firstLine(error)}`,
-      nextStep: "Choose another interpreter.",
-    };
+    return doesNotStart(candidate, error);
   }
   return suits(candidate, answer);
+}
+
+/** A Python that was found, what it has, and why it does not serve. */
+export interface Found extends Candidate {
+  readonly answer?: Answer;
+  readonly problem?: Problem;
+}
+
+/** Asks every candidate: what people choose from, and what the doctor tells. */
+export async function survey(candidates: readonly Candidate[], ask: Probe): Promise<Found[]> {
+  const first = new Map(candidates.toReversed().map((candidate) => [candidate.path, candidate]));
+  const unique = candidates.filter((candidate) => first.get(candidate.path) === candidate);
+  return Promise.all(
+    unique.map(async (candidate): Promise<Found> => {
+      try {
+        const answer = await ask(candidate.path);
+        const verdict = suits(candidate, answer);
+        return { ...candidate, answer, ...("headline" in verdict ? { problem: verdict } : {}) };
+      } catch (error) {
+        return { ...candidate, problem: doesNotStart(candidate, error) };
+      }
+    }),
+  );
+}
+
+/** ``Python 3.12.1, torch 2.13.0``, or what is wrong with it. */
+export function described({ answer }: Found): string {
+  return answer === undefined ? "does not start" : `Python ${answer.python.join(".")}, ${answer.torch === null ? "no torch" : `torch ${answer.torch}`}`;
+}
+
+function doesNotStart(candidate: Candidate, error: unknown): Problem {
+  return {
+    kind: "does-not-start",
+    headline: `GraphGuard could not run ${candidate.path} (from ${candidate.origin}): ${firstLine(error)}`,
+    nextStep: "Choose another interpreter.",
+  };
 }
 
 function suits(candidate: Candidate, answer: Answer): Interpreter | Problem {
@@ -171,4 +204,11 @@ function isExecutable(file: string): boolean {
   } catch {
     return false;
   }
+}
+
+/** The Pythons of the virtual environments that lie in a folder. */
+export function environmentsIn(folder: string): string[] {
+  const inside = fs.readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  const environments = inside.map(({ name }) => path.join(folder, name)).filter((inner) => fs.existsSync(path.join(inner, "pyvenv.cfg")));
+  return environments.map(inEnvironment).filter((python) => python !== undefined);
 }

@@ -17,7 +17,7 @@ export function matrixOf(checks: readonly Check[]): ToMatrix {
       const run = check.runs.find((candidate) => meshText(candidate.mesh) === mesh);
       return run === undefined ? null : { state: run.state, stale: run.stale, seconds: run.seconds, headline: run.headline, mesh: run.mesh };
     });
-    return { check: check.id, name: check.name, cells };
+    return { check: check.id, name: check.name, file: check.id.slice(0, check.id.lastIndexOf("::")), cells };
   });
   return { meshes, rows };
 }

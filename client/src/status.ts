@@ -63,7 +63,23 @@ const SEVERITIES = {
   error: vscode.LanguageStatusSeverity.Error,
 } as const;
 
+/** What stands in the status bar of every window until it is mended: that no Python serves. */
+export function lack(phase: Phase): Look | undefined {
+  return phase.kind === "failed" ? { ...lookOf(phase, undefined), text: `$(error) GraphGuard: ${SHORT[phase.problem.kind ?? "server"]}` } : undefined;
+}
+
+const SHORT = {
+  "no-python": "no Python",
+  "does-not-start": "Python does not start",
+  "old-python": "Python is too old",
+  "no-torch": "no torch",
+  "old-torch": "torch is too old",
+  "no-numpy": "no numpy",
+  server: "does not run",
+} as const;
+
 export class StatusItem implements vscode.Disposable {
+  private readonly bar = vscode.window.createStatusBarItem("graphguard.lack", vscode.StatusBarAlignment.Left);
   private readonly item = vscode.languages.createLanguageStatusItem("graphguard.status", { language: "python" });
   private readonly watches: vscode.Disposable[];
   private status: ServerStatus | undefined;
@@ -89,6 +105,7 @@ export class StatusItem implements vscode.Disposable {
 
   dispose(): void {
     this.item.dispose();
+    this.bar.dispose();
     this.watches.forEach((watch) => watch.dispose());
   }
 
@@ -99,5 +116,16 @@ export class StatusItem implements vscode.Disposable {
     this.item.busy = look.busy;
     this.item.severity = SEVERITIES[look.severity];
     this.item.command = look.command;
+    const missing = lack(this.server.phase);
+    if (missing === undefined) {
+      this.bar.hide();
+      return;
+    }
+    this.bar.name = "GraphGuard";
+    this.bar.text = missing.text;
+    this.bar.tooltip = `${look.text}\n${look.detail}`;
+    this.bar.command = missing.command;
+    this.bar.backgroundColor = new vscode.ThemeColor("statusBarItem.errorBackground");
+    this.bar.show();
   }
 }

@@ -17,6 +17,8 @@ export class TestExplorer implements vscode.Disposable {
   private targets = new Map<string, Target>();
   /** What is shown of each leaf, so that only a new result makes a new run. */
   private shown = new Map<string, CheckRun>();
+  /** The texts that a run has printed, each with the leaf that it was printed for. */
+  private readonly printed = new WeakMap<vscode.TestRun, Map<string, string>>();
   /** The leaves that a run of the user's waits for. */
   private readonly awaited = new Map<string, (run: CheckRun) => void>();
 
@@ -156,7 +158,7 @@ export class TestExplorer implements vscode.Disposable {
 
   private show(run: vscode.TestRun, { item }: Target, result: CheckRun): void {
     const milliseconds = result.seconds * 1000;
-    run.appendOutput(`${(result.message || result.headline || result.state).replaceAll("\n", "\r\n")}\r\n`, undefined, item);
+    run.appendOutput(`${this.output(run, item, result).replaceAll("\n", "\r\n")}\r\n`, undefined, item);
     switch (result.state) {
       case "proved":
       case "assumed":
@@ -175,6 +177,17 @@ export class TestExplorer implements vscode.Disposable {
     item.description = result.state === "unknown" ? `unknown: ${result.headline}` : result.state === "assumed" ? "proved with assumptions" : "";
   }
 
+  /** What is printed of a result; of one that is word for word that of another leaf of this run, only that it is. */
+  private output(run: vscode.TestRun, item: vscode.TestItem, result: CheckRun): string {
+    const text = result.message || result.headline || result.state;
+    const printed = this.printed.get(run) ?? new Map<string, string>();
+    this.printed.set(run, printed);
+    const label = `${item.parent?.label ?? ""} ${item.label}`.trim();
+    const before = printed.get(text);
+    printed.set(text, before ?? label);
+    return before === undefined ? `${label}: ${text}` : `${label}: as ${before}`;
+  }
+
   private failure(item: vscode.TestItem, result: CheckRun): vscode.TestMessage {
     const message = new vscode.TestMessage(result.message || result.headline);
     if (result.location !== undefined) {
@@ -186,8 +199,9 @@ export class TestExplorer implements vscode.Disposable {
   }
 }
 
+/** Whether a result only tells more of what was found before, as one does while fixes are looked for: that is no new run. */
 function sameResult(a: CheckRun | undefined, b: CheckRun): boolean {
-  return a !== undefined && isFinal(a) && a.state === b.state && a.message === b.message && a.seconds === b.seconds;
+  return a !== undefined && isFinal(a) && a.state === b.state && a.headline === b.headline;
 }
 
 function isChosen(item: vscode.TestItem, { include, exclude }: vscode.TestRunRequest): boolean {

@@ -2,7 +2,8 @@ import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from "nod
 import { homedir, tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { type Answer, executableOf, judge, onSearchPath } from "../src/interpreter";
+import { doctorPage } from "../src/commands";
+import { type Answer, described, environmentsIn, executableOf, judge, onSearchPath, survey } from "../src/interpreter";
 
 const candidate = { path: "/env/bin/python", origin: "Python extension" } as const;
 const answering = (answer: Partial<Answer>) => async (): Promise<Answer> => ({
@@ -44,6 +45,37 @@ describe("an interpreter", () => {
   });
 });
 
+describe("all Pythons that are found", () => {
+  const onPath = { path: "/usr/bin/python3", origin: "PATH" } as const;
+
+  test("are told with their torch, once each, and why one does not serve", async () => {
+    const ask = async (executable: string) => (executable === onPath.path ? answering({ torch: null })() : answering({})());
+    const found = await survey([candidate, onPath, { ...candidate, origin: "PATH" }], ask);
+    expect(found.map((each) => [each.path, described(each), each.problem?.kind])).toEqual([
+      [candidate.path, "Python 3.12.1, torch 2.13.0+cpu", undefined],
+      [onPath.path, "Python 3.12.1, no torch", "no-torch"],
+    ]);
+  });
+
+  test("that do not start are among them", async () => {
+    const [found] = await survey([onPath], () => Promise.reject(new Error("EACCES")));
+    expect(found).toMatchObject({ problem: { kind: "does-not-start" } });
+    expect(found && described(found)).toBe("does not start");
+  });
+
+  test("are on the doctor's page, whatever the server does", async () => {
+    const found = await survey([candidate, onPath], async (executable) => answering(executable === onPath.path ? { torch: null } : {})());
+    const problem = { kind: "no-torch", headline: "no torch here", nextStep: "install it" } as const;
+    const page = doctorPage({ kind: "failed", problem }, found, "");
+    expect(page).toContain("**no torch here**");
+    expect(page).toContain("| `/env/bin/python` | Python extension | Python 3.12.1, torch 2.13.0+cpu | can be used |");
+    expect(page).toMatch(/\| `\/usr\/bin\/python3` \| PATH \| Python 3\.12\.1, no torch \| .*pip install torch \|/);
+    const running = doctorPage({ kind: "running", interpreter: { ...candidate, python: [3, 12, 1], torch: "2.13.0" } }, found, "ok worker\n");
+    expect(running).toContain("| in use |");
+    expect(running).toContain("```\nok worker\n```");
+  });
+});
+
 describe("the setting", () => {
   const folder = realpathSync(mkdtempSync(path.join(tmpdir(), "graphguard-")));
   afterAll(() => rmSync(folder, { recursive: true }));
@@ -65,6 +97,12 @@ describe("the setting", () => {
   test("may use a variable of the environment", () => {
     process.env["GRAPHGUARD_TEST_ENV"] = folder;
     expect(executableOf("${env:GRAPHGUARD_TEST_ENV}/.venv", undefined)).toBe(python);
+  });
+
+  test("is offered every environment of the workspace", () => {
+    writeFileSync(path.join(folder, ".venv", "pyvenv.cfg"), "");
+    mkdirSync(path.join(folder, "src"));
+    expect(environmentsIn(folder)).toEqual([python]);
   });
 
   test("left empty, the search path decides", () => {

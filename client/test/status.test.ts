@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { ServerStatus } from "../src/protocol";
-import { countsText, lookOf } from "../src/status";
+import { countsText, lack, lookOf } from "../src/status";
 
 const none = { proved: 0, assumed: 0, unknown: 0, broken: 0, error: 0, stale: 0, running: 0 };
 const interpreter = { path: "/env/bin/python", origin: "PATH", python: [3, 12, 1], torch: "2.13.0" } as const;
@@ -43,5 +43,14 @@ describe("the status item", () => {
 
   test("is never busy once the server is gone", () => {
     expect(lookOf({ kind: "stopped" }, status({ busy: true })).busy).toBe(false);
+  });
+});
+
+describe("the status bar", () => {
+  test("says what is missing until it is mended", () => {
+    const problem = { kind: "no-torch", headline: "no torch in /env", nextStep: "install it" } as const;
+    expect(lack({ kind: "failed", problem })).toMatchObject({ text: "$(error) GraphGuard: no torch", command: { command: "graphguard.selectInterpreter" } });
+    expect(lack({ kind: "starting" })).toBeUndefined();
+    expect(lack({ kind: "running", interpreter })).toBeUndefined();
   });
 });

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { EventEmitter, runProfiles, testEvents, TestRunRequest } from "./vscode";
+import { EventEmitter, runProfiles, testEvents, testOutput, TestRunRequest } from "./vscode";
 import type { Check, CheckRun, ChecksUpdate } from "../src/protocol";
 import { Results } from "../src/results";
 import type { Phase, Server } from "../src/server";
@@ -30,6 +30,7 @@ beforeEach(() => {
   requests = [];
   runProfiles.splice(0);
   testEvents.splice(0);
+  testOutput.splice(0);
   const server = {
     onChecks: updates.event,
     onPhase: phases.event,
@@ -52,6 +53,19 @@ describe("a result that nobody asked for here", () => {
   test("that is broken fails at its line with its counterexample", () => {
     send(broken);
     expect(events()[1]).toBe(`failed ${KEY} at 4: 'y' is a partial sum\ncounterexample: …`);
+  });
+
+  test("is printed once where all meshes say the same", () => {
+    send(broken, { ...broken, mesh: { tp: 4 } }, { ...broken, mesh: { tp: 8 } });
+    expect(testOutput).toEqual(["mlp tp=2: 'y' is a partial sum\r\ncounterexample: …\r\n", "mlp tp=4: as mlp tp=2\r\n", "mlp tp=8: as mlp tp=2\r\n"]);
+  });
+
+  test("is not shown again while fixes are looked for", () => {
+    send(broken);
+    events();
+    send({ ...broken, seconds: 0.9 });
+    send({ ...broken, seconds: 1.4, message: `${broken.message}\nfix: all_reduce(y)` });
+    expect(events()).toEqual([]);
   });
 
   test("that is unknown is no failure", () => {

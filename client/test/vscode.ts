@@ -81,6 +81,8 @@ export class TestItem {
 
 /** What happened in the test runs, in order, as ``word id``. */
 export const testEvents: string[] = [];
+/** What the test runs printed. */
+export const testOutput: string[] = [];
 export const runProfiles: { run: (request: TestRunRequest, token: unknown) => Promise<void> }[] = [];
 
 const testRun = () => ({
@@ -90,7 +92,7 @@ const testRun = () => ({
   failed: ({ id }: TestItem, message: TestMessage) => testEvents.push(`failed ${id} at ${message.location?.range.start.line}: ${message.message}`),
   errored: ({ id }: TestItem) => testEvents.push(`errored ${id}`),
   skipped: ({ id }: TestItem) => testEvents.push(`skipped ${id}`),
-  appendOutput: () => undefined,
+  appendOutput: (text: string) => testOutput.push(text),
   end: () => testEvents.push("end"),
 });
 

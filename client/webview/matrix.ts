@@ -22,11 +22,14 @@ function show({ meshes, rows }: ToMatrix): void {
     head.append(cell);
   }
   const body = table.createTBody();
-  for (const { check, name, cells } of rows) {
+  for (const { check, name, file, cells } of rows) {
     const row = body.insertRow();
     const title = document.createElement("th");
     title.scope = "row";
-    title.append(button(name, check));
+    const place = document.createElement("span");
+    place.className = "file";
+    place.textContent = file;
+    title.append(button(name, check), place);
     row.append(title, ...cells.map((cell) => cellOf(cell, check)));
   }
   place.replaceChildren(table);

@@ -12,6 +12,8 @@ export interface MatrixCell {
 export interface MatrixRow {
   readonly check: string;
   readonly name: string;
+  /** Where the check stands: several files may have checks of one name. */
+  readonly file: string;
   readonly cells: readonly (MatrixCell | null)[];
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import shlex
 import tomllib
@@ -49,15 +50,19 @@ def load_configuration(start: Path) -> Configuration:
 
     Without one the project is the nearest folder with a ``.git``, or ``start`` itself.  Raises ``ConfigurationError``.
     """
-    folder = start.absolute()
+    folder = Path(os.path.abspath(start))  # no .. in the names of files: Path.absolute() leaves them
     if not folder.is_dir():
         folder = folder.parent
     for candidate in (folder, *folder.parents):
         file = candidate / "pyproject.toml"
         if file.is_file():
             return _read(file)
-    repository = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
-    return Configuration(repository)
+    return Configuration(repository(folder))
+
+
+def repository(folder: Path) -> Path:
+    """The nearest folder upward with a ``.git``; the folder itself where there is none."""
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
 
 
 def _read(file: Path) -> Configuration:

@@ -40,7 +40,7 @@ def _configured(configuration: Configuration) -> list[Path]:
 
 def unreached(paths: Sequence[Path], configuration: Configuration) -> list[CheckRef]:
     """Functions decorated as checks that importing their files does not define in the module: those within a function or a class."""
-    files = [Path(str(path).partition("::")[0]).absolute() for path in paths] or _configured(configuration)
+    files = [_absolute(str(path).partition("::")[0]) for path in paths] or _configured(configuration)
     found: list[CheckRef] = []
     for file in files:
         for inner in _python_files(file) if file.is_dir() else [file]:
@@ -62,13 +62,13 @@ def _unreached_in(file: Path, root: str) -> list[CheckRef]:
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef)
         and function not in own
-        and any(map(names.declaration, function.decorator_list))
+        and any(map(names.declares, function.decorator_list))
     ]
 
 
 def _selected(selector: str, root: Path) -> list[FoundCheck]:
     path, _, name = selector.partition("::")
-    file = Path(path).absolute()
+    file = _absolute(path)
     if file.is_dir() and not name:
         return [check for inner in _python_files(file) for check in _in_file(inner, root)]
     if not file.is_file():
@@ -83,6 +83,11 @@ def _selected(selector: str, root: Path) -> list[FoundCheck]:
         why = f"; {inner_text(inner)}" if inner is not None else ""
         raise DiscoveryError(f"{path} has no check named {name!r}; it has {names or 'none'}{why}")
     return chosen
+
+
+def _absolute(path: str) -> Path:
+    """Without ``..`` in it, and with symbolic links as they are: a check is named after the file that was asked for."""
+    return Path(os.path.abspath(path))
 
 
 def inner_text(check: CheckRef) -> str:

@@ -87,6 +87,9 @@ class Listener:
     def started(self, unit: Unit) -> None:
         """A check begins; called from the thread that runs it."""
 
+    def printed(self, line: str) -> None:
+        """What the programs of a check print, a line at a time, with who does; called from a thread of its own."""
+
     def finished(self, report: Report) -> None:
         """A report is there, and those of all checks before it; called in order from the caller's thread."""
 
@@ -104,10 +107,10 @@ def run_checks(
     A worker that is given is left running; one of its own is ended in any case, so that no user code runs on after an interrupt.
     A prover that is given keeps its proofs from run to run; it serves runs of one job only.
     """
-    if worker is None:
-        with closing(WorkerClient(configuration)) as own:
-            return run_checks(found, configuration, options, listener, own, prover)
     options, listener = options or Options(), listener or Listener()
+    if worker is None:
+        with closing(WorkerClient(configuration, listener.printed)) as own:
+            return run_checks(found, configuration, options, listener, own, prover)
     units = tuple(_units(found, configuration, options, worker))
     listener.planned(units)
     reports = []

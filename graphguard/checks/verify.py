@@ -24,6 +24,7 @@ from graphguard.checks.steps import check_steps
 from graphguard.ir import Capture, CheckRef, Span, capture_from_json, capture_to_json
 from graphguard.ir.codec import capture_summary
 from graphguard.report.diagnostics import Report, Verdict
+from graphguard.report.notebook import ShownReport, sources_of
 from graphguard.report.text import render
 from graphguard.trace.claims.api import Refinement, as_mesh
 from graphguard.trace.claims.declared import identifier
@@ -78,7 +79,7 @@ def assert_refines(spec: Any, impl: Callable[[Any], Any], inputs: Any = None, **
     caller = sys._getframe(1)  # noqa: SLF001 - the report's place is the call
     report = _verify(lambda device_mesh: Refinement(spec, impl(device_mesh), inputs, **keywords), mesh, caller)
     if report.verdict is not Verdict.REFINES:
-        raise AssertionError("\n" + render([report]))
+        raise AssertionError("\n" + render([report], sources_of([report])))
     return report
 
 
@@ -90,7 +91,7 @@ def _verify(build: Callable[[Any], Refinement], mesh: dict[str, int], caller: Fr
         file, check.name, mesh, str(configuration.root), levels=configuration.levels, fixes=False, cache=False
     )
     places = [caller.f_globals, *_namespaces(build)]
-    return drive(check_steps(request), _Forks(build, mesh, check, configuration, places), Prover())
+    return ShownReport.of(drive(check_steps(request), _Forks(build, mesh, check, configuration, places), Prover()))
 
 
 def _namespaces(build: Callable[[Any], Refinement]) -> Iterator[dict[str, Any]]:

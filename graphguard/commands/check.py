@@ -9,26 +9,25 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration, repository
 from graphguard.checks.discovery import DiscoveryError, discover, inner_text, unreached
 from graphguard.checks.driver import Listener, LoadedProver, Options, Unit, run_checks
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
-from graphguard.commands.formats import WHOLE, WITH_RELATIONS
+from graphguard.commands.formats import FOR_PEOPLE, WHOLE, WITH_RELATIONS
 from graphguard.commands.progress import Progress
 from graphguard.commands.timings import Timings, since_start, table
 from graphguard.commands.watch import watch
 from graphguard.report import text
 from graphguard.report.baseline import Baseline, BaselineError, baseline_of, read_baseline
-from graphguard.report.diagnostics import Diagnostic, Report, Verdict
+from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard.report.folding import mesh_text
 from graphguard.report.json_document import with_timings
 from graphguard.report.layout import Page, page_for
+from graphguard.report.outcomes import exit_code
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers, with_unused
 from graphguard.trace.claims.declared import FoundCheck
-
-REFINES, BROKEN, NOT_RUN, UNKNOWN = 0, 1, 2, 3
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,25 +51,6 @@ def _start(paths: Sequence[str]) -> Path:
     return Path(paths[0].partition("::")[0]).absolute()
 
 
-def exit_code(reports: Sequence[Report]) -> int:
-    """The exit code of a run: what could not run counts before what is broken, and that before what is unknown."""
-    outcomes = {_outcome(report) for report in reports}
-    return next((code for code in (NOT_RUN, BROKEN, UNKNOWN) if code in outcomes), REFINES)
-
-
-def _outcome(report: Report) -> int:
-    """What one report means for the exit code; a verdict whose findings are all waived, or lowered below an error, does not fail."""
-    if report.verdict is None:
-        return NOT_RUN
-    if report.verdict is Verdict.REFINES:
-        return REFINES
-    left = [each for each in report.diagnostics if report.verdict is Verdict.UNKNOWN or each.severity == "error"]
-    silenced = report.waived or report.diagnostics
-    if silenced and not left:
-        return REFINES
-    return BROKEN if report.verdict is Verdict.BROKEN else UNKNOWN
-
-
 @dataclass(slots=True)
 class Display(Listener):
     """Silences each report as it comes, shows its findings, and draws progress."""
@@ -81,6 +61,7 @@ class Display(Listener):
     waivers: Waivers
     baseline: Baseline | None
     timings: Timings
+    verbose: bool = False
     reports: list[Report] = field(default_factory=list)
     told: set[Hashable] = field(default_factory=set)
     _left: Counter[str] = field(default_factory=Counter)
@@ -95,6 +76,13 @@ class Display(Listener):
     def started(self, unit: Unit) -> None:
         """Say what runs."""
         self.progress.show(f"{unit.check.id} {mesh_text(unit.mesh or {})}")
+
+    def printed(self, line: str) -> None:
+        """Show what programs print where that was asked for; findings may go to the other stream, so each line is whole."""
+        if self.verbose:
+            self.progress.clear()
+            sys.stderr.write(line)
+            sys.stderr.flush()
 
     def finished(self, report: Report) -> None:
         """Keep the report; in the text format findings are shown as soon as all meshes of their check are done."""
@@ -132,12 +120,17 @@ class Session:
 
     def __post_init__(self) -> None:
         self.page = page_for(sys.stdout, self.arguments.color)
-        self.sources = Sources(self.configuration.root)
+        self.sources = self._sources(self.arguments.output_format)
+
+    def _sources(self, name: str) -> Sources:
+        """The files' texts, and how files are named: for people, from where they called the command; for a pull request, from its repository's folder."""
+        base = Path.cwd() if name in FOR_PEOPLE else repository(self.configuration.root) if name == "github" else None
+        return Sources(self.configuration.root, base=base)
 
     def once(self, timings: Timings | None = None) -> int:
         """Run the checks and say what was found; the exit code."""
         self.timings = timings or Timings()
-        self.sources = Sources(self.configuration.root)
+        self.sources = self._sources(self.arguments.output_format)
         with self.timings.phase("find"):
             found, baseline = self._found()
         if not found:
@@ -165,9 +158,12 @@ class Session:
             meshes=meshes,
             jobs=self.arguments.jobs,
             cache=not self.arguments.no_cache,
+            fixes=not self.arguments.no_fix,
             relations=self.arguments.verbose if text_only else self.arguments.output_format in WITH_RELATIONS,
         )
-        display = Display(text_only, self.page, self.sources, waivers, baseline, self.timings)
+        display = Display(
+            text_only, self.page, self.sources, waivers, baseline, self.timings, verbose=self.arguments.verbose
+        )
         display.progress.show("starting the tracing worker")
         try:
             run_checks(found, self.configuration, options, display, self.worker, self.prover)
@@ -205,7 +201,7 @@ class Session:
     def _finish(self, reports: Sequence[Report]) -> None:
         with self.timings.phase("show"):
             if self.arguments.output_format == "text":
-                whole = text.summary(reports, self.page, verbose=self.arguments.verbose)
+                whole = text.summary(reports, self.page, self.sources, verbose=self.arguments.verbose)
             else:
                 whole = WHOLE[self.arguments.output_format](reports, self.sources)
         if self.arguments.timings:
@@ -218,6 +214,10 @@ class Session:
                 sys.stderr.write(table(phases))
         sys.stdout.write(whole)
         sys.stdout.flush()
+        for name, file in self.arguments.output:
+            Path(file).write_text(
+                WHOLE[name](reports, self._sources(name)), encoding="utf-8", errors="backslashreplace"
+            )
 
     def _store(self, found: Sequence[FoundCheck], reports: Sequence[Report], baseline: Baseline | None) -> None:
         """Write the baseline, or what is left of it; a run on other meshes than the declared ones says nothing of what is gone."""

@@ -12,7 +12,7 @@ class Counterexample:
 
     ``rank`` is None where the whole is rebuilt from several ranks; ``index`` is into the specification's output, or, for a
     single rank, into that rank's tensor.  ``inputs`` describes every leaf in a few words ("all ones", "seeded 7").  ``reduced``: ``shapes`` are smaller than the
-    program's.
+    program's.  ``found_shape`` and ``expected_shape`` are there where the two tensors are not of one shape: no element is told then.
     """
 
     promise: str
@@ -25,10 +25,14 @@ class Counterexample:
     inputs: dict[str, str]
     seed: int
     reduced: bool = False
+    found_shape: tuple[int, ...] | None = None
+    expected_shape: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
         owner = "" if self.rank is None else f"rank {self.rank}, "
+        if self.found_shape is not None and self.expected_shape is not None:
+            return f"{owner}{self.promise}: shape {list(self.found_shape)}, needed {list(self.expected_shape)}"
         found, expected = apart(self.found, self.expected)
         return f"{owner}{self.promise}{place}: {found}, specification {expected}"
 

@@ -184,6 +184,8 @@ def example_of(capture: Capture, failure: Failure, inputs: dict[str, str]) -> Co
             },
             inputs=inputs,
             seed=failure.draw.seed,
+            found_shape=None if comparison.shaped else tuple(comparison.found.shape),
+            expected_shape=None if comparison.shaped else tuple(comparison.expected.shape),
         )
     return None
 

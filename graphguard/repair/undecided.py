@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Graph
+from graphguard.ir.graph import Size
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import CONSEQUENCES, SPECIFICATION, Gap, Location, Outcome
 from graphguard.repair.frames import Sources
@@ -48,10 +50,37 @@ def left_open(capture: Capture, outcome: Outcome, numbers: Confirmation | None, 
             headline=f"neither proved nor refuted: {names}",
             span=span or capture.check.span,
             needed=needed,
-            found="; ".join(text for text in (reasons, _on_numbers(numbers)) if text),
+            found="; ".join(text for text in (*_shapes(capture, outcome), reasons, _on_numbers(numbers)) if text),
             related=related,
         )
     ]
+
+
+def _shapes(capture: Capture, outcome: Outcome) -> Iterator[str]:
+    """Open outputs whose parts no rank can have: of another number of dims, or larger along one."""
+    if capture.spec is None:
+        return
+    for name in outcome.failing[:4]:
+        whole = _shape(capture.spec, name)
+        for rank, graph in enumerate(capture.ranks):
+            local = _shape(graph, name)
+            if whole is None or local is None or not _is_no_part(local, whole):
+                continue
+            yield f"{name} has shape {list(whole)} in the specification and {list(local)} on rank {rank}"
+            break
+
+
+def _shape(graph: Graph, name: str) -> tuple[Size, ...] | None:
+    var = graph.outputs.get(name)
+    return None if var is None else graph.types[var].shape
+
+
+def _is_no_part(local: tuple[Size, ...], whole: tuple[Size, ...]) -> bool:
+    """Whether a tensor of one shape is neither the other nor a part of it."""
+    if len(local) != len(whole):
+        return True
+    pairs = zip(local, whole, strict=True)
+    return any(isinstance(mine, int) and isinstance(all_, int) and mine > all_ for mine, all_ in pairs)
 
 
 def causes(gaps: list[Gap]) -> list[Gap]:

@@ -17,5 +17,7 @@ def render(reports: Sequence[Report], sources: Sources) -> str:
 def _line(finding: Folded, sources: Sources) -> str:
     diagnostic, report = finding.diagnostic, finding.reports[0]
     span = diagnostic.span
-    place = report.check.id if span is None else f"{sources.shown(span.file)}:{span.line}:{span.column}"
+    place = (
+        sources.shown_check(report.check) if span is None else f"{sources.shown(span.file)}:{span.line}:{span.column}"
+    )
     return f"{place}: {diagnostic.rule} {diagnostic.headline}"

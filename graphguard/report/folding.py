@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from graphguard.ir.capture import CheckRef
 from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Diagnostic, Report
 
@@ -33,17 +34,18 @@ def identities(report: Report) -> list[Identity]:
     found = []
     for diagnostic in report.diagnostics:
         at_check = diagnostic.span in (None, report.check.span)
-        said = diagnostic.headline if at_check else _error(diagnostic)
+        said = diagnostic.headline if at_check else _error(diagnostic, report)
         found.append((diagnostic.rule, said, seen[diagnostic.rule, said, diagnostic.span]))
         seen[diagnostic.rule, said, diagnostic.span] += 1
     return found
 
 
-def _error(diagnostic: Diagnostic) -> str:
+def _error(diagnostic: Diagnostic, report: Report) -> str:
     """What an error says but for its numbers, and where it was raised; nothing of other findings."""
     if diagnostic.rule != "trace-error":
         return ""
-    raised = [f"{one.span.file}:{one.span.line}" for one in diagnostic.related]
+    others = (one.span for one in diagnostic.related if one.span != report.check.span)
+    raised = [f"{span.file}:{span.line}" for span in others]
     return " ".join((re.sub(r"\d+", "#", diagnostic.headline), *raised))
 
 
@@ -57,13 +59,13 @@ def folded(reports: Iterable[Report]) -> list[Folded]:
     return [Folded(diagnostic, tuple(behind), key) for key, (diagnostic, behind) in merged.items()]
 
 
-def sharing(finding: Folded) -> str:
+def sharing(finding: Folded, name: Callable[[CheckRef], str] = lambda check: check.id) -> str:
     """Who shares a finding, in one line: ``meshes: tp=2; tp=4``, or the checks with their meshes; empty where only one does."""
     if len(finding.reports) == 1:
         return ""
     meshes: dict[str, list[str]] = {}
     for report in finding.reports:
-        meshes.setdefault(report.check.id, []).append(mesh_text(report.mesh))
+        meshes.setdefault(name(report.check), []).append(mesh_text(report.mesh))
     if len(meshes) == 1:
         (listed,) = meshes.values()
         return f"meshes: {'; '.join(listed)}"

@@ -94,6 +94,8 @@ def _counterexample(found: Counterexample) -> dict[str, Any]:
         "inputs": dict(found.inputs),
         "seed": found.seed,
         "reduced": found.reduced,
+        "found_shape": None if found.found_shape is None else list(found.found_shape),
+        "expected_shape": None if found.expected_shape is None else list(found.expected_shape),
     }
 
 

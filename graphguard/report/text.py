@@ -23,7 +23,7 @@ def render(
 ) -> str:
     """Findings of all reports, then their summary."""
     sources, page = sources or Sources(), page or Page()
-    return findings(reports, sources, page) + summary(reports, page, verbose=verbose)
+    return findings(reports, sources, page) + summary(reports, page, sources, verbose=verbose)
 
 
 def findings(reports: Sequence[Report], sources: Sources, page: Page, told: set[Hashable] | None = None) -> str:
@@ -58,13 +58,13 @@ def _finding(finding: Folded, evidence: Counterexample | None, sources: Sources,
     if marks:
         yield from excerpt(marks, sources, gutter)
     else:
-        yield gutter.arrow("-->", report.check.id)
+        yield gutter.arrow("-->", sources.shown_check(report.check))
     for kind, text in notes(diagnostic):
         yield from _note(gutter, kind, text)
     if evidence is not None:
         yield from _note(gutter, "counterexample", str(evidence))
         yield from _note(gutter, "inputs", _inputs(evidence))
-    if shared := sharing(finding):
+    if shared := sharing(finding, sources.shown_check):
         kind, _, text = shared.partition(": ")
         yield from _note(gutter, kind, text)
     for fix in diagnostic.fixes[:1]:
@@ -137,17 +137,18 @@ def _fix(fix: Fix, diagnostic: Diagnostic, sources: Sources, gutter: Gutter) -> 
         yield from change(changed_lines(before, after), gutter)
 
 
-def summary(reports: Sequence[Report], page: Page, *, verbose: bool = False) -> str:
+def summary(reports: Sequence[Report], page: Page, sources: Sources | None = None, *, verbose: bool = False) -> str:
     """One line for every report, what it alone rests on, the totals, and last what several rest on."""
     if not reports:
         return ""
-    names = [report.check.id for report in reports]
+    sources = sources or Sources()
+    names = [sources.shown_check(report.check) for report in reports]
     meshes = [mesh_text(report.mesh) for report in reports]
     name_width = max(map(width, names))
     mesh_width = max(map(width, meshes))
     counts = Counter(line for report in reports for line in report.particular_assumptions)
     rows: list[str] = []
-    elsewhere = _told_elsewhere(reports)
+    elsewhere = _told_elsewhere(reports, sources)
     for report, name, mesh in zip(reports, names, meshes, strict=True):
         word = page.paint(_COLOURS[report.verdict], _WORDS[report.verdict])
         padding = " " * (name_width - width(name))
@@ -166,12 +167,13 @@ def summary(reports: Sequence[Report], page: Page, *, verbose: bool = False) -> 
     return "\n".join(rows) + "\n"
 
 
-def _told_elsewhere(reports: Sequence[Report]) -> dict[int, str]:
+def _told_elsewhere(reports: Sequence[Report], sources: Sources) -> dict[int, str]:
     """For reports that share a finding with an earlier check, by identity: that check."""
     shared: dict[int, str] = {}
     for finding in folded(reports):
-        first = finding.reports[0].check.id
-        shared |= {id(report): first for report in finding.reports if report.check.id != first}
+        first = finding.reports[0].check
+        name = sources.shown_check(first)
+        shared |= {id(report): name for report in finding.reports if report.check.id != first.id}
     return shared
 
 

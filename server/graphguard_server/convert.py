@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lsprotocol import types
 
 from graphguard.ir.spans import Span
-from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
+from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, TextEdit
 from graphguard.report.folding import Identity, identities
 from graphguard_server.checks import Run
 from graphguard_server.documents import Documents
@@ -90,6 +90,29 @@ class Converter:
             Shown(behind[0][1], place, tuple(run for run, _ in behind), tuple(own for _, own in behind))
             for (_, place), behind in merged.items()
         ]
+
+    def causes(self, runs: Iterable[Run], path: str) -> list[Shown]:
+        """Errors of other lines that a check in this file brings about, by the inputs that it gives, at the check."""
+        found: dict[tuple[Span, str], Shown] = {}
+        for run in runs:
+            if run.report is None or run.report.verdict is not None or run.report.check.span.file != path:
+                continue
+            check = run.report.check.span
+            for error in run.report.diagnostics:
+                told = next((place.message for place in error.related if place.span == check), None)
+                if told is None or error.span in (None, check):
+                    continue
+                assert error.span is not None
+                here = replace(
+                    error,
+                    message=f"this check could not be run: {error.headline}\n{told}",
+                    span=check,
+                    related=(RelatedPlace(error.span, error.headline),),
+                    fixes=(),
+                )
+                place = self.span_now(run, check)
+                found.setdefault((place, here.message), Shown(here, place, (run,), (here,)))
+        return list(found.values())
 
     def diagnostic(self, shown: Shown, *, related: bool) -> types.Diagnostic:
         """The protocol's form of a diagnostic."""

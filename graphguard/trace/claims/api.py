@@ -62,9 +62,9 @@ def check(mesh: Mapping[str, int] | Sequence[Mapping[str, int]]) -> Callable[[Fu
 
     ``mesh`` maps axis names to sizes, as ``{"dp": 2, "tp": 4}``; a list of meshes gives one verdict each.  Raises ``ValueError``.
     """
+    if not isinstance(mesh, Mapping | list | tuple) or not mesh:
+        raise ValueError("gg.check needs a mesh: write, for example, @gg.check(mesh={'tp': 2})")
     meshes = (mesh,) if isinstance(mesh, Mapping) else tuple(mesh)
-    if not meshes:
-        raise ValueError("gg.check needs a mesh, such as mesh={'tp': 2}")
     declared = Check(tuple(as_mesh(one) for one in meshes))
 
     def mark(function: Function) -> Function:

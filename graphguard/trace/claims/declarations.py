@@ -27,6 +27,10 @@ class Names:
             return self.decorators.get(decorator.id)
         return decorator if isinstance(decorator, ast.Call) and self.is_check(decorator.func) else None
 
+    def declares(self, decorator: ast.expr) -> bool:
+        """Whether a decorator is meant to declare a check: a call of ``check``, a kept one, or ``check`` itself, for which importing the file says what is missing."""
+        return self.declaration(decorator) is not None or self.is_check(decorator)
+
     def is_check(self, function: ast.expr) -> bool:
         """Whether an expression names ``graphguard.check``."""
         if isinstance(function, ast.Name):

@@ -43,10 +43,11 @@ def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -
     lines = text.splitlines()
     found = []
     for function in functions_of(tree.body):
-        for call in filter(None, map(names.declaration, function.decorator_list)):
+        for decorator in filter(names.declares, function.decorator_list):
             span = name_span(path, function, lines)
             reference = CheckRef(identifier(path, function.name, root), function.name, span)
-            found.append(FoundCheck(reference, _literal_meshes(call)))
+            call = names.declaration(decorator)
+            found.append(FoundCheck(reference, None if call is None else _literal_meshes(call)))
     return found
 
 

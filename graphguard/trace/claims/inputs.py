@@ -12,7 +12,7 @@ import torch
 
 from graphguard.ir import Leaf, TensorType
 from graphguard.trace.claims.api import Fixed, TensorSpec
-from graphguard.trace.claims.placements import Layout, Mesh, as_layout, local_part
+from graphguard.trace.claims.placements import Layout, Mesh, as_layout, local_part, no_layouts, no_such_key
 from graphguard.trace.source.errors import TracingError
 
 
@@ -254,6 +254,8 @@ def _relation_rows(inputs: Inputs, relations: Any, mesh: Mesh) -> Iterator[tuple
         for one in inputs.tensors():
             yield one.name, relations
         return
+    if not isinstance(relations, Mapping | tuple | list):
+        raise no_layouts("in_relations", relations, ("replicate",), mesh)
     arguments: dict[Any, Any] = {**dict(enumerate(inputs.args)), **inputs.kwargs}
     names = {one.name: one for one in inputs.tensors()}
     rows = relations.items() if isinstance(relations, Mapping) else enumerate(relations)
@@ -263,8 +265,7 @@ def _relation_rows(inputs: Inputs, relations: Any, mesh: Mesh) -> Iterator[tuple
         elif key in arguments:
             yield from ((one.name, row) for one in _inputs_in(arguments[key]))
         else:
-            known = ", ".join(names)
-            raise TracingError("trace-error", f"in_relations speaks of input {key!r}; the inputs are {known}")
+            raise TracingError("trace-error", no_such_key("in_relations", key, "input", names, mesh))
 
 
 def _summands(layout: Layout, one: Input, mesh: Mesh) -> int:

@@ -9,9 +9,11 @@ from typing import Any
 from graphguard.ir import Placement
 from graphguard.ir.graph import Size
 from graphguard.trace.claims.parameters import plain_name
-from graphguard.trace.claims.placements import Layout, Mesh, as_layout, layouts_between
+from graphguard.trace.claims.placements import Layout, Mesh, as_layout, layouts_between, no_layouts, no_such_key
 from graphguard.trace.claims.results import Kind
 from graphguard.trace.source.errors import TracingError
+
+_WORDS = ("infer", "replicate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,7 @@ def _named_layouts(out_relations: Any, outputs: list[OutputType], mesh: Mesh) ->
             return {}
         if out_relations == "replicate":
             return {one.name: everywhere for one in outputs}
-        raise TracingError(
-            "trace-error",
-            f"out_relations is 'infer', 'replicate' or placements by mesh axis, as {{'{next(iter(mesh.sizes))}': Shard(0)}}; found {out_relations!r}",
-        )
+        raise no_layouts("out_relations", out_relations, _WORDS, mesh)
     return {
         one.name: everywhere
         if row == "replicate"
@@ -98,10 +97,10 @@ def _rows(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> list[tup
         keys = {key: named.get(key) or named.get(f'out["{key}"]') for key in out_relations}
         for key, one in keys.items():
             if one is None:
-                raise TracingError(
-                    "trace-error", f"out_relations speaks of {key!r}; the outputs are {', '.join(named)}"
-                )
+                raise TracingError("trace-error", no_such_key("out_relations", key, "output", named, mesh))
         return [(one, out_relations[key]) for key, one in keys.items() if one is not None]
+    if not isinstance(out_relations, tuple | list):
+        raise no_layouts("out_relations", out_relations, _WORDS, mesh)
     meant = next((some for some in _countable(outputs) if len(some) == len(out_relations)), None)
     if meant is None:
         raise TracingError(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from graphguard.ir import Placement
 from graphguard.trace.source.errors import TracingError
+from graphguard.trace.source.misnamed import did_you_mean, no_such_axis
 
 Layout = dict[str, Placement]
 
@@ -51,15 +52,32 @@ def as_layout(value: Any, mesh: Mesh, dims: int, what: str) -> Layout:
     if not isinstance(value, Mapping):
         raise TracingError(
             "trace-error",
-            f"{what} takes {{axis: placement}}, such as {{'tp': Shard(0)}}, or 'replicate'; found {value!r}",
+            f"{what}: {value!r} is no layout{did_you_mean(str(value), ('replicate', 'infer'))}\n"
+            f"needed: {{axis: placement}}, such as {{'{next(iter(mesh.sizes))}': Shard(0)}}, or 'replicate'",
         )
     layout: Layout = {}
     for axis, placement in value.items():
         if axis not in mesh.sizes:
-            axes = ", ".join(map(repr, mesh.sizes))
-            raise TracingError("trace-error", f"{what} names the axis {axis!r}; the mesh has {axes}")
+            raise TracingError("trace-error", f"{what}: {no_such_axis(axis, mesh.sizes)}")
         layout[axis] = as_placement(placement, dims, what)
     return {axis: layout[axis] for axis in mesh.sizes if axis in layout}
+
+
+def no_layouts(what: str, value: Any, words: tuple[str, ...], mesh: Mesh) -> TracingError:
+    """That something is neither layouts nor one of the ``words`` that stand for some."""
+    near = did_you_mean(value, words) if isinstance(value, str) else ""
+    return TracingError(
+        "trace-error",
+        f"{what}={value!r} is no layout{near}\n"
+        f"needed: {', '.join(map(repr, words))}, or placements by mesh axis, such as {{'{next(iter(mesh.sizes))}': Shard(0)}}",
+    )
+
+
+def no_such_key(what: str, key: Any, kind: str, known: Collection[str], mesh: Mesh) -> str:
+    """That a dict of layouts has a key that is neither a mesh axis nor one of the tensors (``kind``: input or output) that it may name."""
+    near = did_you_mean(str(key), (*mesh.sizes, *known))
+    axes, names = (", ".join(map(repr, each)) for each in (mesh.sizes, known))
+    return f"{what}: {key!r} is neither an axis of the mesh nor an {kind}{near}\nneeded: an axis ({axes}), or an {kind} ({names})"
 
 
 def as_placement(placement: Any, dims: int, what: str) -> Placement:

@@ -16,6 +16,8 @@ from graphguard.ir import Capture, Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.trace.calls.lockstep import Answers, NeedsAnswers, rounds
 from graphguard.trace.claims.api import Refinement
+from graphguard.trace.claims.inputs import declared_inputs
+from graphguard.trace.claims.misnamed import misnamed
 from graphguard.trace.claims.outputs import OutputType
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.program import Claims, as_refinement, record_rank, record_specification
@@ -24,6 +26,7 @@ from graphguard.trace.depends.footprint import Footprint
 from graphguard.trace.depends.unshared import Process, memory_in_use, standing_for
 from graphguard.trace.gpu.cuda import wants_cuda
 from graphguard.trace.process.children import Child, Ending, Family, Link
+from graphguard.trace.process.lines import Lines
 from graphguard.trace.programs.assembly import assembled
 from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded, title
 from graphguard.trace.programs.troubles import trouble_of, trouble_of_ending
@@ -146,18 +149,29 @@ class _Programs:
         spare = None if self._spares is None else self._spares.take(program)
         if spare is None:
             return False
-        spare.attach(self._hear, self._log, lambda ending: self._note_end(program, ending))
+        spare.attach(self._hear, *self._followed(program))
         return True
 
     def _start(self, program: int, answers: Answers) -> None:
         self._job.load()
+        on_output, on_end = self._followed(program)
         self._family.start(
             lambda link: record_in_child(self._job, program, answers, link),
             self._job.limits.share(AT_ONCE, max(0.0, self._deadline - time.monotonic())),
             on_message=self._hear,
-            on_output=self._log,
-            on_end=lambda ending: self._note_end(program, ending),
+            on_output=on_output,
+            on_end=on_end,
         )
+
+    def _followed(self, program: int) -> tuple[Callable[[str], None], Callable[[Ending], None]]:
+        """What hears the output of a program, and its end."""
+        lines = Lines(title(program), self._log)
+
+        def ended(ending: Ending) -> None:
+            lines.end()
+            self._note_end(program, ending)
+
+        return lines.take, ended
 
     def _note_end(self, program: int, ending: Ending) -> None:
         self._done[program] = self._recorded(program, ending)
@@ -246,7 +260,10 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
                 if wants_cuda(error) or recording.gave_up or recording.reads_draws:
                     raise  # the recording notes it
                 trouble = _trouble(error, job, program, recording.phase if refinement is not None else "check")
-                troubles.append(_with_hints(trouble, error, job, refinement))
+                trouble = _with_hints(trouble, error, job, refinement)
+                if refinement is not None and recording.phase != "prelude" and not isinstance(error, TracingError):
+                    trouble = _with_inputs(trouble, refinement, job)
+                troubles.append(trouble)
     except TracingError as error:
         troubles.append(_trouble(error, job, program, "check"))
     if recording is None or troubles:
@@ -275,13 +292,29 @@ def _claims(
     return record_rank(recording, refinement, mesh, device_mesh, ask)
 
 
+_SHOWN_INPUTS = 4
 _DOING = {"prelude": "building", "forward": "running", "backward": "differentiating", "step": "running"}
 
 
 def _trouble(error: BaseException, job: Job, program: int, phase: str) -> Trouble:
     rank = None if program == SPECIFICATION else program
     doing = f"running check '{job.check.name}'" if phase == "check" else f"{_DOING[phase]} {title(program)}"
-    return trouble_of(error, doing, job.root, job.check.span, rank)
+    trouble = trouble_of(error, doing, job.root, job.check.span, rank)
+    named = misnamed(error, job.mesh)
+    return trouble if named is None else replace(trouble, message=f"{named}\nwhile {doing}")
+
+
+def _with_inputs(trouble: Trouble, refinement: Refinement, job: Job) -> Trouble:
+    """The trouble of a program that failed when it was run, with what the check runs it on: the check may be what is wrong."""
+    inputs = declared_inputs(refinement.spec, refinement.inputs, None, Mesh.of_rank(job.mesh, 0)).tensors()
+    shapes = [f"{one.name} {list(one.shape())}" for one in inputs[:_SHOWN_INPUTS]]
+    more = f" and {len(inputs) - _SHOWN_INPUTS} more" if len(inputs) > _SHOWN_INPUTS else ""
+    if trouble.span == job.check.span or not shapes:
+        return replace(
+            trouble, message="\n".join((trouble.message, f"note: the inputs are {', '.join(shapes) or 'none'}{more}"))
+        )
+    told = f"the inputs of this check are {', '.join(shapes)}{more}"
+    return replace(trouble, related=(*trouble.related, (job.check.span, told)))
 
 
 def _with_hints(trouble: Trouble, error: BaseException, job: Job, refinement: Refinement | None) -> Trouble:

@@ -12,6 +12,7 @@ from graphguard.ir import Frame, Span, Trouble
 from graphguard.trace.process.children import Ending
 from graphguard.trace.process.limits import Limits
 from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError, is_data_dependence
+from graphguard.trace.source.misnamed import absent_package
 from graphguard.trace.source.sources import in_project, is_ours, is_own_code, is_torch
 
 _SHOWN_LINES = 12
@@ -77,7 +78,7 @@ def _message(error: BaseException) -> str:
     # a tensor is fake only to us
     lines = str(error).replace("'FakeTensor'", "'Tensor'").strip().splitlines()[:_SHOWN_LINES] or [_source_line(error)]
     headline = f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
-    return "\n".join((headline, *lines[1:]))
+    return "\n".join(line for line in (headline, *lines[1:], absent_package(error)) if line)
 
 
 def _source_line(error: BaseException) -> str:

@@ -50,6 +50,7 @@ class Publisher:
         related = server.supports("text_document.publish_diagnostics.related_information")
         converter = server.session.converter
         found = [converter.diagnostic(shown, related=related) for shown in converter.shown(runs, path)]
+        found.extend(converter.diagnostic(shown, related=related) for shown in converter.causes(runs, path))
         found.extend(self._failures(path, runs))
         found.extend(self._syntax(path))
         found.extend(self._plain(place, text, False) for place, text in self._misconfigured(path))

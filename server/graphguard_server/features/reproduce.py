@@ -36,8 +36,16 @@ async def handle(server: GraphGuardServer, params: Any) -> dict[str, str]:
         return {"text": target.read_text(encoding="utf-8"), "path": os.path.join(check.root, target.name)}
 
 
+def command_line() -> list[str]:
+    """How the command line of the server's engine is started: by its launcher where it is bundled, for no search path leads to it then."""
+    bundled = os.environ.get("GRAPHGUARD_ENGINE_PATH")
+    if bundled:
+        return [sys.executable, str(Path(bundled).with_name("launch.py")), "graphguard"]
+    return [sys.executable, "-P", "-m", "graphguard"]
+
+
 async def _command(check: Check, mesh: str, target: Path) -> tuple[int, str]:
-    words = [sys.executable, "-m", "graphguard.cli", "reproduce", f"{check.file}::{check.ref.name}"]
+    words = [*command_line(), "reproduce", f"{check.file}::{check.ref.name}"]
     words += ["--output", str(target), *(["--mesh", mesh] if mesh else [])]
     child = await asyncio.create_subprocess_exec(
         *words, cwd=check.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

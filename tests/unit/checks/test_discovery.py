@@ -36,7 +36,6 @@ FOUND = [
 ]
 NOT_FOUND = [
     "import graphguard as gg\n@gg.checks(mesh=1)",
-    "import graphguard as gg\n@gg.check",
     "from base import functools\n@functools.check(mesh=1)",
     "from broken import check\n@check(mesh=1)",
     "from loop import check\n@check(mesh=1)",

@@ -444,11 +444,11 @@ def test_relations_by_name(judge):
 
 def test_unknown_axis_and_input(record):
     build = lambda mesh: gg.Refinement(lambda x: x, lambda x: x, X, in_relations={"x": {"ep": Shard(0)}})
-    assert "axis 'ep'; the mesh has 'tp'" in record(build, TP2).troubles[0].message
+    assert "in_relations of input 'x': the mesh has no axis 'ep', only 'tp'" in record(build, TP2).troubles[0].message
     build = lambda mesh: gg.Refinement(lambda x: x, lambda x: x, X, in_relations={"y": {"tp": Shard(0)}})
-    assert "input 'y'; the inputs are x" in record(build, TP2).troubles[0].message
+    assert "in_relations: 'y' is neither an axis of the mesh nor an input" in record(build, TP2).troubles[0].message
     build = lambda mesh: gg.Refinement(lambda x: x, lambda x: x, X, in_relations="sharded")
-    assert "input 'x' takes {axis: placement}" in record(build, TP2).troubles[0].message
+    assert "in_relations of input 'x': 'sharded' is no layout" in record(build, TP2).troubles[0].message
 
 
 def test_shard_inputs(judge, record):

@@ -72,6 +72,7 @@ def test_refines():
     assert not report.diagnostics
     assert report.counterexample is None
     assert all(str(relation) for relation in report.relations.values())
+    assert "<code>concat(weight@0, weight@1; dim=1)</code>" in report._repr_html_()
     assert (report.check.name, report.mesh) == ("test_refines", {"tp": 2})
 
 
@@ -83,6 +84,7 @@ def test_broken():
     assert diagnostic.span.file == __file__
     assert report.counterexample.promise == "out"
     assert report.counterexample.mesh == {"tp": 2}
+    assert "error[missing-reduction]" in report._repr_html_(), "a notebook shows what the terminal does"
 
 
 def product_of(x, w):

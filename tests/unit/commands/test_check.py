@@ -1,42 +1,12 @@
 """`graphguard check` on a project on disk, with the real pipeline."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from graphguard.checks import driver
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient
 from graphguard.cli import main
 
 from .project import CHECKS, UNKNOWN, WRONG, write_project
-
-
-@pytest.fixture(scope="module")
-def worker():
-    client = WorkerClient(Configuration(Path.cwd()))
-    yield client
-    client.close()
-
-
-class Lent:
-    """The one worker of this file's tests in place of a worker for every command: starting one takes longer than a check."""
-
-    def __init__(self, client):
-        self.call = client.call
-
-    def close(self):
-        pass
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch, worker):
-    monkeypatch.setattr(driver, "WorkerClient", lambda configuration: Lent(worker))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    write_project(tmp_path)
-    return tmp_path
 
 
 def test_all_refine(project, capsys):

@@ -1,0 +1,37 @@
+"""A project on disk, and one worker for all tests of a file."""
+
+from pathlib import Path
+
+import pytest
+
+from graphguard.checks import driver
+from graphguard.checks.configuration import Configuration
+from graphguard.checks.worker_client import WorkerClient
+
+from .project import write_project
+
+
+class Lent:
+    """The one worker of a file's tests in place of a worker for every command: starting one takes longer than a check."""
+
+    def __init__(self, client):
+        self.call = client.call
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def worker():
+    client = WorkerClient(Configuration(Path.cwd()))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, worker):
+    monkeypatch.setattr(driver, "WorkerClient", lambda configuration, on_log=None: Lent(worker))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    write_project(tmp_path)
+    return tmp_path

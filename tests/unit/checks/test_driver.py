@@ -115,7 +115,7 @@ def test_a_prover_is_loaded_while_the_worker_records():
 class Worker:
     """Stands in for the client of the tracing worker."""
 
-    def __init__(self, configuration):
+    def __init__(self, configuration, printed=None):
         self.closed = False
         self.listed = {"checks": [{"name": "a", "meshes": [{"tp": 2}, {"tp": 4}]}], "troubles": []}
         Worker.last = self

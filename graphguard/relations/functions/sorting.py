@@ -61,7 +61,7 @@ def elementwise(
     "sums over rows",
     "permutations",
     "a sum over rows forgets the order of the rows",
-    "`relu(x[p]).sum(0)` = `relu(x).sum(0)`",
+    "`relu(x[p]).sum(0)` = `relu(x).sum(0)` for `p = keys.argsort()`",
     "value",
 )
 def contracted(

@@ -17,7 +17,7 @@ _SECTION: Final = "products"
     "roots of multiples",
     _SECTION,
     "`(c x)^p` = `c^p x^p` for integer `p`, and `(c x)^p x^n` = `c^-n (c x)^(p + n)`",
-    "`(-(x + y)).sqrt() ** 2` = `-(x + y)`",
+    "`(-(x - x.amax(-1, True))).sqrt() ** 2` = `x.amax(-1, True) - x`",
     "product",
 )
 def roots_of_multiples(product: Product) -> Outcome:

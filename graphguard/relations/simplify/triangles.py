@@ -71,7 +71,7 @@ def settle_steps(product: Product) -> Outcome:
     "half-lines",
     "masks on positions",
     "`[i > a] [i > b]` = `[i > max(a, b)]`, `[i > a] [-i > -b]` = 0 where no whole number lies between",
-    "`(i >= j) * (i - 2 <= j)` = `tril() - tril(-3)`",
+    "`x.tril(1).tril()` = `x.tril()`",
     "product",
 )
 def meet_steps(product: Product) -> Outcome:

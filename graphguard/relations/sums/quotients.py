@@ -301,7 +301,7 @@ def is_growing(ref: Ref) -> bool:
     "differences of quotients",
     "quotients",
     "`c - c f/(f + b e)` = `c b e/(f + b e)`",
-    "`(1 - 1 / (1 + x.exp())).log()` = `x - (1 + x.exp()).log()`",
+    "`(1 - torch.sigmoid(x)).log()` = `-(1 + x.exp()).log()`",
     "as product",
 )
 def as_product(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Term | None:

@@ -6,7 +6,7 @@ Importing this needs neither torch nor anything else that is not in the standard
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -57,8 +57,30 @@ class Refinement:
     grads: bool = field(default=True, kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The claim that ``program``, run by every rank of a mesh, refines itself, run by one rank alone.
+
+    The check's function is called for the mesh, and for the mesh whose axes are all 1, in a process of its own whose job has one rank: what it returns
+    there is the specification.  ``program`` is a module or a function, ``inputs`` are the whole ones in both; the keywords are those of :class:`Refinement`.
+    """
+
+    program: Any
+    inputs: Any
+    in_relations: Any = field(default=None, kw_only=True)
+    shard_inputs: Callable[[Any, Any], Any] | None = field(default=None, kw_only=True)
+    out_relations: Any = field(default="infer", kw_only=True)
+    load: Callable[[Any, Any, Any], Any] | None = field(default=None, kw_only=True)
+    grads: bool = field(default=True, kw_only=True)
+
+    def as_refinement(self) -> Refinement:
+        """The claim about this world's program."""
+        keywords = {one.name: getattr(self, one.name) for one in fields(self) if one.kw_only}
+        return Refinement(self.program, self.program, self.inputs, **keywords)
+
+
 def check(mesh: Mapping[str, int] | Sequence[Mapping[str, int]]) -> Callable[[Function], Function]:
-    """Declare a check: the decorated function gets a device mesh and returns a :class:`Refinement`.
+    """Declare a check: the decorated function gets a device mesh and returns a :class:`Refinement` or :class:`Same`.
 
     ``mesh`` maps axis names to sizes, as ``{"dp": 2, "tp": 4}``; a list of meshes gives one verdict each.  Raises ``ValueError``.
     """

@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 from graphguard.checks.configuration import Configuration, load_configuration
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.ir import Capture, Graph, capture_from_json
-from graphguard.trace.claims.api import MARK, Same
+from graphguard.trace.claims.api import Same
 from graphguard.trace.process.children import Child, Ending, Family, Link
 from graphguard.trace.process.limits import Limits, default_memory
-from graphguard.trace.source.sources import ProjectFiles, import_file
+from graphguard.trace.programs.importing import Target, find
+from graphguard.trace.source.sources import ProjectFiles
 
 T = TypeVar("T")
 # The process that runs a check's one program on one rank, beside those of the ranks.
@@ -358,11 +359,8 @@ def _built(job: _Job, rank: int, axes: Mapping[str, int], folder: str) -> tuple[
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     device_mesh = dist.init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))
     files = ProjectFiles({})
-    os.chdir(job.root)
-    files.install()
-    function = getattr(import_file(job.path, job.root, files), job.check)
-    assert hasattr(function, MARK), f"{job.check} is not a check"
-    return function(device_mesh), device_mesh
+    found = find(Target(job.path, job.root), files, job.check, job.capture.mesh)
+    return found.function(device_mesh), device_mesh
 
 
 def _run_original(job: _Job, folder: str) -> _Alone:

@@ -42,6 +42,7 @@ def pin(path: str, text: str, check: str, relations: Mapping[str, str]) -> Pin |
 
 def _refinement(text: str, check: str) -> ast.Call | None:
     """The call of `Refinement` or `Same` in a check's body."""
+    check = check.partition("[")[0]
     tree = parsed(text)
     if tree is None:
         return None

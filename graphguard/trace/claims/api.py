@@ -5,6 +5,7 @@ Importing this needs neither torch nor anything else that is not in the standard
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -32,9 +33,10 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What :func:`check` notes on a function: the meshes it is verified on."""
+    """What :func:`check` notes on a function: the meshes it is verified on, and the further arguments that it is called with, one check each (none: ``mesh`` alone)."""
 
     meshes: tuple[dict[str, int], ...]
+    params: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +90,40 @@ class Same:
         return Refinement(self.program, self.program, self.inputs, **keywords)
 
 
-def check(mesh: Mapping[str, int] | Sequence[Mapping[str, int]]) -> Callable[[Function], Function]:
+def check(
+    mesh: Mapping[str, int] | Sequence[Mapping[str, int]], params: Mapping[str, Sequence[Any]] | None = None
+) -> Callable[[Function], Function]:
     """Declare a check: the decorated function gets a device mesh and returns a :class:`Refinement` or :class:`Same`.
 
-    ``mesh`` maps axis names to sizes, as ``{"dp": 2, "tp": 4}``; a list of meshes gives one verdict each.  Raises ``ValueError``.
+    ``mesh`` maps axis names to sizes, as ``{"dp": 2, "tp": 4}``; a list of meshes gives one verdict each.  ``params`` maps further arguments of the function to lists of values: every
+    combination is a check of its own, ``name[value-value]``.  Raises ``ValueError``.
     """
     meshes = (mesh,) if isinstance(mesh, Mapping) else tuple(mesh)
     if not meshes:
         raise ValueError("gg.check needs a mesh, such as mesh={'tp': 2}")
-    declared = Check(tuple(as_mesh(one) for one in meshes))
+    declared = Check(tuple(as_mesh(one) for one in meshes), _combinations(params))
 
     def mark(function: Function) -> Function:
         setattr(function, MARK, declared)
         return function
 
     return mark
+
+
+def _combinations(params: Any) -> tuple[dict[str, Any], ...]:
+    """Every combination of the values, the last argument's varying fastest; raises ``ValueError``."""
+    if params is None:
+        return ()
+    if not isinstance(params, Mapping) or not params:
+        raise ValueError(
+            f"params maps arguments of the check to lists of values, as in {{'layers': [1, 2]}}; found {params!r}"
+        )
+    for name, values in params.items():
+        if not isinstance(name, str) or not name.isidentifier() or not isinstance(values, list | tuple) or not values:
+            raise ValueError(
+                f"params gives each argument a list of values, as in {{'layers': [1, 2]}}; found {name!r}: {values!r}"
+            )
+    return tuple(dict(zip(params, row, strict=True)) for row in itertools.product(*params.values()))
 
 
 def as_mesh(mesh: Any) -> dict[str, int]:

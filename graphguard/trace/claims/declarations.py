@@ -27,6 +27,10 @@ class Names:
             return self.decorators.get(decorator.id)
         return decorator if isinstance(decorator, ast.Call) and self.is_check(decorator.func) else None
 
+    def called(self, value: ast.expr) -> ast.Call | None:
+        """The call of ``check`` in ``check(mesh=...)(function)``; None for anything else."""
+        return self.declaration(value.func) if isinstance(value, ast.Call) and value.args else None
+
     def is_check(self, function: ast.expr) -> bool:
         """Whether an expression names ``graphguard.check``."""
         if isinstance(function, ast.Name):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphguard.checks.verify import assert_refines, verify
     from graphguard.report.diagnostics import Verdict
-    from graphguard.trace.claims.api import Refinement, check, constant, gradients, tensor
+    from graphguard.trace.claims.api import Refinement, Same, check, constant, gradients, tensor
 
-__all__ = ["Refinement", "Verdict", "assert_refines", "check", "constant", "gradients", "tensor", "verify"]
+__all__ = ["Refinement", "Same", "Verdict", "assert_refines", "check", "constant", "gradients", "tensor", "verify"]
 
 # Loaded when first used: a check file that is only imported pays for nothing but the declarations.
 _HOMES = {
     "Refinement": "graphguard.trace.claims.api",
+    "Same": "graphguard.trace.claims.api",
     "check": "graphguard.trace.claims.api",
     "constant": "graphguard.trace.claims.api",
     "gradients": "graphguard.trace.claims.api",

@@ -12,7 +12,17 @@ from pathlib import Path
 from graphguard.checks.configuration import Configuration
 from graphguard.ir import CheckRef, Span, Trouble
 from graphguard.trace.claims.declarations import names_in
-from graphguard.trace.claims.declared import FoundCheck, checks_in, functions_of, identifier, may_declare, name_span
+from graphguard.trace.claims.declared import (
+    FoundCheck,
+    assignments_of,
+    checks_in,
+    function_name,
+    functions_of,
+    identifier,
+    may_declare,
+    name_span,
+    span_of,
+)
 
 _SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "build", "dist"))
 
@@ -53,17 +63,21 @@ def _unreached_in(file: Path, root: str) -> list[CheckRef]:
     try:
         encoding, _ = tokenize.detect_encoding(BytesIO(data).readline)
         text = data.decode(encoding)
+        if not may_declare(text):
+            return []
         tree = ast.parse(text, path)
     except (SyntaxError, ValueError):
         return []  # told as a file that cannot be read
     names, lines, own = names_in(tree, path, root), text.splitlines(), set(functions_of(tree.body))
-    return [
-        CheckRef(identifier(path, function.name, root), function.name, name_span(path, function, lines))
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef)
-        and function not in own
-        and any(map(names.declares, function.decorator_list))
-    ]
+    assigned = {statement.value for statement in assignments_of(tree.body)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node not in own and any(map(names.declares, node.decorator_list)):
+            found.append(CheckRef(identifier(path, node.name, root), node.name, name_span(path, node, lines)))
+        elif isinstance(node, ast.Call) and node not in assigned and names.called(node) is not None:
+            name = ast.unparse(node.args[0])
+            found.append(CheckRef(identifier(path, name, root), name, span_of(path, node.func, lines)))
+    return found
 
 
 def _selected(selector: str, root: Path) -> list[FoundCheck]:
@@ -76,7 +90,9 @@ def _selected(selector: str, root: Path) -> list[FoundCheck]:
     checks = _in_file(file, root)
     if not name:
         return checks
-    chosen = [check for check in checks if check.ref.name == name or check.trouble is not None]
+    chosen = [
+        check for check in checks if name in (check.ref.name, function_name(check.ref.name)) or not check.ref.name
+    ]
     if not chosen:
         names = ", ".join(check.ref.name for check in checks)
         inner = next((each for each in _unreached_in(file, str(root)) if each.name == name), None)
@@ -93,7 +109,8 @@ def _absolute(path: str) -> Path:
 def inner_text(check: CheckRef) -> str:
     """Why a function that is decorated as a check is none."""
     return (
-        f"{check.name!r} on line {check.span.line} stands within a function or a class: declare it in the module itself"
+        f"{check.name!r} on line {check.span.line} stands within a function, a class or a loop: declare it in the module itself,"
+        " under a name of its own; gg.check(params=...) makes one check of every value"
     )
 
 

@@ -23,7 +23,7 @@ from graphguard.ir.collection import without_collection
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
 from graphguard.report.registry import reported
-from graphguard.trace.claims.declared import FoundCheck
+from graphguard.trace.claims.declared import FoundCheck, function_name
 
 if TYPE_CHECKING:
     from graphguard.checks.prover import Prover
@@ -291,7 +291,7 @@ def _listed_units(
             return
     answer = listed[file]
     for row in answer["checks"]:
-        if row["name"] == check.name:
+        if row["name"] == function_name(check.name):
             for mesh in row["meshes"]:
                 yield Unit(check, dict(mesh))
             return

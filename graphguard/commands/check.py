@@ -135,6 +135,7 @@ class Session:
             found, baseline = self._found()
         if not found:
             raise CommandError(self._nothing())
+        self._tell_of_others()
         waivers = Waivers(self.sources, self.configuration.levels)
         reports = self._reports(found, waivers, baseline)
         unused = self._unused(found, reports, waivers)
@@ -183,6 +184,13 @@ class Session:
             f"no checks found in {where}: a check is a function decorated with @graphguard.check(mesh=...); "
             "graphguard init writes a first one"
         )
+
+    def _tell_of_others(self) -> None:
+        """Say which functions are decorated as checks, beside those that are found, and are none; nothing where checks were asked for by name."""
+        if any("::" in path for path in self.arguments.paths):
+            return
+        for one in unreached([Path(path) for path in self.arguments.paths], self.configuration):
+            sys.stderr.write(f"graphguard: {self.sources.shown(one.span.file)}: not run: {inner_text(one)}\n")
 
     def _baseline(self) -> Baseline | None:
         if self.arguments.baseline is None or self.arguments.write_baseline:

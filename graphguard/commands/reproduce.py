@@ -30,14 +30,14 @@ INPUTS = {inputs}
 
 
 def test_{name}():
-    assert_agrees(str(FILE), {name!r}, mesh={mesh!r}, inputs=INPUTS)
+    assert_agrees(str(FILE), {own!r}, mesh={mesh!r}, inputs=INPUTS)
 '''
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the test; 0 where it was written, 2 where there is nothing to reproduce."""
     report = _broken(arguments.check, arguments.mesh)
-    target = Path(arguments.output or f"test_{report.check.name}_reproduced.py")
+    target = Path(arguments.output or f"test_{_name(report)}_reproduced.py")
     target.write_text(_test(report, target), encoding="utf-8")
     sys.stdout.write(f"{target}: run it with pytest {target}\n")
     return 0
@@ -56,6 +56,11 @@ def _broken(selector: str, mesh: dict[str, int] | None) -> Report:
     raise CommandError(f"{selector} has no counterexample: nothing in it is broken; graphguard check says more")
 
 
+def _name(report: Report) -> str:
+    """The name of a check as that of a function."""
+    return re.sub(r"\W+", "_", report.check.name).strip("_")
+
+
 def _test(report: Report, target: Path) -> str:
     example = report.counterexample
     assert example is not None
@@ -68,6 +73,7 @@ def _test(report: Report, target: Path) -> str:
         file=os.path.relpath(report.check.span.file, target.parent.absolute()),
         seen=str(example),
         inputs=inputs,
-        name=re.sub(r"\W", "_", report.check.name),
+        name=_name(report),
+        own=report.check.name,
         mesh=example.mesh,
     )

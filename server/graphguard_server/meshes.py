@@ -18,7 +18,8 @@ async def listed(worker: Process, check: Check, params: dict[str, Any], limit: f
     except CallFailedError:
         return ()
     rows = answer.get("checks", []) if isinstance(answer, dict) else []
-    found = next((row for row in rows if isinstance(row, dict) and row.get("name") == check.ref.name), {})
+    name = check.ref.name.partition("[")[0]  # its params do not change its meshes
+    found = next((row for row in rows if isinstance(row, dict) and row.get("name") == name), {})
     return tuple(mesh for mesh in found.get("meshes") or () if _is_mesh(mesh))
 
 

@@ -38,6 +38,7 @@ NEEDS = {
     "megatron_optimizer": "megatron",
     "megatron_optimizer_bugs": "megatron",
     "megatron_pipeline": "megatron",
+    "megatron_same": "megatron",
     "fabric_steps": "lightning",
     "fairscale_layers": "fairscale",
     "fairscale_moe": "fairscale",

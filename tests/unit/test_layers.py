@@ -14,7 +14,7 @@ RELATIONS = ROOT / "graphguard" / "relations"
 WITHOUT_RINGS = (TRACE, RELATIONS)
 # A folder is read at a glance.
 MOST_FILES = 25
-TORCH_ALLOWED = ("graphguard/trace/", "graphguard/confirm/", "graphguard/checks/")
+TORCH_ALLOWED = ("graphguard/trace/", "graphguard/confirm/", "graphguard/checks/", "graphguard/frameworks/")
 # What each layer may import of ours, beside itself.
 ALLOWED = {
     "ops": set(),
@@ -26,6 +26,7 @@ ALLOWED = {
     "confirm": {"ops", "ir", "relations", "rules"},
     "repair": {"ops", "ir", "relations", "rules", "refine", "confirm", "report"},
     "report": {"ops", "ir", "confirm"},
+    "frameworks": set(),
 }
 
 

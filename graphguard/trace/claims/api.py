@@ -5,8 +5,9 @@ Importing this needs neither torch nor anything else that is not in the standard
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,9 +33,10 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What :func:`check` notes on a function: the meshes it is verified on."""
+    """What :func:`check` notes on a function: the meshes it is verified on, and the further arguments that it is called with, one check each (none: ``mesh`` alone)."""
 
     meshes: tuple[dict[str, int], ...]
+    params: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +59,71 @@ class Refinement:
     grads: bool = field(default=True, kw_only=True)
 
 
-def check(mesh: Mapping[str, int] | Sequence[Mapping[str, int]]) -> Callable[[Function], Function]:
-    """Declare a check: the decorated function gets a device mesh and returns a :class:`Refinement`.
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The claim that ``program``, run by every rank of a mesh, refines itself, run by one rank alone.
 
-    ``mesh`` maps axis names to sizes, as ``{"dp": 2, "tp": 4}``; a list of meshes gives one verdict each.  Raises ``ValueError``.
+    The check's function is called for the mesh, and for the mesh whose axes are all 1, in a process of its own whose job has one rank: what it returns
+    there is the specification.  ``program`` is a module or a function, ``inputs`` are the whole ones in both; the keywords are those of :class:`Refinement`.
+    """
+
+    program: Any
+    inputs: Any
+    in_relations: Any = field(default=None, kw_only=True)
+    shard_inputs: Callable[[Any, Any], Any] | None = field(default=None, kw_only=True)
+    out_relations: Any = field(default="infer", kw_only=True)
+    load: Callable[[Any, Any, Any], Any] | None = field(default=None, kw_only=True)
+    grads: bool = field(default=True, kw_only=True)
+
+    def __new__(cls, *positional: Any, **named: Any) -> Same:
+        """Refuse a second program in words: the specification is the first one's run on one rank."""
+        if len(positional) > 2 or named.keys() & {"spec", "impl"}:
+            raise TypeError(
+                "gg.Same takes one program, as in gg.Same(program, inputs=(...)): its run on one rank is the specification;"
+                " two programs are gg.Refinement(spec, impl, inputs=(...))"
+            )
+        return object.__new__(cls)
+
+    def as_refinement(self) -> Refinement:
+        """The claim about this world's program."""
+        keywords = {one.name: getattr(self, one.name) for one in fields(self) if one.kw_only}
+        return Refinement(self.program, self.program, self.inputs, **keywords)
+
+
+def check(
+    mesh: Mapping[str, int] | Sequence[Mapping[str, int]], params: Mapping[str, Sequence[Any]] | None = None
+) -> Callable[[Function], Function]:
+    """Declare a check: the decorated function gets a device mesh and returns a :class:`Refinement` or :class:`Same`.
+
+    ``mesh`` maps axis names to sizes, as ``{"dp": 2, "tp": 4}``; a list of meshes gives one verdict each.  ``params`` maps further arguments of the function to lists of values: every
+    combination is a check of its own, ``name[value-value]``.  Raises ``ValueError``.
     """
     if not isinstance(mesh, Mapping | list | tuple) or not mesh:
         raise ValueError("gg.check needs a mesh: write, for example, @gg.check(mesh={'tp': 2})")
     meshes = (mesh,) if isinstance(mesh, Mapping) else tuple(mesh)
-    declared = Check(tuple(as_mesh(one) for one in meshes))
+    declared = Check(tuple(as_mesh(one) for one in meshes), _combinations(params))
 
     def mark(function: Function) -> Function:
         setattr(function, MARK, declared)
         return function
 
     return mark
+
+
+def _combinations(params: Any) -> tuple[dict[str, Any], ...]:
+    """Every combination of the values, the last argument's varying fastest; raises ``ValueError``."""
+    if params is None:
+        return ()
+    if not isinstance(params, Mapping) or not params:
+        raise ValueError(
+            f"params maps arguments of the check to lists of values, as in {{'layers': [1, 2]}}; found {params!r}"
+        )
+    for name, values in params.items():
+        if not isinstance(name, str) or not name.isidentifier() or not isinstance(values, list | tuple) or not values:
+            raise ValueError(
+                f"params gives each argument a list of values, as in {{'layers': [1, 2]}}; found {name!r}: {values!r}"
+            )
+    return tuple(dict(zip(params, row, strict=True)) for row in itertools.product(*params.values()))
 
 
 def as_mesh(mesh: Any) -> dict[str, int]:

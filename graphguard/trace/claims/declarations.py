@@ -31,6 +31,10 @@ class Names:
         """Whether a decorator is meant to declare a check: a call of ``check``, a kept one, or ``check`` itself, for which importing the file says what is missing."""
         return self.declaration(decorator) is not None or self.is_check(decorator)
 
+    def called(self, value: ast.expr) -> ast.Call | None:
+        """The call of ``check`` in ``check(mesh=...)(function)``; None for anything else."""
+        return self.declaration(value.func) if isinstance(value, ast.Call) and value.args else None
+
     def is_check(self, function: ast.expr) -> bool:
         """Whether an expression names ``graphguard.check``."""
         if isinstance(function, ast.Name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -18,13 +19,14 @@ from graphguard.trace.claims.declarations import names_in
 class FoundCheck:
     """A check as its file declares it.
 
-    ``meshes`` is None where they are computed: only running the file tells.  A file that does not parse is found as one entry with a
-    ``trouble`` and no name.
+    ``meshes`` is None where they are computed: only running the file tells.  ``instance`` is which combination of the declared ``params`` it is.  What cannot be found has a
+    ``trouble``: a file that does not parse, which has no name, and params that are computed.
     """
 
     ref: CheckRef
     meshes: tuple[dict[str, int], ...] | None = None
     trouble: Trouble | None = None
+    instance: int | None = None
 
 
 def identifier(path: str, name: str, root: str) -> str:
@@ -41,14 +43,101 @@ def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -
     tree = tree or ast.parse(text, path)
     names = names_in(tree, path, root)
     lines = text.splitlines()
-    found = []
+    found: list[FoundCheck] = []
     for function in functions_of(tree.body):
         for decorator in filter(names.declares, function.decorator_list):
             span = name_span(path, function, lines)
-            reference = CheckRef(identifier(path, function.name, root), function.name, span)
             call = names.declaration(decorator)
-            found.append(FoundCheck(reference, None if call is None else _literal_meshes(call)))
+            if call is None:
+                found.append(FoundCheck(CheckRef(identifier(path, function.name, root), function.name, span), None))
+            else:
+                found += _instances(call, function.name, span, root)
+    for statement in assignments_of(tree.body):
+        assigned, target = names.called(statement.value), statement.targets[0]
+        if assigned is not None and isinstance(target, ast.Name):
+            found += _instances(assigned, target.id, span_of(path, target, lines), root)
     return found
+
+
+def _instances(call: ast.Call, name: str, span: Span, root: str) -> Iterator[FoundCheck]:
+    """The checks that one declaration is: one for every combination of its params."""
+
+    def reference(own: str) -> CheckRef:
+        return CheckRef(identifier(span.file, own, root), own, span)
+
+    meshes = _literal_meshes(call)
+    params = next((one.value for one in call.keywords if one.arg == "params"), call.args[1] if call.args[1:] else None)
+    if params is None or (isinstance(params, ast.Constant) and params.value is None):
+        yield FoundCheck(reference(name), meshes)
+        return
+    rows = _ids(params)
+    if rows is None:
+        yield FoundCheck(reference(name), meshes, Trouble("trace-error", COMPUTED, span))
+        return
+    for instance, values in enumerate(itertools.product(*rows)):
+        yield FoundCheck(reference(f"{name}[{'-'.join(values)}]"), meshes, instance=instance)
+
+
+COMPUTED = (
+    "the params of this check are computed, so that nothing tells which checks there are before the file is run\n"
+    "fix: write them out in gg.check, as in params={'layers': [1, 2]}"
+)
+
+
+def _ids(params: ast.expr) -> list[list[str]] | None:
+    """What each value is called in the names of checks: plain ones by themselves, any other by its argument and number; None where they are not written out."""
+    if not isinstance(params, ast.Dict):
+        return None
+    rows: list[list[str]] = []
+    for key, values in zip(params.keys, params.values, strict=True):
+        if (
+            not isinstance(key, ast.Constant)
+            or not isinstance(key.value, str)
+            or not isinstance(values, ast.List | ast.Tuple)
+        ):
+            return None
+        if any(isinstance(one, ast.Starred) for one in values.elts):
+            return None
+        ids = [_plain(one) for one in values.elts]
+        named = [f"{key.value}{place}" if ids.count(one) > 1 or one is None else one for place, one in enumerate(ids)]
+        rows.append(named)
+    return rows
+
+
+def _plain(value: ast.expr) -> str | None:
+    try:
+        found = ast.literal_eval(value)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    return str(found) if found is None or isinstance(found, str | int | float) else None
+
+
+def function_name(check: str) -> str:
+    """The name of a check's function: that of the check without the values of its params."""
+    return check.partition("[")[0]
+
+
+def assignments_of(body: list[ast.stmt]) -> Iterator[ast.Assign]:
+    """The assignments to one name each that importing the file makes in the module itself, once."""
+    for statement in body:
+        if (
+            isinstance(statement, ast.Assign)
+            and len(statement.targets) == 1
+            and isinstance(statement.targets[0], ast.Name)
+        ):
+            yield statement
+        elif isinstance(statement, ast.If | ast.Try | ast.With):
+            yield from assignments_of(statement.body)
+            yield from assignments_of(getattr(statement, "orelse", []))
+
+
+def span_of(path: str, node: ast.expr, lines: list[str]) -> Span:
+    """Where an expression of one line stands, in characters."""
+
+    def column(at: int) -> int:
+        return len(lines[node.lineno - 1].encode()[:at].decode()) + 1
+
+    return Span(path, node.lineno, column(node.col_offset), node.lineno, column(node.end_col_offset or node.col_offset))
 
 
 def may_declare(text: str) -> bool:

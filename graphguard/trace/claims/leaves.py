@@ -11,7 +11,7 @@ from graphguard.ir import Leaf, TensorType
 from graphguard.trace.calls.constants import constant_of
 from graphguard.trace.claims.inputs import Input
 from graphguard.trace.claims.outputs import OutputType, known_sizes
-from graphguard.trace.claims.parameters import State
+from graphguard.trace.claims.parameters import State, local_tensor
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.source.errors import TracingError
 
@@ -37,7 +37,7 @@ class Leaves:
 
         A buffer that was built as a table (a mask, a rotary table) keeps its values; one that starts out uniform (running statistics) is unknown.
         """
-        value = self._recording.known(state.tensor) if state.kind == "buffer" else None
+        value = self._recording.known(local_tensor(state.tensor)) if state.kind == "buffer" else None
         with self._recording.on_real_tensors():
             if value is not None and not is_table(value):
                 value = None

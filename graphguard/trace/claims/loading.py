@@ -40,13 +40,12 @@ def bind_specification(recording: Recording, leaves: Leaves, unit: Unit) -> list
 
 
 def bind_rank(
-    recording: Recording, leaves: Leaves, refinement: Refinement, mesh: Mesh, device_mesh: Any
+    recording: Recording, leaves: Leaves, refinement: Refinement, specification: Unit, mesh: Mesh, device_mesh: Any
 ) -> list[State]:
-    """Make every parameter and persistent buffer of the rank a part of a leaf; returns the parameters whose gradients are compared.
+    """Make every parameter and persistent buffer of the rank a part of a leaf of the specification; returns the parameters whose gradients are compared.
 
     Raises ``TracingError`` (``ambiguous-parameter``).
     """
-    specification = unit_of(refinement.spec)
     if refinement.load is not None:
         whole = {
             name: leaves.of_state(state) for state in specification.states for name in (state.name, *state.aliases)
@@ -160,6 +159,6 @@ def _stays_as_built(recording: Recording, state: State, specification: Unit) -> 
         raise TracingError(
             "ambiguous-parameter",
             f"buffer '{state.name}' of the implementation has no counterpart in the specification\n"
-            "fix: register it with persistent=False, or give load=f(spec_state_dict, impl, mesh) in the Refinement",
+            "fix: register it with persistent=False, or give the check load=f(spec_state_dict, impl, mesh)",
         )
     return recording.known(state.tensor) is not None

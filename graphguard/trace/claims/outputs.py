@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -93,21 +94,43 @@ def _rows(out_relations: Any, outputs: list[OutputType], mesh: Mesh) -> list[tup
     if isinstance(out_relations, Mapping):
         if set(out_relations) <= set(mesh.sizes):
             return [(one, _of_number(out_relations) if one.is_number else out_relations) for one in outputs]
-        named = {one.name: one for one in outputs}
-        keys = {key: named.get(key) or named.get(f'out["{key}"]') for key in out_relations}
-        for key, one in keys.items():
-            if one is None:
+        meant: dict[str, tuple[OutputType, Any]] = {}
+        for key in sorted(out_relations, key=_is_pattern):  # a name says more than a pattern
+            found = _named_by(key, outputs)
+            if not found:
+                named = [one.name for one in outputs]
                 raise TracingError("trace-error", no_such_key("out_relations", key, "output", named, mesh))
-        return [(one, out_relations[key]) for key, one in keys.items() if one is not None]
+            for one in found:
+                meant.setdefault(one.name, (one, out_relations[key]))
+        return list(meant.values())
     if not isinstance(out_relations, tuple | list):
         raise no_layouts("out_relations", out_relations, _WORDS, mesh)
-    meant = next((some for some in _countable(outputs) if len(some) == len(out_relations)), None)
-    if meant is None:
+    counted = next((some for some in _countable(outputs) if len(some) == len(out_relations)), None)
+    if counted is None:
         raise TracingError(
             "trace-error",
             f"out_relations has {len(out_relations)} entries for {len(outputs)} outputs: {', '.join(one.name for one in outputs)}",
         )
-    return list(zip(meant, out_relations, strict=True))
+    return list(zip(counted, out_relations, strict=True))
+
+
+def _is_pattern(key: Any) -> bool:
+    return isinstance(key, str) and ("*" in key or "?" in key)
+
+
+def _named_by(key: Any, outputs: list[OutputType]) -> list[OutputType]:
+    """The outputs of a name, of the keys that lead to them in dicts (``"loss"``, ``"grads.weight"``), or of a pattern of either, in which ``*`` is any text and ``?`` any character."""
+    text = str(key)
+    found = [one for one in outputs if text in (one.name, _path(one.name))]
+    if found or not _is_pattern(key):
+        return found
+    pattern = re.compile("".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in text))
+    return [one for one in outputs if pattern.fullmatch(one.name) or pattern.fullmatch(_path(one.name))]
+
+
+def _path(name: str) -> str:
+    """The keys and numbers of an output, with dots: ``grads.weight`` for ``out["grads"]["weight"]``."""
+    return ".".join(key or number for key, number in re.findall(r'\["([^"]*)"\]|\[(\d+)\]', name))
 
 
 def _of_number(placements: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,5 +171,5 @@ def cotangent_layout(
         "trace-error",
         f"gradients need to know how output '{output.name}' is placed: "
         f"it is {list(output.shape)} in the specification and {list(local)} on this rank\n"
-        "fix: give out_relations in the Refinement, or grads=False to check the outputs only",
+        "fix: give the check out_relations, or grads=False to check the outputs only",
     )

@@ -15,7 +15,7 @@ import torch
 from graphguard.ir import Leaf, Placement, Span
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.kept import kept_in
-from graphguard.trace.claims.api import Refinement, gradient_in
+from graphguard.trace.claims.api import Refinement, Same, gradient_in
 from graphguard.trace.claims.endings import returning
 from graphguard.trace.claims.inputs import Arguments, declared_inputs
 from graphguard.trace.claims.leaves import Leaves
@@ -25,6 +25,7 @@ from graphguard.trace.claims.outputs import OutputType, complete, cotangent_layo
 from graphguard.trace.claims.parameters import State, is_distributed, local_tensor, named_alike
 from graphguard.trace.claims.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
 from graphguard.trace.claims.returned import Returned, Told, has_gradient
+from graphguard.trace.claims.same import Original, beside, original
 from graphguard.trace.claims.units import Unit, unit_of
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.source.errors import TracingError
@@ -54,12 +55,15 @@ class Claims:
 
 def as_refinement(value: Any) -> Refinement:
     """What a check returned; raises ``TracingError`` where it is no claim."""
-    if not isinstance(value, Refinement):
+    if not isinstance(value, Refinement | Same):
         kind = "None" if value is None else f"an object of type {type(value).__name__}"
         raise TracingError(
-            "trace-error", f"a check returns gg.Refinement(spec, impl, inputs); this one returned {kind}"
+            "trace-error",
+            f"a check returns gg.Refinement(spec, impl, inputs) or gg.Same(program, inputs); this one returned {kind}",
         )
-    if value.spec is value.impl and isinstance(value.spec, torch.nn.Module):
+    if isinstance(value, Same):
+        value = value.as_refinement()
+    elif value.spec is value.impl and isinstance(value.spec, torch.nn.Module):
         raise TracingError(
             "trace-error",
             "spec and impl are the same object, so there is nothing to compare\n"
@@ -74,12 +78,18 @@ def as_refinement(value: Any) -> Refinement:
 
 
 def record_specification(
-    recording: Recording, refinement: Refinement, mesh: Mesh, tell: Callable[[tuple[OutputType, ...]], None]
+    recording: Recording,
+    refinement: Refinement,
+    mesh: Mesh,
+    tell: Callable[[tuple[OutputType, ...]], None],
+    tell_original: Callable[[Original], None] | None = None,
 ) -> Claims:
-    """Record the specification; ``tell`` gets its outputs as soon as the forward pass has been run."""
+    """Record the specification; ``tell`` gets its outputs as soon as the forward pass has been run, and ``tell_original`` before it what ranks that have no specification beside them need."""
     unit = unit_of(refinement.spec)
     leaves = Leaves(recording, unit.device)
     inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
+    if tell_original is not None:
+        tell_original(original(recording, unit, inputs))
     states = bind_specification(recording, leaves, unit)
     buffers = _buffers(unit.states)
     differentiates = _differentiates(refinement)
@@ -97,15 +107,11 @@ def record_specification(
     if differentiates:
         _backward(
             recording,
-            (
-                (results[one.name], leaves.of_cotangent(one, results[one.name].device))
-                for one in outputs
-                if one.differentiable
-            ),
+            ((results[one.name], _arriving(leaves, one, results[one.name])) for one in outputs if one.differentiable),
         )
         for name, tensor in _differentiated(states, arguments):
-            if tensor.grad is not None:
-                recording.output(f"grad({name})", tensor.grad)
+            if gradient_in(tensor) is not None:
+                recording.output(f"grad({name})", _storage(_placed_as(gradient_in(tensor), tensor)))
     _record_buffers(recording, buffers, unit_of(refinement.spec).states)
     _record_inputs(recording, arguments)
     return Claims(
@@ -126,12 +132,16 @@ def record_rank(
     mesh: Mesh,
     device_mesh: Any,
     ask: Callable[[], tuple[OutputType, ...]],
+    ask_original: Callable[[], Original] | None = None,
 ) -> Claims:
-    """Record what this rank runs; ``ask`` gets the outputs of the specification."""
+    """Record what this rank runs; ``ask`` gets the outputs of the specification, and ``ask_original`` the specification where it is this program on one rank."""
     leaves = Leaves(recording, unit_of(refinement.impl).device)
     inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
-    states = bind_rank(recording, leaves, refinement, mesh, device_mesh)
-    buffers = _buffers(_named_states(refinement))
+    specification = unit_of(refinement.spec)
+    if ask_original is not None:
+        specification = beside(recording, ask_original(), specification, inputs)
+    states = bind_rank(recording, leaves, refinement, specification, mesh, device_mesh)
+    buffers = _buffers(_named_states(refinement, specification))
     differentiates = _differentiates(refinement)
     if refinement.shard_inputs is None:
         arguments = inputs.given(lambda one: one.local(leaves.of_input(one), mesh), differentiates)
@@ -140,7 +150,7 @@ def record_rank(
         arguments = inputs.sharded(refinement.shard_inputs(whole, device_mesh), differentiates)
     for one, tensor in arguments.tensors:
         recording.label(tensor, one.name)
-    named = replace(unit_of(refinement.impl), states=tuple(_named_states(refinement)))
+    named = replace(unit_of(refinement.impl), states=tuple(_named_states(refinement, specification)))
     returned = _forward(recording, named, arguments)
     outputs = {one.name: one for one in ask()}
     returned = returned.named_as(outputs)
@@ -160,7 +170,7 @@ def record_rank(
         sharded = None if refinement.shard_inputs is not None else inputs.sharded_axes()
         _backward(recording, _cotangents(leaves, results, outputs, promised, mesh, sharded))
         wanted.update(_record_gradients(recording, states, arguments))
-    wanted.update(_record_buffers(recording, buffers, _named_states(refinement)))
+    wanted.update(_record_buffers(recording, buffers, _named_states(refinement, specification)))
     wanted.update(_record_inputs(recording, arguments))
     wanted.update((name, Like(of) if of else "infer") for name, of in returned.gradients.items())
     loaded = () if refinement.load is None else tuple(state.name for state in states)
@@ -238,6 +248,11 @@ def _cotangents(
         yield value, _placed_like(cotangent.clone(memory_format=torch.contiguous_format), value)
 
 
+def _arriving(leaves: Leaves, output: OutputType, value: Any) -> Any:
+    """The gradient that arrives at an output of the specification."""
+    return _placed_like(leaves.of_cotangent(output, value.device), value)
+
+
 def _placed_like(cotangent: Any, value: Any) -> Any:
     """A plain tensor as a DTensor with the placements of ``value``, a partial one's gradient being whole."""
     if not is_distributed(value):
@@ -272,10 +287,10 @@ def _placed_as(gradient: Any, tensor: Any) -> Any:
     return gradient.redistribute(placements=tensor.placements)
 
 
-def _named_states(refinement: Refinement) -> Sequence[State]:
+def _named_states(refinement: Refinement, specification: Unit) -> Sequence[State]:
     """The parameters and buffers of the rank's program, under the names that they have in comparisons."""
     states = unit_of(refinement.impl).states
-    return states if refinement.load is not None else tuple(named_alike(unit_of(refinement.spec).states, states))
+    return states if refinement.load is not None else tuple(named_alike(specification.states, states))
 
 
 def _buffers(states: Iterable[State]) -> frozenset[str]:

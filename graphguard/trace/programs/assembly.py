@@ -19,10 +19,11 @@ from graphguard.ops import traits_of
 from graphguard.trace.calls.communicators import disagreement
 from graphguard.trace.claims.parameters import plain_name
 from graphguard.trace.claims.program import Claims
+from graphguard.trace.claims.same import unlike_claims
 from graphguard.trace.graph.meetings import among, in_step, parted, plainly_named
 from graphguard.trace.graph.unlike import unlike_layouts
 from graphguard.trace.programs.compared import Program, compared
-from graphguard.trace.programs.job import Job, Recorded, title
+from graphguard.trace.programs.job import Job, Recorded
 from graphguard.trace.programs.left_behind import left_behind
 from graphguard.trace.programs.standing import standing, with_standing
 from graphguard.trace.programs.unwritten import unwritten
@@ -39,6 +40,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     troubles = _distinct([trouble for program in failed for trouble in program.troubles])
     if specification.troubles:  # there is nothing that it should be
         troubles = [replace(each, rule="trace-error") if each.rule == "wrong-relation" else each for each in troubles]
+    if not troubles:
+        troubles += [_unlike(job, rank) for rank, program in enumerate(ranks) if program.same != specification.same][:1]
     traces = [program.trace for program in ranks]
     disagreed = disagreement([() if trace is None else trace.groups for trace in traces]) if not troubles else None
     if disagreed is not None:
@@ -152,9 +155,14 @@ def _distinct(troubles: list[Trouble]) -> list[Trouble]:
 def _unanswered(job: Job, rank: int) -> Trouble:
     message = (
         "the program branches on a value that other ranks send and that is not constant on all of them\n"
-        f"while recording {title(rank)}"
+        f"while recording {job.title(rank)}"
     )
     return Trouble("trace-error", message, job.check.span, rank)
+
+
+def _unlike(job: Job, rank: int) -> Trouble:
+    error = unlike_claims(f"rank {rank}" if job.alone is not None else "rank 0")
+    return Trouble(error.rule, error.message, job.check.span, rank)
 
 
 def _dependent(job: Job) -> Trouble:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from graphguard.ir import CheckRef, Span
 from graphguard.trace.claims.api import MARK, Check, as_mesh
-from graphguard.trace.claims.declared import FoundCheck, checks_in, identifier
+from graphguard.trace.claims.declared import COMPUTED, FoundCheck, checks_in, function_name, identifier
 from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.recompiled import order_everywhere
 from graphguard.trace.source.sources import ProjectFiles, import_file
@@ -38,7 +39,7 @@ def find(
     target: Target, files: ProjectFiles, name: str, mesh: dict[str, int] | None, known: CheckRef | None = None
 ) -> Found:
     """Import the file, and find the check, whose :func:`reference` may be known; raises whatever the file raises, and ``TracingError`` where it has no such check."""
-    found = _chosen(load(target, files), known or reference(target, name), name, mesh)
+    found = _chosen(load(target, files), known or reference(target, name), mesh, _instance(target, name))
     order_everywhere(files.read)
     return found
 
@@ -77,7 +78,15 @@ def declared(module: ModuleType) -> list[tuple[str, Callable[[Any], Any], Check]
     return found
 
 
-def _chosen(module: ModuleType, known: CheckRef, name: str, mesh: dict[str, int] | None) -> Found:
+def _instance(target: Target, name: str) -> int | None:
+    """Which combination of its params a check is, by the file's text, in whose words these are named."""
+    if function_name(name) == name:
+        return None
+    return next((check.instance for check in declared_in_text(target) if check.ref.name == name), None)
+
+
+def _chosen(module: ModuleType, known: CheckRef, mesh: dict[str, int] | None, instance: int | None) -> Found:
+    name = function_name(known.name)
     checks = {own: (function, check) for own, function, check in declared(module)}
     if name not in checks:
         names = ", ".join(checks) or "none"
@@ -86,7 +95,12 @@ def _chosen(module: ModuleType, known: CheckRef, name: str, mesh: dict[str, int]
         )
     function, check = checks[name]
     chosen = check.meshes[0] if mesh is None else as_mesh(mesh)
-    return Found(function, chosen, with_place(known, function))
+    place = with_place(known, function)
+    if instance is not None and instance < len(check.params):
+        return Found(functools.partial(function, **check.params[instance]), chosen, place)
+    if check.params:
+        raise TracingError("trace-error", COMPUTED, place.span)
+    return Found(function, chosen, place)
 
 
 def with_place(known: CheckRef, function: Any) -> CheckRef:

@@ -22,6 +22,8 @@ Build = Callable[[Any], Any]
 class Job:
     """One check on one mesh: ``build(device mesh)`` gives the refinement; ``root`` is the project's folder.
 
+    ``alone`` builds the specification where that is a program on one rank: it is called in a world of one rank, every axis of the mesh being 1
+    (None: ``build`` gives it beside each rank's program; where that gives a :class:`Same`, recording notes it here).
     ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
     ``learn`` is told which operator calls were new (see :mod:`graphguard.trace.record.operators`).
     ``meanwhile`` is worked through while the programs are recorded elsewhere.
@@ -52,6 +54,27 @@ class Job:
     load: Callable[[], None] = lambda: None
     generators: Generators = field(default_factory=generators)
     alike: bool = False
+    alone: Build | None = None
+
+    def axes(self, program: int) -> dict[str, int]:
+        """The mesh of the world that a program is built and run in."""
+        return dict.fromkeys(self.mesh, 1) if self.is_alone(program) else self.mesh
+
+    def title(self, program: int) -> str:
+        """A program in words."""
+        if program == SPECIFICATION:
+            return "the specification" if self.alone is None else "the program on one rank"
+        return f"rank {program} of the implementation" if self.alone is None else f"rank {program}"
+
+    def is_alone(self, program: int) -> bool:
+        """Whether it is the specification, in a world of its own."""
+        return program == SPECIFICATION and self.alone is not None
+
+    def built(self, program: int, device_mesh: Any) -> Any:
+        """What the check's function gives in the world of a program."""
+        return (
+            self.alone(device_mesh) if program == SPECIFICATION and self.alone is not None else self.build(device_mesh)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,7 @@ class Recorded:
     """One program as its child recorded it; ``claims`` are missing where it did not get to the end.
 
     ``drawn`` are the generators that it drew from without having seeded them, by their numbers; ``unshared`` is what it asked that differs between processes.
+    ``same``: the check gave one program (:class:`Same`).
     """
 
     trace: RankTrace | None
@@ -68,6 +92,7 @@ class Recorded:
     unseen: tuple[str, ...] = ()
     drawn: frozenset[int] = frozenset()
     unshared: tuple[Trouble, ...] = ()
+    same: bool = False
 
     @property
     def published(self) -> tuple[Offer, ...]:
@@ -103,8 +128,3 @@ class Recorded:
     def waiting(self) -> bool:
         """Whether the recording ended for want of another rank's constant."""
         return self.trace is not None and self.trace.waiting
-
-
-def title(program: int) -> str:
-    """A program in words."""
-    return "the specification" if program == SPECIFICATION else f"rank {program} of the implementation"

@@ -15,12 +15,13 @@ import torch
 from graphguard.ir import Capture, Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.trace.calls.lockstep import Answers, NeedsAnswers, rounds
-from graphguard.trace.claims.api import Refinement
+from graphguard.trace.claims.api import Refinement, Same
 from graphguard.trace.claims.inputs import declared_inputs
 from graphguard.trace.claims.misnamed import misnamed
 from graphguard.trace.claims.outputs import OutputType
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.program import Claims, as_refinement, record_rank, record_specification
+from graphguard.trace.claims.same import Original, unlike_claims
 from graphguard.trace.depends.chance import own_chance
 from graphguard.trace.depends.footprint import Footprint
 from graphguard.trace.depends.unshared import Process, memory_in_use, standing_for
@@ -28,13 +29,16 @@ from graphguard.trace.gpu.cuda import wants_cuda
 from graphguard.trace.process.children import Child, Ending, Family, Link
 from graphguard.trace.process.lines import Lines
 from graphguard.trace.programs.assembly import assembled
-from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded, title
+from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
 from graphguard.trace.programs.troubles import trouble_of, trouble_of_ending
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.hints import indivisible
 from graphguard.trace.worlds.world import World
 
+# What the specification tells the ranks: what it is, where it has a world of its own, and what it returns.
+TOPICS = ("original", "outputs")
+NOTHING = pickle.dumps(None)
 # The specification, which ranks wait for, and a rank for every core.
 AT_ONCE = max(2, os.cpu_count() or 2) + 1
 
@@ -80,6 +84,7 @@ def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = Non
     world_size = Mesh.of_rank(job.mesh, 0).world_size
     programs = _Programs(job, log, spares)
     ranks = rounds(programs.run, world_size)
+    job = programs.job
     if job.device == "cpu" and any(program.wants_cuda for program in (programs.specification, *ranks)):
         return record(replace(job, device="cuda"), log)
     if not job.draws and any(program.reads_draws for program in (programs.specification, *ranks)):
@@ -114,9 +119,16 @@ class _Programs:
         self._spares = spares
         self._family = Family() if spares is None else spares.family
         self._deadline = job.started + job.limits.seconds
-        self._outputs: bytes | None = None
-        self._asking: list[Child] = []
+        self._told: dict[str, bytes] = {}
+        self._asking: list[tuple[Child, str]] = []
+        self._answers: Answers = {}
+        self._begin_alone = False
         self._done: dict[int, Recorded] = {}
+
+    @property
+    def job(self) -> Job:
+        """The job, with what recording it has shown."""
+        return self._job
 
     @property
     def specification(self) -> Recorded:
@@ -127,15 +139,19 @@ class _Programs:
         """Record these ranks, and the specification where that is not done yet."""
         # a rank may wait for the specification, so that one is never queued behind it
         queue = deque(ranks)
+        self._answers = answers
         if not self._specified():
             queue.appendleft(SPECIFICATION)
-            self._outputs = None
+            self._told.clear()
         for program in queue:
             self._done.pop(program, None)
         queue = deque(program for program in queue if not self._attach(program))
-        while queue or self._family.at_work:
+        while queue or self._family.at_work or self._begin_alone:
+            if self._begin_alone:  # those that are at work wait for it
+                self._begin_alone = False
+                self._start(SPECIFICATION)
             while queue and self._family.at_work < AT_ONCE:
-                self._start(queue.popleft(), answers)
+                self._start(queue.popleft())
             self._family.step(None if next(self._job.meanwhile, None) is None else 0.0)
         return [self._done[rank] for rank in ranks]
 
@@ -152,9 +168,10 @@ class _Programs:
         spare.attach(self._hear, *self._followed(program))
         return True
 
-    def _start(self, program: int, answers: Answers) -> None:
+    def _start(self, program: int) -> None:
         self._job.load()
         on_output, on_end = self._followed(program)
+        answers: Answers = {} if self._job.is_alone(program) else self._answers
         self._family.start(
             lambda link: record_in_child(self._job, program, answers, link),
             self._job.limits.share(AT_ONCE, max(0.0, self._deadline - time.monotonic())),
@@ -165,7 +182,7 @@ class _Programs:
 
     def _followed(self, program: int) -> tuple[Callable[[str], None], Callable[[Ending], None]]:
         """What hears the output of a program, and its end."""
-        lines = Lines(title(program), self._log)
+        lines = Lines(self._job.title(program), self._log)
 
         def ended(ending: Ending) -> None:
             lines.end()
@@ -174,33 +191,41 @@ class _Programs:
         return lines.take, ended
 
     def _note_end(self, program: int, ending: Ending) -> None:
-        self._done[program] = self._recorded(program, ending)
-        if program == SPECIFICATION and self._outputs is None:
-            self._pass_on(pickle.dumps(None))
+        recorded = self._done[program] = self._recorded(program, ending)
+        if program != SPECIFICATION:
+            return
+        if recorded.same and self._job.alone is None:
+            self._job = replace(self._job, alone=self._job.build)
+            self._begin_alone = True
+            return
+        for topic in TOPICS:
+            if topic not in self._told:
+                self._pass_on(topic, NOTHING)
 
     def _recorded(self, program: int, ending: Ending) -> Recorded:
         if ending.kind == "answered":
             answer = pickle.loads(ending.answer)  # noqa: S301 - from our own child, through a socket nobody else has
             assert isinstance(answer, Recorded)
             return answer
-        doing = f"recording {title(program)}"
+        doing = f"recording {self._job.title(program)}"
         rank = None if program == SPECIFICATION else program
         job = self._job
         return Recorded(None, None, (trouble_of_ending(ending, doing, job.root, job.check.span, job.limits, rank),))
 
     def _hear(self, child: Child, message: dict[str, Any]) -> None:
-        if "outputs" in message:
-            self._pass_on(message["outputs"])
-        elif self._outputs is not None:
-            child.send({"outputs": self._outputs})
+        if "tell" in message:
+            self._pass_on(message["tell"], message["value"])
+        elif message["ask"] in self._told:
+            child.send({"value": self._told[message["ask"]]})
         else:
-            self._asking.append(child)
+            self._asking.append((child, message["ask"]))
 
-    def _pass_on(self, outputs: bytes) -> None:
-        self._outputs = outputs
-        for child in self._asking:
-            child.send({"outputs": outputs})
-        self._asking.clear()
+    def _pass_on(self, topic: str, value: bytes) -> None:
+        self._told[topic] = value
+        for child, asked in self._asking:
+            if asked == topic:
+                child.send({"value": value})
+        self._asking = [(child, asked) for child, asked in self._asking if asked != topic]
 
 
 class _NoSpecificationError(Exception):
@@ -217,7 +242,10 @@ def record_in_child(job: Job, program: int, answers: Answers, link: Link) -> byt
 
 
 class Asked(Protocol):
-    """Whom a program tells the specification's outputs, and asks for them: the process that forked its own."""
+    """Whom the specification tells what the ranks need to know, and ranks ask for it: the process that forked their own.
+
+    Messages are ``{"tell": topic, "value": bytes}`` and ``{"ask": topic}``, which is answered by ``{"value": bytes}``.
+    """
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send one message."""
@@ -244,14 +272,18 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
     recording: Recording | None = None
     rank = max(program, 0)
     refinement: Refinement | None = None
+    same = False
     try:
         with (
-            World(rank, job.mesh, job.device, job.machines) as world,
+            World(rank, job.axes(program), job.device, job.machines) as world,
             Recording(world, answers, job.closed, copies=job.copies, draws=job.draws) as recording,
         ):
             try:
-                refinement = as_refinement(job.build(world.mesh))
-                claims = _claims(recording, refinement, program, Mesh.of_rank(job.mesh, rank), world.mesh, link)
+                refinement, same = _built(job, program, world.mesh)
+                job = replace(job, alone=job.alone or job.build) if same and program != SPECIFICATION else job
+                if not same or job.is_alone(program) or program != SPECIFICATION:
+                    mesh = Mesh.of_rank(job.mesh, rank)
+                    claims = _claims(recording, refinement, program, mesh, world.mesh, link, same=same)
             except NeedsAnswers:
                 raise  # the recording notes that it waits
             except _NoSpecificationError:
@@ -267,29 +299,59 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
     except TracingError as error:
         troubles.append(_trouble(error, job, program, "check"))
     if recording is None or troubles:
-        return Recorded(None, None, tuple(troubles))
+        return Recorded(None, None, tuple(troubles), same=same)
+    if same and program == SPECIFICATION and not job.is_alone(program):
+        return Recorded(None, None, (), same=True)  # it is to be built and run in a world of its own
     try:
         trace = recording.finish()
     except TracingError as error:
         return Recorded(None, None, (_trouble(error, job, program, recording.phase),))
-    return Recorded(trace, claims, trace.troubles, unseen=recording.unseen if job.learn is not None else ())
+    unseen = recording.unseen if job.learn is not None else ()
+    return Recorded(trace, claims, trace.troubles, unseen=unseen, same=same)
+
+
+def _built(job: Job, program: int, device_mesh: Any) -> tuple[Refinement, bool]:
+    """What the check claims in the world of a program, and whether of one program; raises ``TracingError``."""
+    built = job.built(program, device_mesh)
+    refinement, same = as_refinement(built), isinstance(built, Same)
+    if job.is_alone(program) and not same:
+        raise unlike_claims("one rank alone")
+    return refinement, same
 
 
 def _claims(
-    recording: Recording, refinement: Refinement, program: int, mesh: Mesh, device_mesh: Any, link: Asked
+    recording: Recording,
+    refinement: Refinement,
+    program: int,
+    mesh: Mesh,
+    device_mesh: Any,
+    link: Asked,
+    *,
+    same: bool,
 ) -> Claims:
+    def tell(topic: str) -> Callable[[Any], None]:
+        return lambda value: link.tell({"tell": topic, "value": pickle.dumps(value)})
+
     if program == SPECIFICATION:
-        return record_specification(
-            recording, refinement, mesh, lambda outputs: link.tell({"outputs": pickle.dumps(outputs)})
-        )
+        return record_specification(recording, refinement, mesh, tell("outputs"), tell("original") if same else None)
 
     def ask() -> tuple[OutputType, ...]:
-        outputs: tuple[OutputType, ...] | None = pickle.loads(link.ask({"ask": "outputs"})["outputs"])  # noqa: S301 - from our parent
+        outputs: tuple[OutputType, ...] | None = _answer(link, "outputs")
         if outputs is None:
             raise _NoSpecificationError
         return outputs
 
-    return record_rank(recording, refinement, mesh, device_mesh, ask)
+    def ask_original() -> Original:
+        found: Original | None = _answer(link, "original")
+        if found is None:  # if the specification failed, its own trouble is told
+            raise unlike_claims("rank 0")
+        return found
+
+    return record_rank(recording, refinement, mesh, device_mesh, ask, ask_original if same else None)
+
+
+def _answer(link: Asked, topic: str) -> Any:
+    return pickle.loads(link.ask({"ask": topic})["value"])  # noqa: S301 - from our parent, which has it from our sibling
 
 
 _SHOWN_INPUTS = 4
@@ -298,7 +360,7 @@ _DOING = {"prelude": "building", "forward": "running", "backward": "differentiat
 
 def _trouble(error: BaseException, job: Job, program: int, phase: str) -> Trouble:
     rank = None if program == SPECIFICATION else program
-    doing = f"running check '{job.check.name}'" if phase == "check" else f"{_DOING[phase]} {title(program)}"
+    doing = f"running check '{job.check.name}'" if phase == "check" else f"{_DOING[phase]} {job.title(program)}"
     trouble = trouble_of(error, doing, job.root, job.check.span, rank)
     named = misnamed(error, job.mesh)
     return trouble if named is None else replace(trouble, message=f"{named}\nwhile {doing}")

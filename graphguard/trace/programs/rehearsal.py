@@ -82,10 +82,10 @@ class _Told:
     outputs = b""
 
     def tell(self, message: dict[str, Any]) -> None:
-        self.outputs = message["outputs"]
+        self.outputs = message["value"]
 
     def ask(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"outputs": self.outputs}
+        return {"value": self.outputs}
 
 
 def rehearse() -> None:

@@ -6,7 +6,7 @@ from graphguard.ir import Trouble
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.joining import span_of
 from graphguard.ops import aten, operators, traits_of
-from graphguard.trace.programs.job import Job, title
+from graphguard.trace.programs.job import Job
 
 # What takes memory as it is, whether anybody wrote it or not.
 _CARRIED = operators(lambda op: op.moves in ("view", "permute", "expand", "part", "split")) | {
@@ -29,7 +29,7 @@ def unwritten(job: Job, spec: Graph, graphs: tuple[Graph, ...]) -> tuple[Trouble
             message = (
                 f"a tensor of shape {shape} is used that nobody gave a value: no parameter that is reached from {who}\n"
                 f"fix: let {who} be the module that holds it, or a function that refers to that module; or fill it\n"
-                f"while recording {'the specification' if rank < 0 else title(rank)}"
+                f"while recording {job.title(rank)}"
             )
             related = ((span, "it is made here"),) if (span := span_of(graph, origin)) is not None else ()
             where = span_of(graph, index) or job.check.span

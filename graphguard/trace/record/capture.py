@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir.capture import Trouble
 from graphguard.ir.collection import without_collection
-from graphguard.ir.graph import Graph, Size
+from graphguard.ir.graph import Constant, Graph, Size
 from graphguard.ir.left import gradient_of
 from graphguard.ir.spans import Frame, Span
 from graphguard.trace.calls import state
@@ -32,6 +32,7 @@ from graphguard.trace.graph.functional import functionalise
 from graphguard.trace.graph.layouts import COPIES, Backend
 from graphguard.trace.graph.meetings import Stop, without_stops
 from graphguard.trace.graph.races import IN_ORDER, Races
+from graphguard.trace.record.exchange import tensor_of
 from graphguard.trace.record.operators import Notes, new_fake_mode
 from graphguard.trace.record.origins import Origins
 from graphguard.trace.record.randomness import own_random_state, restart_unseeded
@@ -180,6 +181,17 @@ class Recording:
         if value is not None:
             with self.on_real_tensors():
                 self._recorder.constants.set(fake, value)
+        return fake.requires_grad_(requires_grad)
+
+    def stand_in(
+        self, shape: tuple[int, ...], dtype: torch.dtype, device: str, value: Constant | None, *, requires_grad: bool
+    ) -> torch.Tensor:
+        """A fake tensor for one that another process has, on a device of that type: no operator makes it, and none should read it."""
+        with self._recorder.pause(), self._mode:
+            fake = self._recorder.kernels.new(shape, dtype, torch.device(device))
+        if value is not None:
+            with self.on_real_tensors():
+                self._recorder.constants.set(fake, tensor_of(value))
         return fake.requires_grad_(requires_grad)
 
     def bind(self, tensor: torch.Tensor, value: torch.Tensor) -> None:

@@ -34,6 +34,8 @@ def communicate(ledger: Ledger, call: Call, constants: Constants) -> None:
     if knowledge == "known" and mine:
         ledger.offer(name, deciding, tuple(constant_of(_lying(constants.real(t), t, call.given)) for t in call.reads))
     answers = ledger.answers.get(name)
+    if knowledge == "known" and mine and set(deciding) == {ledger.rank}:
+        answers = {ledger.rank: ledger.offers[-1].operands}  # nobody else has a part in it
     if knowledge == "known" and answers is not None:
         with unset_fake_temporarily(), torch.no_grad():
             operands = {rank: [tensor_of(constant) for constant in row] for rank, row in answers.items()}

@@ -45,9 +45,11 @@ def _command(run: Run) -> types.Command:
 
 
 def _title(run: Run) -> str:
+    _, bracket, values = run.key.check.rpartition("::")[2].partition("[")
+    what = f"{bracket}{values} {run_mesh(run)}".strip()
     if run.activity != "idle":
-        return f"{run_mesh(run)}: {run.activity} …"
+        return f"{what}: {run.activity} …"
     if not run.known:
-        return f"{run_mesh(run)}: run"
+        return f"{what}: run"
     stale = " (stale)" if run.stale else ""
-    return f"{run_mesh(run)}: {_MARKS[run.result]} · {run.seconds:.2f} s{stale}"
+    return f"{what}: {_MARKS[run.result]} · {run.seconds:.2f} s{stale}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,9 @@ async def handle(server: GraphGuardServer, params: Any) -> dict[str, str]:
     if found is None or not session.trusted:
         return {"text": "there is no such check" if session.trusted else "the workspace is not trusted", "path": ""}
     check, run = found
+    name = re.sub(r"\W+", "_", check.ref.name).strip("_")
     with tempfile.TemporaryDirectory(prefix="graphguard-") as folder:
-        target = Path(folder) / f"test_{check.ref.name}_reproduced.py"
+        target = Path(folder) / f"test_{name}_reproduced.py"
         status, said = await _command(check, run.key.mesh, target)
         if status != 0 or not target.is_file():
             return {"text": said.strip() or f"graphguard reproduce ended with status {status}", "path": ""}

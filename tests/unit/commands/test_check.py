@@ -69,7 +69,7 @@ def test_a_check_within_a_function_is_none_and_that_is_said(project, capsys, sel
     (project / "inner.py").write_text(INNER)
     assert main(["check", selector]) == 2
     message = capsys.readouterr().err
-    assert "'inner' on line 6 stands within a function or a class: declare it in the module itself" in message
+    assert "'inner' on line 6 stands within a function, a class or a loop: declare it in the module itself" in message
 
 
 def test_another_mesh(project, capsys):

@@ -1,0 +1,137 @@
+"""megatron-core (0.16): its groups, a configuration that needs neither Apex nor Transformer Engine, and its training step with the finaliser.
+
+A check is then a few lines, for :class:`graphguard.Same`::
+
+    @gg.check(mesh={"tp": 2})
+    def gpt(mesh):
+        megatron.world(mesh)
+        settings = megatron.config(sequence_parallel=mesh.size() > 1)
+        return gg.Same(megatron.step(megatron.wrapped(megatron.gpt(settings))), megatron.text(2, 6))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from torch import nn
+
+import graphguard as gg
+
+VOCABULARY = 32
+# How Megatron calls the size of an axis of the mesh.
+_SIZES = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+}
+
+
+def world(mesh: Any, **others: Any) -> None:
+    """Make Megatron's groups anew, with the sizes of the mesh's axes ``tp``, ``pp``, ``cp`` and ``ep``; other axes are data parallel.
+
+    ``others`` go to ``initialize_model_parallel``.  The mesh's axes must be ordered as Megatron orders ranks: ``tp`` varies fastest, then ``cp``, ``dp`` and ``pp``.  Raises ``ValueError`` where they are not.
+    """
+    names = mesh.mesh_dim_names
+    order = [name for name in ("pp", "dp", "cp", "tp") if name in names]
+    placed = [name for name in names if name in order]
+    if placed != order:
+        raise ValueError(
+            f"Megatron orders ranks by {', '.join(order)}, the last varying fastest: give the mesh in that order; found {', '.join(placed)}"
+        )
+    sizes = {_SIZES[name]: mesh.size(place) for place, name in enumerate(names) if name in _SIZES}
+    parallel_state.destroy_model_parallel()
+    parallel_state.initialize_model_parallel(**{**sizes, **others})
+    model_parallel_cuda_manual_seed(1)
+
+
+def config(**settings: Any) -> TransformerConfig:
+    """A small model's configuration for the groups that there are, without fused kernels, dropout and biases; ``settings`` are those of ``TransformerConfig``.
+
+    Sequence parallelism is left out where there is nothing to divide, as Megatron's own arguments do.
+    """
+    usual: dict[str, Any] = {
+        "num_layers": 1,
+        "hidden_size": 16,
+        "num_attention_heads": 4,
+        "num_query_groups": 2,
+        "ffn_hidden_size": 24,
+        "attention_dropout": 0.0,
+        "hidden_dropout": 0.0,
+        "use_cpu_initialization": True,
+        "add_bias_linear": False,
+        "gated_linear_unit": True,
+        "activation_func": torch.nn.functional.silu,
+        "bias_activation_fusion": False,
+        "bias_dropout_fusion": False,
+        "masked_softmax_fusion": False,
+        "gradient_accumulation_fusion": False,
+        "tensor_model_parallel_size": parallel_state.get_tensor_model_parallel_world_size(),
+        "pipeline_model_parallel_size": parallel_state.get_pipeline_model_parallel_world_size(),
+        "context_parallel_size": parallel_state.get_context_parallel_world_size(),
+        "expert_model_parallel_size": parallel_state.get_expert_model_parallel_world_size(),
+    }
+    chosen = {**usual, **settings}
+    if chosen["tensor_model_parallel_size"] == 1:
+        chosen["sequence_parallel"] = False
+    return TransformerConfig(**chosen)
+
+
+class Norm(nn.RMSNorm):
+    """Megatron's own norms that know sequence parallelism come from Apex and Transformer Engine; this one says what theirs say."""
+
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5) -> None:
+        super().__init__(hidden_size, eps)
+        self.weight.sequence_parallel = config.sequence_parallel
+
+
+def gpt(settings: TransformerConfig, *, length: int = 64, vocabulary: int = VOCABULARY, **layer: Any) -> GPTModel:
+    """Megatron's GPT with its local layers, on CUDA; ``layer`` goes to ``get_gpt_layer_local_spec``."""
+    spec = get_gpt_layer_local_spec(**layer)
+    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
+    return GPTModel(
+        config=settings,
+        transformer_layer_spec=TransformerBlockSubmodules(layer_specs=[spec] * settings.num_layers, layer_norm=Norm),
+        vocab_size=vocabulary,
+        max_sequence_length=length,
+        share_embeddings_and_output_weights=False,
+        position_embedding_type="rope",
+    ).cuda()
+
+
+def wrapped(model: nn.Module, **settings: Any) -> DistributedDataParallel:
+    """The model in Megatron's DistributedDataParallel; ``settings`` are those of its configuration."""
+    chosen = DistributedDataParallelConfig(**{"overlap_grad_reduce": False, **settings})
+    return DistributedDataParallel(model.config, chosen, model)
+
+
+def text(batch: int, length: int, vocabulary: int = VOCABULARY) -> tuple[Any, Any]:
+    """Tokens and labels, as inputs of a check."""
+    return tuple(gg.tensor(batch, length, dtype=torch.int64, low=0, high=vocabulary) for _ in range(2))  # type: ignore[return-value]
+
+
+def step(
+    model: nn.Module, finalise: Callable[[list[nn.Module]], None] | None = finalize_model_grads
+) -> Callable[[Any, Any], dict[str, Any]]:
+    """A function of tokens and labels: loss and gradients of one micro-batch, after ``finalise``, which Megatron's schedules call after the last one (None: without)."""
+
+    def run(tokens: Any, labels: Any) -> dict[str, Any]:
+        length = tokens.shape[1]
+        positions = torch.arange(length, device=tokens.device).unsqueeze(0)
+        mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=tokens.device).triu(1)
+        loss = model(tokens, positions, mask, labels=labels).mean()
+        loss.backward()
+        if finalise is not None:
+            finalise([model])
+        return {"loss": loss.detach(), "gradients": gg.gradients(model)}
+
+    return run

@@ -201,15 +201,15 @@ class _Forks:
 
     def _confirm(self, params: dict[str, Any]) -> Any:
         from graphguard.trace.programs import ranks
-        from graphguard.trace.programs.session import confirm_capture, not_confirmed
+        from graphguard.trace.programs.session import confirm_capture, hanging_after, not_confirmed
 
-        seconds = float(params["seconds"])
+        steps = float(params["steps"])
 
         def run(_: Link) -> Any:
             ranks.settle()
-            return confirm_capture(params["capture"], seconds)
+            return confirm_capture(params["capture"], steps)
 
-        return _in_child(run, Limits(seconds + 20.0, self._limits.memory), not_confirmed)
+        return _in_child(run, Limits(hanging_after(steps), self._limits.memory), not_confirmed)
 
 
 def _log(text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphguard.ir import Capture, Leaf, Promise, Var
+from graphguard.ir.fuel import Fuel
 from graphguard.ir.graph import COLLECTIVES, Node
 from graphguard.ir.joining import Joined, JoinedCall, Step
 from graphguard.refine.constants import elements
@@ -29,8 +30,8 @@ _NOTHING = -1
 class Universes:
     """An evaluated region, by number: it serves every region that is spelt alike."""
 
-    def __init__(self, seconds: float) -> None:
-        self.algebra = NormalForm(Universe(1, seconds, relative=True))
+    def __init__(self, fuel: Fuel) -> None:
+        self.algebra = NormalForm(Universe(1, fuel, relative=True))
         self.evaluator: Evaluator | None = None
         self.values: dict[Number, NormalValue] = {}
 

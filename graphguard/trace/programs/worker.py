@@ -36,6 +36,7 @@ from graphguard.trace.programs.session import (
     capture_check,
     confirm_capture,
     failed,
+    hanging_after,
     list_checks,
     not_confirmed,
     show,
@@ -411,9 +412,9 @@ def _list_task(params: dict[str, Any]) -> Task:
 
 
 def _confirm_task(params: dict[str, Any]) -> Task:
-    data, seconds = params["capture"], float(params["seconds"])
-    limits = Limits(seconds + 20.0, default_memory())
-    return Task(lambda _: confirm_capture(data, seconds), limits, not_confirmed)
+    data, steps = params["capture"], float(params["steps"])
+    limits = Limits(hanging_after(steps), default_memory())
+    return Task(lambda _: confirm_capture(data, steps), limits, not_confirmed)
 
 
 def _doctor_task(_: dict[str, Any]) -> Task:

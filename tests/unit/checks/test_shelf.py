@@ -24,7 +24,7 @@ KEY = bytes(range(32))
 
 def timeless(outcome: Outcome) -> Outcome:
     """What does not depend on how fast the machine is."""
-    return replace(outcome, seconds=0.0, hurried=False)
+    return replace(outcome, fuel=0.0, hurried=False)
 
 
 def proved_with(folder: Path, layers: int = 3, key: bytes = KEY) -> Proof:

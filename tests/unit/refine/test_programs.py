@@ -18,7 +18,7 @@ from tests.unit.refine.stacks import instead, stack
 
 
 def timeless(outcome: Outcome) -> Outcome:
-    return replace(outcome, seconds=0.0)
+    return replace(outcome, fuel=0.0)
 
 
 def of_every_graph(capture: Capture, change: Callable[[Graph], Graph]) -> Capture:

@@ -24,7 +24,7 @@ SPOILED: dict[str, Spoil] = {
 
 def timeless(outcome: Outcome) -> Outcome:
     """What does not depend on how fast the machine is."""
-    return replace(outcome, seconds=0.0, hurried=False)
+    return replace(outcome, fuel=0.0, hurried=False)
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -36,7 +36,7 @@ def retried(proof: Proof, edited: Capture, wanted: Collection[str] = (), steps: 
     if trouble_of(edited, joined):
         return None
     state.algebra.universe.fuel = Fuel("the proof of an edit", steps)
-    evaluator = state.ground.evaluator.again(edited)
+    evaluator = state.ground.evaluator.again(edited, tentative=True)
     retrial = Retrial(edited, joined, evaluator, state.ground.leaves, before)
     known = {p.name: replace(p, holds=p.name not in proof.failing) for p in proof.outcome.promises}
     try:
@@ -72,4 +72,4 @@ def reprove(proof: Proof, edited: Capture, steps: float = STEPS) -> Proof:
     if trouble:
         return Proof(edited, failed(edited, trouble, started))
     proof.state.algebra.universe.fuel = Fuel("the proof of an edit", steps)
-    return Judgement(edited, joined, started).on(proof.state.ground)
+    return Judgement(edited, joined, started, tentative=True).on(proof.state.ground)

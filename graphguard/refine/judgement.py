@@ -30,11 +30,12 @@ class Judgement:
     capture: Capture
     joined: Joined
     started: float
+    tentative: bool = False
 
     def on(self, ground: Ground) -> Proof:
         """The proof beside an evaluated specification."""
         capture = self.capture
-        evaluator = ground.evaluator.again(capture)
+        evaluator = ground.evaluator.again(capture, tentative=self.tentative)
         try:
             ranks = evaluator.ranks(self.joined, ground.leaves)
             checker = Checker(capture, evaluator, self.joined, ground.specification, ranks, ground.layouts)

@@ -26,7 +26,7 @@ def prove(capture: Capture, memo: Memo | None = None, steps: float = STEPS, effo
     """Try to prove every promise of a capture; never raises for what a program does, and ends after about so many ``steps`` (:mod:`graphguard.ir.fuel`).
 
     With a memo the stages of the program, or all of it where it cannot be cut, are first looked for there; what the memo knows is not proved again.
-    Further attempts get a tenth of them, ``patient`` ones half; an outcome that is ``hurried`` may come out otherwise with these.  A ``hasty`` proof
+    Further attempts get a sixth of them, ``patient`` ones as many again; an outcome that is ``hurried`` may come out otherwise with these.  A ``hasty`` proof
     leaves them out: :func:`finished` makes up for it.
     """
     started = burnt()

@@ -29,7 +29,7 @@ from graphguard.repair.unexplained import unexplained
 from graphguard.repair.unsent import unsent_finding
 from graphguard.repair.unwritten import unwritten_finding
 
-_WIDER = 2 * SECOND
+_WIDER = 4 * SECOND
 _WIDER_FURTHER = SECOND * 3 // 10  # steps were tried without it
 STOPPED = SECOND // 10
 _OF_COLLECTIVES = frozenset(("dead-collective", "missing-reduction", "wrong-group"))

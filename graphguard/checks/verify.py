@@ -23,6 +23,7 @@ from graphguard.checks.requests import CheckRequest
 from graphguard.checks.steps import check_steps
 from graphguard.ir import Capture, CheckRef, Span, capture_from_json, capture_to_json
 from graphguard.ir.codec import capture_summary
+from graphguard.ir.fuel import hanging_after
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.text import render
 from graphguard.trace.claims.api import Refinement, as_mesh
@@ -201,7 +202,7 @@ class _Forks:
 
     def _confirm(self, params: dict[str, Any]) -> Any:
         from graphguard.trace.programs import ranks
-        from graphguard.trace.programs.session import confirm_capture, hanging_after, not_confirmed
+        from graphguard.trace.programs.session import confirm_capture, not_confirmed
 
         steps = float(params["steps"])
 

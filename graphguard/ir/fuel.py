@@ -32,6 +32,11 @@ def burnt() -> int:
     return _METER.burnt
 
 
+def hanging_after(steps: float) -> float:
+    """The seconds after which work of so many steps hangs, even on a machine that is slow and busy: a clock ends it then, and decides nothing else."""
+    return 60.0 + 30.0 * steps / SECOND
+
+
 class Fuel:
     """``steps`` of work of the thread that makes this, from now on; ``what`` is done with them."""
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Span, Trouble, capture_from_json
-from graphguard.ir.fuel import SECOND
 from graphguard.ir.plain import to_plain
 from graphguard.trace.claims.api import as_mesh
 from graphguard.trace.depends.chance import are_drawn_from, generators, load_generators, watched
@@ -192,11 +191,6 @@ def confirm_capture(data: bytes, steps: float) -> dict[str, Any]:
     began = time.perf_counter()
     found = confirm(capture_from_json(data), steps)
     return dict(to_plain(replace(found, seconds=time.perf_counter() - began)))
-
-
-def hanging_after(steps: float) -> float:
-    """The seconds after which a run on numbers of so many steps hangs, even on a machine that is slow and busy: they end it, and decide nothing else."""
-    return 60.0 + 30.0 * steps / SECOND
 
 
 def not_confirmed(ending: Ending) -> dict[str, Any]:

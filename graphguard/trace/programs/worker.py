@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphguard.ir import Capture, Trouble, capture_to_json
 from graphguard.ir.codec import capture_summary
+from graphguard.ir.fuel import hanging_after
 from graphguard.ir.plain import to_plain
 from graphguard.trace.depends.cache import load, request_key, store
 from graphguard.trace.depends.footprint import Footprint
@@ -36,7 +37,6 @@ from graphguard.trace.programs.session import (
     capture_check,
     confirm_capture,
     failed,
-    hanging_after,
     list_checks,
     not_confirmed,
     show,

@@ -17,10 +17,11 @@ from benchmarks.peer_pair.convert import Converted, convert
 from benchmarks.peer_pair.document import DocumentError, read_task
 from benchmarks.peer_pair.operators import ConversionError
 from graphguard.ir import Capture
+from graphguard.ir.fuel import SECOND
 from graphguard.ir.joining import join
 from graphguard.refine.prove import finished, prove
 
-NUMBERS_SECONDS = 30.0
+NUMBERS = 30 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _on_numbers(capture: Capture) -> tuple[str, str]:
     """Broken with a counterexample, or unknown with the reason."""
     from graphguard.confirm.check import confirm  # torch is imported only where something is not proved
 
-    said = confirm(capture, seconds=NUMBERS_SECONDS)
+    said = confirm(capture, steps=NUMBERS)
     if said.status == "differs":
         return "broken", str(said.counterexample or f"{', '.join(said.differing)} differ")
     return "unknown", f"not proved; numbers: {said.reason or said.status}"

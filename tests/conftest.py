@@ -1,9 +1,13 @@
 """No test reads or fills the cache of whoever runs it; ``--record`` records verdicts and relations anew (``recorded.py``); ``--tier`` says which tests run."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# An error of ours fails the test in which it shows: for this process and all that it starts, and before any module asks.
+os.environ["GRAPHGUARD_STRICT"] = "1"
 
 # What a contributor waits for (``make test``): these folders, but for tests that are marked slow.
 CORE = ("unit", "cases")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.trust.steps import NAMES, OPERATORS
+from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.numbers import CASTS, FUNCTIONS, Numbers
@@ -129,7 +130,7 @@ class Program:
         self.result = result
         self.arrays = np.random.default_rng(seed)
         self.numbers = Numbers(opaque={"argsort": order_of})
-        self.forms = NormalForm(Universe(expand=self.rng.choice((1, 1, 1, 12)), seconds=20))
+        self.forms = NormalForm(Universe(self.rng.choice((1, 1, 1, 12)), Fuel("a random program", 20 * SECOND)))
         self.forms.universe.exponential = self.forms.universe.expand > 1 and seed % 2 == 0
         self.leaves: dict[str, np.ndarray] = {}
         self.denotation = Bounded(self.leaves, closed, {})

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from benchmarks.trust.mutants import mutants
 from graphguard.confirm.check import compare
 from graphguard.ir import Capture
+from graphguard.ir.fuel import SECOND
 from graphguard.refine.memo import Memo
 from graphguard.refine.prove import prove
 
-_PATIENCE = 600.0  # seconds
+_PATIENCE = 600 * SECOND
 # What a pair of answers (proved, numbers) is called.
 _NAMES = {
     (True, "equal"): "refines, equal",
@@ -76,7 +77,7 @@ def judge(captures: Iterable[tuple[str, Capture]], count: int, seed: int, tally:
             continue
         rng = random.Random(f"{seed} {name}")
         for mutant in mutants(capture, rng, count):
-            said = compare(mutant.capture, seconds=5.0)
+            said = compare(mutant.capture, steps=5 * SECOND)
             proved = prove(mutant.capture).outcome.proved
             outcome = _NAMES[proved, said.status]
             tally.counts[outcome] += 1

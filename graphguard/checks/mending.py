@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphguard.checks.requests import (
-    CROSS_CHECK_SECONDS,
+    CROSS_CHECK,
     Captured,
     CheckRequest,
     Step,
@@ -131,7 +131,7 @@ def _judged(
     doubtful = set(outcome.failing) - (broken.spoiled - broken.undecided - set(finding.promises))
     if not doubtful or not broken.undecided or finding.written_out:
         return result["proof"], outcome, frozenset()
-    numbers = from_plain(Confirmation, (yield confirming(as_proved(captured, result), CROSS_CHECK_SECONDS)))
+    numbers = from_plain(Confirmation, (yield confirming(as_proved(captured, result), CROSS_CHECK)))
     if doubtful.isdisjoint(numbers.differing):
         more = yield Step("prover", "finish", {"proof": result["proof"]})
         outcome = from_plain(Outcome, more["outcome"])

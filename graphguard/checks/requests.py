@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from graphguard.ir import CheckRef, Trouble
+from graphguard.ir.fuel import SECOND
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
 
-CROSS_CHECK_SECONDS = 2.0  # of numbers beside a proof, or that an edited program is tried on
+CROSS_CHECK = 2 * SECOND  # steps of numbers beside a proof, or that an edited program is tried on
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,6 @@ def as_proved(captured: Captured, answer: dict[str, Any]) -> Captured:
     return captured if data is None else replace(captured, data=data)
 
 
-def confirming(captured: Captured, seconds: float) -> Step:
+def confirming(captured: Captured, steps: float) -> Step:
     """The request to run a capture on numbers."""
-    return Step("worker", "confirm", {"capture": captured.data, "seconds": seconds})
+    return Step("worker", "confirm", {"capture": captured.data, "steps": steps})

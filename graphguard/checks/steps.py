@@ -17,7 +17,7 @@ from graphguard.checks.elsewhere import elsewhere, on_one_machine
 from graphguard.checks.mending import Broken, repaired
 from graphguard.checks.meshes import smaller_meshes
 from graphguard.checks.requests import (
-    CROSS_CHECK_SECONDS,
+    CROSS_CHECK,
     Captured,
     CheckRequest,
     Step,
@@ -32,11 +32,12 @@ from graphguard.checks.together import together
 from graphguard.checks.unshared import told_by_processes, with_asked
 from graphguard.confirm.confirmation import Confirmation, Counterexample
 from graphguard.ir import CheckRef, Trouble
+from graphguard.ir.fuel import SECOND
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
 from graphguard.report.diagnostics import (
-    OUT_OF_TIME,
+    OUT_OF_FUEL,
     REAL_ARITHMETIC,
     Diagnostic,
     Numbers,
@@ -46,7 +47,7 @@ from graphguard.report.diagnostics import (
 )
 from graphguard.report.registry import reported
 
-CONFIRM_SECONDS = 10.0
+CONFIRM = 10 * SECOND
 # What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, that reads what is not there yet or not there any more, or of which a rank returns another constant, or nothing.
 _BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait", "wrong-relation"))
 
@@ -111,7 +112,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
             report, verdict=Verdict.REFINES, numbers=Numbers("not-run", reason="this run asks for proofs alone")
         )
     if numbers is None:
-        numbers = from_plain(Confirmation, (yield confirming(captured, CONFIRM_SECONDS)))
+        numbers = from_plain(Confirmation, (yield confirming(captured, CONFIRM)))
     report = replace(report, numbers=_run_on(numbers))
     if outcome.proved and (numbers.status != "differs" or numbers.undefined is None):
         return _cross_checked(report, numbers, request)
@@ -159,11 +160,11 @@ def _proved(
         answer = yield Step("prover", "prove", {"capture": captured.data})
         return answer, from_plain(Outcome, answer["outcome"]), None
     proving = Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
-    answer, row = yield proving, confirming(captured, CROSS_CHECK_SECONDS)
+    answer, row = yield proving, confirming(captured, CROSS_CHECK)
     outcome, numbers = from_plain(Outcome, answer["outcome"]), from_plain(Confirmation, row)
     proved = as_proved(captured, answer)
     if proved is not captured or not (outcome.proved or _at_leisure(numbers)):
-        numbers = from_plain(Confirmation, (yield confirming(proved, CONFIRM_SECONDS)))
+        numbers = from_plain(Confirmation, (yield confirming(proved, CONFIRM)))
     if not outcome.proved and not refuted(outcome, numbers):
         more = yield Step("prover", "finish", {"proof": answer["proof"]})
         outcome = from_plain(Outcome, more["outcome"])
@@ -198,7 +199,7 @@ def _proved_otherwise(
     answer = yield Step("prover", "prove", {"capture": captured.data, **way})
     outcome = from_plain(Outcome, answer["outcome"])
     if not outcome.proved:
-        return replace(report, cautions=_merged(report.cautions, (OUT_OF_TIME,) * outcome.hurried))
+        return replace(report, cautions=_merged(report.cautions, (OUT_OF_FUEL,) * outcome.hurried))
     relations = {}
     if request.relations:
         relations = yield Step("prover", "relations", {"proof": answer["proof"]})
@@ -220,7 +221,7 @@ def _smallest(request: CheckRequest, report: Report, first: Finding) -> Generato
         proved = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
         if proved["outcome"]["proved"]:
             continue
-        row = yield confirming(as_proved(captured, proved), CROSS_CHECK_SECONDS)
+        row = yield confirming(as_proved(captured, proved), CROSS_CHECK)
         numbers = from_plain(Confirmation, row)
         if numbers.status != "differs" or numbers.counterexample is None:
             continue
@@ -239,7 +240,7 @@ def _alike(small: Counterexample, large: Counterexample | None) -> bool:
 
 def _at_leisure(numbers: Confirmation) -> bool:
     """Whether more time would not have told more than the short run beside the proof did."""
-    return numbers.status != "not-run" and not numbers.reason and numbers.seconds < CROSS_CHECK_SECONDS
+    return numbers.status != "not-run" and not numbers.reason and numbers.steps < CROSS_CHECK
 
 
 def _troubled(report: Report, troubles: tuple[Trouble, ...], request: CheckRequest) -> Report:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graphguard.checks.requests import CROSS_CHECK_SECONDS, Captured, CheckRequest, Step, as_proved, capture, confirming
+from graphguard.checks.requests import CROSS_CHECK, Captured, CheckRequest, Step, as_proved, capture, confirming
 from graphguard.ir import Span, Trouble
 from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, Report, TextEdit
 from graphguard.report.edits import changed_files
@@ -82,7 +82,7 @@ def _refines_alike(request: CheckRequest) -> Generator[Step, Any, bool]:
     answer = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
     if answer["outcome"]["proved"]:
         return True
-    numbers = yield confirming(as_proved(captured, answer), CROSS_CHECK_SECONDS)
+    numbers = yield confirming(as_proved(captured, answer), CROSS_CHECK)
     return bool(numbers["status"] == "equal")
 
 

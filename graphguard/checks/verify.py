@@ -23,6 +23,7 @@ from graphguard.checks.requests import CheckRequest
 from graphguard.checks.steps import check_steps
 from graphguard.ir import Capture, CheckRef, Span, capture_from_json, capture_to_json
 from graphguard.ir.codec import capture_summary
+from graphguard.ir.fuel import hanging_after
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.notebook import ShownReport, sources_of
 from graphguard.report.text import render
@@ -218,13 +219,13 @@ class _Forks:
         from graphguard.trace.programs import ranks
         from graphguard.trace.programs.session import confirm_capture, not_confirmed
 
-        seconds = float(params["seconds"])
+        steps = float(params["steps"])
 
         def run(_: Link) -> Any:
             ranks.settle()
-            return confirm_capture(params["capture"], seconds)
+            return confirm_capture(params["capture"], steps)
 
-        return _in_child(run, Limits(seconds + 20.0, self._limits.memory), not_confirmed)
+        return _in_child(run, Limits(hanging_after(steps), self._limits.memory), not_confirmed)
 
 
 def _log(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -29,83 +28,80 @@ from graphguard.confirm.draws import (
 from graphguard.confirm.elements import UncoveredError, UnrunnableError
 from graphguard.confirm.kernels import REFERENCE
 from graphguard.confirm.leaks import leak
-from graphguard.confirm.operators import cost_of
 from graphguard.confirm.opinion import second_opinion
 from graphguard.confirm.promises import Comparison
 from graphguard.confirm.ranges import furthest_bound
-from graphguard.confirm.replay import OutOfTimeError
 from graphguard.confirm.shrink import shrunk
 from graphguard.confirm.strange_draws import reason_of, redrawn
-from graphguard.confirm.trial import Failure, Trial
+from graphguard.confirm.trial import Failure, OutOfFuelError, Trial
 from graphguard.confirm.undefined import birth
+from graphguard.confirm.work import work_of, work_of_calls, work_of_drawing
 from graphguard.ir import Capture, Graph, Node
+from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.ops import traits_of
 
+STEPS: Final = 10 * SECOND
+_RUNNING: Final = "running on numbers"
 BYTES_LIMIT: Final = 2 << 30
-MULTIPLICATIONS_PER_SECOND: Final = 5e9
-DRAWING: Final = 100.0  # multiplications in the time that a random number takes
 ENOUGH: Final = 2  # draws that must fail before a difference is described
 SURE: Final = (
     4  # draws on which one factor must hold where inputs are counted: a few give every rank as many of them by chance
 )
-SECONDS_PER_CALL: Final = 3e-5
 ATTEMPTS: Final = 16  # draws of one kind that may be outside of what is assumed
-SECONDS_PER_OPINION: Final = 5e-4  # and call
+OPINION: Final = SECOND // 2000  # of a second opinion, for each call
 FEW_CALLS: Final = 500  # of all programs together: further draws are made of them
 _LARGE: Final = 20.0  # other draws reach bounds below it
 RUNS: Final = 10  # at least, of a program that was run at reduced extents: fewer tell less
-QUICK: Final = 0.2  # seconds of one run, by an estimate; many are made, and machines are busy
+QUICK: Final = SECOND // 5  # of one run; many are made
 
 
-def confirm(capture: Capture, seconds: float = 10.0) -> Confirmation:
+def confirm(capture: Capture, steps: float = STEPS) -> Confirmation:
     """Run the capture on numbers and compare every promise as it was promised.
 
-    ``seconds`` bounds the whole; what by the number of calls alone takes longer is not begun.  A capture too large for numbers runs at reduced extents, and the reason says so; where that is not possible, or an
-    operator has no kernel, it is ``not-run`` with the reason.
+    ``steps`` bound the whole (:mod:`graphguard.ir.fuel`); what by the number of calls alone takes more is not begun.  A capture too large for numbers runs at reduced extents, and
+    the reason says so; where that is not possible, or an operator has no kernel, it is ``not-run`` with the reason.
     """
-    started = time.monotonic()
-    found = _run(capture, seconds, _described)
-    asks = capture.calls * SECONDS_PER_OPINION <= seconds and capture.spec is not None and redrawn(capture) is None
+    fuel = Fuel(_RUNNING, steps)
+    found = _run(capture, fuel, _described)
+    asks = capture.calls * OPINION <= steps and capture.spec is not None and redrawn(capture) is None
     if found.status == "not-run" and asks:
         words = {"equal": "agree", "differs": "differ"}.get(second_opinion(capture))
         said = f"; over finite fields the programs {words}" if words else ""
         found = replace(found, reason=found.reason + said)
-    return replace(found, seconds=time.monotonic() - started)
+    return replace(found, steps=steps - fuel.left)
 
 
-def compare(capture: Capture, seconds: float = 10.0) -> Confirmation:
+def compare(capture: Capture, steps: float = STEPS) -> Confirmation:
     """As :func:`confirm`, without looking for a counterexample that a person can read."""
-    return _run(capture, seconds, lambda _, failures: Confirmation("differs", differing=_names(failures)))
+    return _run(capture, Fuel(_RUNNING, steps), lambda _, failures: Confirmation("differs", differing=_names(failures)))
 
 
 Describe = Callable[[Trial, Sequence[Failure]], Confirmation]
 
 
-def _run(capture: Capture, seconds: float, describe: Describe) -> Confirmation:
+def _run(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
     """What numbers say: where a run takes long, first at reduced extents, and then as the program is, unless they differ or it is too large."""
-    deadline = time.monotonic() + seconds
     if capture.spec is None or len(capture.ranks) != capture.world_size:
         return Confirmation("not-run", "the capture is not complete")
     if not capture.promises:
         return Confirmation("not-run", "nothing was promised")
     said = None
-    if _seconds_of(capture) > QUICK and _seconds_of_calls(capture) <= seconds:
+    if _work_of(capture) > QUICK and work_of_calls(capture) <= fuel.left:
         smaller = shrunk(capture)
-        if smaller is not None and not _excess(smaller, seconds):
-            reduced = _tried(smaller, deadline, describe)
+        if smaller is not None and not _excess(smaller, fuel.left):
+            reduced = _tried(smaller, fuel, describe)
             reason = "; ".join(filter(None, (reduced.reason, "at reduced extents")))
             example = reduced.counterexample and replace(reduced.counterexample, reduced=True)
             said = replace(reduced, reason=reason, counterexample=example, reduced=True)
-    left = deadline - time.monotonic()
-    excess = _excess(capture, left if said is None or said.status == "not-run" else left / RUNS)
+    excess = _excess(capture, fuel.left if said is None or said.status == "not-run" else fuel.left / RUNS)
     if excess or (said is not None and said.status == "differs"):
         return said or Confirmation("not-run", excess)
-    whole = _tried(capture, deadline, describe)
+    whole = _tried(capture, fuel, describe)
     return said if said is not None and whole.status == "not-run" else whole
 
 
-def _tried(capture: Capture, deadline: float, describe: Describe) -> Confirmation:
-    trial = Trial(capture, capture.promises, deadline)
+def _tried(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
+    trial = Trial(capture, capture.promises, fuel)
     try:
         found = _decide(trial, describe)
         if found.status == "differs" and trial.casts:
@@ -115,12 +111,12 @@ def _tried(capture: Capture, deadline: float, describe: Describe) -> Confirmatio
     return replace(found, kernels=_kernels(capture), draws=trial.draws)
 
 
-def _excess(capture: Capture, seconds: float) -> str:
+def _excess(capture: Capture, steps: float) -> str:
     """What one run takes more than there is; empty where there is enough."""
-    size, work = _bytes_of(capture), _seconds_of(capture)
+    size, work = _bytes_of(capture), _work_of(capture)
     if size > BYTES_LIMIT:
         return f"numbers would take {size / (1 << 30):.1f} GB of memory"
-    return f"numbers would take about {work:.0f} s" if work > seconds else ""
+    return f"numbers would take about {work / SECOND:.0f} s" if work > steps else ""
 
 
 def _bytes_of(capture: Capture) -> int:
@@ -128,17 +124,9 @@ def _bytes_of(capture: Capture) -> int:
     return 8 * (elements_of(capture) + sum(map(_peak, capture.graphs)))
 
 
-def _seconds_of(capture: Capture) -> float:
-    """Seconds that a run takes, roughly."""
-    work = (
-        sum(cost_of(graph, node) for graph in capture.graphs for node in graph.nodes) + elements_of(capture) * DRAWING
-    )
-    return work / MULTIPLICATIONS_PER_SECOND + _seconds_of_calls(capture)
-
-
-def _seconds_of_calls(capture: Capture) -> float:
-    """Seconds that a run takes at any extents."""
-    return ENOUGH * capture.calls * SECONDS_PER_CALL
+def _work_of(capture: Capture) -> float:
+    """The steps of a run."""
+    return work_of(capture.graphs) + work_of_drawing(capture)
 
 
 def _peak(graph: Graph) -> int:
@@ -209,7 +197,7 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
             continue
         try:
             failures.extend(_covered(trial, draw))
-        except OutOfTimeError:
+        except OutOfFuelError:
             if not trial.draws:
                 raise
             break
@@ -236,7 +224,7 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
 
 def _without_rounding(trial: Trial, found: Confirmation) -> Confirmation:
     """What is found, and what a few draws say where casts to narrower types round nothing: whether the programs agree then, or by which factor they differ."""
-    soft = Trial(trial.capture, trial.promises, trial.deadline, soft=True)
+    soft = Trial(trial.capture, trial.promises, trial.fuel, soft=True)
     try:
         failures = [failure for draw in _draws(trial)[:ENOUGH] for failure in _covered(soft, draw)]
     except UnrunnableError:

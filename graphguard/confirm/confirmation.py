@@ -66,6 +66,7 @@ class Confirmation:
     counterexample: Counterexample | None = None
     kernels: tuple[str, ...] = ()
     seconds: float = 0.0
+    steps: float = 0
     undefined: tuple[int, int] | None = None
     rounding: bool = False
     unwritten: tuple[int, int] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,10 +13,11 @@ from graphguard.confirm.elements import UnrunnableError
 from graphguard.confirm.promises import Comparison
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Capture, Leaf
+from graphguard.ir.fuel import SECOND, Fuel
 
-# Beyond this many runs, or this time, a simpler input is not worth waiting for.
+# Beyond this many runs, or this work, a simpler input is not worth waiting for.
 RUNS = 60
-SECONDS = 2.0
+STEPS = 2 * SECOND
 EVIDENT = 1e-3
 TAME = (
     1e6  # next to a division by almost zero, such as of a row of zeros by its own length, any rounding is a difference
@@ -40,7 +40,7 @@ def minimised(trial: Trial, failure: Failure) -> Counterexample | None:
 
 def replace_promises(trial: Trial, failure: Failure) -> Trial:
     """The same trial on one promise only."""
-    return Trial(trial.capture, (failure.promise,), trial.deadline, copied=trial.copied)
+    return Trial(trial.capture, (failure.promise,), trial.fuel, copied=trial.copied)
 
 
 class _Search:
@@ -51,7 +51,7 @@ class _Search:
         self.best = failure
         self.runs = 0
         # A person would rather read a seeded draw now than wait.
-        self.until = time.monotonic() + min(SECONDS, (trial.deadline - time.monotonic()) / 2)
+        self.fuel = Fuel("the search for a small counterexample", min(STEPS, trial.fuel.left / 2))
 
     def simplify(self) -> None:
         """Try integers everywhere, then ones everywhere, then ones and zeros leaf by leaf."""
@@ -79,7 +79,7 @@ class _Search:
             self._by_halves(open_[middle:], style)
 
     def _over(self) -> bool:
-        return self.runs >= RUNS or time.monotonic() > self.until
+        return self.runs >= RUNS or self.fuel.spent
 
     def _keeps(self, draw: Draw) -> bool:
         if self._over():

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from graphguard.confirm.fields import Fields
-from graphguard.confirm.point_run import PointRun
+from graphguard.confirm.point_run import PointRun, RuleFailedError
 from graphguard.confirm.ranges import IndexRange, index_ranges
 from graphguard.confirm.residues import Residues
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall
+from graphguard.ir.strict import STRICT
 from graphguard.relations.algebra import Unsupported
 from graphguard.rules import kind_of, parse_traits
 
@@ -50,7 +51,13 @@ class FieldRun:
 
     def run(self, node: Node, graph: Graph, values: dict[Var, Residues]) -> None:
         """Add what a node gives to the values that are known."""
-        values.update(zip(node.outs, self._calls.results(node, graph, values), strict=True))
+        try:
+            results = self._calls.results(node, graph, values)
+        except RuleFailedError as error:
+            if STRICT and error.__cause__ is not None:
+                raise error.__cause__ from None
+            raise
+        values.update(zip(node.outs, results, strict=True))
 
     def specification(self, graph: Graph) -> dict[Var, Residues]:
         """All that the specification computes."""

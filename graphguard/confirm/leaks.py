@@ -9,7 +9,7 @@ import torch
 
 from graphguard.confirm.draws import leaf_values
 from graphguard.confirm.elements import UnrunnableError
-from graphguard.confirm.replay import Arithmetic, Values, run_ranks
+from graphguard.confirm.replay import Arithmetic, Values
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.confirm.unwritten import EMPTY
 
@@ -48,12 +48,12 @@ class _Search:
         self.trial = trial
         self.names = names
         self.leaves = leaf_values(trial.capture, failure.draw, trial.ranges)
-        self.deadline = trial.to_explain()
+        self.fuel = trial.to_explain()
         self.before = self._outputs(())
 
     def _outputs(self, anew: Sequence[Place]) -> list[Values]:
         how = Arithmetic(self.trial.sharp, single=self.trial.single, anew=frozenset(anew))
-        return run_ranks(self.trial.joined, self.trial.capture.ranks, self.leaves, how=how, deadline=self.deadline)
+        return self.trial.ranks(self.leaves, how, fuel=self.fuel)
 
     def moved(self, places: Sequence[Place]) -> set[str]:
         """The outputs that move with some memory."""

@@ -5,7 +5,6 @@ No user code runs: a graph is data.  :mod:`graphguard.ir.joining` says which cal
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,10 +32,6 @@ _MIXING: Final = ((-7046029288634856825, 29), (-4658895280553007687, 32))  # Ste
 _MANTISSA: Final = (1 << 53) - 1
 _FEW: Final = 128  # different elements that are read one by one
 _ROUNDING: Final = 2.0**-23  # the same for what float32 rounds away
-
-
-class OutOfTimeError(UnrunnableError):
-    """The deadline passed before the graphs had run."""
 
 
 def constant_value(constant: Constant) -> torch.Tensor:
@@ -207,11 +202,9 @@ def _measuring(graph: Graph) -> set[Var]:
     return {place[0] for place in places if place is not None}
 
 
-def run_graph(
-    graph: Graph, leaves: Mapping[str, torch.Tensor], *, how: Arithmetic | None = None, deadline: float = float("inf")
-) -> Values:
+def run_graph(graph: Graph, leaves: Mapping[str, torch.Tensor], *, how: Arithmetic | None = None) -> Values:
     """The values of one graph's outputs; raises :class:`UnrunnableError`."""
-    return run_ranks(join((graph,)), (graph,), leaves, how=how, deadline=deadline)[0]
+    return run_ranks(join((graph,)), (graph,), leaves, how=how)[0]
 
 
 def run_ranks(
@@ -221,7 +214,6 @@ def run_ranks(
     *,
     how: Arithmetic | None = None,
     keep: Sequence[Iterable[Var]] = (),
-    deadline: float = float("inf"),
 ) -> list[Values]:
     """The values of every rank's outputs, run in the order of ``joined``; raises :class:`UnrunnableError`."""
     if joined.mismatches:
@@ -232,8 +224,6 @@ def run_ranks(
     ]
     with torch.no_grad(), _double_by_default():
         for step in joined.order:
-            if time.monotonic() > deadline:
-                raise OutOfTimeError("numbers took longer than the time allowed")
             if isinstance(step, JoinedCall):
                 _run_collective(step, ranks)
             else:

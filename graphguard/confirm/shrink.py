@@ -13,6 +13,7 @@ from graphguard.confirm.extent_inference import infer
 from graphguard.confirm.extents import Program
 from graphguard.ir import Capture, Graph, Leaf, Node, TensorType, Var
 from graphguard.ir.joining import join
+from graphguard.ir.validity import well_formed
 
 
 def shrunk(capture: Capture) -> Capture | None:
@@ -29,7 +30,8 @@ def shrunk(capture: Capture) -> Capture | None:
         return None
     ratios = _Ratios(program, chosen)
     spec, *ranks = (ratios.graph(index) for index in range(len(program.graphs)))
-    return replace(capture, leaves=tuple(ratios.leaf(leaf) for leaf in capture.leaves), spec=spec, ranks=tuple(ranks))
+    leaves = tuple(ratios.leaf(leaf) for leaf in capture.leaves)
+    return well_formed(replace(capture, leaves=leaves, spec=spec, ranks=tuple(ranks)))
 
 
 def _compared(program: Program, capture: Capture, name: str, promised: Var) -> None:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import torch
 
 from graphguard.confirm.draws import GENERIC, Draw, Ranges, leaf_values
-from graphguard.confirm.elements import NARROW, UncoveredError
+from graphguard.confirm.elements import NARROW, UncoveredError, UnrunnableError
 from graphguard.confirm.precision import Held, cast_types
 from graphguard.confirm.preludes import Preludes
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, promised
 from graphguard.confirm.ranges import index_ranges
-from graphguard.confirm.replay import Arithmetic, OutOfTimeError, Ties, Values, run_graph, run_ranks
+from graphguard.confirm.replay import Arithmetic, Ties, Values, run_graph, run_ranks
 from graphguard.confirm.rounded_numbers import rounded_numbers
 from graphguard.confirm.strange_draws import redrawn
 from graphguard.confirm.ties import resting_on
-from graphguard.ir import Capture, Graph, Node, Promise
+from graphguard.confirm.work import work_of, work_of_drawing
+from graphguard.ir import Capture, Graph, Node, Promise, Var
+from graphguard.ir.fuel import SECOND, Fuel, burn
 from graphguard.ir.joining import Joined, join
 from graphguard.ir.written import float32_is_widest
 
-_EXPLAINING: Final = 2.0  # seconds
+_EXPLAINING: Final = 2 * SECOND
 _CHOICES: Final = 12  # runs in which calls choose among equal numbers
 _ROUNDINGS: Final = (
     4  # where casts round: of numbers on both sides of a boundary one run moves none in a quarter of all cases
@@ -31,6 +32,10 @@ _ROUNDINGS: Final = (
 
 
 Tied = tuple[list[Node], list[Node]]  # calls of the specification, and of the ranks, that chose among equal numbers
+
+
+class OutOfFuelError(UnrunnableError):
+    """There is no fuel for another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +50,11 @@ class Failure:
 
 @dataclass(slots=True)
 class Trial:
-    """A capture being run: its promises, its deadline, and how many draws were made.  ``soft``: casts to narrower types round nothing."""
+    """A capture being run: its promises, its fuel, and how many draws were made.  ``soft``: casts to narrower types round nothing."""
 
     capture: Capture
     promises: tuple[Promise, ...]
-    deadline: float
+    fuel: Fuel
     draws: int = 0
     ranges: Ranges = field(default_factory=dict)
     sharp: frozenset[str] = frozenset()
@@ -57,6 +62,7 @@ class Trial:
     single: bool = False
     numbers: frozenset[float] = frozenset()
     joined: Joined = field(init=False)
+    work: tuple[int, int] = field(init=False)  # steps of a run of the specification, with its draws, and of all ranks
     preludes: Preludes = field(init=False)
     defined: set[str] = field(default_factory=set)
     copied: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -67,13 +73,27 @@ class Trial:
     settled: dict[int, bool] = field(default_factory=dict)
     soft: bool = False
 
-    def to_explain(self) -> float:
-        """The deadline of a few more runs that say why programs differ: without them a difference is told as what it is not."""
-        return max(self.deadline, time.monotonic() + _EXPLAINING)
+    def to_explain(self) -> Fuel:
+        """The fuel of a few more runs that say why programs differ: without them a difference is told as what it is not."""
+        return Fuel("saying why numbers differ", max(self.fuel.left, _EXPLAINING))
+
+    def ranks(
+        self,
+        leaves: Mapping[str, torch.Tensor],
+        how: Arithmetic,
+        *,
+        graphs: tuple[Graph, ...] = (),
+        keep: Sequence[Iterable[Var]] = (),
+        fuel: Fuel | None = None,
+    ) -> list[Values]:
+        """A run of all ranks, or of other ``graphs`` that take as long; raises :class:`OutOfFuelError` where there is no fuel for it, and what running raises."""
+        _begin(fuel or self.fuel, self.work[1])
+        return run_ranks(self.joined, graphs or self.capture.ranks, leaves, how=how, keep=keep)
 
     def __post_init__(self) -> None:
         self.redrawn = redrawn(self.capture)
         self.joined = join(self.capture.ranks)
+        self.work = work_of(self.capture.graphs[:1]) + work_of_drawing(self.capture), work_of(self.capture.ranks)
         self.preludes = Preludes(self.capture)
         self.ranges = index_ranges(self.capture)
         self.sharp = foreign_types(self.capture)
@@ -150,7 +170,7 @@ class Trial:
     ) -> None:
         """Leave only what is refuted as well where ranks take the other of two equal numbers."""
         how = Arithmetic(self.sharp, held=self._held(asks=False), single=self.single, ties="reversed")
-        found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
+        found = self.ranks(leaves, how)
         for promise in self.promises:
             determined = promise.name in doubtful and promise.name not in but
             if determined and not _refuted(self.alternatives(promise, expected, found), Slack(0.0, strict=True)):
@@ -178,7 +198,7 @@ class Trial:
         if self.redrawn is None:
             return []
         how = Arithmetic(self.sharp, held=self._held(asks=False), single=self.single)
-        again = run_ranks(self.joined, self.redrawn, leaves, how=how, deadline=self.deadline)
+        again = self.ranks(leaves, how, graphs=self.redrawn)
         moved = []
         for name, alternatives in doubtful.items():
             before, after = (held_values(self.capture, name, values) for values in (found, again))
@@ -207,7 +227,7 @@ class Trial:
         for place in range(len(GENERIC)):
             try:
                 run = self._generic(place)
-            except OutOfTimeError:
+            except OutOfFuelError:
                 return frozenset()
             if run is None:
                 continue
@@ -247,9 +267,8 @@ class Trial:
         how = replace(plain, sharp=self.sharp, tied=theirs, ties=ties)
         # What the specification makes of memory that nobody wrote is open; what ranks make of it is another value than the specification's.
         plain = replace(plain, memory=1 if jitter is None else int(torch.randint(2, 1 << 31, (), generator=jitter)))
-        expected = run_graph(self.capture.spec, leaves, how=plain, deadline=self.deadline)
-        found = run_ranks(self.joined, self.capture.ranks, leaves, how=how, deadline=self.deadline)
-        return expected, found
+        _begin(self.fuel, self.work[0])
+        return run_graph(self.capture.spec, leaves, how=plain), self.ranks(leaves, how)
 
     def _held(self, asks: bool) -> Held | None:
         return Held(self.casts, self.settled, asks, self.soft) if self.casts else None
@@ -277,6 +296,13 @@ class Trial:
                         var = graph.outputs[name]
                         moved[name] = max(moved[name], _distance(before[var], after[var]))
         return moved, runs, tied
+
+
+def _begin(fuel: Fuel, steps: int) -> None:
+    """Count a run of some steps, which begins where there is any fuel."""
+    if fuel.spent:
+        raise OutOfFuelError(str(fuel))
+    burn(steps)
 
 
 def _but_for_moving(one: Comparison, again: Sequence[Comparison]) -> Comparison:

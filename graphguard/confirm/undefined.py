@@ -13,7 +13,7 @@ import torch
 
 from graphguard.confirm.draws import leaf_values
 from graphguard.confirm.elements import UnrunnableError
-from graphguard.confirm.replay import Arithmetic, Values, run_ranks
+from graphguard.confirm.replay import Arithmetic, Values
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Graph, Node
 from graphguard.ir.graph import COLLECTIVES
@@ -30,9 +30,7 @@ def birth(trial: Trial, failures: Sequence[Failure]) -> tuple[int, int] | None:
     graphs = trial.capture.ranks
     kept = [[*graph.inputs, *graph.constants, *(out for node in graph.nodes for out in node.outs)] for graph in graphs]
     try:
-        found = run_ranks(
-            trial.joined, graphs, leaves, how=Arithmetic(trial.sharp), keep=kept, deadline=trial.to_explain()
-        )
+        found = trial.ranks(leaves, Arithmetic(trial.sharp), keep=kept, fuel=trial.to_explain())
     except UnrunnableError:
         return None
     places: list[tuple[int, int]] = []

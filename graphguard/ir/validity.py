@@ -1,15 +1,25 @@
-"""What every graph must be, as checks: the IR's own specification, run in tests on everything that makes graphs."""
+"""What every graph must be, as checks: the IR's own specification, run in tests on everything that makes graphs or edits them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from graphguard.ir.capture import Capture
 from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Graph, Node, Sym, Var
+from graphguard.ir.strict import STRICT
 
 _PHASES = ("prelude", "forward", "backward", "step")
 _REDUCTIONS = ("sum", "avg", "max", "min", "product")
 _NO_GROUPS = frozenset(("gg.assume", "gg.rounded", "gg.sdpa", "gg.sdpa_backward"))
+
+
+def well_formed(capture: Capture) -> Capture:
+    """The capture, after an edit of its graphs.  Where tests run, raises ``AssertionError`` for one with a graph that is not well-formed."""
+    if STRICT:
+        found = [fault for graph in capture.graphs for fault in faults(graph, capture.world_size)]
+        assert not found, f"an edit leaves a graph that is none: {found[0]}"
+    return capture
 
 
 def faults(graph: Graph, world_size: int | None = None) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from graphguard.ir import Capture
+from graphguard.ir.fuel import SECOND, Fuel, burnt
 from graphguard.ir.joining import Joined
 from graphguard.refine.calls import Unspelt
 from graphguard.refine.cuts import Division
@@ -27,7 +27,8 @@ from graphguard.rules import Trait
 
 Effort: TypeAlias = Literal["hasty", "usual", "patient"]
 
-PATIENCE: Final[dict[Effort, float]] = {"hasty": 0.0, "usual": 5.0, "patient": 30.0}  # seconds of further attempts
+# For further attempts, whose steps are cheaper than most: these take half as long as they say.
+PATIENCE: Final[dict[Effort, float]] = {"hasty": 0, "usual": 10 * SECOND, "patient": 60 * SECOND}
 EXPANDED: Final = 16  # products of sums of at most this many terms are written out where the first attempt fails
 
 
@@ -40,7 +41,7 @@ class Search:
     joined: Joined
     memo: Memo | None
     division: Division | None
-    seconds: float
+    steps: float
     patience: float
 
     def run(self, started: float) -> Proof:
@@ -48,17 +49,17 @@ class Search:
         capture = self.capture
         segments = None
         if self.memo is not None and self.division is not None:
-            deadline = started + self.seconds / 2
-            segments = piecewise(capture, self.traits, self.joined, self.memo, self.division, deadline)
+            fuel = Fuel("the proof stage by stage", self.steps / 2)
+            segments = piecewise(capture, self.traits, self.joined, self.memo, self.division, fuel)
         if segments is not None:
             outcome = proved(capture, segments.promises, segments.facts, segments.assumed, started)
-            return Proof(capture, outcome, segments=segments, whole=lambda: self.whole(time.thread_time()))
+            return Proof(capture, outcome, segments=segments, whole=lambda: self.whole(burnt()))
         return self.whole(started)
 
     def whole(self, started: float) -> Proof:
         """The proof in one piece."""
-        first = Attempt(self.capture, self.traits, self.joined, {}, 1, self.seconds).run(started)
-        if first.outcome.proved or first.outcome.gaps or time.thread_time() - started > self.seconds / 4:
+        first = Attempt(self.capture, self.traits, self.joined, {}, 1, Fuel("the proof", self.steps)).run(started)
+        if first.outcome.proved or first.outcome.gaps or burnt() - started > self.steps / 4:
             return first
         return self.again(first, started) if self.patience else first
 
@@ -68,12 +69,13 @@ class Search:
         first = self._with_hidden(first, judgement)
         if first.outcome.proved:
             return first
-        attempt = Attempt(self.capture, self.traits, self.joined, first.facts, EXPANDED, self.patience)
+        fuel = Fuel("the proof with products written out", self.patience)
+        attempt = Attempt(self.capture, self.traits, self.joined, first.facts, EXPANDED, fuel)
         second = attempt.run(started)
         if second.outcome.proved:
             return second
         whole = completed(first, second, judgement)
-        if not whole.outcome.proved and time.thread_time() > attempt.deadline:
+        if not whole.outcome.proved and fuel.spent:
             whole.outcome = replace(whole.outcome, hurried=True)
         return whole
 
@@ -83,9 +85,9 @@ class Search:
         if first.coarse or not any(node.op in CONTRACTIONS for node in self.capture.spec.nodes):
             return first
         shown: frozenset[int] | None = frozenset()
-        until = time.thread_time() + self.patience / 2
-        while not first.outcome.proved and (left := until - time.thread_time()) > 0:
-            attempt = Attempt(self.capture, self.traits, self.joined, first.facts, EXPANDED, left, shown)
+        fuel = Fuel("the proof with contractions as unknowns", self.patience / 2)
+        while not first.outcome.proved and not fuel.spent:
+            attempt = Attempt(self.capture, self.traits, self.joined, first.facts, EXPANDED, fuel, shown)
             proof = attempt.run(judgement.started)
             if proof.outcome.proved:
                 return proof
@@ -107,7 +109,7 @@ def completed(first: Proof, second: Proof, judgement: Judgement) -> Proof:
         promises=promises,
         assumed=tuple(dict.fromkeys((*first.outcome.assumed, *second.outcome.assumed))),
         cautions=first.outcome.cautions,
-        seconds=time.thread_time() - judgement.started,
+        fuel=burnt() - judgement.started,
     )
     state = first.known
     if not outcome.proved and state is not None:
@@ -116,11 +118,11 @@ def completed(first: Proof, second: Proof, judgement: Judgement) -> Proof:
 
 
 def piecewise(
-    capture: Capture, traits: Mapping[str, Trait], joined: Joined, memo: Memo, division: Division, deadline: float
+    capture: Capture, traits: Mapping[str, Trait], joined: Joined, memo: Memo, division: Division, fuel: Fuel
 ) -> Segments | None:
     """A proof stage by stage; None where there is none."""
     try:
-        return Work(capture, joined, traits, memo, division).prove(deadline)
+        return Work(capture, joined, traits, memo, division).prove(fuel)
     except (Failed, Unspelt, Unsupported, Exhausted):
         return None
 
@@ -135,7 +137,7 @@ class Attempt:
         joined: Joined,
         facts: Facts,
         expand: int,
-        seconds: float,
+        fuel: Fuel,
         shown: Collection[int] | None = None,
     ) -> None:
         self.capture = capture
@@ -144,12 +146,12 @@ class Attempt:
         self.facts = facts
         self.expand = expand
         self.shown = shown
-        self.deadline = time.thread_time() + seconds
+        self.fuel = fuel
 
     def run(self, started: float) -> Proof:
         """The proof, or why there is none; ``started`` is when all of it began."""
         try:
-            ground = grounded(self.capture, self.traits, self.facts, self.expand, self.deadline, self.shown)
+            ground = grounded(self.capture, self.traits, self.facts, self.expand, self.fuel, self.shown)
         except Exhausted as reason:
             return Proof(self.capture, failed(self.capture, str(reason), started))
         except Unsupported as reason:

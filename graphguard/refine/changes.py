@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import replace
 
 from graphguard.ir import Capture
 from graphguard.ir.collection import without_collection
+from graphguard.ir.fuel import Fuel, burnt
 from graphguard.ir.joining import join
 from graphguard.refine.judgement import Judgement
 from graphguard.refine.proof import Proof
-from graphguard.refine.prove import SECONDS, prove
+from graphguard.refine.prove import prove
 from graphguard.refine.retrial import Retrial
-from graphguard.refine.state import QUESTION_SECONDS
+from graphguard.refine.state import QUESTION
 from graphguard.refine.verdicts import failed, trouble_of
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.terms.kernels import Exhausted
+from graphguard.relations.terms.kernels import STEPS, Exhausted
 
 
 @without_collection()
-def retried(proof: Proof, edited: Capture, wanted: Collection[str] = (), seconds: float = SECONDS) -> Proof | None:
+def retried(proof: Proof, edited: Capture, wanted: Collection[str] = (), steps: float = STEPS) -> Proof | None:
     """The proof of a capture that differs from this one in a few calls of its ranks, without frontiers: they cost more than the verdict.
 
     None where it spoils a promise that held, keeps none of those that are ``wanted`` (if any are), or does not come to an end: all that is evaluated is what
@@ -28,15 +28,15 @@ def retried(proof: Proof, edited: Capture, wanted: Collection[str] = (), seconds
     """
     state, before = proof.state, proof.before
     if state is None or before is None:
-        again = prove(edited, seconds=seconds)
+        again = prove(edited, steps=steps)
         kept = not wanted or not again.failing.issuperset(wanted)
         return again if kept and again.failing <= proof.failing else None
-    started = time.thread_time()
+    started = burnt()
     joined = join(edited.ranks)
     if trouble_of(edited, joined):
         return None
-    state.algebra.universe.deadline = started + seconds
-    evaluator = state.ground.evaluator.again(edited)
+    state.algebra.universe.fuel = Fuel("the proof of an edit", steps)
+    evaluator = state.ground.evaluator.again(edited, tentative=True)
     retrial = Retrial(edited, joined, evaluator, state.ground.leaves, before)
     known = {p.name: replace(p, holds=p.name not in proof.failing) for p in proof.outcome.promises}
     try:
@@ -51,8 +51,8 @@ def respecified(proof: Proof, capture: Capture) -> Proof:
     state, spec = proof.state, capture.spec
     if state is None or spec is None:
         return prove(capture, effort="hasty")
-    started = time.thread_time()
-    state.algebra.universe.deadline = started + QUESTION_SECONDS
+    started = burnt()
+    state.algebra.universe.fuel = Fuel("a question", QUESTION)
     try:
         known = state.respecified(capture, spec)
     except (Exhausted, Unsupported):
@@ -62,14 +62,14 @@ def respecified(proof: Proof, capture: Capture) -> Proof:
 
 
 @without_collection()
-def reprove(proof: Proof, edited: Capture, seconds: float = SECONDS) -> Proof:
+def reprove(proof: Proof, edited: Capture, steps: float = STEPS) -> Proof:
     """Prove a capture that differs from this one in its ranks only; what did not change is not evaluated again."""
     if proof.state is None:
-        return prove(edited, seconds=seconds)
-    started = time.thread_time()
+        return prove(edited, steps=steps)
+    started = burnt()
     joined = join(edited.ranks)
     trouble = trouble_of(edited, joined)
     if trouble:
         return Proof(edited, failed(edited, trouble, started))
-    proof.state.algebra.universe.deadline = started + seconds
-    return Judgement(edited, joined, started).on(proof.state.ground)
+    proof.state.algebra.universe.fuel = Fuel("the proof of an edit", steps)
+    return Judgement(edited, joined, started, tentative=True).on(proof.state.ground)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
+from graphguard.ir.strict import STRICT
 from graphguard.refine.coarse import adds_coarsely, coarse_types
 from graphguard.refine.constants import elements
 from graphguard.refine.hidden import Hidden
@@ -131,6 +132,7 @@ class Evaluator:
         self._unknown = 0
         declared = [op for op, trait in traits.items() if trait.form == "elementwise"]
         self._shards = Shards(algebra, self.own, declared)
+        self.tentative = False
         self.hidden = None if shown is None else Hidden(algebra, self.own, self._shards, shown)
 
     def begin(self, capture: Capture, floats: frozenset[str]) -> None:
@@ -187,7 +189,13 @@ class Evaluator:
         except Exhausted:
             raise
         except Exception as error:  # noqa: BLE001  as of a rule
-            self._give_up(where, node, graph, values, _FAILED.format(type(error).__name__, error))
+            self._failed(where, node, graph, values, error)
+
+    def _failed(self, where: Location, node: Node, graph: Graph, values: Values, error: Exception) -> None:
+        """Give up a call whose rule has a defect; where tests run, raise it."""
+        if STRICT and not self.tentative:
+            raise error
+        self._give_up(where, node, graph, values, _FAILED.format(type(error).__name__, error))
 
     def _call(self, where: Location, node: Node, graph: Graph, values: Values) -> None:
         """Evaluate one call on tensors of known sizes."""
@@ -213,7 +221,7 @@ class Evaluator:
             except Exhausted:
                 raise
             except Exception as error:  # noqa: BLE001  a defect of a rule costs this operator, not the verdict
-                self._give_up(where, node, graph, values, _FAILED.format(type(error).__name__, error))
+                self._failed(where, node, graph, values, error)
                 return
             results = tuple([self.own(self.algebra.written_down(value)) for value in results])
             if self.hidden is not None:
@@ -264,9 +272,13 @@ class Evaluator:
             self._unknown += 1
             values[out] = self.own(self.algebra.random(("unknown", self._unknown), node.op, (), shape, kind))
 
-    def again(self, capture: Capture) -> Evaluator:
-        """An evaluator of a capture that shares leaves and specification with this one's: what was evaluated stays evaluated."""
+    def again(self, capture: Capture, *, tentative: bool = False) -> Evaluator:
+        """An evaluator of a capture that shares leaves and specification with this one's: what was evaluated stays evaluated.
+
+        A ``tentative`` capture is one that somebody tries: its calls need not fit their operands.
+        """
         other = copy.copy(self)
+        other.tentative = tentative
         other.capture = capture
         other.gaps = {where: gap for where, gap in self.gaps.items() if where.graph == SPECIFICATION}
         other.narrowing = self.narrowing.again()

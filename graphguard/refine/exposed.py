@@ -9,6 +9,7 @@ from typing import Final
 
 from graphguard.ir import Capture, DType, Graph, Node, Var
 from graphguard.ir.graph import Arg
+from graphguard.ir.validity import well_formed
 from graphguard.ops import aten
 from graphguard.refine.coarse import REDUCTIONS
 from graphguard.refine.outcome import Location
@@ -29,7 +30,7 @@ def exposed(capture: Capture, roundings: Mapping[Location, Sequence[Rounding]]) 
         ranks[rank] = _exposed(
             ranks[rank], {where.node: found for where, found in roundings.items() if where.graph == rank}
         )
-    return replace(capture, ranks=tuple(ranks))
+    return well_formed(replace(capture, ranks=tuple(ranks)))
 
 
 def _exposed(graph: Graph, roundings: Mapping[int, Sequence[Rounding]]) -> Graph:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from graphguard.ir import Capture
+from graphguard.ir.fuel import Fuel
 from graphguard.ops import traits_of
 from graphguard.refine.coarse import float_types
 from graphguard.refine.evaluate import Evaluator, Values
@@ -42,19 +42,19 @@ def grounded(
     traits: Mapping[str, Trait],
     facts: Facts,
     expand: int,
-    deadline: float,
+    fuel: Fuel,
     shown: Collection[int] | None = None,
 ) -> Ground:
     """Evaluate a specification, anew where its own look-ups state ranges that should have held from the start.
 
-    ``facts`` are ranges that hold, products of sums of at most ``expand`` terms are written out; with ``shown``, contractions but these are hidden.  Raises ``Exhausted`` past the
-    deadline, ``Unsupported`` for an input that cannot be represented.
+    ``facts`` are ranges that hold, products of sums of at most ``expand`` terms are written out; with ``shown``, contractions but these are hidden.  Raises ``Exhausted`` where there is no
+    fuel, ``Unsupported`` for an input that cannot be represented.
     """
     assert capture.spec is not None
     known, unstated = dict(facts), frozenset[str]()
     floats = float_types({kind.dtype for graph in capture.graphs for kind in graph.types.values()})
     while True:
-        universe = Universe(expand, max(0.05, deadline - time.thread_time()), relative=True)
+        universe = Universe(expand, fuel, relative=True)
         universe.exponential = expand > 1 and _spelt_differently(capture)
         universe.facts = dict(known)
         universe.unstated = unstated

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from graphguard.ir import Capture, Promise
+from graphguard.ir.fuel import Fuel, burnt
 from graphguard.ir.joining import Joined
 from graphguard.refine.frontiers import implementation_frontier, relevant_gaps, specification_frontier
 from graphguard.refine.ground import Ground
@@ -15,7 +15,7 @@ from graphguard.refine.outcome import Location, Outcome, PromiseOutcome
 from graphguard.refine.promises import Checker, told
 from graphguard.refine.proof import Proof
 from graphguard.refine.retrial import Retrial
-from graphguard.refine.state import QUESTION_SECONDS, State
+from graphguard.refine.state import QUESTION, State
 from graphguard.refine.verdicts import failed, proved
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.kernels import Exhausted
@@ -30,11 +30,12 @@ class Judgement:
     capture: Capture
     joined: Joined
     started: float
+    tentative: bool = False
 
     def on(self, ground: Ground) -> Proof:
         """The proof beside an evaluated specification."""
         capture = self.capture
-        evaluator = ground.evaluator.again(capture)
+        evaluator = ground.evaluator.again(capture, tentative=self.tentative)
         try:
             ranks = evaluator.ranks(self.joined, ground.leaves)
             checker = Checker(capture, evaluator, self.joined, ground.specification, ranks, ground.layouts)
@@ -97,7 +98,7 @@ class Judgement:
         """The outcome with the frontiers of what is not proved."""
         capture, failing = self.capture, outcome.failing
         assert capture.spec is not None
-        state.algebra.universe.deadline = time.thread_time() + QUESTION_SECONDS
+        state.algebra.universe.fuel = Fuel("a question", QUESTION)
         here: tuple[Location, ...] = ()
         there: tuple[Location, ...] = ()
         try:
@@ -116,5 +117,5 @@ class Judgement:
             gaps=relevant_gaps(capture, state.evaluator.gaps, failing),
             assumed=outcome.assumed,
             cautions=outcome.cautions,
-            seconds=time.thread_time() - self.started,
+            fuel=burnt() - self.started,
         )

@@ -53,7 +53,7 @@ class Outcome:
     ``specification_frontier``: the specification's first operators without a clean relation, though their operands have one.
     ``implementation_frontier``: the ranks' first operators that are off the relation, though their operands are on it.
     ``cautions``: equal sizes that could mask a bug.
-    ``hurried``: the last attempt was given up for want of time.  ``seconds``: of the processor.
+    ``hurried``: the last attempt was given up for want of fuel, of which ``fuel`` was burnt (:mod:`graphguard.ir.fuel`).
     """
 
     proved: bool
@@ -63,7 +63,7 @@ class Outcome:
     gaps: tuple[Gap, ...] = ()
     assumed: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
-    seconds: float = 0.0
+    fuel: float = 0.0
     hurried: bool = False
 
     @property

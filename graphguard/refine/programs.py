@@ -6,7 +6,6 @@ is remembered is what was found, word for word.  Programs that cannot be cut pro
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +13,7 @@ from operator import attrgetter
 from typing import Final
 
 from graphguard.ir import Capture, Graph
+from graphguard.ir.fuel import burnt
 from graphguard.refine.calls import Row, Unspelt
 from graphguard.refine.cuts import Division, Stage
 from graphguard.refine.flow import labelled
@@ -75,8 +75,8 @@ class Spelling:
             PromiseOutcome(promise.name, True, needed_by(promise, self.capture), found)
             for promise, found in zip(self.capture.promises, known.found, strict=True)
         )
-        seconds = time.thread_time() - started
-        return Outcome(True, promises, assumed=known.assumed, cautions=cautions_of(self.capture), seconds=seconds)
+        fuel = burnt() - started
+        return Outcome(True, promises, assumed=known.assumed, cautions=cautions_of(self.capture), fuel=fuel)
 
     def known(self) -> Program | None:
         """What the memo knows of the program."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 from graphguard.ir import Capture, Placement, Var
+from graphguard.ir.fuel import Fuel
 from graphguard.refine.lookup import GroupRelation, Lookup
 from graphguard.refine.naming import names_of
 from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.retrial import Before
 from graphguard.refine.segments import Answers, Segments
 from graphguard.refine.spelling import Facts
-from graphguard.refine.state import QUESTION_SECONDS, State, T, answer
+from graphguard.refine.state import QUESTION, State, T, answer
 from graphguard.refine.traces import Rounding
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.explain.differences import Difference
@@ -172,7 +172,7 @@ class Proof:
         if self._answers is None:
             return None
         try:
-            lookup = self._answers.lookup(graph, var, time.thread_time() + QUESTION_SECONDS)
+            lookup = self._answers.lookup(graph, var, Fuel("a question", QUESTION))
         except (Unsupported, Exhausted):
             return None
         return answer(lookup, question)

@@ -7,12 +7,12 @@ is proved.  What is not proved this way is not thereby unproved: the program is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from graphguard.ir import Capture, Promise, Var
+from graphguard.ir.fuel import Fuel
 from graphguard.ir.joining import Joined
 from graphguard.refine.calls import Row
 from graphguard.refine.cuts import Division, Regions, Steps
@@ -83,14 +83,14 @@ class Work:
             ),  # of other stages as well: they say what a literal is, and where arithmetic is coarse
         )
 
-    def prove(self, deadline: float) -> Segments:
+    def prove(self, fuel: Fuel) -> Segments:
         """Prove every stage, from memory where it can be; raises ``Failed``, ``Unspelt``, and what evaluation raises."""
         number = 0
         while number < len(self.division.stages):
             if self._results[number] is not None:
                 number += 1
                 continue
-            result = self._settle(number, deadline)
+            result = self._settle(number, fuel)
             stale = self._learn(result, self.root(number))
             if not stale:
                 self._results[number] = result
@@ -104,7 +104,7 @@ class Work:
         """The region of a stage, as the key of ``regions``."""
         return self._joined.root(self.division.stages[number].region)
 
-    def _settle(self, number: int, deadline: float) -> Result:
+    def _settle(self, number: int, fuel: Fuel) -> Result:
         """The result of one stage."""
         root = self.root(number)
         region = self.regions.get(root)
@@ -116,7 +116,7 @@ class Work:
         if asked is not None and entered:  # later stages may read what they brought in
             spelt.add(asked)
             asked = None
-        return self._result(number, region, spelt, asked, deadline)
+        return self._result(number, region, spelt, asked, fuel)
 
     def _pass_on(self, number: int, result: Result) -> set[int]:
         """Let the stages that follow read the cut after a stage; the regions that must be taken again for it."""
@@ -186,7 +186,7 @@ class Work:
     def _assumed(self) -> frozenset[str]:
         return frozenset(text for result in self._results if result is not None for text in result.assumed)
 
-    def _result(self, number: int, region: Region, spelt: Spelt, asked: Spelt | None, deadline: float) -> Result:
+    def _result(self, number: int, region: Region, spelt: Spelt, asked: Spelt | None, fuel: Fuel) -> Result:
         """The result of a stage, whose promises have rows of their own where ``asked`` says them."""
         rows = tuple(spelt.rows) if region.chain else (self._context, *spelt.rows)
         key = (region.token, rows)
@@ -197,7 +197,7 @@ class Work:
             known = self.memo.get(key)
         if known is None:
             promises = () if asked is not None else self.division.stages[number].promises
-            known = self.memo.put(key, *self._prove(number, region, spelt, promises, deadline))
+            known = self.memo.put(key, *self._prove(number, region, spelt, promises, fuel))
             self._opened += known.result.open
             if self._opened > _OPENED:
                 raise Failed("the ranks' tensors are not windows of the specification's")
@@ -205,7 +205,7 @@ class Work:
         region.chain.append((number, spelt, known.token))
         if known.result.failure or asked is None:
             return _unfailed(known.result)
-        return _unfailed(known.result.and_of_promises(self._promised(number, region, asked, deadline)))
+        return _unfailed(known.result.and_of_promises(self._promised(number, region, asked, fuel)))
 
     def _cut(self, number: int, region: Region) -> tuple[Number | None, ...]:
         """The numbers of the tensors of the cut after a stage, the specification's first; empty after the last."""
@@ -215,12 +215,12 @@ class Work:
         return tuple(region.speller.number(graph, var.id) for graph, var in enumerate(tensors))
 
     def _prove(
-        self, number: int, region: Region, spelt: Spelt, promises: tuple[Promise, ...], deadline: float
+        self, number: int, region: Region, spelt: Spelt, promises: tuple[Promise, ...], fuel: Fuel
     ) -> tuple[Result, Universes]:
         state = self.memo.take(region.token) if region.chain else None
         if state is None:
-            state = self._rebuilt(region, deadline)
-        state.algebra.universe.deadline = deadline
+            state = self._rebuilt(region, fuel)
+        state.algebra.universe.fuel = fuel
         run = StageRun(self.capture, self.joined, self.division, self.traits, region.speller, state)
         abstraction = run.run(number, spelt, self._steps.of(number))
         self.evaluated += spelt.calls
@@ -230,12 +230,12 @@ class Work:
             result = Result(failure=str(reason))
         return replace(result, cut=self._cut(number, region)), state
 
-    def _promised(self, number: int, region: Region, asked: Spelt, deadline: float) -> Result:
+    def _promised(self, number: int, region: Region, asked: Spelt, fuel: Fuel) -> Result:
         """What holds of the promises after a stage: what only they depend on is no part of what the stage is known by."""
         key = (region.token, tuple(asked.rows))
         known = self.memo.get(key)
         if known is None:
-            state = self.evaluate(region, deadline)
+            state = self.evaluate(region, fuel)
             run = StageRun(self.capture, self.joined, self.division, self.traits, region.speller, state)
             try:
                 result = run.held(self.division.stages[number].promises)
@@ -244,9 +244,9 @@ class Work:
             known = self.memo.put(key, result, None)
         return known.result
 
-    def _rebuilt(self, region: Region, deadline: float) -> Universes:
+    def _rebuilt(self, region: Region, fuel: Fuel) -> Universes:
         """A region's stages so far, evaluated anew."""
-        state = Universes(max(0.05, deadline - time.thread_time()))
+        state = Universes(fuel)
         for number, spelt, _ in region.chain:
             run = StageRun(self.capture, self.joined, self.division, self.traits, region.speller, state)
             run.run(number, spelt, self._steps.of(number) if number >= 0 else [])
@@ -263,14 +263,14 @@ class Work:
         region.chain.append((-1, region.speller.static(unread), 0))
         return region
 
-    def evaluate(self, region: Region, deadline: float) -> Universes:
+    def evaluate(self, region: Region, fuel: Fuel) -> Universes:
         """The values of a region that went through all its stages."""
         state = self.memo.state(region.token)
         if state is None:
-            state = self._rebuilt(region, deadline)
+            state = self._rebuilt(region, fuel)
             if region.token:
                 self.memo.keep(region.token, state)
-        state.algebra.universe.deadline = deadline
+        state.algebra.universe.fuel = fuel
         return state
 
 
@@ -291,17 +291,17 @@ class Answers:
         self._names: dict[int, dict[Var, str]] = {}
         self._places: list[dict[int, int]] | None = None
 
-    def lookup(self, graph: int, var: Var, deadline: float) -> Lookup:
+    def lookup(self, graph: int, var: Var, fuel: Fuel) -> Lookup:
         """The tables that have a tensor of a graph (0 for the specification, then the ranks)."""
         root = self._root(graph, var)
         found = self._lookups.get(root)
         if found is None:
             region = self.segments.regions[root]
-            state = self.work.evaluate(region, deadline)
+            state = self.work.evaluate(region, fuel)
             specification, *ranks = state.tables(region.speller.numbers())
             layouts = Layouts(state.algebra, self.work.capture)
             found = self._lookups[root] = Lookup(self.work.capture, specification, ranks, layouts, self._names)
-        found.universe.deadline = deadline
+        found.universe.fuel = fuel
         return found
 
     def _root(self, graph: int, var: Var) -> int:

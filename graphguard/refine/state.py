@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from graphguard.ir import Capture, Graph, Var
+from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.ground import Ground
 from graphguard.refine.lookup import Lookup, Targets
@@ -21,7 +21,7 @@ from graphguard.relations.terms.values import NormalValue
 
 T = TypeVar("T")
 
-QUESTION_SECONDS: Final = 10.0
+QUESTION: Final = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class State:
 
 
 def answer(lookup: Lookup, question: Callable[[Lookup], T | None]) -> T | None:
-    """An answer within a time limit of its own; None where there is none."""
-    lookup.universe.deadline = time.thread_time() + QUESTION_SECONDS
+    """An answer within a limit of its own; None where there is none."""
+    lookup.universe.fuel = Fuel("a question", QUESTION)
     try:
         return question(lookup)
     except (Unsupported, Exhausted):

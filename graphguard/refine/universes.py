@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphguard.ir import Var
+from graphguard.ir.fuel import Fuel
 from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.spelling import Number
 from graphguard.relations.prove.normal_form import NormalForm
@@ -13,8 +14,8 @@ from graphguard.relations.terms.values import NormalValue
 class Universes:
     """An evaluated region, by number: it serves every region that is spelt alike."""
 
-    def __init__(self, seconds: float) -> None:
-        self.algebra = NormalForm(Universe(1, seconds, relative=True))
+    def __init__(self, fuel: Fuel) -> None:
+        self.algebra = NormalForm(Universe(1, fuel, relative=True))
         self.evaluator: Evaluator | None = None
         self.values: dict[Number, NormalValue] = {}
 

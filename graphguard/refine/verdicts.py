@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from graphguard.ir import Capture
+from graphguard.ir.fuel import burnt
 from graphguard.ir.joining import Joined
 from graphguard.refine.frontiers import cautions_of
 from graphguard.refine.outcome import Outcome, PromiseOutcome
@@ -34,7 +34,7 @@ def proved(
         promises=promises,
         assumed=tuple(dict.fromkeys(assumed)),
         cautions=cautions_of(capture),
-        seconds=time.thread_time() - started,
+        fuel=burnt() - started,
     )
 
 
@@ -54,4 +54,4 @@ def trouble_of(capture: Capture, joined: Joined) -> str:
 def failed(capture: Capture, reason: str, started: float) -> Outcome:
     """An outcome in which no promise holds, for a reason."""
     promises = tuple(PromiseOutcome(promise.name, False, "", reason=reason) for promise in capture.promises)
-    return Outcome(False, promises, seconds=time.thread_time() - started)
+    return Outcome(False, promises, fuel=burnt() - started)

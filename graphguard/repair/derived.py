@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from graphguard.ir.fuel import Fuel
 from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.bounds import bounds
@@ -26,12 +27,12 @@ def derived(
     alignment: Alignment,
     sites: Mapping[int, Site],
     broken: tuple[str, ...],
-    deadline: float,
+    fuel: Fuel,
     point: Point | None = None,
 ) -> Iterator[Guess]:
     """Such guesses, those first that rest on most: places that are written, bounds of masks, places that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with.
 
-    ``deadline`` is one of this thread's own time, for what takes longest: weighing summands; ``point`` has the numbers of both programs, where they could be worked out.
+    ``fuel`` is for what takes longest: weighing summands; ``point`` has the numbers of both programs, where they could be worked out.
     """
     around = Neighbours.of(proof.capture, sites)
     yield from written(around, point) if point is not None else ()
@@ -40,6 +41,6 @@ def derived(
     yield from turned(around)
     yield from ((rule, edit, site, 0) for rule, edit, site, _ in regrouped(around))
     yield from reread(proof.capture, alignment, sites, broken)
-    kinds = (shares(proof, around, broken, deadline), translated(around), terms(proof, around), fills(around))
+    kinds = (shares(proof, around, broken, fuel), translated(around), terms(proof, around), fills(around))
     for cost, guesses in enumerate(kinds, 1):
         yield from ((rule, edit, site, cost) for rule, edit, site, _ in guesses)

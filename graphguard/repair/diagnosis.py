@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture
 from graphguard.ir.collection import without_collection
+from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.proof import Proof
 from graphguard.refine.prove import expanded, prove
@@ -19,7 +20,7 @@ from graphguard.repair.lost import lost_number
 from graphguard.repair.opened import opened
 from graphguard.repair.packed import packed, packed_finding
 from graphguard.repair.repaired import repaired
-from graphguard.repair.search import SECONDS, STEP_SECONDS, Search, search
+from graphguard.repair.search import FURTHER, STEPS, Search, search
 from graphguard.repair.stopped import is_gradient, stopped_gradient
 from graphguard.repair.trials import Repair, Trials
 from graphguard.repair.unchanged import unchanged_finding
@@ -28,9 +29,9 @@ from graphguard.repair.unexplained import unexplained
 from graphguard.repair.unsent import unsent_finding
 from graphguard.repair.unwritten import unwritten_finding
 
-_WIDER_SECONDS = 2.0
-_WIDER_FURTHER = 0.3  # steps were tried without it
-STOPPED_SECONDS = 0.1
+_WIDER = 4 * SECOND
+_WIDER_FURTHER = SECOND * 3 // 10  # steps were tried without it
+STOPPED = SECOND // 10
 _OF_COLLECTIVES = frozenset(("dead-collective", "missing-reduction", "wrong-group"))
 _TINY = 1e-6  # of a number: a difference that is told as such
 
@@ -60,7 +61,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     broken = tuple(name for name in unproved if name in numbers.differing) or unproved
     trials = Trials.of(capture)
     stopped = _stopped(trials, proof, broken)
-    limits = (STOPPED_SECONDS, 0.0) if stopped else (SECONDS, STEP_SECONDS)
+    limits = (STOPPED, 0) if stopped else (STEPS, FURTHER)
     found = search(capture, proof, broken, numbers.ratios or {}, sources, *limits, trials)
     first = found
     in_steps = len({repair.mends for repair in found.repairs}) < len(found.repairs)
@@ -124,13 +125,11 @@ def _stopped(trials: Trials, proof: Proof, broken: tuple[str, ...]) -> bool:
 
 def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, sources: Sources) -> Search:
     """The search on the attempt that writes out products of sums: the repaired program may be one that only this one proves."""
-    proof = expanded(found.proof, _WIDER_SECONDS)
+    proof = expanded(found.proof, Fuel("the proof with products written out", _WIDER))
     if not proof.failing or not proof.names():  # it came to no end
         return found
     left = tuple(name for name in broken if name in proof.failing)
-    wider = search(
-        found.capture, proof, left, numbers.ratios or {}, sources, _WIDER_SECONDS, _WIDER_FURTHER, found.trials
-    )
+    wider = search(found.capture, proof, left, numbers.ratios or {}, sources, _WIDER, _WIDER_FURTHER, found.trials)
     if not wider.repairs or left != broken:
         return found
     known = proof.failing - found.proof.failing  # what only the other attempt proves, it must still prove

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
+from graphguard.ir.validity import well_formed
 from graphguard.ops import aten
 from graphguard.repair.edits import (
     Accumulate,
@@ -46,7 +47,7 @@ def apply(edit: Edit, capture: Capture) -> Capture:
     graphs = list(capture.ranks)
     for rank in range(len(graphs)) if isinstance(edit, OwnPlace) else _ranks(edit):
         graphs[rank] = _apply(edit, capture, rank)
-    return replace(capture, ranks=tuple(graphs))
+    return well_formed(replace(capture, ranks=tuple(graphs)))
 
 
 def _ranks(edit: Edit) -> tuple[int, ...]:

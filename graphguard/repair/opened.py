@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
+from graphguard.ir.validity import well_formed
 from graphguard.ops import aten, traits_of
 from graphguard.refine.changes import respecified
 from graphguard.refine.proof import Proof
@@ -24,8 +25,8 @@ def opened(capture: Capture, proof: Proof) -> tuple[Capture, Proof]:
     written_out = not any(node.op == _SDPA for graph in capture.ranks for node in graph.nodes)
     if spec is None or not any(_opens(node, spec, written_out) for node in spec.nodes):
         return capture, proof
-    again = respecified(proof, replace(capture, spec=_opened(spec, written_out)))
-    same = again.failing == proof.failing  # an attempt that ran out of time explains nothing
+    again = respecified(proof, well_formed(replace(capture, spec=_opened(spec, written_out))))
+    same = again.failing == proof.failing  # an attempt that ran out of fuel explains nothing
     return (again.capture, again) if same else (capture, proof)
 
 

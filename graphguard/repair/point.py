@@ -16,6 +16,7 @@ from graphguard.confirm.closed_numbers import ClosedNumbers, generator
 from graphguard.confirm.point_run import PointRun, RuleFailedError
 from graphguard.confirm.ranges import IndexRange, index_ranges
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
+from graphguard.ir.fuel import burn
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import Joined, JoinedCall, Step, join
 from graphguard.refine.constants import elements
@@ -27,6 +28,7 @@ from graphguard.rules.registry import is_complex
 
 _ELEMENTS = 1 << 16  # of one tensor: a larger program is quicker to prove than to run
 _TOTAL = 1 << 23  # of all tensors, which are kept: 64 MB
+_COMPUTED = 1 << 12  # elements in the time of a step
 _SMALL = 1 << 15  # of all tensors: what becomes of every edit of such a program can be kept
 
 
@@ -241,6 +243,7 @@ class Point:
                 if id(node) in self.calls[rank]
                 for out in node.outs
             )
+        burn(sum(value.array.size for found in results.values() for value in found) // _COMPUTED)
         for rank, node in nodes.items():
             self._keep(changed, rank, node, results.get(rank, ()))
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from graphguard.ir import Capture, Placement, Promise
+from graphguard.ir.fuel import SECOND
 from graphguard.ir.likeness import same_question
 from graphguard.refine.prove import prove
 
 _AXIS: Final = "all"
-_SECONDS: Final = 2.0
+_STEPS: Final = 2 * SECOND
 
 
 def asks_the_same(first: Capture, second: Capture) -> bool:
@@ -35,4 +36,4 @@ def _computes_the_same(first: Capture, second: Capture) -> bool:
     alone = replace(
         first, mesh={_AXIS: 1}, ranks=(second.spec,), promises=promises, traits={**first.traits, **second.traits}
     )
-    return prove(alone, seconds=_SECONDS, effort="hasty").outcome.proved
+    return prove(alone, steps=_STEPS, effort="hasty").outcome.proved

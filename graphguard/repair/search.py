@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture
+from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.refine.changes import reprove
 from graphguard.refine.exposed import is_unmeant
 from graphguard.refine.outcome import SPECIFICATION
@@ -20,12 +20,12 @@ from graphguard.repair.outdated import is_consequence, is_stale, outdated, outda
 from graphguard.repair.slices import SLICES, Site, backward_slice, reached
 from graphguard.repair.trials import Repair, Trials, holds
 
-SECONDS = 2.0  # of this thread's own time, so that a busy machine does not change the diagnosis
-STEP_SECONDS = 1.0  # more, for all steps together, where no single edit mends a promise
-DERIVED_SECONDS = 0.5  # more, for edits that follow from the difference: there are few of them
+STEPS = 2 * SECOND
+FURTHER = SECOND  # for all steps together, where no single edit mends a promise
+DERIVED = SECOND // 2  # for edits that follow from the difference: there are few of them
 ROUNDS = 4
 ENOUGH = 3
-STALE_SECONDS = 0.2  # for gradients that were recorded before another value was put in the forward pass
+STALE = SECOND // 5  # for gradients that were recorded before another value was put in the forward pass
 MARGIN = 2  # how much less likely one repair of everything may be than one of a part, which another must follow
 
 
@@ -55,8 +55,8 @@ def search(
     broken: tuple[str, ...],
     ratios: Mapping[str, float],
     sources: Sources,
-    seconds: float = SECONDS,
-    further: float = STEP_SECONDS,
+    steps: float = STEPS,
+    further: float = FURTHER,
     trials: Trials | None = None,
 ) -> Search:
     """Mend a program edit by edit: each edit must mend at least one broken promise and spoil none.
@@ -65,35 +65,35 @@ def search(
     tensor without a relation back, and the search goes on from there; such edits count once a promise is mended at the end.
 
     ``broken`` names the promises that numbers refuted; ``ratios`` are constant factors that numbers showed; ``sources`` say which
-    sites one change of the source would touch.  ``seconds`` are for single edits, ``further`` more for steps and for edits that follow from the difference;
+    sites one change of the source would touch.  ``steps`` are for single edits, ``further`` more for steps and for edits that follow from the difference;
     ``trials`` is what numbers are known to refute.
     """
-    deadline = time.thread_time() + seconds
+    fuel = Fuel("the search for an edit", steps)
     repairs: list[Repair] = []
-    steps: list[Repair] = []  # on the way to a promise
+    taken: list[Repair] = []  # on the way to a promise
     given_up: tuple[str, ...] = ()
     stale = False
     trials = trials or Trials.of(capture)
     start = broken, capture, proof, trials
-    while broken and len(repairs) + len(steps) < ROUNDS:
+    while broken and len(repairs) + len(taken) < ROUNDS:
         asked = _Round(trials, proof, broken, ratios, sources, stale)
-        repair = asked.repair(deadline, 0.0 if stale else further)
+        repair = asked.repair(fuel, 0 if stale else further)
         if repair is None or is_consequence(repair, broken):
             break
-        steps.append(repair)
+        taken.append(repair)
         capture = repair.capture
         if repair.mends:
-            repairs += [replace(step, mends=repair.mends) for step in steps]
-            steps = []
+            repairs += [replace(step, mends=repair.mends) for step in taken]
+            taken = []
             broken = tuple(name for name in broken if name not in repair.mends)
             stale = stale or outdates(repair)
-            deadline = min(deadline, time.thread_time() + STALE_SECONDS) if stale else deadline
+            fuel = fuel.part(fuel.what, STALE) if stale else fuel
             lost = outdated(repair, broken)
             given_up += tuple(name for name in broken if name in lost)
             broken = tuple(name for name in broken if name not in lost)
         proof = reprove(proof, capture) if broken else repair.proof
         trials = trials.after(capture) if broken else Trials(capture, None)
-        start = (broken, capture, proof, trials) if not steps else start
+        start = (broken, capture, proof, trials) if not taken else start
     broken, capture, proof, trials = start
     return Search(tuple(repairs), broken + given_up, stale, capture, proof, trials)
 
@@ -110,16 +110,16 @@ class _Round:
     stale: bool
     _guesses: dict[frozenset[int], list[Hypothesis]] = field(default_factory=dict)
 
-    def repair(self, deadline: float, further: float) -> Repair | None:
+    def repair(self, fuel: Fuel, further: float) -> Repair | None:
         """The next edit: one that mends a promise, one that follows from the difference, or a step towards one."""
         sites = backward_slice(self.trials.capture, self.proof, self.trials.alignment, self.broken)
         suspects = self._suspects(sites)
-        found = self._best(suspects, deadline)
+        found = self._best(suspects, fuel)
         if found is None and len(suspects) < len(sites):  # a kept promise may be one that the defect does not change
-            found = self._best(sites, deadline)
+            found = self._best(sites, fuel)
         if found is None and further and not self.stale:
             found = self._derived(sites)
-        return self._step(sites, deadline + further) if found is None else found
+        return self._step(sites, Fuel(fuel.what, fuel.left + further)) if found is None else found
 
     def _guesses_at(self, sites: Mapping[int, Site]) -> list[Hypothesis]:
         key = frozenset(sites)
@@ -135,7 +135,7 @@ class _Round:
         suspects = {number: site for number, site in sites.items() if number not in cleared}
         return suspects or sites
 
-    def _best(self, sites: Mapping[int, Site], deadline: float) -> Repair | None:
+    def _best(self, sites: Mapping[int, Site], fuel: Fuel) -> Repair | None:
         """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost.
 
         A wrong result spoils the gradients behind it: while one is wrong, only what mends a result is looked for, where it rests on.
@@ -145,27 +145,27 @@ class _Round:
         if results and len(results) < len(self.broken):
             resting = reached(self.trials.capture, self.trials.alignment, results)
             first = [guess for guess in guesses if guess.site.number in resting]
-            repair = self._likeliest(first, sites, results, deadline)
+            repair = self._likeliest(first, sites, results, fuel)
             if repair is not None:
                 return repair
-        return self._likeliest(guesses, sites, self.broken, deadline)
+        return self._likeliest(guesses, sites, self.broken, fuel)
 
     def _derived(self, sites: Mapping[int, Site]) -> Repair | None:
         """The likeliest edit that follows from how the programs differ."""
-        deadline = time.thread_time() + DERIVED_SECONDS
+        fuel = Fuel("the search for an edit by the difference", DERIVED)
         point = None if self.trials.refuter is None else self.trials.refuter.point
-        rows = derived(self.proof, self.trials.alignment, sites, self.broken, deadline, point)
-        return self._likeliest((Hypothesis(*row) for row in rows), sites, self.broken, deadline)
+        rows = derived(self.proof, self.trials.alignment, sites, self.broken, fuel, point)
+        return self._likeliest((Hypothesis(*row) for row in rows), sites, self.broken, fuel)
 
     def _likeliest(
-        self, guesses: Iterable[Hypothesis], sites: Mapping[int, Site], wanted: tuple[str, ...], deadline: float
+        self, guesses: Iterable[Hypothesis], sites: Mapping[int, Site], wanted: tuple[str, ...], fuel: Fuel
     ) -> Repair | None:
         best: Repair | None = None
         same: list[Hypothesis] = []
         for guess in guesses:
             margin = 0 if best is not None and set(best.mends) == set(self.broken) else MARGIN
             settled = best is not None and guess.cost > best.hypothesis.cost + margin
-            if settled or time.thread_time() > deadline:
+            if settled or fuel.spent:
                 break
             fewest = 1 if best is None else sum(name in best.mends for name in wanted)
             repair = self.trials.mending(guess, self.proof, sites, self.broken, wanted, fewest)
@@ -181,7 +181,7 @@ class _Round:
             return None
         return replace(best, alternatives=tuple(same))
 
-    def _step(self, sites: Mapping[int, Site], deadline: float) -> Repair | None:
+    def _step(self, sites: Mapping[int, Site], fuel: Fuel) -> Repair | None:
         """The hypothesis after which the ranks hold a tensor of the specification's frontier, and most of what comes after it."""
         spec, trials = self.trials.capture.spec, self.trials
         frontier = [place.node for place in self.proof.outcome.specification_frontier if place.graph == SPECIFICATION]
@@ -190,7 +190,7 @@ class _Round:
         best: tuple[int, Repair] | None = None
         for guess in self._guesses_at(sites) if missing else ():
             settled = best is not None and guess.cost > best[1].hypothesis.cost + 1
-            if settled or time.thread_time() > deadline:
+            if settled or fuel.spent:
                 break
             repair = trials.regaining(guess, self.proof, sites, self.broken, missing)
             if repair is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
+from graphguard.ir.fuel import Fuel, burn
 from graphguard.ops import aten, operators
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.proof import Proof
@@ -20,13 +20,14 @@ from graphguard.repair.slices import Site
 from graphguard.repair.weighing import uneven
 
 _TERMS = 32
+_WEIGHING = 4  # steps that it takes to weigh a tensor
 _MEANS = operators(lambda op: op.reduces == "mean")
 _SUMS = operators(lambda op: op.symbol == "+")
 Factors = Mapping[tuple[int, Var], Fraction]
 """What each tensor of a rank is to be multiplied by."""
 
 
-def shares(proof: Proof, around: Neighbours, broken: tuple[str, ...], deadline: float) -> Iterator[Guess]:
+def shares(proof: Proof, around: Neighbours, broken: tuple[str, ...], fuel: Fuel) -> Iterator[Guess]:
     """A guess for each tensor that is made of a tensor of the specification's summands with several factors, and one for means of unequal parts."""
     yield from _means(around)
     spec = proof.capture.spec
@@ -37,7 +38,7 @@ def shares(proof: Proof, around: Neighbours, broken: tuple[str, ...], deadline: 
     meant += [spec.outputs[name] for name in broken if name in spec.outputs]
     for site in reversed(list(around.sites.values())):
         for var in dict.fromkeys(meant):
-            if time.thread_time() > deadline:
+            if fuel.spent:
                 return
             yield from _weighed(site, var, proof, around)
 
@@ -48,6 +49,7 @@ def _weighed(site: Site, meant: Var, proof: Proof, around: Neighbours) -> Iterat
     full = len(site.tensors) == capture.world_size
     if spec is None or site.state == "whole" or not full or not _like(site, spec.types[meant], capture):
         return
+    burn(_WEIGHING * len(site.tensors))
     held = {rank: proof.weights(rank, var, meant) for rank, var in sorted(site.tensors.items())}
     told = uneven(held)
     if told is None or any(not weight.factor for weights in held.values() for weight in weights or ()):

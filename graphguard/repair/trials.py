@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from graphguard.ir import Capture, Var
+from graphguard.ir.fuel import burn
 from graphguard.refine.changes import retried
 from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import Alignment, align
@@ -14,6 +16,9 @@ from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.point import Changed
 from graphguard.repair.refuting import Refuter
 from graphguard.repair.slices import Site
+
+_EDIT: Final = 2  # steps of making an edit ...
+_JOINED: Final = 32  # ... and calls of all programs that are joined again in the time of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,7 @@ class Trials:
     def _made(self, guess: Hypothesis, key: str) -> tuple[Capture | None, Changed | None]:
         """The program after an edit, and what is known of its numbers."""
         if key not in self.seen:
+            burn(_EDIT + self.capture.calls // _JOINED)
             edited = made(guess, self.capture)
             changed = self.refuter.point.changed(edited) if self.refuter is not None and edited is not None else None
             if self.refuter is None or not self.refuter.point.small:

@@ -7,7 +7,6 @@ operator of the same elements.  Where a rank reads a part of a tensor (a slice, 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from graphguard.confirm.field_run import FieldRun
 from graphguard.confirm.fields import Fields
 from graphguard.confirm.residues import P, Residues
 from graphguard.ir import Capture, Node, Placement, Var
+from graphguard.ir.fuel import SECOND, Fuel, burn
 from graphguard.ir.joining import join
 from graphguard.ops import aten, operators
 from graphguard.refine.constants import elements
@@ -24,9 +24,10 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.repair.point import is_real
 from graphguard.repair.undoing import MOVED, Array, operand_parts, part_wanted, undone, with_elements
 
-SECONDS = 0.5
+STEPS = SECOND // 2
 _ELEMENTS = 1 << 14  # of one tensor: parts are looked for by comparing elements
 _BRANCHES = 400
+_BRANCH = 16  # steps that one takes
 _MOVES = 4  # rearrangements of all of a tensor that are looked through for a reordering
 _DEPTH = 6  # rearrangements between a part and the tensor that it is taken from
 _CHOOSING = operators(lambda op: op.moves in ("part", "split")) | {aten.index.Tensor, aten.index_select.default}
@@ -80,7 +81,7 @@ def rereadings(capture: Capture, names: Sequence[str], positions: Positions) -> 
         return
     search = None
     try:
-        search = _Search.of(capture, positions, time.thread_time() + SECONDS)
+        search = _Search.of(capture, positions, Fuel("the search for what to read", STEPS))
     except Unsupported:  # an operator that the fields do not know
         return
     together: dict[tuple[int, Var], Array] = {}
@@ -111,11 +112,11 @@ class _Search:
     residues: list[dict[Var, Residues]]
     spec: dict[Var, Array]
     ranks: list[dict[Var, Array]]
-    deadline: float
+    fuel: Fuel
     branches: int = 0
 
     @classmethod
-    def of(cls, capture: Capture, positions: Positions, deadline: float) -> _Search:
+    def of(cls, capture: Capture, positions: Positions, fuel: Fuel) -> _Search:
         """Run both programs once and keep all that they compute."""
         assert capture.spec is not None
         run = FieldRun(capture, Fields(), elements)
@@ -127,7 +128,7 @@ class _Search:
             if capture.ranks[rank].nodes[index].phase != "prelude" or capture.ranks[rank].nodes[index].stack >= 0
             for out in capture.ranks[rank].nodes[index].outs
         }
-        return cls(capture, positions, number, run, ranks, _arrays(spec), [_arrays(each) for each in ranks], deadline)
+        return cls(capture, positions, number, run, ranks, _arrays(spec), [_arrays(each) for each in ranks], fuel)
 
     def promised(self, name: str) -> Iterator[Wants]:
         """What every rank must hold of an output, for each layout that may be meant."""
@@ -165,6 +166,7 @@ class _Search:
         """What is wanted, carried back until every part of it is read from somewhere; each way to do so."""
         wants = {key: value for key, value in state.wants.items() if not _same(value, self.ranks[key[0]][key[1]])}
         self.branches += 1
+        burn(_BRANCH)
         if any(
             key not in self.number or value.shape != self.ranks[key[0]][key[1]].shape for key, value in wants.items()
         ):
@@ -173,7 +175,7 @@ class _Search:
             if state.reads or state.groups:
                 yield _joined(state)
             return
-        if self.branches > _BRANCHES or time.thread_time() > self.deadline:
+        if self.branches > _BRANCHES or self.fuel.spent:
             return
         step = max(self.number[key] for key in wants)
         here = {key: wants.pop(key) for key in [key for key in wants if self.number[key] == step]}

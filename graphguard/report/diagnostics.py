@@ -10,7 +10,7 @@ from graphguard.confirm.confirmation import Counterexample
 from graphguard.ir.capture import CheckRef
 from graphguard.ir.spans import Span
 
-OUT_OF_TIME = "the proof was given up for want of time: it may be found at smaller sizes, or on a faster machine"
+OUT_OF_FUEL = "the proof was given up after as many steps as it may take: it may be found at smaller sizes"
 REAL_ARITHMETIC = (
     "real arithmetic: rounding, overflow and the order of additions are left out; what is divided by is not zero, and what a root or a logarithm is taken of is "
     "positive"

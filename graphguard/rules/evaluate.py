@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from graphguard.ir import Graph, Node, Sym, Var
+from graphguard.ir.fuel import CALL, burn
 from graphguard.ir.graph import Arg
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.casting import ABSENT, are_settled, settle
@@ -35,6 +36,7 @@ def evaluate_node(
     known by its name and arguments only; ``note`` is told why.  Raises ``Unsupported`` where not even that can be said
     (sizes known only when the program runs).
     """
+    burn(CALL)
     trait = traits.get(node.op) if traits else None
     try:
         if trait is not None:

@@ -8,13 +8,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from graphguard.checks.requests import CheckRequest, Step, Steps
+from graphguard.ir.fuel import hanging_after
 from graphguard.report.diagnostics import Report
 from graphguard_server.processes import CallFailedError, Process
 
 log = logging.getLogger(__name__)
 
 STEP_GRACE: Final = 30.0
-PROOF_SECONDS: Final = 300.0
+PROOF_SECONDS: Final = (
+    1200.0  # longer than the largest proof on a machine that is slow and busy: a prover that takes more hangs
+)
 
 
 class RunFailedError(RuntimeError):
@@ -41,7 +44,8 @@ async def run_steps(
         if step.process == "prover":
             return await prover.call(step.method, step.params, PROOF_SECONDS)
         bounds = {"memory": memory, "timeout": request.timeout} if step.method == "capture" else {}
-        return await worker.call(step.method, {**bounds, **step.params}, request.timeout + STEP_GRACE)
+        limit = hanging_after(step.params["steps"]) if step.method == "confirm" else request.timeout
+        return await worker.call(step.method, {**bounds, **step.params}, limit + STEP_GRACE)
 
     try:
         while True:

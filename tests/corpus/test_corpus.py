@@ -27,7 +27,7 @@ def test_verdict(capture, recorded, case, variant, kind):
     right = variant == "fixed" or kind == "control"
     assert said.status == ("equal" if right else "differs"), said
     assert outcome.proved == right, (outcome.gaps, outcome.promises)
-    assert replace(prove(program, MEMO).outcome, seconds=0.0) == replace(outcome, seconds=0.0)
+    assert replace(prove(program, MEMO).outcome, fuel=0.0) == replace(outcome, fuel=0.0)
     if not right:
         assert said.counterexample is not None
         assert said.counterexample.expected != said.counterexample.found

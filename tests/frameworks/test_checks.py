@@ -17,6 +17,7 @@ from graphguard.checks.configuration import Configuration
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.confirm.check import confirm
 from graphguard.ir import capture_from_json
+from graphguard.ir.fuel import SECOND
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.timeout(900)]
 CHECKS = Path(__file__).parent / "checks"
@@ -111,4 +112,4 @@ def equal_on_numbers(file: str, name: str) -> bool:
     with WorkerClient(Configuration(CHECKS, timeout=300)) as client:
         params = {"file": str(path), "root": str(CHECKS), "name": name, "mesh": None}
         capture = capture_from_json(client.call("capture", params)["capture"])
-    return confirm(capture, seconds=60).status == "equal"
+    return confirm(capture, steps=60 * SECOND).status == "equal"

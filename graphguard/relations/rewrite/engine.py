@@ -11,7 +11,7 @@ from graphguard.relations.rewrite.rule import Outcome
 
 
 def settled_product(product: Any) -> bool:
-    """Rewrite a :class:`~graphguard.relations.products.Product` until no rule changes it; False where it is zero."""
+    """Rewrite a :class:`~graphguard.relations.sums.products.Product` until no rule changes it; False where it is zero."""
     rules = product.universe.rules
     while True:
         product.gather()

@@ -2,7 +2,7 @@
 
 The same operator on a shard and on the whole tensor must give one kernel, so every digit is first extended to all indices at which
 all factors exist, digits that always move together are merged, and labels are put in canonical order.  The result is a reference: a window
-onto the kernel (Section "windows" of docs/engine.md).
+onto the kernel ("Kernels, references and values" in docs/engine.md).
 """
 
 from __future__ import annotations

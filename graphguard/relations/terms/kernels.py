@@ -10,11 +10,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from time import thread_time
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from graphguard.ir.fuel import KERNEL, SECOND, Fuel, burn
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.interruption import INTERRUPTION
 from graphguard.relations.rewrite.rule import NONE, Log, Rules
@@ -30,6 +30,7 @@ Expression: TypeAlias = tuple[int, int, int]  # (axis, label, stride)
 Factor: TypeAlias = "tuple[Kernel, Any, Window, tuple[int, ...], tuple[Expression, ...]]"
 
 UNBOUNDED: Final = 1 << 48  # extent of an axis whose coordinate may be any integer
+STEPS: Final = 60 * SECOND  # of one proof
 
 
 def quotient(a: Number, b: Number) -> Number:
@@ -193,17 +194,17 @@ def _may_be_infinite(kind: str, factors: tuple[Factor, ...]) -> bool:
 
 
 class Universe:
-    """The table of all kernels of one proof, and its budget: ``seconds`` are of the processor, for this thread.
+    """The table of all kernels of one proof, and what may be spent on it.
 
     ``specifying`` is on while the specification is evaluated: only its kernels are what others are matched against.  ``relative``: a cast to a narrower float
     type rounds a multiple as it rounds the number itself, as it does but for where in a power of two the number lies.
     """
 
-    def __init__(self, expand: int = 1, seconds: float = 60.0, relative: bool = False) -> None:
+    def __init__(self, expand: int = 1, fuel: Fuel | None = None, relative: bool = False) -> None:
         self.relative = relative
         self.table: dict[Hashable, Kernel] = {}
         self.count = 0
-        self.deadline = thread_time() + seconds
+        self.fuel = fuel or Fuel("the proof", STEPS)
         self.expand = expand
         self.specifying = True
         self.skeletons: dict[Hashable, Alike] = {}
@@ -266,10 +267,11 @@ class Universe:
         return self.skeletons.setdefault(skeleton, Alike())
 
     def step(self) -> None:
-        """Count one construction; raises ``Exhausted`` when time is up or nobody waits any more."""
+        """Count one construction; raises ``Exhausted`` when the fuel is spent or nobody waits any more."""
         self.steps += 1
-        if not self.steps & 127 and (thread_time() > self.deadline or INTERRUPTION.wanted):
-            raise Exhausted("the engine's time is up")
+        burn(KERNEL)
+        if self.fuel.spent or INTERRUPTION.wanted:
+            raise Exhausted(str(self.fuel))
 
     def leaf(self, name: str, shape: tuple[int, ...], kind: Kind) -> Kernel:
         """An unknown tensor."""

@@ -95,7 +95,7 @@ _WAYS: Final = {
     "_c10d_functional_autograd::reduce_scatter_tensor": (COPIED, COPIED),
     "_c10d_functional_autograd::all_to_all_single": (COPIED, COPIED),
 }
-"""How operands are given and results are taken, as gloo does it; what is not here goes by memory both ways.  Measured on real processes, torch 2.13: ``tests/corpus/test_layouts.py``."""
+"""How operands are given and results are taken, as gloo does it; what is not here goes by memory both ways.  Measured on real processes, torch 2.13: ``tests/unit/trace/test_collectives.py`` runs them there."""
 
 
 def on_nccl(call: Call) -> Call:

@@ -184,11 +184,13 @@ def list_checks(target: Target) -> dict[str, Any]:
     return {"checks": rows, "troubles": []}
 
 
-def confirm_capture(data: bytes, seconds: float) -> dict[str, Any]:
-    """Run a capture on numbers: a ``Confirmation`` as plain data."""
+def confirm_capture(data: bytes, steps: float) -> dict[str, Any]:
+    """Run a capture on numbers, for so many ``steps``: a ``Confirmation`` as plain data, with the seconds that it took."""
     from graphguard.confirm.check import confirm
 
-    return dict(to_plain(confirm(capture_from_json(data), seconds)))
+    began = time.perf_counter()
+    found = confirm(capture_from_json(data), steps)
+    return dict(to_plain(replace(found, seconds=time.perf_counter() - began)))
 
 
 def not_confirmed(ending: Ending) -> dict[str, Any]:

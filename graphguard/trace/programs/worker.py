@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphguard.ir import Capture, Trouble, capture_to_json
 from graphguard.ir.codec import capture_summary
+from graphguard.ir.fuel import hanging_after
 from graphguard.ir.plain import to_plain
 from graphguard.trace.depends.cache import load, request_key, store
 from graphguard.trace.depends.footprint import Footprint
@@ -411,9 +412,9 @@ def _list_task(params: dict[str, Any]) -> Task:
 
 
 def _confirm_task(params: dict[str, Any]) -> Task:
-    data, seconds = params["capture"], float(params["seconds"])
-    limits = Limits(seconds + 20.0, default_memory())
-    return Task(lambda _: confirm_capture(data, seconds), limits, not_confirmed)
+    data, steps = params["capture"], float(params["steps"])
+    limits = Limits(hanging_after(steps), default_memory())
+    return Task(lambda _: confirm_capture(data, steps), limits, not_confirmed)
 
 
 def _doctor_task(_: dict[str, Any]) -> Task:

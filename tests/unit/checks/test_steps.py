@@ -13,7 +13,7 @@ from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.codec import capture_summary
 from graphguard.ir.plain import to_plain
 from graphguard.refine.outcome import Outcome, PromiseOutcome
-from graphguard.report.diagnostics import OUT_OF_TIME, Report, Verdict
+from graphguard.report.diagnostics import OUT_OF_FUEL, Report, Verdict
 
 CHECK = CheckRef("checks.py::c", "c", Span("checks.py", 1))
 SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
@@ -90,7 +90,7 @@ def test_neither_is_tried_where_numbers_differ_or_say_nothing(numbers, verdict, 
     assert (report.verdict, len(asked)) == (verdict, 1)
 
 
-def test_a_hurried_proof_gets_time_where_numbers_agree():
+def test_a_hurried_proof_gets_fuel_where_numbers_agree():
     report, asked = judged("equal", patiently=True)
     assert (report.verdict, report.proof) == (Verdict.REFINES, "later")
     assert [one.get("effort") == "patient" for one in asked] == [False, True]
@@ -100,10 +100,10 @@ def test_a_hurried_proof_gets_time_where_numbers_agree():
 def test_where_nothing_helps_nothing_is_known():
     report, asked = judged("equal", patiently=False)
     assert (report.verdict, len(asked)) == (Verdict.UNKNOWN, 2)
-    assert report.cautions == (OUT_OF_TIME,)
+    assert report.cautions == (OUT_OF_FUEL,)
 
 
-def test_time_is_not_blamed_where_there_was_enough():
+def test_fuel_is_not_blamed_where_there_was_enough():
     report, _ = judged("equal")
     assert (report.verdict, report.cautions) == (Verdict.UNKNOWN, ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from graphguard.confirm.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 from graphguard.ir.capture import Like
+from graphguard.ir.fuel import Fuel
 from graphguard.ir.graph import DType
 
 TP2 = (0, 1)
@@ -411,7 +413,7 @@ def test_a_choice_between_equals_is_seen_to_be_open_on_every_draw(seed: int):
     drawn = leaf("x", 1, 2, dtype="int64", low=0, high=2)
     spec, rank = places_of_the_largest(None, "int64", 1, 2), places_of_the_largest(0, "int64", 1, 2)
     one = capture(spec, [rank], [drawn], {}, {"tp": 1})
-    assert not trial.Trial(one, one.promises, float("inf")).run(Draw(seed))
+    assert not trial.Trial(one, one.promises, Fuel("a run", math.inf)).run(Draw(seed))
 
 
 def tripled(factors: tuple[int, ...], factor: int = 1) -> Graph:
@@ -431,7 +433,7 @@ def test_what_is_the_same_on_all_ranks_is_found_for_all_outputs_at_once(factor: 
         )
         one = capture(tripled(factors), [tripled(factors, factor)] * 2, [leaf("x", 2, 3)], "infer")
         promises = tuple(Promise(f"out[{number}]", "infer") for number in factors)
-        found = trial.Trial(replace(one, promises=promises), promises, float("inf")).run(DRAWS[0])
+        found = trial.Trial(replace(one, promises=promises), promises, Fuel("a run", math.inf)).run(DRAWS[0])
         assert len(found) == (0 if factor == 1 else len(factors))
         return len(ran)
 

@@ -6,8 +6,8 @@ import pytest
 
 from graphguard.ir import Constant, DType, Frame, Graph, Node, Span, Sym, TensorType, Var
 from graphguard.ir.codec import dumps, graph_from_plain, graph_to_plain, loads
-from graphguard.ir.text import TextError, graph_from_text, graph_to_text
 from graphguard.ir.validity import faults
+from tests.graph_text import TextError, graph_from_text, graph_to_text
 
 x, c, y, a, b, n = (Var(i) for i in range(6))
 F32 = TensorType((2, 3), "float32")

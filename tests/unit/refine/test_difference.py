@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
-from graphguard.ir.text import graph_from_text
 from graphguard.refine.prove import prove
+from tests.graph_text import graph_from_text
 
 INPUT = 'input %0: float64[4, 3] = "x"\n'
 ROWS = '%1: float64[2, 3] = aten.slice.Tensor(%0, 0, {start}, {stop}) forward\noutput "{name}" = %1'

@@ -18,7 +18,7 @@ from tests.unit.refine.stacks import instead, stack
 
 
 def timeless(outcome: Outcome) -> Outcome:
-    return replace(outcome, seconds=0.0)
+    return replace(outcome, fuel=0.0)
 
 
 def of_every_graph(capture: Capture, change: Callable[[Graph], Graph]) -> Capture:
@@ -113,7 +113,7 @@ def test_a_program_that_is_not_proved_is_not_remembered() -> None:
     memo = Memo()
     spoiled = stack(1, spoil={0: instead("gg.all_reduce", None, "max", (0, 1))})
     for _ in range(2):
-        proof = prove(spoiled, memo)
+        proof = prove(spoiled, memo, effort="hasty")
         assert not proof.outcome.proved
         assert proof.evaluated > 0
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Node, Placement, Promise, Span, TensorType, Var
 from graphguard.ir.capture import Like
+from graphguard.ir.fuel import Fuel
 from graphguard.ir.joining import join
 from graphguard.refine.attempts import Attempt, completed
 from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
 from graphguard.refine.proof import Proof
 from graphguard.refine.prove import prove
+from graphguard.relations.terms.kernels import STEPS
 
 SHAPES = {"x": (3, 4), "w": (4, 8), "v": (8, 5), "y": (3, 5), "h": (3, 8), "g": (3, 8)}
 REPLICATED = {"tp": Placement("replicate")}
@@ -120,8 +121,8 @@ def test_a_proof_is_gone_when_nobody_holds_it() -> None:
 def test_contractions_as_unknowns_prove_what_is_right(ranks: tuple[Graph, ...], right: bool) -> None:
     """No wrong program is the same of all tensors that its products might give."""
     program = capture(*ranks)
-    attempt = Attempt(program, {}, join(program.ranks), {}, 16, 30.0, frozenset())
-    assert attempt.run(time.thread_time()).outcome.proved == right
+    attempt = Attempt(program, {}, join(program.ranks), {}, 16, Fuel("the proof", STEPS), frozenset())
+    assert attempt.run(0.0).outcome.proved == right
 
 
 def test_shards_in_another_order_refine_too() -> None:
@@ -202,9 +203,10 @@ def test_strange_captures_are_answered_with_a_reason(broken: str) -> None:
     assert all(promise.reason for promise in outcome.promises)
 
 
-def test_a_proof_ends_when_its_time_is_up() -> None:
-    outcome = prove(capture(rank(0), rank(1)), seconds=0.0).outcome
-    assert outcome.seconds < 5
+def test_a_proof_ends_when_its_fuel_is_spent() -> None:
+    outcome = prove(capture(rank(0), rank(1)), steps=10).outcome
+    assert 10 <= outcome.fuel < 40
+    assert [promise.reason for promise in outcome.promises] == ["the proof was given up after 10 steps"]
 
 
 # -- two attempts

@@ -52,14 +52,14 @@ OTHERS: list[tuple[Chosen, Chosen]] = [
 @pytest.mark.parametrize(("pairs", "wanted"), [(LARGER, True), (OTHERS, False)], ids=["larger", "others"])
 def test_larger(pairs: list[tuple[Chosen, Chosen]], wanted: bool) -> None:
     for chosen, larger in pairs:
-        universe = Universe(1, 20.0)
+        universe = Universe()
         a = NormalForm(universe)
         x, y = a.leaf("x", SHAPE, "float"), a.leaf("y", SHAPE, "float")
         assert equal(universe, chosen(a, x, y), larger(a, x, y)) is wanted
 
 
 def test_smaller() -> None:
-    universe = Universe(1, 20.0)
+    universe = Universe()
     a = NormalForm(universe)
     x, y = a.leaf("x", SHAPE, "float"), a.leaf("y", SHAPE, "float")
     smaller = a.scale(a.maximum(a.scale(x, Fraction(-1)), a.scale(y, Fraction(-1))), Fraction(-1))

@@ -24,7 +24,7 @@ class Numbers:
     """Maxima and minima over one algebra."""
 
     def __init__(self) -> None:
-        self.a = NormalForm(Universe(1, 60.0))
+        self.a = NormalForm(Universe())
         self.x, self.y = (self.a.leaf(name, SHAPE, "float") for name in "xy")
 
     def full(self, number: float | Fraction) -> NormalValue:

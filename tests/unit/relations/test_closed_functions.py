@@ -31,7 +31,7 @@ def running(a: NormalForm, v: NormalValue) -> NormalValue:
 @pytest.mark.parametrize("closed", [position, ordered, running])
 @pytest.mark.parametrize("specifying", [True, False])
 def test_a_reversed_line_is_another_line(closed: Closed, specifying: bool) -> None:
-    universe = Universe(1, 20.0)
+    universe = Universe()
     a = NormalForm(universe)
     x = a.leaf("x", (ROWS, LENGTH), "float")
     of_x = closed(a, x)
@@ -43,7 +43,7 @@ def test_a_reversed_line_is_another_line(closed: Closed, specifying: bool) -> No
 
 @pytest.mark.parametrize("closed", [position, ordered, running])
 def test_reversed_rows_are_the_rows_reversed(closed: Closed) -> None:
-    universe = Universe(1, 20.0)
+    universe = Universe()
     a = NormalForm(universe)
     x = a.leaf("x", (ROWS, LENGTH), "float")
     assert equal(universe, closed(a, a.flip(x, 0)), a.flip(closed(a, x), 0))

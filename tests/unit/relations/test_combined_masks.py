@@ -79,7 +79,7 @@ def softmax(a: Any, x: Any, hidden: Hidden, spelling: Spelling = filled, start: 
 
 @pytest.fixture
 def a() -> NormalForm:
-    return NormalForm(Universe(1, 20.0))
+    return NormalForm(Universe())
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_equality_of_two_unknown_indices_has_one_form_on_shards(a: NormalForm) -
 
 def test_a_mask_that_leaves_nothing_of_a_piece_is_seen_where_another_value_cuts_it() -> None:
     """The last key of causal attention whose last query has no loss: what a sum is closed over there has no term of it."""
-    a = NormalForm(Universe(1, 20.0))
+    a = NormalForm(Universe())
     size = 6
     row = a.expand(a.reshape(a.iota(size - 1), (size - 1, 1)), (size - 1, size))
     column = a.expand(a.reshape(a.iota(size), (1, size)), (size - 1, size))

@@ -25,14 +25,14 @@ def test_a_value_that_is_used_twice_at_every_step(shape: tuple[int, ...]) -> Non
         return value
 
     data = np.random.default_rng(0).uniform(0.6, 1.4, (*shape, 3))
-    universe, numbers = Universe(1, 20.0), Numbers()
+    universe, numbers = Universe(), Numbers()
     form = act(NormalForm(universe), NormalForm(universe).leaf("x", data.shape, "float"))
     expected = act(numbers, numbers.literal(data)).array
     np.testing.assert_allclose(Denotation({"x": data}, closed, {}).value(form), expected)
 
 
 def test_a_product_of_more_sums_than_an_array_has_dims_is_left_closed() -> None:
-    algebra = NormalForm(Universe(1, 20.0))
+    algebra = NormalForm(Universe())
     x = algebra.leaf("x", (3, 2), "float")
     power = algebra.sum(algebra.multiply(x, x), [1])
     for _ in range(5):
@@ -42,7 +42,7 @@ def test_a_product_of_more_sums_than_an_array_has_dims_is_left_closed() -> None:
 
 
 def test_the_place_of_an_integer_that_is_a_sum_of_thirds() -> None:
-    algebra, data = NormalForm(Universe(1, 20.0)), np.random.default_rng(0).uniform(0.6, 1.4, (40, 6))
+    algebra, data = NormalForm(Universe()), np.random.default_rng(0).uniform(0.6, 1.4, (40, 6))
     x = algebra.leaf("x", data.shape, "float")
 
     def number(of: int) -> Any:
@@ -64,7 +64,7 @@ def test_the_place_of_an_integer_that_is_a_sum_of_thirds() -> None:
 
 def test_an_exponential_that_floats_hold_as_one_is_rounded() -> None:
     """It may be one of a large power: what the fuzz finds apart there is rounding, and what it knows exactly is not."""
-    algebra = NormalForm(Universe(1, 20.0))
+    algebra = NormalForm(Universe())
     tiny = algebra.exp(algebra.leaf("x", (40,), "float"))
     leaves = {"x": np.linspace(1e-21, 2e-21, 40)}
     assert (Denotation(leaves, closed, {}).value(tiny) == 1).all()

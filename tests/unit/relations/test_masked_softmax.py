@@ -34,7 +34,7 @@ def softmax(a: Any, x: Any, dim: int) -> Any:
 def test_masks_that_hold_nowhere_in_a_piece(dim: int) -> None:
     """A mask that is false at a piece's only place makes no infinity there (the exponential was 0 before)."""
     data = np.random.default_rng(0).uniform(0.6, 1.4, (3, 4))
-    universe = Universe(1, 20.0)
+    universe = Universe()
     form = softmax(NormalForm(universe), NormalForm(universe).leaf("x", (3, 4), "float"), dim)
     tables = {kernel.id: table for kernel, table in universe.tables}
     numbers = Numbers()
@@ -50,7 +50,7 @@ def test_probabilities_are_zero_behind_a_mask_alone(relation: str, swapped: bool
         return a.compare(relation, *(sides[::-1] if swapped else sides))
 
     data = np.random.default_rng(0).uniform(0.6, 1.4, (3, 4))
-    universe, numbers = Universe(1, 20.0), Numbers()
+    universe, numbers = Universe(), Numbers()
     form = act(NormalForm(universe), NormalForm(universe).leaf("x", (3, 4), "float"))
     expected = act(numbers, numbers.literal(data)).array
     tables = {kernel.id: table for kernel, table in universe.tables}
@@ -58,7 +58,7 @@ def test_probabilities_are_zero_behind_a_mask_alone(relation: str, swapped: bool
 
 
 def test_an_exponential_is_more_than_zero() -> None:
-    a = NormalForm(Universe(1, 20.0))
+    a = NormalForm(Universe())
     e = a.exp(a.leaf("x", (3, 4), "float"))
     total = a.sum(a.multiply(e, e), [1])
     zero = a.full((3,), Fraction(0), "float")

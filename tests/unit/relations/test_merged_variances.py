@@ -20,7 +20,7 @@ CUTS = [(0, 4, 8), (0, 4, 7), (0, 3, 6, 9), (0, 2, 4, 6, 8), (0, 2, 5, 9)]
 
 @pytest.fixture
 def a() -> NormalForm:
-    return NormalForm(Universe(16, 60.0, relative=True))
+    return NormalForm(Universe(16, relative=True))
 
 
 def projected(a: NormalForm, low: int, high: int, rows: int) -> NormalValue:

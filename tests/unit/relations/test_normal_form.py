@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.trust.fuzz import Program, Result, fuzz, report
+from graphguard.ir.fuel import Fuel
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.prove.normal_form import NormalForm
@@ -229,8 +230,8 @@ def test_literals_are_read_by_their_elements(a: NormalForm) -> None:
     assert not same(a, a.slice(whole, 0, 10, 20), a.literal(noise[11:21]))
 
 
-def test_time_is_limited() -> None:
-    a = NormalForm(Universe(seconds=0.0))
+def test_work_is_limited() -> None:
+    a = NormalForm(Universe(fuel=Fuel("nothing", 0)))
     x = a.leaf("x", (4, 4), "float")
     with pytest.raises(Exhausted):
         squared_often(a, x)

@@ -89,7 +89,7 @@ ORDERS = {
 @pytest.mark.parametrize("how", [merge, weighted])
 @pytest.mark.parametrize("order", ["two", "the last first", "with a hole"])
 def test_parts_that_are_merged_are_the_whole(how: Callable[..., Any], order: str) -> None:
-    universe = Universe(1, 20.0)
+    universe = Universe()
     a = NormalForm(universe)
     leaves = leaves_of(a)
     wanted = whole(a, leaves)
@@ -102,7 +102,7 @@ def test_parts_that_are_merged_are_the_whole(how: Callable[..., Any], order: str
 def test_every_step_denotes_what_it_computes(how: Callable[..., Any], order: str) -> None:
     rng = np.random.default_rng(3)
     data = {name: rng.uniform(-1.5, 1.5, shape) for name, shape in SHAPES.items()}
-    universe, numbers = Universe(1, 20.0), Numbers()
+    universe, numbers = Universe(), Numbers()
     forms = in_turn(NormalForm(universe), leaves_of(NormalForm(universe)), how, ORDERS[order])
     given = {name: numbers.literal(array) for name, array in data.items()}
     tables = {kernel.id: table for kernel, table in universe.tables}
@@ -112,7 +112,7 @@ def test_every_step_denotes_what_it_computes(how: Callable[..., Any], order: str
 
 @pytest.mark.parametrize("order", ["two", "the last first"])
 def test_an_exchanged_weight_is_no_merge(order: str) -> None:
-    universe = Universe(16, 20.0)
+    universe = Universe(16)
     a = NormalForm(universe)
     leaves = leaves_of(a)
     assert not equal(universe, in_turn(a, leaves, exchanged, ORDERS[order])[0], whole(a, leaves)[0])
@@ -120,7 +120,7 @@ def test_an_exchanged_weight_is_no_merge(order: str) -> None:
 
 def test_the_sign_of_a_factor_is_not_guessed() -> None:
     """log(x y) is not log x + log y where both may be negative; with a square or an exponential it is."""
-    a = NormalForm(Universe(1, 20.0))
+    a = NormalForm(Universe())
     x, y = (a.leaf(name, (4,), "float") for name in "xy")
     product = a.log(a.multiply(x, y))
     assert len(product.pieces[0][1]) == 1
@@ -129,7 +129,7 @@ def test_the_sign_of_a_factor_is_not_guessed() -> None:
 
 
 def test_what_is_never_negative() -> None:
-    a = NormalForm(Universe(1, 20.0))
+    a = NormalForm(Universe())
     x = a.leaf("x", (4,), "float")
 
     def kernel(value: Any) -> Any:
@@ -146,7 +146,7 @@ def test_what_is_never_negative() -> None:
 @pytest.mark.parametrize("place", [1, 3, 8])
 def test_probabilities_add_up_to_one_whoever_adds_them(place: int) -> None:
     """Over all keys at once or in two parts, by themselves and within a sum over rows that something else is part of."""
-    a = NormalForm(Universe(1, 20.0))
+    a = NormalForm(Universe())
     e, v = (a.exp(a.leaf("s", SHAPES["s"], "float")), a.leaf("r", (ROWS,), "float"))
     p = a.multiply(e, column(a, a.power(a.sum(e, [1]), Fraction(-1)), KEYS))
     parts = [a.slice(p, 1, low, high) for low, high in ((0, place), (place, KEYS)) if low < high]
@@ -181,7 +181,7 @@ def with_sink(a: Any, leaves: dict[str, Any], less: Callable[[Any, Any, Any], An
 )
 def test_a_softmax_of_several_terms_is_the_same_whatever_its_exponents_are_taken_less(less: Any) -> None:
     data = {"s": np.random.default_rng(3).uniform(-1.5, 1.5, SHAPES["s"])}
-    universe, numbers = Universe(1, 20.0), Numbers()
+    universe, numbers = Universe(), Numbers()
     a = NormalForm(universe)
     leaves = {"s": a.leaf("s", SHAPES["s"], "float")}
     plain, shifted = with_sink(a, leaves, None), with_sink(a, leaves, less)
@@ -218,7 +218,7 @@ def spread(a: Any, leaves: dict[str, Any], how: str) -> Any:
 def test_squared_distances_from_a_mean_are_written_out(how: str) -> None:
     rng = np.random.default_rng(5)
     data = {name: rng.uniform(0.5, 1.5, 5) for name in "xm"}
-    universe, numbers = Universe(16, 20.0), Numbers()
+    universe, numbers = Universe(16), Numbers()
     a = NormalForm(universe)
     leaves = {name: a.leaf(name, (5,), "float") for name in "xm"}
     found = spread(a, leaves, how)

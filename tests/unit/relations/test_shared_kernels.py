@@ -41,7 +41,7 @@ def scores(a: Any, fused: Any, tables: tuple[Any, Any], key_first: bool) -> Any:
 @pytest.mark.parametrize("key_first", [False, True])
 def test_one_group_a_rank(key_first: bool) -> None:
     """A rank's only key head has lost its dim: it could be a window of what queries or of what keys were made of."""
-    universe = Universe(1, 20.0)
+    universe = Universe()
     a = NormalForm(universe)
     fused = a.leaf("fused", (TOKENS, GROUPS * WIDTH), "float")
     tables = (a.leaf("cos", (TOKENS, DIM), "float"), a.leaf("sin", (TOKENS, DIM), "float"))

@@ -64,7 +64,7 @@ OTHER: dict[str, tuple[Form, Form]] = {
 
 @pytest.mark.parametrize("name", EQUAL)
 def test_the_size_is_known(name: str) -> None:
-    universe = Universe(1, 20.0)
+    universe = Universe()
     a = NormalForm(universe)
     left, right = (form(a, a.leaf("x", SHAPE, "float")) for form in EQUAL[name])
     assert equal(universe, left, right)
@@ -72,7 +72,7 @@ def test_the_size_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHER)
 def test_the_size_is_not_known(name: str) -> None:
-    universe = Universe(16, 20.0)
+    universe = Universe(16)
     a = NormalForm(universe)
     left, right = (form(a, a.leaf("x", SHAPE, "float")) for form in OTHER[name])
     assert not equal(universe, left, right)
@@ -81,7 +81,7 @@ def test_the_size_is_not_known(name: str) -> None:
 @pytest.mark.parametrize("form", [form for pair in (EQUAL | OTHER).values() for form in pair])
 def test_every_form_denotes_what_it_computes(form: Form) -> None:
     data = np.random.default_rng(3).uniform(-1.5, 1.5, SHAPE)
-    universe, numbers = Universe(1, 20.0), Numbers()
+    universe, numbers = Universe(), Numbers()
     a = NormalForm(universe)
     found = form(a, a.leaf("x", SHAPE, "float"))
     tables = {kernel.id: table for kernel, table in universe.tables}

@@ -33,7 +33,7 @@ def partial_rows(
 @pytest.mark.parametrize("cuts", [(0, 6, 12), (0, 4, 8, 12), (0, 5, 6, 9, 12)])
 @pytest.mark.parametrize("mask_rows", [True, False])
 def test_masked_look_ups_add_up_to_the_whole(cuts: tuple[int, ...], mask_rows: bool) -> None:
-    universe = Universe(1, 20.0)
+    universe = Universe()
     a = NormalForm(universe)
     ids = a.leaf("ids", (TOKENS,), "int", 0, cuts[-1])
     table = a.leaf("table", (cuts[-1], WIDTH), "float")

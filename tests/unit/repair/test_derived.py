@@ -8,7 +8,6 @@ import pytest
 
 from graphguard.confirm.check import confirm
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, TensorType
-from graphguard.ir.text import graph_from_text
 from graphguard.refine.prove import prove
 from graphguard.repair.alignment import align
 from graphguard.repair.edits import OtherCalls, SetArgument
@@ -17,6 +16,7 @@ from graphguard.repair.neighbours import Neighbours
 from graphguard.repair.search import Search, search
 from graphguard.repair.slices import backward_slice
 from graphguard.repair.translated import translated
+from tests.graph_text import graph_from_text
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))
 WHOLE = {"tp": Placement("replicate")}

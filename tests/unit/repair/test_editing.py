@@ -5,10 +5,10 @@ from fractions import Fraction
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
-from graphguard.ir.text import graph_from_text
 from graphguard.refine.prove import prove
 from graphguard.repair.editing import apply
 from graphguard.repair.edits import Scale
+from tests.graph_text import graph_from_text
 
 WHOLE = """input %0: float64[3] = "x"
 %1: float64[3] = aten.tanh.default(%0) forward

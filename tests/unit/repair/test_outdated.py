@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Span, Var
-from graphguard.ir.text import graph_from_text
 from graphguard.refine.prove import prove
 from graphguard.repair.edits import Bypass, Call, Edit, InsertCall, SetArgument, SwapTensors
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.outdated import outdated
 from graphguard.repair.slices import Site
 from graphguard.repair.trials import Repair
+from tests.graph_text import graph_from_text
 
 BODY = """input %0: float64[4, 4] = "x"
 input %1: float64[4, 4] = "early"

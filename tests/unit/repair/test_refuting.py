@@ -8,9 +8,9 @@ import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
 from graphguard.ir.capture import Like
-from graphguard.ir.text import graph_from_text
 from graphguard.refine.prove import prove
 from graphguard.repair.refuting import Refuter
+from tests.graph_text import graph_from_text
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))
 LEAVES = 'input %0: float64[4, 6] = "x"\ninput %1: float64[6, 4] = "w"\n'

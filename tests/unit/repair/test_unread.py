@@ -10,11 +10,11 @@ from torch.distributed.tensor import Shard
 import graphguard as gg
 from graphguard.confirm.check import confirm
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
-from graphguard.ir.text import graph_from_text
 from graphguard.refine.prove import prove
 from graphguard.relations.numbers import Number
 from graphguard.repair.diagnosis import diagnose
 from graphguard.repair.point import Point
+from tests.graph_text import graph_from_text
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))
 LEAVES = 'input %0: float64[4, 3] = "x"\ninput %1: float64[4, 3] = "v"\n'

@@ -1,4 +1,4 @@
-"""Graphs as text that people read in tests and reports, and back: ``graph_from_text(graph_to_text(graph)) == graph``.
+"""Graphs as text that people read in tests, and back: ``graph_from_text(graph_to_text(graph)) == graph``.
 
 One declaration a line::
 

@@ -112,6 +112,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument("-j", "--jobs", type=_jobs, default=1, metavar="N", help="checks at the same time (default: 1)")
     check.add_argument("--no-fix", action="store_true", help="look for no fixes: what is wrong is told sooner")
     check.add_argument("--no-cache", action="store_true", help="trace everything anew")
+    check.add_argument("--audit", action="store_true", help="read every step of each proof again")
     check.add_argument("--timings", action="store_true", help="say where the time of the whole command went")
     check.add_argument("--watch", action="store_true", help="run again when a file changes")
     check.add_argument("--baseline", metavar="FILE", help="fail only for findings that FILE does not list")

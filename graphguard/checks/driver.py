@@ -68,13 +68,14 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files; ``relations`` are those of all tensors of the specification."""
+    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files; ``relations`` are those of all tensors of the specification, ``audit`` reads every step of a proof again."""
 
     meshes: tuple[Mesh, ...] = ()
     jobs: int = 1
     cache: bool = True
     fixes: bool = True
     relations: bool = True
+    audit: bool = False
     overlay: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -205,6 +206,7 @@ def run_unit(
         levels=configuration.levels,
         fixes=options.fixes,
         relations=options.relations,
+        audit=options.audit,
         cache=options.cache,
         timeout=configuration.timeout,
     )

@@ -76,5 +76,5 @@ class KeptReports:
 def _digest(request: CheckRequest) -> str:
     """Everything that a report depends on beside what was recorded: GraphGuard and the installed packages are part of the first."""
     key = request_key(request.file, request.name, request.mesh, request.root)
-    asked = [key, sorted(request.levels.items()), request.fixes, request.cross_check, request.relations]
+    asked = [key, sorted(request.levels.items()), request.fixes, request.cross_check, request.relations, request.audit]
     return hashlib.sha256(json.dumps([*asked, request.smallest, request.timeout]).encode()).hexdigest()

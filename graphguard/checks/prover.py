@@ -15,7 +15,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 from graphguard.checks.explorer import picture
@@ -70,6 +70,7 @@ class Prover:
             "prove": self.prove,
             "finish": self.finish,
             "relations": self.relations,
+            "audit": self.audit,
             "diagnose": self.diagnose,
             "candidates": self.candidates,
             "held": self.held,
@@ -129,6 +130,20 @@ class Prover:
             INTERRUPTION.check()
             entry.proof, entry.finished = proved, True
         return {"outcome": to_plain(entry.proof.outcome), "seconds": time.perf_counter() - started}
+
+    def audit(self, capture: bytes) -> dict[str, Any]:
+        """What every step of a proof of a capture comes to when it is read again: an :class:`~graphguard.refine.audits.Audited` as plain data.
+
+        The capture is proved anew, with nothing that is remembered, and patiently.
+        """
+        from graphguard.refine.audits import logged, summed
+
+        with logged() as logs:
+            proof = prove(capture_from_json(capture), effort="patient")
+        INTERRUPTION.check()
+        found = summed(logs, proved=proof.outcome.proved)
+        INTERRUPTION.check()
+        return {**asdict(found), "text": str(found)}
 
     def relations(self, proof: str) -> dict[str, str]:
         """The relation of every tensor of the specification that has one, as text."""

@@ -34,6 +34,7 @@ class CheckRequest:
     the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well;
     ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict;
     ``machines``: on how many the ranks are; ``alike`` records all programs as if their processes differed in nothing that those of a job differ in;
+    ``audit`` asks for every step of a proof to be read again;
     ``smallest`` asks for a counterexample on a smaller mesh, where the check can be run on one.
     """
 
@@ -46,6 +47,7 @@ class CheckRequest:
     fixes: bool = True
     cross_check: bool = True
     relations: bool = True
+    audit: bool = False
     smallest: bool = True
     cache: bool = True
     timeout: float = 60.0

@@ -87,7 +87,24 @@ def _judged(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         if request.fixes:
             yield report
         return (yield from mended(request, report, captured.troubles))
-    return (yield from _judge(request, captured, report))
+    report = yield from _judge(request, captured, report)
+    if request.audit and report.verdict is Verdict.REFINES:
+        return (yield from _audited(captured, report))
+    return report
+
+
+def _audited(captured: Captured, report: Report) -> Generator[Step, Any, Report]:
+    """The report, with what every step of a proof came to when it was read again: a step that does not hold leaves nothing proved."""
+    answer = yield Step("prover", "audit", {"capture": captured.data})
+    report = replace(report, audit=answer["text"])
+    if not answer["wrong"]:
+        return report
+    message = (
+        f"the audit found {answer['text']}\n"
+        "This is a defect of GraphGuard: its engine took a step that is no equation, so nothing is proved. Please report it with this check"
+    )
+    found = Diagnostic("unproved", "unproved", message, "warning", report.check.span)
+    return replace(report, verdict=Verdict.UNKNOWN, diagnostics=(*report.diagnostics, found))
 
 
 def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:

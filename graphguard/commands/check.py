@@ -160,6 +160,7 @@ class Session:
             jobs=self.arguments.jobs,
             cache=not self.arguments.no_cache,
             fixes=not self.arguments.no_fix,
+            audit=self.arguments.audit,
             relations=self.arguments.verbose if text_only else self.arguments.output_format in WITH_RELATIONS,
         )
         display = Display(

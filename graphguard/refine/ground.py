@@ -9,6 +9,7 @@ from functools import partial
 from graphguard.ir import Capture
 from graphguard.ir.fuel import Fuel
 from graphguard.ops import traits_of
+from graphguard.refine.audits import observed
 from graphguard.refine.coarse import float_types
 from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.layouts import Layouts
@@ -54,7 +55,7 @@ def grounded(
     known, unstated = dict(facts), frozenset[str]()
     floats = float_types({kind.dtype for graph in capture.graphs for kind in graph.types.values()})
     while True:
-        universe = Universe(expand, fuel, relative=True)
+        universe = observed(Universe(expand, fuel, relative=True))
         universe.exponential = expand > 1 and _spelt_differently(capture)
         universe.facts = dict(known)
         universe.unstated = unstated

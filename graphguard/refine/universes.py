@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphguard.ir import Var
 from graphguard.ir.fuel import Fuel
+from graphguard.refine.audits import observed
 from graphguard.refine.evaluate import Evaluator, Values
 from graphguard.refine.spelling import Number
 from graphguard.relations.prove.normal_form import NormalForm
@@ -15,7 +16,7 @@ class Universes:
     """An evaluated region, by number: it serves every region that is spelt alike."""
 
     def __init__(self, fuel: Fuel) -> None:
-        self.algebra = NormalForm(Universe(1, fuel, relative=True))
+        self.algebra = NormalForm(observed(Universe(1, fuel, relative=True)))
         self.evaluator: Evaluator | None = None
         self.values: dict[Number, NormalValue] = {}
 

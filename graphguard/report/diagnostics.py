@@ -107,6 +107,7 @@ class Report:
     ``not_compared`` are results and other traces of the programs of which no relation was looked for.
     ``waived`` are diagnostics that a comment, a baseline or the configuration silences.
     ``numbers`` says how far the verdict was checked on numbers, a proof as well.
+    ``audit`` says what every step of the proof came to when it was read again; empty where nobody asked.
     ``proof`` names the proof that the prover keeps for follow-up questions; ``sources`` are the imported files with the digests of their meaning.
     ``depends`` is all that the recording depended on, None where that cannot be compared later.
     """
@@ -125,6 +126,7 @@ class Report:
     cached: bool = False
     waived: tuple[Diagnostic, ...] = ()
     numbers: Numbers | None = None
+    audit: str = ""
     proof: str = ""
     sources: dict[str, str] = field(default_factory=dict)
     depends: dict[str, Any] | None = None

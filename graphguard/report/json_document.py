@@ -43,6 +43,7 @@ def _check(report: Report, sources: Sources) -> dict[str, Any]:
         "relations": {name: str(relation) for name, relation in report.relations.items()},
         "diagnostics": [diagnostic_data(diagnostic, sources) for diagnostic in report.diagnostics],
         "numbers": None if report.numbers is None else asdict(report.numbers),
+        "audit": report.audit or None,
         "counterexample": None if report.counterexample is None else _counterexample(report.counterexample),
         "assumed": list(report.assumed),
         "cautions": list(report.cautions),

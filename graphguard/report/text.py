@@ -181,6 +181,8 @@ def _below(report: Report, assumed: Sequence[str], page: Page, *, verbose: bool)
     for kind, lines in (("assumed", assumed), ("caution", report.cautions), ("not compared", report.not_compared)):
         for line in lines:
             yield from wrapped(line, f"    {kind}: ", " " * (len(kind) + 6), page.width)
+    if report.audit:
+        yield from wrapped(f"audited: {report.audit}", "    ", "        ", page.width)
     if verbose:
         if report.numbers is not None:
             yield from wrapped(f"numbers: {report.numbers}", "    ", "        ", page.width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,9 @@ _TOLERANCE: Final = 1e-7
 _NUDGE: Final = 1e-13  # relative, of the unknowns
 _LOST: Final = 1e-12  # of the largest summand: what rounding may leave of a sum
 _MOVED: Final = 1e-2  # of a gap between two sides: where nudged unknowns move them as far, rounding explains it
+#: What is written down, first nearly nothing, then more: how much of what a rule speaks of (see ``_spoken_of``), and what else, by its elements at one point.
+_Way: TypeAlias = tuple[int, int]
+_WAYS: Final[tuple[_Way, ...]] = ((0, 16), (1, 16), (2, 16), (3, 16), (3, 1 << 12))
 _MOST: Final = 200_000  # steps that are kept
 
 
@@ -104,8 +107,8 @@ class Auditor:
         reasons: list[str] = []
         held = False
         for reader, nudged in self._readers:
-            for opened in (False, True):  # what the rule speaks of as an unknown, or written down
-                found = self._gap(step, reader, opened=opened)
+            for way in _WAYS:
+                found = self._gap(step, reader, way)
                 if isinstance(found, str):
                     reasons.append(found)
                 elif found <= _TOLERANCE:
@@ -113,22 +116,23 @@ class Auditor:
                     break
                 elif not reader.guessed:
                     lost = _LOST * reader.reached
-                    if found > lost and found * _MOVED > self._moves(step, reader, nudged, opened=opened):
+                    if found > lost and found * _MOVED > self._moves(step, reader, nudged, way):
                         return "wrong", f"both sides differ by {found:.3g}"
                     reasons.append("numbers of which rounding leaves too few digits")
                 else:
                     reasons.append("expressions that are too large to be written down")
         return ("holds", "") if held else ("unread", reasons[-1] if reasons else "nothing to compare")
 
-    def _sides(self, step: Step, reader: Reader, *, opened: bool) -> list[tuple[Any, Any]]:
-        reader.begin(_spoken_of(step) if opened else set())
+    def _sides(self, step: Step, reader: Reader, way: _Way) -> list[tuple[Any, Any]]:
+        depth, longest = way
+        reader.begin(_spoken_of(step, depth), longest)
         with np.errstate(all="ignore", over="raise", under="raise"):
             return list(CLAIMS[step.rule.claim](reader, step.given, step.made))
 
-    def _gap(self, step: Step, reader: Reader, *, opened: bool) -> float | str:
+    def _gap(self, step: Step, reader: Reader, way: _Way) -> float | str:
         """How far the two sides are apart, or why that cannot be said."""
         try:
-            apart = [_apart(*pair) for pair in self._sides(step, reader, opened=opened)]
+            apart = [_apart(*pair) for pair in self._sides(step, reader, way)]
         except FloatingPointError:
             return "numbers that do not fit floats"
         except (Unsupported, MemoryError) as reason:
@@ -136,9 +140,9 @@ class Auditor:
         known = [gap for gap in apart if gap is not None]
         return max(known) if known else "no point at which both sides are numbers"
 
-    def _moves(self, step: Step, reader: Reader, nudged: Reader, *, opened: bool) -> float:
+    def _moves(self, step: Step, reader: Reader, nudged: Reader, way: _Way) -> float:
         """How far either side moves where the unknowns move a little."""
-        before, after = (self._sides(step, each, opened=opened) for each in (reader, nudged))
+        before, after = (self._sides(step, each, way) for each in (reader, nudged))
         pairs = [(a, b) for one, other in zip(before, after, strict=True) for a, b in zip(one, other, strict=True)]
         return max((gap for a, b in pairs if (gap := _apart(a, b)) is not None), default=0.0)
 
@@ -158,13 +162,14 @@ def audited(universe: Universe, log: StepLog) -> Audit:
     return found
 
 
-def _spoken_of(step: Step) -> set[int]:
-    """The kernels of both sides, and what they are made of."""
-    found: set[int] = set()
-    for kernel in roots(step.given, step.made):
-        found.add(kernel.id)
-        found.update(factor[0].id for factor in kernel.factors)
-    return found
+def _spoken_of(step: Step, depth: int) -> set[int]:
+    """Kernels of both sides: none; those that none of the others is made of; all; and what they are made of."""
+    if not depth:
+        return set()
+    spoken = set(roots(step.given, step.made))
+    inner = {factor[0] for kernel in spoken for factor in kernel.factors}
+    found = spoken - inner if depth == 1 else spoken if depth == 2 else spoken | inner
+    return {kernel.id for kernel in found}
 
 
 def _apart(left: Any, right: Any) -> float | None:

@@ -22,7 +22,6 @@ Points = tuple[Array, ...]  # for every dim the index at each of the points
 
 _POINTS: Final = 24
 _ALL: Final = 64  # elements of a tensor that are all looked at
-_LONGEST: Final = 1 << 14  # elements of an expression at one point
 _LARGEST: Final = 1 << 20  # elements of all points of an expression
 _MOST: Final = 1 << 22  # elements of all expressions of one step
 _LOOK: Final = 256  # elements that are worked out in the time of looking at any
@@ -42,14 +41,18 @@ class Reader(Denotation):
         self.signed = signed
         self.nudged = nudged
         self.guessed = False
+        self.longest = 0
         self.whole: set[int] = set()  # kernels that are written down, whatever that takes
         self._guesses: dict[tuple[int, Window], Array] = {}  # tables in which a guess has part
         self.reached = 0.0  # the largest summand that was met
         self._costs: dict[int, float] = {}
+        self._works: dict[int, float] = {}
         self._spent = 0.0
 
-    def begin(self, whole: set[int]) -> None:
-        """Read something else, in which these kernels are written down."""
+    def begin(self, whole: set[int], longest: int) -> None:
+        """Read something else, in which these kernels are written down, and others of so many elements at one point."""
+        self.longest = longest
+        self._works = {}
         self.guessed, self.whole, self._guesses, self._spent, self.reached = False, whole, {}, 0.0, 0.0
 
     # -- what an expression is at points
@@ -101,7 +104,7 @@ class Reader(Denotation):
             return table[tuple(index)] if index else table
         if kernel.kind == "opaque" and kernel.name != "argsort":
             return self._unknown(kernel, window, index)
-        if kernel.id not in self.whole and self._cost(kernel) > _LONGEST:
+        if self._is_guessed(kernel):
             self.guessed = True
             return self._unknown(kernel, window, index)
         volume = math.prod(kernel.shape)
@@ -109,7 +112,7 @@ class Reader(Denotation):
             table = self._whole(kernel, window)
             return table[tuple(index)] if index else table
         count = math.prod(np.broadcast_shapes(*(np.shape(each) for each in index))) if index else 1
-        self._spend(count * self._cost(kernel))
+        self._spend(count * self._work(kernel))
         return self._compute(kernel, window, index)
 
     def _spend(self, elements: float) -> None:
@@ -123,7 +126,7 @@ class Reader(Denotation):
             self.guessed = True
             return self._guesses[key]
         if key not in self.memo:
-            self._spend(math.prod(kernel.shape) * self._cost(kernel))
+            self._spend(math.prod(kernel.shape) * self._work(kernel))
         before, self.guessed = self.guessed, False
         table = super()._whole(kernel, window)
         if self.guessed:
@@ -138,6 +141,18 @@ class Reader(Denotation):
             reduced = math.prod(size for size in kernel.reduced if size < UNBOUNDED // 4)
             inner = sum(1.0 if factor[0].kind == "leaf" else self._cost(factor[0]) for factor in kernel.factors)
             known = self._costs[kernel.id] = max(1.0, reduced * inner)
+        return known
+
+    def _is_guessed(self, kernel: Kernel) -> bool:
+        return kernel.id not in self.whole and self._cost(kernel) > self.longest
+
+    def _work(self, kernel: Kernel) -> float:
+        """The cost of a kernel where others are guessed."""
+        known = self._works.get(kernel.id)
+        if known is None:
+            reduced = math.prod(size for size in kernel.reduced if size < UNBOUNDED // 4)
+            inner = sum(1.0 if self._is_guessed(factor[0]) else self._work(factor[0]) for factor in kernel.factors)
+            known = self._works[kernel.id] = max(1.0, reduced * inner)
         return known
 
     def _unknown(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.codec import capture_summary
 from graphguard.ir.plain import to_plain
+from graphguard.refine.audits import Audited
 from graphguard.refine.outcome import Outcome, PromiseOutcome
 from graphguard.report.diagnostics import OUT_OF_FUEL, Report, Verdict
 
@@ -20,11 +22,15 @@ SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
 
 
 def judged(
-    numbers: str, proved: bool = False, narrower: bool = False, patiently: bool | None = None
+    numbers: str,
+    proved: bool = False,
+    narrower: bool = False,
+    patiently: bool | None = None,
+    wrong: tuple[str, ...] | None = None,
 ) -> tuple[Report, list[dict[str, Any]]]:
     """The report where the proof holds or not, with ignored targets and without, at once or given time; and what was asked to be proved.
 
-    ``patiently`` is None where the proof was not hurried.
+    ``patiently`` is None where the proof was not hurried, ``wrong`` where nobody asks for an audit: else the rules of which it finds wrong steps.
     """
     asked: list[dict[str, Any]] = []
 
@@ -53,9 +59,12 @@ def judged(
                 return {"out": step.params["proof"]}
             case "diagnose":
                 return []
+            case "audit":
+                found = Audited(proved, 7, 2, 0, wrong or ())
+                return {**asdict(found), "text": str(found)}
         raise AssertionError(step.method)
 
-    steps = check_steps(CheckRequest("checks.py", "c", {"dp": 2}, "/", fixes=False))
+    steps = check_steps(CheckRequest("checks.py", "c", {"dp": 2}, "/", fixes=False, audit=wrong is not None))
     given: Any = None
     while True:
         try:
@@ -139,3 +148,20 @@ def test_a_second_attempt_is_made_only_where_numbers_refute_nothing_that_is_unpr
         asked.append(step.method)
         given = to_plain(numbers) if step.method == "confirm" else {"outcome": to_plain(UNPROVED), "seconds": 2.0}
     assert ("finish" in asked, outcome) == (more, UNPROVED)
+
+
+def test_an_audited_proof_says_so():
+    report, _ = judged("equal", proved=True, wrong=())
+    assert report.verdict is Verdict.REFINES
+    assert report.audit == "7 steps of 2 rules hold when they are read again"
+
+
+def test_a_step_that_does_not_hold_leaves_nothing_proved():
+    report, _ = judged("equal", proved=True, wrong=("partial sums",))
+    assert report.verdict is Verdict.UNKNOWN
+    assert "partial sums" in report.diagnostics[-1].message
+
+
+def test_what_is_not_proved_is_not_audited():
+    report, _ = judged("differs", wrong=())
+    assert (report.verdict, report.audit) == (Verdict.BROKEN, "")

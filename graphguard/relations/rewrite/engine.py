@@ -12,23 +12,24 @@ from graphguard.relations.rewrite.rule import Outcome
 
 def settled_product(product: Any) -> bool:
     """Rewrite a :class:`~graphguard.relations.sums.products.Product` until no rule changes it; False where it is zero."""
-    rules = product.universe.rules
+    rules, unlogged = product.universe.rules, product.log is None
     while True:
         product.gather()
         for rule in rules.products:
-            outcome = rule(product)
+            outcome = rule.act(product) if unlogged else rule(product)
             if outcome is Outcome.ZERO or product.coefficient == 0:
                 return False
             if outcome is Outcome.CHANGED:
                 break
         else:
-            return all(rule(product) is not Outcome.ZERO for rule in rules.positions)
+            return all((rule.act if unlogged else rule)(product) is not Outcome.ZERO for rule in rules.positions)
 
 
 def added(universe: Any, items: Any, extents: tuple[int, ...]) -> Any:
     """Terms of a sum, like ones gathered, after the rules for sums."""
+    unlogged = universe.log is None
     for rule in universe.rules.sums:
-        items = rule(universe, items, extents)
+        items = (rule.act if unlogged else rule)(universe, items, extents)
     return items
 
 

@@ -40,10 +40,11 @@ POWERS: Final = 4  # whole powers of a reduced product up to this are written ou
 class Product:
     """A product under construction: parts over digits, some of them summed."""
 
-    __slots__ = ("coefficient", "deferred", "dims", "keep_steps", "parts", "reduced", "sizes", "universe")
+    __slots__ = ("coefficient", "deferred", "dims", "keep_steps", "log", "parts", "reduced", "sizes", "universe")
 
     def __init__(self, universe: Universe, sizes: list[int], dims: list[list[int]], reduced: set[int]) -> None:
         self.universe = universe
+        self.log: Log | None = universe.log
         self.sizes = sizes
         self.dims = dims
         self.reduced = reduced
@@ -166,11 +167,6 @@ class Product:
         if coefficient == 0 or composed is None:
             return None
         return coefficient, Part(inner, 1, inner_window, list(base), composed)
-
-    @property
-    def log(self) -> Log | None:
-        """Who wants to know of rewritings."""
-        return self.universe.log
 
     def finish(self) -> tuple[Number, Ref]:
         """The coefficient and the reference; coefficient 0 when the product vanishes."""

@@ -17,12 +17,13 @@ from graphguard.checks.rewritten import places_of
 from graphguard.checks.shelf import user_shelf
 from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import WorkerClient, WorkerError
-from graphguard.ir import CheckRef, Trouble
+from graphguard.ir import CheckRef, Span, Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
 from graphguard.report.registry import reported
 from graphguard.trace.claims.declared import FoundCheck
+from graphguard.trace.scripts.script import Script
 
 if TYPE_CHECKING:
     from graphguard.checks.prover import Prover
@@ -182,6 +183,21 @@ def run_unit(
         return _not_run(unit, Trouble("trace-error", str(error), unit.check.span), configuration)
     except Exception as error:  # noqa: BLE001 - a defect of ours must not take the other checks with it, and is reported
         return _not_run(unit, Trouble("trace-error", _defect(error), unit.check.span), configuration)
+
+
+def run_script(
+    script: Script, mesh: Mesh, configuration: Configuration, worker: Caller, prover: Caller, timeout: float | None
+) -> Report:
+    """The report of a training script, recorded on one rank and on all of ``mesh``; whatever goes wrong is in it."""
+    check = CheckRef(script.name, script.name, Span(script.path, 1))
+    request = CheckRequest(
+        script.path, script.name, mesh, str(configuration.root), levels=configuration.levels, cache=False, smallest=False,
+        timeout=timeout or configuration.timeout, script=script.as_plain(),
+    )  # fmt: skip
+    try:
+        return drive(check_steps(request), worker, prover)
+    except WorkerError as error:
+        return _not_run(Unit(check, mesh), Trouble("trace-error", str(error), check.span), configuration)
 
 
 @without_collection()

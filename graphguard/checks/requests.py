@@ -33,6 +33,7 @@ class CheckRequest:
     the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well;
     ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict;
     ``machines``: on how many the ranks are; ``alike`` records all programs as if their processes differed in nothing that those of a job differ in;
+    ``script`` is a training script that is run in place of a check, as plain data;
     ``smallest`` asks for a counterexample on a smaller mesh, where the check can be run on one.
     """
 
@@ -50,6 +51,7 @@ class CheckRequest:
     timeout: float = 60.0
     machines: int = 1
     alike: bool = False
+    script: Mapping[str, Any] | None = None
 
 
 Steps: TypeAlias = Generator[Step | tuple[Step, ...] | Report, Any, Report]
@@ -85,6 +87,7 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
             "alike": request.alike,
             "timeout": request.timeout,
             "machines": request.machines,
+            "script": request.script,
         },
     )
     summary = answer["summary"]

@@ -24,6 +24,7 @@ from graphguard.trace.graph.unlike import unlike_layouts
 from graphguard.trace.programs.compared import Program, compared
 from graphguard.trace.programs.job import Job, Recorded
 from graphguard.trace.programs.left_behind import left_behind
+from graphguard.trace.programs.sampling import sampling_told, wrong_samples
 from graphguard.trace.programs.standing import standing, with_standing
 from graphguard.trace.programs.unwritten import unwritten
 from graphguard.trace.worlds import machines
@@ -39,6 +40,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if not troubles:
         troubles += [_unlike(job, rank) for rank, program in enumerate(ranks) if program.same != specification.same][:1]
     traces = [program.trace for program in ranks]
+    troubles = troubles or wrong_samples(job, specification, ranks)
     disagreed = disagreement([() if trace is None else trace.groups for trace in traces]) if not troubles else None
     if disagreed is not None:
         troubles.append(disagreed)
@@ -47,7 +49,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if specification.waiting and not troubles:
         troubles.append(_dependent(job))
     unshared = dict.fromkeys(one for program in (specification, *ranks) for one in program.unshared)
-    bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles), unshared=tuple(unshared))
+    bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles), unshared=tuple(unshared), same=job.alone is not None)
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
@@ -75,7 +77,9 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
-    if job.machines == 1 and len(graphs) > 1:
+    sampled, unsampled = sampling_told(job, specification, ranks)
+    assumed += sampled
+    if job.machines == 1 and len(graphs) > 1 and job.script is None:
         assumed += machines.assumed(read for trace in traced for read in trace.reads)
     capture = replace(
         bare,
@@ -90,7 +94,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *(apart or join(graphs).mismatches),
         ),
         assumed=tuple(dict.fromkeys((*assumed, *kept.assumed))),
-        not_compared=(*told.not_compared, *kept.not_compared, *left_behind(spec_program, programs)),
+        not_compared=(*told.not_compared, *kept.not_compared, *unsampled, *left_behind(spec_program, programs)),
         cautions=told.cautions,
         doubts=doubts,
     )

@@ -93,4 +93,3 @@ def _module_file(name: str, folder: str) -> str:
 
 def _path_of_worker() -> Sequence[str]:
     return [entry for entry in sys.path if entry]
-

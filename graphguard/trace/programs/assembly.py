@@ -49,7 +49,9 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if specification.waiting and not troubles:
         troubles.append(_dependent(job))
     unshared = dict.fromkeys(one for program in (specification, *ranks) for one in program.unshared)
-    bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles), unshared=tuple(unshared), same=job.alone is not None)
+    bare = Capture(
+        job.check, job.mesh, (), None, (), (), tuple(troubles), unshared=tuple(unshared), same=job.alone is not None
+    )
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])

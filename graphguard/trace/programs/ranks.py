@@ -29,7 +29,7 @@ from graphguard.trace.programs.asking import Asked, NoSpecificationError, answer
 from graphguard.trace.programs.assembly import assembled
 from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
 from graphguard.trace.programs.sampling import replanned
-from graphguard.trace.programs.script_runs import AgainError, Run, at_step, script_run, script_trouble
+from graphguard.trace.programs.script_runs import AgainError, Run, as_used, at_step, script_run, script_trouble
 from graphguard.trace.programs.troubles import trouble_of, trouble_of_ending
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.source.errors import TracingError
@@ -279,6 +279,8 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
         trace = recording.finish()
     except TracingError as error:
         return Recorded(None, None, (_trouble(error, job, program, recording.phase),))
+    if run is not None:
+        trace, run = as_used(trace, run)
     unseen = recording.unseen if job.learn is not None else ()
     return Recorded(trace, claims, trace.troubles, unseen=unseen, same=same, run=run)
 

@@ -14,9 +14,9 @@ from graphguard.trace.scripts.script import Item, Place, Script
 
 RULE: Final = "wrong-shard"
 _SHOWN: Final = 8
-_SAMPLER: Final = (
-    "fix: give the DataLoader a sampler that knows the ranks, as DistributedSampler(dataset) does, and no shuffle of its own"
-)
+_SAMPLER: Final = "fix: give the DataLoader a sampler that knows the ranks, as DistributedSampler(dataset) does, and no shuffle of its own"
+
+_DRAWN: Final = "fix: take other ones on every rank: by its place, or by a seed that depends on it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ class Loader:
     def together(self) -> list[Item]:
         """All items that ranks read, those of ranks that read the same once."""
         return [item for batches in self.shares for batch in batches for item in batch]
+
+    @property
+    def fix(self) -> str:
+        """How every rank would read its own."""
+        return _SAMPLER if self.made is not None else _DRAWN
 
     @property
     def place(self) -> Span | None:
@@ -109,8 +114,12 @@ def _pairs(found: Sequence[Loader], size: int, chance: bool) -> dict[int, dict[I
     for one in found:
         if not _is_shuffled(one, chance) or Counter(one.together) == Counter(one.reference):
             continue
-        free = [[Place(name, row) for row in range(len(batch))] for name, batch in zip(one.names, one.alone, strict=True)]
-        turns = len(next(iter(one.shares))) == len(one.alone)  # a batch of every rank for one of the reference; else one after the other
+        free = [
+            [Place(name, row) for row in range(len(batch))] for name, batch in zip(one.names, one.alone, strict=True)
+        ]
+        turns = len(next(iter(one.shares))) == len(
+            one.alone
+        )  # a batch of every rank for one of the reference; else one after the other
         for batches, ranks in one.shares.items():
             for place, batch in enumerate(batches):
                 for item in batch:
@@ -126,7 +135,9 @@ def _is_shuffled(one: Loader, chance: bool) -> bool:
     """Whether what is read is in no order, on one rank or on any: then which items come first means nothing.  What is known by its content alone is where the script reads what it draws."""
     if not all(item.index.isdecimal() for item in one.reference):
         return chance
-    return any(_unordered(items) for items in (one.reference, *([i for b in batches for i in b] for batches in one.ranks)))
+    return any(
+        _unordered(items) for items in (one.reference, *([i for b in batches for i in b] for batches in one.ranks))
+    )
 
 
 def _unordered(items: Sequence[Item]) -> bool:
@@ -152,7 +163,7 @@ def _wrong(one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]]) -
         yield _trouble(
             one,
             f"{_ranks(alike)} read the same samples: {_items(items)}\n"
-            f"needed: other samples on each of the {replicas} ranks whose gradients are averaged\n{_SAMPLER}",
+            f"needed: other samples on each of the {replicas} ranks whose gradients are averaged\n{one.fix}",
         )
         return
     twice = next((item for item, count in Counter(one.together).items() if count > 1), None)
@@ -161,10 +172,12 @@ def _wrong(one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]]) -
         missed = [item for item in one.reference if item not in set(one.together)]
         lost = f"; {_items(missed)} by none" if missed else ""
         yield _trouble(
-            one, f"sample {_named(twice)} is read by {_ranks(readers)}{lost}\nneeded: every sample once\n{_SAMPLER}"
+            one, f"sample {_named(twice)} is read by {_ranks(readers)}{lost}\nneeded: every sample once\n{one.fix}"
         )
         return
-    if len(one.together) % max(1, len(one.reference)) or (script.merged > 1 and len(one.together) != len(one.reference)):
+    if len(one.together) % max(1, len(one.reference)) or (
+        script.merged > 1 and len(one.together) != len(one.reference)
+    ):
         counts = ", ".join(str(sum(map(len, batches))) for batches in one.ranks)
         yield _trouble(
             one,
@@ -189,7 +202,7 @@ def _wrong(one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]]) -
         missed = [item for item in one.reference if item not in set(one.together)]
         yield _trouble(
             one,
-            f"the ranks read {_items(others)}, and one rank alone {_items(missed)} instead\nneeded: the same samples in both\n{_SAMPLER}",
+            f"the ranks read {_items(others)}, and one rank alone {_items(missed)} instead\nneeded: the same samples in both\n{one.fix}",
         )
 
 
@@ -204,13 +217,17 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _named(item: Item) -> str:
-    return f"{item.index} of {item.dataset}"
+    return f"{item.index} of {item.dataset}" if item.index.isdecimal() else f"of {item.dataset}"
 
 
 def _items(items: Sequence[Item]) -> str:
+    if not items:
+        return "none"
+    if not all(item.index.isdecimal() for item in items):
+        return f"{len(items)} of {items[0].dataset}"
     shown = ", ".join(item.index for item in items[:_SHOWN])
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return f"{shown}{more} of {items[0].dataset}" if items else "none"
+    return f"{shown}{more} of {items[0].dataset}"
 
 
 def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> tuple[list[str], list[str]]:
@@ -223,7 +240,9 @@ def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
     if script.merged > 1:
         assumed.append(f"one rank alone reads {script.merged} batches at once, as all ranks together do")
     if script.places:
-        assumed.append("which samples come first is chance: those that the ranks read stand for those that one rank alone reads")
+        assumed.append(
+            "which samples come first is chance: those that the ranks read stand for those that one rank alone reads"
+        )
     if script.parts:
         assumed.append("the loss is the mean of the ranks' own, each of its part of the samples")
     elif len(runs[1]) > 1 and any(run.readings for run in runs[1]):

@@ -12,10 +12,11 @@ from graphguard.trace.claims.program import Claims
 from graphguard.trace.programs.asking import Asked, NoSpecificationError, answer
 from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
 from graphguard.trace.programs.troubles import trouble_of
-from graphguard.trace.record.capture import Recording
+from graphguard.trace.record.capture import RankTrace, Recording
 from graphguard.trace.scripts.program import AgainError, Channel, Run, record_script, refused
+from graphguard.trace.scripts.samples import marked
 
-__all__ = ["AgainError", "Run", "at_step", "script_run", "script_trouble"]
+__all__ = ["AgainError", "Run", "as_used", "at_step", "script_run", "script_trouble"]
 
 
 def script_run(recording: Recording, job: Job, program: int, link: Asked) -> tuple[Claims, Run]:
@@ -43,6 +44,32 @@ def script_trouble(error: BaseException, job: Job, program: int) -> Trouble:
     doing = f"running {job.check.name} on {'one rank alone' if rank is None else f'rank {rank}'}"
     trouble = trouble_of(refused(error) or error, doing, job.root, job.check.span, rank)
     return replace(trouble, message=trouble.message.replace("the check ", f"{job.check.name} ", 1))
+
+
+def as_used(trace: RankTrace, run: Run) -> tuple[RankTrace, Run]:
+    """A recording without what notes its samples, and its run with those of which something is made: what loaders read ahead is of a later step."""
+    graph = trace.graph
+    if graph is None:
+        return trace, run
+    marks = {name: place for name in graph.outputs if (place := marked(name)) is not None}
+    outputs = {name: var for name, var in graph.outputs.items() if name not in marks}
+    producers = graph.producers()
+    needed, pending = set(), list(outputs.values())
+    while pending:
+        var = pending.pop()
+        if var not in needed:
+            needed.add(var)
+            pending += graph.nodes[producers[var]].operands() if var in producers else ()
+    noted = set(marks.values())
+    used = {marks[name] for name in marks if graph.outputs[name] in needed}
+    readings = [
+        replace(
+            one, items=tuple(item for row, item in enumerate(one.items) if (at, row) in used or (at, row) not in noted)
+        )
+        for at, one in enumerate(run.readings)
+    ]
+    kept = tuple(one for one in readings if one.items)
+    return replace(trace, graph=replace(graph, outputs=outputs)), replace(run, readings=kept)
 
 
 def at_step(job: Job, specification: Recorded) -> Job:

@@ -22,7 +22,14 @@ def reference_of(script: Script) -> CheckRef:
 
 
 def capture_script(
-    script: Script, mesh: dict[str, int], root: str, overlay: Mapping[str, str], limits: Limits, link: Link, *, alike: bool
+    script: Script,
+    mesh: dict[str, int],
+    root: str,
+    overlay: Mapping[str, str],
+    limits: Limits,
+    link: Link,
+    *,
+    alike: bool,
 ) -> tuple[Capture, Footprint]:
     """Record a script on one rank and on all; whatever is wrong with it is among the capture's troubles."""
     from graphguard.trace.programs.job import Job

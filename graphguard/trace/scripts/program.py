@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 
 from graphguard.ir import Placement, Span
 from graphguard.ir.capture import Like, Wanted
@@ -203,9 +206,7 @@ def record_script(
     wanted = {name: one for name, one in (run.wanted or {}).items() if not alone or name == LOSS}
     claims = Claims(leaves, outputs, wanted, (LOSS,) if outputs else ())
     wrote = tuple(scratch.files())
-    return claims, Run(
-        tuple(samples.readings), _replicas(), watcher.losses, watcher.stepped_at, wrote, tuple(left)
-    )
+    return claims, Run(tuple(samples.readings), _replicas(), watcher.losses, watcher.stepped_at, wrote, tuple(left))
 
 
 def _watch_meshes(run: _Recorded, size: int) -> None:
@@ -224,11 +225,6 @@ def _watch_meshes(run: _Recorded, size: int) -> None:
 
 def _replicas() -> int:
     """Over how many ranks the script's wrappers average gradients; 0 where it has none of those that are known."""
-    import gc
-
-    from torch.distributed.fsdp import FSDPModule
-    from torch.nn.parallel import DistributedDataParallel
-
     found = 0
     for one in gc.get_objects():
         kind = type(one)
@@ -236,8 +232,9 @@ def _replicas() -> int:
             found = max(found, one.process_group.size())
         elif issubclass(kind, FSDPModule):
             state = one._get_fsdp_state()  # noqa: SLF001 - the only place that knows
-            group = state._fsdp_param_group  # noqa: SLF001
-            found = max(found, 0 if group is None else group.mesh_info.mesh.size())
+            groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]  # noqa: SLF001
+            for info in (group.mesh_info for group in groups if group is not None):
+                found = max(found, getattr(info, "shard_mesh_size", 1) * getattr(info, "replicate_mesh_size", 1))
     return found
 
 

@@ -27,7 +27,9 @@ _ANYWHERE = ("/dev/", "/proc/", "/sys/")
 def refuse() -> None:
     """From now on, for the rest of this process."""
     sys.stdin = _Typed()
-    builtins.input = _refusing("reads standard input, which a recorded script does not have", "take it from arguments or a file")
+    builtins.input = _refusing(
+        "reads standard input, which a recorded script does not have", "take it from arguments or a file"
+    )
     starting = _refusing(
         "starts processes of its own; graphguard torchrun starts one for each rank, as torchrun does",
         "run each rank from RANK and WORLD_SIZE, as under torchrun; or check what the processes call, with gg.verify",
@@ -58,7 +60,9 @@ class _Typed(io.TextIOBase):
     """Standard input."""
 
     def _refuse(self, *_: Any) -> NoReturn:
-        return _refusing("reads standard input, which a recorded script does not have", "take it from arguments or a file")()
+        return _refusing(
+            "reads standard input, which a recorded script does not have", "take it from arguments or a file"
+        )()
 
     read = readline = __next__ = _refuse  # type: ignore[assignment]
 

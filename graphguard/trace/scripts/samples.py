@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,20 @@ class Reading:
     trains: bool
     made: Span | None
     read: Span | None
+
+
+def mark(reading: int, row: int, path: str) -> str:
+    """The output that says what an item's tensor is: no result of the script's."""
+    return f"sample({reading},{row},{path})"
+
+
+_MARK = re.compile(r"sample\((\d+),(\d+),.*\)", re.DOTALL)
+
+
+def marked(output: str) -> tuple[int, int] | None:
+    """The reading, and the row in it, of which an output says what it is; None for any other."""
+    match = _MARK.fullmatch(output)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 class Samples:
@@ -184,7 +199,9 @@ class Samples:
         if all(kind is not None and kind == kinds[0] for kind in kinds):
             shape, dtype = kinds[0] or ((), torch.float32)
             return [self._row(item, row, path, shape, dtype) for row, item in enumerate(items)]
-        if isinstance(first, Mapping) and all(isinstance(one, Mapping) and one.keys() == first.keys() for one in values):
+        if isinstance(first, Mapping) and all(
+            isinstance(one, Mapping) and one.keys() == first.keys() for one in values
+        ):
             columns = {
                 key: self._replaced([one[key] for one in values], items, f'{path}["{key}"]', numbers=numbers)
                 for key in first
@@ -202,7 +219,16 @@ class Samples:
             return [type(first)(*one) if named else type(first)(one) for one in made]
         return list(values)
 
-    def _row(self, item: Item, row: int, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+    def _row(self, item: Item, row: int, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """An item of the batch that is being read, in memory of its own."""
+        return self._marked(self._found_row(item, row, path, shape, dtype).clone(), row, path)
+
+    def _marked(self, value: torch.Tensor, row: int, path: str) -> torch.Tensor:
+        """A tensor that stands for an item, noted: whether anything is made of it shows at the end."""
+        self._recording.output(mark(len(self.readings) - 1, row, path), value)
+        return value
+
+    def _found_row(self, item: Item, row: int, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         if self._ask is None:
             batch = self.batches[-1]
             batch.types[path] = ((len(batch.items), *shape), dtype)
@@ -258,9 +284,10 @@ class Samples:
         if self._ask is None:
             batch = self.batches[-1]
             batch.types[path], batch.rows[path] = (shape, dtype), digests
-            return self._leaf(batch.name + path, shape, dtype).clone()
+            leaf = self._leaf(batch.name + path, shape, dtype)
+            return torch.stack([self._marked(leaf.select(0, row).clone(), row, path) for row in range(count)])
         rows = [self._found(digest, path, shape[1:], dtype) for digest in digests]
-        found = [row for row in rows if row is not None]
+        found = [self._marked(one.clone(), row, path) for row, one in enumerate(rows) if one is not None]
         return torch.stack(found) if len(found) == len(rows) else value
 
     def _found(self, digest: str, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:

@@ -173,8 +173,9 @@ def _process_groups() -> None:
     )  # fmt: skip
     for name, make in made:
         wrapped = functools.wraps(getattr(c10d, name))(make(getattr(c10d, name)))
-        setattr(c10d, name, wrapped)
-        setattr(dist, name, wrapped)
+        for module in (c10d, dist, device_mesh):  # which has names of its own for some
+            if hasattr(module, name):
+                setattr(module, name, wrapped)
 
 
 def _coalescing() -> None:

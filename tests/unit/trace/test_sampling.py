@@ -32,7 +32,13 @@ def recorded(*rows: list[int], replicas: int = 0, **keywords: Any) -> Recorded:
 def job(**changes: Any) -> Job:
     script = replace(Script("train.py", "."), **changes)
     return Job(
-        lambda _: None, {"ranks": 2}, CheckRef("train.py", "train.py", MADE), ".", Limits(), time.monotonic(), script=script
+        lambda _: None,
+        {"ranks": 2},
+        CheckRef("train.py", "train.py", MADE),
+        ".",
+        Limits(),
+        time.monotonic(),
+        script=script,
     )
 
 
@@ -102,7 +108,9 @@ def test_samplers_that_shuffle_stand_for_each_other() -> None:
 
 def test_as_many_on_one_rank_as_asked_for() -> None:
     asked = {"arguments": (), "reference": ("--batch-size", "3")}
-    (message,) = messages(recorded([0, 1, 2]), recorded([0, 2, 4], replicas=2), recorded([1, 3, 5], replicas=2), **asked)
+    (message,) = messages(
+        recorded([0, 1, 2]), recorded([0, 2, 4], replicas=2), recorded([1, 3, 5], replicas=2), **asked
+    )
     assert message.startswith("with --reference-args one rank alone reads 3 samples for a step, and the ranks 6")
 
 

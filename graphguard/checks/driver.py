@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.kept import KeptReports, kept_reports
@@ -23,12 +24,13 @@ from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
 from graphguard.report.registry import reported
 from graphguard.trace.claims.declared import FoundCheck
-from graphguard.trace.scripts.script import Script
+from graphguard.trace.scripts.script import UNSEEDED, Script
 
 if TYPE_CHECKING:
     from graphguard.checks.prover import Prover
 
 Mesh = dict[str, int]
+_BATCH: Final = re.compile(r"\bbatch \d+")
 
 
 class Caller(Protocol):
@@ -195,9 +197,22 @@ def run_script(
         timeout=timeout or configuration.timeout, script=script.as_plain(),
     )  # fmt: skip
     try:
-        return drive(check_steps(request), worker, prover)
+        report = drive(check_steps(request), worker, prover)
+        return replace(report, assumed=_folded(report.assumed))
     except WorkerError as error:
         return _not_run(Unit(check, mesh), Trouble("trace-error", str(error), check.span), configuration)
+
+
+def _folded(lines: Sequence[str]) -> tuple[str, ...]:
+    """What is assumed of many batches alike, said once."""
+    alike: dict[str, list[str]] = {}
+    unseeded = f"numbers drawn with seed {UNSEEDED} are those that PyTorch draws on a CPU"
+    for line in ("numbers that no seed decides are the same on all ranks" if one == unseeded else one for one in lines):
+        alike.setdefault(_BATCH.sub("batch", line), []).append(line)
+    return tuple(
+        group[0] if len(group) == 1 else f"{_BATCH.sub('batch', group[0])} (so in {len(group)} batches)"
+        for group in alike.values()
+    )
 
 
 @without_collection()

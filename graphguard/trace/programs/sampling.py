@@ -48,6 +48,12 @@ class Loader:
         return [item for batches in self.shares for batch in batches for item in batch]
 
     @property
+    def missed(self) -> list[Item]:
+        """What the reference read and no rank did."""
+        together = set(self.together)
+        return [item for item in self.reference if item not in together]
+
+    @property
     def fix(self) -> str:
         """How every rank would read its own."""
         return _SAMPLER if self.made is not None else _DRAWN
@@ -105,7 +111,7 @@ def replanned(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> J
 
 
 def _is_multiple(one: Loader) -> bool:
-    return len(one.together) % len(one.reference) == 0
+    return bool(one.reference) and len(one.together) % len(one.reference) == 0
 
 
 def _pairs(found: Sequence[Loader], size: int, chance: bool) -> dict[int, dict[Item, Place]]:
@@ -154,56 +160,71 @@ def wrong_samples(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
 
 
 def _wrong(one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]]) -> Iterator[Trouble]:
-    """What is wrong with what one loader handed out."""
+    """What is wrong with what one loader handed out: the first thing that is."""
+    if not one.together:
+        return
     replicas = max(run.replicas for run in runs[1])
-    shares = one.shares
-    if replicas > 1 and len(shares) < replicas and any(one.ranks):
-        alike = next(ranks for ranks in shares.values() if len(ranks) > 1)
-        items = [item for batch in one.ranks[alike[0]] for item in batch]
-        yield _trouble(
-            one,
-            f"{_ranks(alike)} read the same samples: {_items(items)}\n"
-            f"needed: other samples on each of the {replicas} ranks whose gradients are averaged\n{one.fix}",
-        )
-        return
-    twice = next((item for item, count in Counter(one.together).items() if count > 1), None)
-    if twice is not None and len(set(one.reference)) == len(one.reference):
-        readers = [rank for rank, batches in enumerate(one.ranks) if any(twice in batch for batch in batches)]
-        missed = [item for item in one.reference if item not in set(one.together)]
-        lost = f"; {_items(missed)} by none" if missed else ""
-        yield _trouble(
-            one, f"sample {_named(twice)} is read by {_ranks(readers)}{lost}\nneeded: every sample once\n{one.fix}"
-        )
-        return
-    if len(one.together) % max(1, len(one.reference)) or (
-        script.merged > 1 and len(one.together) != len(one.reference)
-    ):
-        counts = ", ".join(str(sum(map(len, batches))) for batches in one.ranks)
-        yield _trouble(
-            one,
-            f"the ranks read {len(one.together)} samples for a step, and one rank alone {len(one.reference)}\n"
-            f"found: {counts} samples on the ranks in turn\n"
-            "needed: the same samples in both, or as many on every rank as on one alone\n"
-            'fix: give every rank equally many, or one rank what all of them read: --reference-args "--batch-size ..."',
-            rule="trace-error" if script.merged == 1 else RULE,
-        )
-        return
-    if script.merged == 1 and len(one.together) != len(one.reference):
-        if script.reference != script.arguments:
-            yield _trouble(
-                one,
-                f"with --reference-args one rank alone reads {len(one.reference)} samples for a step, and the ranks {len(one.together)}\n"
-                f"fix: have it read {len(one.together)}; without --reference-args it reads as many at once as all ranks",
-                rule="trace-error",
-            )
-        return
+    message = _alike(one, replicas) or _twice(one) or _left_out(one)
+    if message is None and not _is_shuffled(one, job.draws) and len(one.together) == len(one.reference):
+        message = _others(one)
+    if message is not None:
+        yield _trouble(one, f"{message}\n{one.fix}")
+    elif (message := _unlike_counts(one, script)) is not None:
+        yield _trouble(one, message, "trace-error" if script.merged == 1 else RULE)
+
+
+def _alike(one: Loader, replicas: int) -> str | None:
+    """Ranks that read the same where they should share: their gradients are averaged, or all of them read as much as one rank alone does, and not all of that."""
+    shared = next((ranks for ranks in one.shares.values() if len(ranks) > 1), None)
+    count = sum(len(batch) for batches in one.ranks for batch in batches)
+    is_share = bool(one.missed) and count == len(one.reference)
+    if shared is None or not (len(one.shares) < replicas or is_share):
+        return None
+    items = [item for batch in one.ranks[shared[0]] for item in batch]
+    lost = f"; {_items(one.missed)} by none" if is_share else ""
+    needed = f"each of the {replicas} ranks whose gradients are averaged" if replicas else "every rank"
+    return f"{_ranks(shared)} read the same samples: {_items(items)}{lost}\nneeded: other samples on {needed}"
+
+
+def _twice(one: Loader) -> str | None:
+    item = next((item for item, count in Counter(one.together).items() if count > 1), None)
+    if item is None or len(set(one.reference)) < len(one.reference):
+        return None
+    readers = [rank for rank, batches in enumerate(one.ranks) if any(item in batch for batch in batches)]
+    lost = f"; {_items(one.missed)} by none" if one.missed else ""
+    return f"sample {_named(item)} is read by {_ranks(readers)}{lost}\nneeded: every sample once"
+
+
+def _left_out(one: Loader) -> str | None:
+    if not set(one.together) < set(one.reference):
+        return None
+    return f"no rank reads {_items(one.missed)}, which one rank alone reads\nneeded: every sample once"
+
+
+def _others(one: Loader) -> str | None:
     others = [item for item in one.together if item not in set(one.reference)]
-    if others and not _is_shuffled(one, job.draws):
-        missed = [item for item in one.reference if item not in set(one.together)]
-        yield _trouble(
-            one,
-            f"the ranks read {_items(others)}, and one rank alone {_items(missed)} instead\nneeded: the same samples in both\n{one.fix}",
+    if not others:
+        return None
+    return f"the ranks read {_items(others)}, and one rank alone {_items(one.missed)} instead\nneeded: the same samples in both"
+
+
+def _unlike_counts(one: Loader, script: Script) -> str | None:
+    """Numbers of samples of which one is not the other, nor as many times the other as there are ranks."""
+    many, alone = len(one.together), len(one.reference)
+    if many == alone or (script.merged == 1 and script.reference == script.arguments and _is_multiple(one)):
+        return None
+    if script.reference != script.arguments:
+        return (
+            f"with --reference-args one rank alone reads {alone} samples for a step, and the ranks {many}\n"
+            f"fix: have it read {many}; without --reference-args it reads as many at once as all ranks"
         )
+    counts = ", ".join(str(sum(map(len, batches))) for batches in one.ranks)
+    return (
+        f"the ranks read {many} samples for a step, and one rank alone {alone}\n"
+        f"found: {counts} samples on the ranks in turn\n"
+        "needed: the same samples in both, or as many on every rank as on one alone\n"
+        'fix: give every rank equally many, or one rank what all of them read: --reference-args "--batch-size ..."'
+    )
 
 
 def _trouble(one: Loader, message: str, rule: str = RULE) -> Trouble:
@@ -230,6 +251,14 @@ def _items(items: Sequence[Item]) -> str:
     return f"{shown}{more} of {items[0].dataset}"
 
 
+def _missing(specification: Recorded, ranks: Sequence[Recorded]) -> Iterator[str]:
+    graphs = [
+        one.trace.graph for one in (specification, *ranks) if one.trace is not None and one.trace.graph is not None
+    ]
+    held = {name for graph in graphs[1:] for name in graph.outputs}
+    yield from (name for name in (graphs[0].outputs if graphs else ()) if name not in held)
+
+
 def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> tuple[list[str], list[str]]:
     """What a verdict on a script rests on, and what of it is not compared."""
     runs = _runs(specification, ranks)
@@ -243,11 +272,16 @@ def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
         assumed.append(
             "which samples come first is chance: those that the ranks read stand for those that one rank alone reads"
         )
+    if not any(run.broadcasts for run in runs[1]):
+        assumed.append("parameters start alike on all ranks, as a seed, a broadcast or a checkpoint makes them")
     if script.parts:
         assumed.append("the loss is the mean of the ranks' own, each of its part of the samples")
     elif len(runs[1]) > 1 and any(run.readings for run in runs[1]):
         assumed.append("all ranks read the same samples")
     left = [line for run in (runs[0], *runs[1]) for line in run.not_compared]
+    left += [f"'{name}' of one rank alone, which no rank has" for name in _missing(specification, ranks)]
+    if not runs[0].losses:
+        left.append("a loss: backward is called on no single number")
     wrote = list(dict.fromkeys(path for run in (runs[0], *runs[1]) for path in run.wrote))
     if wrote:
         more = f" and {len(wrote) - _SHOWN} more" if len(wrote) > _SHOWN else ""

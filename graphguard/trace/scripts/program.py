@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from graphguard.trace.claims.inputs import Inputs
 from graphguard.trace.claims.leaves import Leaves
 from graphguard.trace.claims.loading import bind_rank, bind_specification
 from graphguard.trace.claims.outputs import OutputType
-from graphguard.trace.claims.parameters import State, local_tensor, named_alike
+from graphguard.trace.claims.parameters import State, local_tensor, named_alike, plain_name
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.program import Claims
 from graphguard.trace.claims.same import Original, beside, original
@@ -30,7 +30,7 @@ from graphguard.trace.record.capture import Recording
 from graphguard.trace.scripts.launching import prepare, run_main
 from graphguard.trace.scripts.refusals import Scratch, refuse
 from graphguard.trace.scripts.samples import Batch, Reading, Samples
-from graphguard.trace.scripts.script import Script
+from graphguard.trace.scripts.script import UNSEEDED, Script
 from graphguard.trace.scripts.watching import Finished, Programs, Watcher, never_stepped
 from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.sources import ProjectFiles
@@ -49,13 +49,14 @@ class AgainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run of a script says beside its claims: what its loaders handed out, over how many ranks it averages gradients by what it says, where it stepped, and what it wrote."""
+    """What a run of a script says beside its claims: what its loaders handed out, over how many ranks it averages gradients by what it says, where it stepped, what it wrote, and whether its wrappers broadcast parameters."""
 
     readings: tuple[Reading, ...] = ()
     replicas: int = 0
     losses: int = 0
     stepped: Span | None = None
     wrote: tuple[str, ...] = ()
+    broadcasts: bool = False
     not_compared: tuple[str, ...] = ()
 
 
@@ -83,6 +84,7 @@ class _Recorded:
     wanted: dict[str, Wanted] | None = None
     states: dict[int, str] | None = None
     meshes: list[dict[str, int]] | None = None
+    titles: dict[str, str] = field(default_factory=dict)
 
     def begin(self, programs: Programs) -> None:
         """The script uses its parameters: from here on they are unknown."""
@@ -97,6 +99,11 @@ class _Recorded:
             told: Original = self.channel.ask("original")
             refinement = Refinement(programs, programs, ())
             self.specification = beside(recording, told, self.unit, _NOTHING)
+            self.titles = {
+                plain_name(name): state.name
+                for state in self.specification.states
+                for name in (state.name, *state.aliases)
+            }
             bind_rank(recording, self.leaves, refinement, self.specification, self.mesh, None)
         self.states = {id(state.tensor): state.name for state in self.named()}
         recording.phase = "forward"
@@ -114,7 +121,7 @@ class _Recorded:
             if gradient is None and not self.alone:
                 gradient = torch.zeros_like(parameter.detach())
             if gradient is not None:
-                self.output(f"grad({name})", _placed_as(gradient, parameter), Like(name))
+                self.output(f"grad({self.titled(name)})", _placed_as(gradient, parameter), Like(name))
 
     def owned(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Any]]:
         """The parameters of an optimizer that are known, by name."""
@@ -123,6 +130,10 @@ class _Recorded:
             for parameter in group["params"]:
                 if id(parameter) in known:
                     yield known[id(parameter)], parameter
+
+    def titled(self, name: str) -> str:
+        """The reference's name of a parameter, which a wrapper may have that it lacks."""
+        return name if self.specification is None else self.titles.get(plain_name(name), name)
 
     def output(self, name: str, value: Any, wanted: Wanted) -> None:
         """A result, and the relation in which it must stand."""
@@ -135,7 +146,7 @@ class _Recorded:
         """Record what the steps left; returns what is not compared."""
         left: list[str] = []
         for state in self.named():
-            self.output(kept_in(state.name), state.tensor, Like(state.name))
+            self.output(kept_in(self.titled(state.name)), state.tensor, Like(state.name))
         for optimizer in watcher.optimizers:
             left += self._state_of(optimizer)
         if watcher.loss is not None:
@@ -159,7 +170,7 @@ class _Recorded:
             state = optimizer.state.get(parameter, {})
             for key, value in state.items() if isinstance(state, dict) else ():
                 if isinstance(value, torch.Tensor) and tuple(value.shape) == tuple(parameter.shape):
-                    self.output(f"{key}({name})", value, Like(name))
+                    self.output(f"{key}({self.titled(name)})", value, Like(name))
                 elif isinstance(value, torch.Tensor) and value.numel() > 1:
                     yield f"{key} of {type(optimizer).__name__}, which has another shape than its parameter"
 
@@ -186,6 +197,7 @@ def record_script(
     samples.install()
     watcher.install()
     _watch_meshes(run, size)
+    torch.manual_seed(UNSEEDED)  # a sampler that shuffles reads what it draws
     try:
         run_main(script, files, alone=alone)
         ended = True
@@ -206,7 +218,10 @@ def record_script(
     wanted = {name: one for name, one in (run.wanted or {}).items() if not alone or name == LOSS}
     claims = Claims(leaves, outputs, wanted, (LOSS,) if outputs else ())
     wrote = tuple(scratch.files())
-    return claims, Run(tuple(samples.readings), _replicas(), watcher.losses, watcher.stepped_at, wrote, tuple(left))
+    replicas, broadcasts = _replicas()
+    return claims, Run(
+        tuple(samples.readings), replicas, watcher.losses, watcher.stepped_at, wrote, broadcasts, tuple(left)
+    )
 
 
 def _watch_meshes(run: _Recorded, size: int) -> None:
@@ -223,19 +238,19 @@ def _watch_meshes(run: _Recorded, size: int) -> None:
     DeviceMesh.__init__ = made  # type: ignore[method-assign]
 
 
-def _replicas() -> int:
-    """Over how many ranks the script's wrappers average gradients; 0 where it has none of those that are known."""
-    found = 0
+def _replicas() -> tuple[int, bool]:
+    """Over how many ranks the script's wrappers average gradients; 0 where it has none of those that are known; and whether one of them broadcasts parameters when it is made."""
+    found, broadcasts = 0, False
     for one in gc.get_objects():
         kind = type(one)
         if issubclass(kind, DistributedDataParallel):
-            found = max(found, one.process_group.size())
+            found, broadcasts = max(found, one.process_group.size()), True
         elif issubclass(kind, FSDPModule):
             state = one._get_fsdp_state()  # noqa: SLF001 - the only place that knows
             groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]  # noqa: SLF001
             for info in (group.mesh_info for group in groups if group is not None):
                 found = max(found, getattr(info, "shard_mesh_size", 1) * getattr(info, "replicate_mesh_size", 1))
-    return found
+    return found, broadcasts
 
 
 def _placed_as(gradient: Any, tensor: Any) -> Any:

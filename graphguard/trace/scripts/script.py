@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: The seed that a script starts with: without it every process of a job would draw other numbers, and nobody could say which.
+UNSEEDED = 67280421310721
+
 
 @dataclass(frozen=True, slots=True)
 class Item:

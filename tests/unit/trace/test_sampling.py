@@ -114,6 +114,16 @@ def test_as_many_on_one_rank_as_asked_for() -> None:
     assert message.startswith("with --reference-args one rank alone reads 3 samples for a step, and the ranks 6")
 
 
+def test_a_share_that_all_ranks_read() -> None:
+    (message,) = messages(recorded([0, 1, 2, 3]), recorded([0, 1]), recorded([0, 1]))
+    assert message.startswith("rank 0 and rank 1 read the same samples: 0, 1 of Toy; 2, 3 of Toy by none")
+
+
+def test_samples_that_unequal_batches_leave_out() -> None:
+    (message,) = messages(recorded([0, 1, 2, 3]), recorded([0, 2]), recorded([1]))
+    assert message.startswith("no rank reads 3 of Toy, which one rank alone reads")
+
+
 def test_ranks_that_read_unequally_much() -> None:
     (message,) = messages(recorded([0, 1, 2, 3]), recorded([0, 2, 4], replicas=2), recorded([1, 3], replicas=2))
     assert message.startswith("the ranks read 5 samples for a step, and one rank alone 4")

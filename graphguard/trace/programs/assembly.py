@@ -24,7 +24,7 @@ from graphguard.trace.graph.unlike import unlike_layouts
 from graphguard.trace.programs.compared import Program, compared
 from graphguard.trace.programs.job import Job, Recorded
 from graphguard.trace.programs.left_behind import left_behind
-from graphguard.trace.programs.sampling import sampling_told, wrong_samples
+from graphguard.trace.programs.sampling import sampling_cautions, sampling_told, wrong_samples
 from graphguard.trace.programs.standing import standing, with_standing
 from graphguard.trace.programs.unwritten import unwritten
 from graphguard.trace.worlds import machines
@@ -97,7 +97,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         ),
         assumed=tuple(dict.fromkeys((*assumed, *kept.assumed))),
         not_compared=(*told.not_compared, *kept.not_compared, *unsampled, *left_behind(spec_program, programs)),
-        cautions=told.cautions,
+        cautions=(*told.cautions, *sampling_cautions(job, specification, ranks)),
         doubts=doubts,
     )
     return marked(capture)

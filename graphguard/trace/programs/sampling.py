@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ class Loader:
     ranks: tuple[tuple[tuple[Item, ...], ...], ...]
     made: Span | None
     read: Span | None
+    shuffles: bool
 
     @property
     def reference(self) -> list[Item]:
@@ -76,6 +78,7 @@ def loaders(alone: Run, ranks: Sequence[Run]) -> Iterator[Loader]:
             tuple(batches[1:]),
             None if first is None else first.made,
             None if first is None else first.read,
+            first is not None and first.shuffles,
         )
 
 
@@ -246,6 +249,9 @@ def _items(items: Sequence[Item]) -> str:
         return "none"
     if not all(item.index.isdecimal() for item in items):
         return f"{len(items)} of {items[0].dataset}"
+    numbers = [int(item.index) for item in items]
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]} of {items[0].dataset}"
     shown = ", ".join(item.index for item in items[:_SHOWN])
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return f"{shown}{more} of {items[0].dataset}"
@@ -257,6 +263,15 @@ def _missing(specification: Recorded, ranks: Sequence[Recorded]) -> Iterator[str
     ]
     held = {name for graph in graphs[1:] for name in graph.outputs}
     yield from (name for name in (graphs[0].outputs if graphs else ()) if name not in held)
+
+
+def sampling_cautions(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> Iterator[str]:
+    """What may not be meant: loaders of which every rank shuffles all, each in its own way."""
+    runs = _runs(specification, ranks)
+    for one in loaders(*runs) if job.script is not None and runs is not None else ():
+        if one.shuffles and len(one.shares) > 1 and one.place is not None:
+            where = f"{os.path.basename(one.place.file)}:{one.place.line}"
+            yield f"every rank shuffles the whole dataset by itself ({where}): in an epoch, samples are read twice or not at all"
 
 
 def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> tuple[list[str], list[str]]:
@@ -272,6 +287,8 @@ def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
         assumed.append(
             "which samples come first is chance: those that the ranks read stand for those that one rank alone reads"
         )
+    if any(item.index.isdecimal() for one in loaders(*runs) for item in one.reference):
+        assumed.append("an item of a dataset is the same on every rank")
     if not any(run.broadcasts for run in runs[1]):
         assumed.append("parameters start alike on all ranks, as a seed, a broadcast or a checkpoint makes them")
     if script.parts:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Subset
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, RandomSampler, Subset
 from torch.utils.data._utils import fetch as fetchers
 from torch.utils.data._utils.collate import default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -43,7 +43,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Items that a loader handed out at once, as ``batch``; ``loader`` tells it from others, ``made`` is where it was made, and ``read`` where the batch was asked for."""
+    """Items that a loader handed out at once, as ``batch``; ``loader`` tells it from others, ``made`` is where it was made, and ``read`` where the batch was asked for.
+
+    ``shuffles``: the whole of the dataset, by a sampler of PyTorch's that knows no ranks.
+    """
 
     loader: str
     batch: str
@@ -51,6 +54,7 @@ class Reading:
     trains: bool
     made: Span | None
     read: Span | None
+    shuffles: bool = False
 
 
 def mark(reading: int, row: int, path: str) -> str:
@@ -154,7 +158,10 @@ class Samples:
         made = None if site or loader is None else loader.__dict__.get("_graphguard_made")
         name = f"batch {len(self.batches) + 1}" if self.batches else "batch"
         self.batches.append(Batch(name, items))
-        self.readings.append(Reading(site or str(number), name, items, torch.is_grad_enabled(), made, own_place()))
+        shuffles = not site and loader is not None and _shuffles(loader)
+        self.readings.append(
+            Reading(site or str(number), name, items, torch.is_grad_enabled(), made, own_place(), shuffles)
+        )
 
     def _arriving(self, usual: Callable[..., Any]) -> Callable[..., Any]:
         """Arrays of whole numbers that the script itself makes tensors of, such as tokens out of a file, are samples as well: known by their content."""
@@ -318,6 +325,12 @@ class Samples:
             yield hashlib.sha256(content.tobytes()).hexdigest()
         else:
             yield repr(content) if isinstance(content, str | int | float | bytes | None) else None
+
+
+def _shuffles(loader: Any) -> bool:
+    batches = getattr(loader, "batch_sampler", None)
+    sampler = getattr(batches, "sampler", None) if type(batches) is BatchSampler else getattr(loader, "sampler", None)
+    return type(sampler) is RandomSampler and type(batches) in (BatchSampler, type(None))
 
 
 def _within(dataset: Any, index: int) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 #: The seed that a script starts with: without it every process of a job would draw other numbers, and nobody could say which.
-UNSEEDED = 67280421310721
+UNSEEDED = 3_141_592_653
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from graphguard.trace.claims.same import unlike_claims
 from graphguard.trace.graph.meetings import among, in_step, parted, plainly_named
 from graphguard.trace.graph.unlike import unlike_layouts
 from graphguard.trace.programs.compared import Program, compared
+from graphguard.trace.programs.drawn import drawn_elsewhere
 from graphguard.trace.programs.job import Job, Recorded
 from graphguard.trace.programs.left_behind import left_behind
 from graphguard.trace.programs.sampling import sampling_cautions, sampling_told, wrong_samples
@@ -94,6 +95,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *_collectives_in(spec),
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
             *(apart or join(graphs).mismatches),
+            *(drawn_elsewhere(spec, graphs) if job.script is not None else ()),
         ),
         assumed=tuple(dict.fromkeys((*assumed, *kept.assumed))),
         not_compared=(*told.not_compared, *kept.not_compared, *unsampled, *left_behind(spec_program, programs)),

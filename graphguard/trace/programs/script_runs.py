@@ -10,6 +10,7 @@ from graphguard.ir import Trouble
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.program import Claims
 from graphguard.trace.programs.asking import Asked, NoSpecificationError, answer
+from graphguard.trace.programs.drawn import needed_nodes
 from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
 from graphguard.trace.programs.troubles import trouble_of
 from graphguard.trace.record.capture import RankTrace, Recording
@@ -54,14 +55,9 @@ def as_used(trace: RankTrace, run: Run) -> tuple[RankTrace, Run]:
     marks = {name: place for name in graph.outputs if (place := marked(name)) is not None}
     outputs = {name: var for name, var in graph.outputs.items() if name not in marks}
     producers = graph.producers()
-    needed, pending = set(), list(outputs.values())
-    while pending:
-        var = pending.pop()
-        if var not in needed:
-            needed.add(var)
-            pending += graph.nodes[producers[var]].operands() if var in producers else ()
+    needed = set(needed_nodes(replace(graph, outputs=outputs)))
     noted = set(marks.values())
-    used = {marks[name] for name in marks if graph.outputs[name] in needed}
+    used = {marks[name] for name in marks if producers.get(graph.outputs[name]) in needed}
     readings = [
         replace(
             one, items=tuple(item for row, item in enumerate(one.items) if (at, row) in used or (at, row) not in noted)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,11 +96,15 @@ class Samples:
         samples, make, begin = self, DataLoader.__init__, _BaseDataLoaderIter.__init__
         following = _BaseDataLoaderIter._next_index  # noqa: SLF001
 
+        takes = inspect.signature(make)
+
+        @functools.wraps(make)
         def made(loader: Any, *args: Any, **kwargs: Any) -> None:
+            given = takes.bind(loader, *args, **kwargs).arguments
             # what worker processes would fetch is fetched here
-            kwargs.update(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)
-            kwargs.pop("multiprocessing_context", None)
-            make(loader, *args[:5], **kwargs)
+            given.update(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)
+            given.pop("multiprocessing_context", None)
+            make(**given)
             loader.__dict__["_graphguard_made"] = own_place()
 
         def begun(iterator: Any, loader: Any) -> None:

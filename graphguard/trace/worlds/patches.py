@@ -38,6 +38,7 @@ from graphguard.trace.replace import (
     made_of_numbers,
     moves,
     number_calls,
+    one_cpu,
     pinned,
     premultiplied,
     shadowed,
@@ -87,6 +88,7 @@ def install() -> None:
     _sharding_propagation()
     _parameters()
     moves.install()
+    one_cpu.install()
     subclasses.install()
     symmetric.install()
     _compilers()

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from graphguard.trace.scripts.places import own_place
@@ -109,7 +110,8 @@ class Watcher:
                 roots.append((min(places), one))
                 held.update(id(parameter) for parameter in one.parameters())
         for place, (_, root) in enumerate(sorted(roots, key=lambda pair: pair[0])):
-            setattr(found, f"{type(_unwrapped(root)).__name__}{place or ''}", root)
+            inner_root = _unwrapped(root)
+            setattr(found, f"{type(inner_root).__name__}{place or ''}", inner_root)
         for number, parameter in enumerate(self._trained()):
             if id(parameter) not in held and id(parameter) in order:
                 setattr(found, f"parameter{number}", parameter)
@@ -171,8 +173,8 @@ def _closure(args: Any, kwargs: Any) -> Any:
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    inner = getattr(module, "module", None)
-    return _unwrapped(inner) if isinstance(inner, nn.Module) and len(list(module.children())) == 1 else module
+    """The module that DDP wraps, whose parameters have the names that the script knows."""
+    return _unwrapped(module.module) if isinstance(module, DistributedDataParallel) else module
 
 
 def never_stepped(name: str) -> TracingError:

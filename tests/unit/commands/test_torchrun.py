@@ -54,14 +54,18 @@ class Scripts:
         self.folder = folder
         self._worker = worker
 
-    def judge(self, text: str, *arguments: str, ranks: int = 2) -> Report:
-        (self.folder / "train.py").write_text(text)
+    def judge(self, text: str, *arguments: str, package: str = "", steps: int = 1) -> Report:
+        place = self.folder / package
+        place.mkdir(exist_ok=True)
+        (place / "train.py").write_text(text)
         (self.folder / "scratch").mkdir(exist_ok=True)
+        module = f"{package}.train" if package else ""
+        scratch = str(self.folder / "scratch")
         script = Script(
-            str(self.folder / "train.py"), str(self.folder), arguments, arguments, scratch=str(self.folder / "scratch")
+            str(place / "train.py"), str(self.folder), arguments, arguments, module, steps=steps, scratch=scratch
         )
         configuration = Configuration(self.folder, timeout=200.0)
-        return run_script(script, {"ranks": ranks}, configuration, self._worker, LoadedProver(False), None)
+        return run_script(script, {"ranks": 2}, configuration, self._worker, LoadedProver(False), None)
 
 
 @pytest.fixture
@@ -77,7 +81,8 @@ def place(report: Report, text: str) -> str:
 
 
 def test_a_right_script_is_proved(scripts: Scripts) -> None:
-    report = scripts.judge(HEAD + LOOP + "    open('log.txt', 'w').write('done')\n")
+    more = "    open('log.txt', 'w').write('done')\n"
+    report = scripts.judge(HEAD + LOOP + more, package="package", steps=2)
     assert report.verdict is Verdict.REFINES, report.diagnostics
     assert "one rank alone reads 2 batches at once, as all ranks together do" in report.assumed
     assert not (scripts.folder / "log.txt").exists()

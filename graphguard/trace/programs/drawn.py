@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphguard.ir import Trouble
-from graphguard.ir.graph import Graph
+from graphguard.ir.graph import Graph, Var
 from graphguard.ir.joining import span_of
 
 
-def needed_nodes(graph: Graph) -> list[int]:
-    """The calls of which something is made that is an output."""
+def needed(graph: Graph) -> set[Var]:
+    """The values of which something is made that is an output."""
     producers = graph.producers()
-    seen: set[int] = set()
+    seen: set[Var] = set()
     pending = list(graph.outputs.values())
     while pending:
-        index = producers.get(pending.pop())
-        if index is not None and index not in seen:
-            seen.add(index)
-            pending += graph.nodes[index].operands()
-    return sorted(seen)
+        var = pending.pop()
+        if var not in seen:
+            seen.add(var)
+            pending += graph.nodes[producers[var]].operands() if var in producers else ()
+    return seen
 
 
 def _drawn(graph: Graph) -> dict[str, int]:
     """The streams that outputs depend on, each with its first call."""
     found: dict[str, int] = {}
-    for index in needed_nodes(graph):
-        draw = graph.nodes[index].draw
-        if draw is not None:
-            found.setdefault(draw[0], index)
+    values = needed(graph)
+    for index, node in enumerate(graph.nodes):
+        if node.draw is not None and not values.isdisjoint(node.outs):
+            found.setdefault(node.draw[0], index)
     return found
 
 

@@ -10,7 +10,7 @@ from graphguard.ir import Trouble
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.program import Claims
 from graphguard.trace.programs.asking import Asked, NoSpecificationError, answer
-from graphguard.trace.programs.drawn import needed_nodes
+from graphguard.trace.programs.drawn import needed
 from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
 from graphguard.trace.programs.troubles import trouble_of
 from graphguard.trace.record.capture import RankTrace, Recording
@@ -54,10 +54,9 @@ def as_used(trace: RankTrace, run: Run) -> tuple[RankTrace, Run]:
         return trace, run
     marks = {name: place for name in graph.outputs if (place := marked(name)) is not None}
     outputs = {name: var for name, var in graph.outputs.items() if name not in marks}
-    producers = graph.producers()
-    needed = set(needed_nodes(replace(graph, outputs=outputs)))
+    values = needed(replace(graph, outputs=outputs))
     noted = set(marks.values())
-    used = {marks[name] for name in marks if producers.get(graph.outputs[name]) in needed}
+    used = {marks[name] for name in marks if graph.outputs[name] in values}
     readings = [
         replace(
             one, items=tuple(item for row, item in enumerate(one.items) if (at, row) in used or (at, row) not in noted)

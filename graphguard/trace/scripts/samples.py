@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -298,16 +298,25 @@ class Samples:
             batch.types[path], batch.rows[path] = (shape, dtype), digests
             leaf = self._leaf(batch.name + path, shape, dtype)
             return torch.stack([self._marked(leaf.select(0, row).clone(), row, path) for row in range(count)])
-        rows = [self._found(digest, path, shape[1:], dtype) for digest in digests]
-        found = [self._marked(one.clone(), row, path) for row, one in enumerate(rows) if one is not None]
-        return torch.stack(found) if len(found) == len(rows) else value
+        items = self.batches[-1].items
+        rows = [self._found(digest, items[row], path, shape[1:], dtype) for row, digest in enumerate(digests)]
+        return torch.stack(
+            [
+                self._marked((value.select(0, row) if found is None else found).clone(), row, path)
+                for row, found in enumerate(rows)
+            ]
+        )
 
-    def _found(self, digest: str, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-        for batch in self._reference()[0].values():
-            if digest in batch.rows.get(path, ()) and batch.types[path][0][1:] == shape:
-                leaf = self._leaf(batch.name + path, batch.types[path][0], dtype)
-                return leaf.select(0, batch.rows[path].index(digest))
-        return None
+    def _found(
+        self, digest: str, item: Item, path: str, shape: tuple[int, ...], dtype: torch.dtype
+    ) -> torch.Tensor | None:
+        """The reference's row of these elements, or of the item that stands for this one."""
+        batches = self._reference()[0]
+        place = self._script.places.get(self._rank, {}).get(item) or _place_of(digest, path, batches.values())
+        whole = None if place is None else batches[place.batch].types.get(path)
+        if place is None or whole is None or whole[0][1:] != shape or whole[1] != dtype:
+            return None
+        return self._leaf(place.batch + path, *whole).select(0, place.row)
 
     def _digest(self, content: Any) -> str | None:
         words = list(self._words(content))
@@ -330,6 +339,14 @@ class Samples:
             yield hashlib.sha256(content.tobytes()).hexdigest()
         else:
             yield repr(content) if isinstance(content, str | int | float | bytes | None) else None
+
+
+def _place_of(digest: str, path: str, batches: Iterable[Batch]) -> Place | None:
+    """Where the reference has a row of these elements."""
+    for batch in batches:
+        if digest in batch.rows.get(path, ()):
+            return Place(batch.name, batch.rows[path].index(digest))
+    return None
 
 
 def _shuffles(loader: Any) -> bool:

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import pickle
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from graphguard.checks.configuration import Configuration, load_configuration
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.ir import Capture, Graph, capture_from_json
-from graphguard.trace.claims.api import MARK
+from graphguard.trace.claims.api import MARK, Same
 from graphguard.trace.process.children import Child, Ending, Family, Link
 from graphguard.trace.process.limits import Limits, default_memory
 from graphguard.trace.source.sources import ProjectFiles, import_file
 
+T = TypeVar("T")
+# The process that runs a check's one program on one rank, beside those of the ranks.
+ALONE = -1
 SECONDS = 120.0
 # Single precision, over sums of many terms: far above rounding, far below any bug.
 _TOLERANCE = 1e-3
@@ -127,6 +131,15 @@ class RealRun:
         """The value of a leaf."""
         return self._values[name].to(dtype).clone()
 
+    def stand_in(self, shape: Any, dtype: Any, device: str, value: Any, *, requires_grad: bool) -> Any:  # noqa: ARG002 - the form of a recording's
+        """A tensor like one that another process has."""
+        import torch
+
+        from graphguard.trace.record.exchange import tensor_of
+
+        made = torch.empty(shape, dtype=dtype) if value is None else tensor_of(value)
+        return made.requires_grad_(requires_grad)
+
     def bind(self, tensor: Any, value: Any) -> None:
         """Put a value into a parameter; raises ``TracingError`` where it was cut since it was made."""
         import torch
@@ -221,18 +234,37 @@ def _run_all(job: _Job) -> list[dict[str, Any]]:
     finished: list[Child] = []
     family = Family()
 
-    def hear(child: Child, _: dict[str, Any]) -> None:
+    asking: list[Child] = []
+
+    def hear(child: Child, message: dict[str, Any]) -> None:
+        if "alone" in message:
+            asking.append(child)
+            if len(asking) == size:  # each of them is one program with what runs alone
+                start(ALONE)
+            return
         finished.append(child)  # nobody leaves before all have finished: others may still be talking to it
         if len(finished) == size:
             for one in finished:
                 one.send({"leave": True})
+
+    def note_end(rank: int, ending: Ending) -> None:
+        if rank != ALONE:
+            endings[rank] = ending
+            return
+        answer = (
+            ending.answer if ending.kind == "answered" else pickle.dumps(f"on one rank: {ending.kind}{_at(ending)}")
+        )
+        for one in asking:
+            one.send({"alone": answer})
 
     with tempfile.TemporaryDirectory() as folder:
 
         def start(rank: int) -> None:
             def run(link: Link) -> bytes:
                 ranks.settle()
-                outputs = _run_rank(job, rank, folder)
+                if rank == ALONE:
+                    return pickle.dumps(_run_alone(job, folder))
+                outputs = _run_rank(job, rank, folder, lambda: pickle.loads(link.ask({"alone": rank})["alone"]))  # noqa: S301 - from our parent
                 link.ask({"finished": rank})
                 return pickle.dumps(outputs)
 
@@ -242,7 +274,7 @@ def _run_all(job: _Job) -> list[dict[str, Any]]:
                 limits,
                 on_message=hear,
                 on_output=lambda text: print(text, end=""),  # noqa: T201 - pytest shows it beside a failure
-                on_end=lambda ending: endings.__setitem__(rank, ending),
+                on_end=lambda ending: note_end(rank, ending),
                 leader=True,
             )
 
@@ -276,17 +308,35 @@ def _at(ending: Ending) -> str:
     return f" at {ending.stack[0][0]}" if ending.stack else ""
 
 
-def _run_rank(job: _Job, rank: int, folder: str) -> list[dict[str, Any]] | str:
-    """The outputs of the specification and of this rank, which meets the others in ``folder``; the error's text where the program raised."""
-    size = str(job.capture.world_size)
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1"
-    )
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """What the program is on one rank, its outputs, and what it returned: told to the ranks."""
+
+    outputs: dict[str, Any]
+    original: Any
+    returned: Any
+
+
+def _run_alone(job: _Job, folder: str) -> _Alone | str:
+    """The program of a check that has only one, on one rank; the error's text where it raised."""
+    return _answered(lambda: _run_original(job, folder))
+
+
+def _run_rank(
+    job: _Job, rank: int, folder: str, ask: Callable[[], _Alone | str] | None = None
+) -> list[dict[str, Any]] | str:
+    """The outputs of the specification and of this rank, which meets the others in ``folder``; the error's text where the program raised.
+
+    ``ask`` gets the specification where that is the program on one rank.
+    """
+    return _answered(lambda: _run_programs(job, rank, folder, ask))
+
+
+def _answered(run: Callable[[], T]) -> T | str:
     from graphguard.trace.source.errors import TracingError
 
     try:
-        return _run_programs(job, rank, folder)
+        return run()
     except TracingError as error:  # the same program was recorded: there parameters have their values from the start
         return f"{_UNBOUND}: {error}"
     except Exception as error:  # noqa: BLE001 - whatever user code raises is what the test reports
@@ -296,12 +346,15 @@ def _run_rank(job: _Job, rank: int, folder: str) -> list[dict[str, Any]] | str:
         return f"{type(error).__name__}: {error}"
 
 
-def _run_programs(job: _Job, rank: int, folder: str) -> list[dict[str, Any]]:
-    program = importlib.import_module("graphguard.trace.claims.program")
-    placements = importlib.import_module("graphguard.trace.claims.placements")
+def _built(job: _Job, rank: int, axes: Mapping[str, int], folder: str) -> tuple[Any, Any]:
+    """What the check gives on a rank of this mesh, whose processes meet in a folder; and the device mesh."""
     dist = importlib.import_module("torch.distributed")
-    axes, size = job.capture.mesh, job.capture.world_size
-    store = dist.FileStore(os.path.join(folder, "rendezvous"), size)
+    size = math.prod(axes.values())
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1"
+    )
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = dist.FileStore(os.path.join(folder, f"rendezvous-{size}"), size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     device_mesh = dist.init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))
     files = ProjectFiles({})
@@ -309,11 +362,45 @@ def _run_programs(job: _Job, rank: int, folder: str) -> list[dict[str, Any]]:
     files.install()
     function = getattr(import_file(job.path, job.root, files), job.check)
     assert hasattr(function, MARK), f"{job.check} is not a check"
-    refinement = program.as_refinement(function(device_mesh))
-    specification, own = RealRun(job.values, {}), RealRun(job.values, job.labelled[rank])
+    return function(device_mesh), device_mesh
+
+
+def _run_original(job: _Job, folder: str) -> _Alone:
+    program = importlib.import_module("graphguard.trace.claims.program")
+    placements = importlib.import_module("graphguard.trace.claims.placements")
+    axes = job.capture.mesh
+    built, _ = _built(job, 0, dict.fromkeys(axes, 1), folder)
+    run, told = RealRun(job.values, {}), dict[str, Any]()
+    program.record_specification(
+        run,
+        program.as_refinement(built),
+        placements.Mesh.of_rank(axes, 0),
+        lambda returned: told.__setitem__("returned", returned),
+        lambda original: told.__setitem__("original", original),
+    )
+    return _Alone(run.outputs, told["original"], told["returned"])
+
+
+def _run_programs(
+    job: _Job, rank: int, folder: str, ask: Callable[[], _Alone | str] | None
+) -> list[dict[str, Any]] | str:
+    program = importlib.import_module("graphguard.trace.claims.program")
+    placements = importlib.import_module("graphguard.trace.claims.placements")
+    axes = job.capture.mesh
+    built, device_mesh = _built(job, rank, axes, folder)
+    refinement, mesh = program.as_refinement(built), placements.Mesh.of_rank(axes, rank)
+    own = RealRun(job.values, job.labelled[rank])
+    if isinstance(built, Same):
+        assert ask is not None
+        alone = ask()
+        if isinstance(alone, str):
+            return alone
+        program.record_rank(own, refinement, mesh, device_mesh, lambda: alone.returned, lambda: alone.original)
+        return [alone.outputs, own.outputs]
+    specification = RealRun(job.values, {})
     told: list[Any] = []
     program.record_specification(specification, refinement, placements.Mesh.of_rank(axes, 0), told.append)
-    program.record_rank(own, refinement, placements.Mesh.of_rank(axes, rank), device_mesh, lambda: told[0])
+    program.record_rank(own, refinement, mesh, device_mesh, lambda: told[0])
     return [specification.outputs, own.outputs]
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import CellType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeAlias
 
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
 from graphguard.checks.driver import drive
@@ -25,7 +25,7 @@ from graphguard.ir import Capture, CheckRef, Span, capture_from_json, capture_to
 from graphguard.ir.codec import capture_summary
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.text import render
-from graphguard.trace.claims.api import Refinement, as_mesh
+from graphguard.trace.claims.api import Refinement, Same, as_mesh
 from graphguard.trace.claims.declared import identifier
 from graphguard.trace.process.children import Ending, Family, Link
 from graphguard.trace.process.limits import Limits, default_memory
@@ -41,6 +41,7 @@ _LOADED_ONCE = (
 )
 # Of what nothing is called.
 _PLAIN = (str, bytes, int, float, tuple, list, dict, set, type(None))
+Build: TypeAlias = Callable[[Any], Refinement | Same]
 _LOG = logging.getLogger("graphguard")
 
 
@@ -58,8 +59,9 @@ def verify(
 ) -> Report:
     """Prove that ``impl``, run by every rank of ``mesh``, refines ``spec``, or find out why it does not.
 
-    ``impl(device_mesh)`` gives the module or function of the rank it is called in; the rest is as for :class:`Refinement`.  What is
-    wrong with the programs is in the report, whose ``verdict`` is None where they could not be run; raises ``ValueError`` for a mesh that is none.
+    ``impl(device_mesh)`` gives the module or function of the rank it is called in; the rest is as for :class:`Refinement`.  With :class:`Same` itself as ``spec`` the specification is what
+    ``impl`` gives for the mesh of one rank.  What is wrong with the programs is in the report, whose ``verdict`` is None where they could not be run; raises ``ValueError`` for a mesh that is
+    none, and ``TypeError`` for a :class:`Same` that was made already.
     """
     keywords = {
         "in_relations": in_relations,
@@ -69,20 +71,32 @@ def verify(
         "grads": grads,
     }
     caller = sys._getframe(1)  # noqa: SLF001 - the report's place is the call
-    return _verify(lambda device_mesh: Refinement(spec, impl(device_mesh), inputs, **keywords), as_mesh(mesh), caller)
+    return _verify(_claim(spec, impl, inputs, keywords), as_mesh(mesh), caller)
 
 
 def assert_refines(spec: Any, impl: Callable[[Any], Any], inputs: Any = None, **keywords: Any) -> Report:
     """As :func:`verify`; raises ``AssertionError`` with the rendered report unless the implementation refines the specification."""
     mesh = as_mesh(keywords.pop("mesh", None))
     caller = sys._getframe(1)  # noqa: SLF001 - the report's place is the call
-    report = _verify(lambda device_mesh: Refinement(spec, impl(device_mesh), inputs, **keywords), mesh, caller)
+    report = _verify(_claim(spec, impl, inputs, keywords), mesh, caller)
     if report.verdict is not Verdict.REFINES:
         raise AssertionError("\n" + render([report]))
     return report
 
 
-def _verify(build: Callable[[Any], Refinement], mesh: dict[str, int], caller: FrameType) -> Report:
+def _claim(spec: Any, impl: Callable[[Any], Any], inputs: Any, keywords: dict[str, Any]) -> Build:
+    """What is claimed in the world whose mesh it is given."""
+    if isinstance(spec, Same):
+        raise TypeError(
+            "a program that was built already belongs to this process: give gg.Same itself and a function of the mesh,"
+            " as in gg.verify(gg.Same, lambda mesh: build(mesh), inputs=..., mesh={'tp': 2})"
+        )
+    if spec is Same:
+        return lambda device_mesh: Same(impl(device_mesh), inputs, **keywords)
+    return lambda device_mesh: Refinement(spec, impl(device_mesh), inputs, **keywords)
+
+
+def _verify(build: Build, mesh: dict[str, int], caller: FrameType) -> Report:
     file = caller.f_code.co_filename
     configuration = _configuration(file)
     check = _reference(caller, str(configuration.root))
@@ -93,7 +107,7 @@ def _verify(build: Callable[[Any], Refinement], mesh: dict[str, int], caller: Fr
     return drive(check_steps(request), _Forks(build, mesh, check, configuration, places), Prover())
 
 
-def _namespaces(build: Callable[[Any], Refinement]) -> Iterator[dict[str, Any]]:
+def _namespaces(build: Build) -> Iterator[dict[str, Any]]:
     """The namespaces in which the functions and classes are defined that a check is built from, those of no module (``exec``) among them."""
     waiting: list[Any] = [build]
     seen: set[int] = set()
@@ -144,7 +158,7 @@ class _Forks:
 
     def __init__(
         self,
-        build: Callable[[Any], Refinement],
+        build: Build,
         mesh: dict[str, int],
         check: CheckRef,
         configuration: Configuration,

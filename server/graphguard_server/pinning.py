@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from graphguard.ir.spans import Span
 from graphguard_server.source import parsed, python_lines, statements
 
+_CLAIMS = frozenset(("Refinement", "Same"))
 _REPLICATED = re.compile(r"^(?P<name>.+)@0( = (?P=name)@\d+)*$")
 
 
@@ -40,7 +41,7 @@ def pin(path: str, text: str, check: str, relations: Mapping[str, str]) -> Pin |
 
 
 def _refinement(text: str, check: str) -> ast.Call | None:
-    """The call of `Refinement` in a check's body."""
+    """The call of `Refinement` or `Same` in a check's body."""
     tree = parsed(text)
     if tree is None:
         return None
@@ -48,7 +49,7 @@ def _refinement(text: str, check: str) -> ast.Call | None:
         (node for node in statements(tree) if isinstance(node, ast.FunctionDef) and node.name == check), None
     )
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function is not None else []
-    return next((call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "Refinement"), None)
+    return next((call for call in calls if ast.unparse(call.func).rpartition(".")[2] in _CLAIMS), None)
 
 
 def _end(node: ast.expr) -> tuple[int, int]:

@@ -73,6 +73,15 @@ class Same:
     load: Callable[[Any, Any, Any], Any] | None = field(default=None, kw_only=True)
     grads: bool = field(default=True, kw_only=True)
 
+    def __new__(cls, *positional: Any, **named: Any) -> Same:
+        """Refuse a second program in words: the specification is the first one's run on one rank."""
+        if len(positional) > 2 or named.keys() & {"spec", "impl"}:
+            raise TypeError(
+                "gg.Same takes one program, as in gg.Same(program, inputs=(...)): its run on one rank is the specification;"
+                " two programs are gg.Refinement(spec, impl, inputs=(...))"
+            )
+        return object.__new__(cls)
+
     def as_refinement(self) -> Refinement:
         """The claim about this world's program."""
         keywords = {one.name: getattr(self, one.name) for one in fields(self) if one.kw_only}

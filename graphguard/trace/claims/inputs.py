@@ -139,7 +139,7 @@ def declared_inputs(spec: Any, inputs: Any, in_relations: Any, mesh: Mesh) -> In
     if inputs is None or (isinstance(inputs, tuple | list | Mapping) and not inputs and _takes_arguments(spec)):
         raise TracingError(
             "trace-error",
-            "the check declares no inputs\nfix: give the Refinement inputs, such as inputs=(gg.tensor(2, 8, 64),)",
+            "the check declares no inputs\nfix: give inputs, such as inputs=(gg.tensor(2, 8, 64),)",
         )
     args, kwargs = _arguments(inputs)
     named_args = tuple(_named(value, name) for name, value in zip(_argument_names(spec, len(args)), args, strict=True))

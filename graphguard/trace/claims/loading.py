@@ -159,6 +159,6 @@ def _stays_as_built(recording: Recording, state: State, specification: Unit) -> 
         raise TracingError(
             "ambiguous-parameter",
             f"buffer '{state.name}' of the implementation has no counterpart in the specification\n"
-            "fix: register it with persistent=False, or give load=f(spec_state_dict, impl, mesh) in the Refinement",
+            "fix: register it with persistent=False, or give the check load=f(spec_state_dict, impl, mesh)",
         )
     return recording.known(state.tensor) is not None

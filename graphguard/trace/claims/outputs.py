@@ -149,5 +149,5 @@ def cotangent_layout(
         "trace-error",
         f"gradients need to know how output '{output.name}' is placed: "
         f"it is {list(output.shape)} in the specification and {list(local)} on this rank\n"
-        "fix: give out_relations in the Refinement, or grads=False to check the outputs only",
+        "fix: give the check out_relations, or grads=False to check the outputs only",
     )

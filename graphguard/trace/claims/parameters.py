@@ -153,7 +153,7 @@ def _related(state: State, whole: Mapping[str, State], mesh: Mesh) -> Related:
             raise TracingError(
                 "conflicting-relations",
                 f"'{names[0]}' and '{apart}' are one {state.kind} of the implementation and two of the specification\n"
-                "fix: tie them in the specification as well, or give load=f(spec_state_dict, impl, mesh) in the Refinement",
+                "fix: tie them in the specification as well, or give the check load=f(spec_state_dict, impl, mesh)",
             )
         layout, stride = _layout(state, tuple(source.tensor.shape), mesh)
         return Related(state, source, layout, stride)
@@ -161,7 +161,7 @@ def _related(state: State, whole: Mapping[str, State], mesh: Mesh) -> Related:
         RULE,
         f"{state.kind} '{state.name}' of the implementation has no counterpart in the specification\n"
         f"the specification has {_some(list(whole))}\n"
-        "fix: give the two the same name, or load=f(spec_state_dict, impl, mesh) in the Refinement",
+        "fix: give the two the same name, or the check load=f(spec_state_dict, impl, mesh)",
     )
 
 
@@ -201,7 +201,7 @@ def _dtensor_layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> Layout:
         raise TracingError(
             RULE,
             f"parameter '{state.name}' is a DTensor of shape {list(state.tensor.shape)}; the specification's is {list(whole)}\n"
-            "fix: give load=f(spec_state_dict, impl, mesh) in the Refinement",
+            "fix: give the check load=f(spec_state_dict, impl, mesh)",
         )
     try:
         layout = dtensor_layout(state.tensor, mesh)
@@ -217,7 +217,7 @@ def _packed(state: State, layout: Layout) -> int:
         raise TracingError(
             RULE,
             f"parameter '{state.name}' is a DTensor of {pieces} packed pieces that several axes of the mesh cut\n"
-            "fix: give load=f(spec_state_dict, impl, mesh) in the Refinement",
+            "fix: give the check load=f(spec_state_dict, impl, mesh)",
         )
     return pieces if layout else 1
 
@@ -275,7 +275,7 @@ def _undecided(state: State, whole: tuple[int, ...], shape: tuple[int, ...], lay
         )
     else:
         lines.append(f"no dim is divided by one axis of the mesh {mesh.sizes}{_remainders(whole, mesh)}")
-        lines.append("fix: give load=f(spec_state_dict, impl, mesh) in the Refinement")
+        lines.append("fix: give the check load=f(spec_state_dict, impl, mesh)")
     return "\n".join(lines)
 
 

@@ -40,7 +40,7 @@ def unit_of(value: Any) -> Unit:
     if isinstance(value, torch.nn.Module):
         return Unit(value, tuple(states_of(value)), True)
     if not callable(value):
-        raise TypeError(f"spec and impl are modules or functions; found {type(value).__name__}")
+        raise TypeError(f"a program is a module or a function; found {type(value).__name__}")
     return Unit(value, tuple(_closed_over(value)), False)
 
 

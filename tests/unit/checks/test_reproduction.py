@@ -37,10 +37,20 @@ class Linear(nn.Module):
 def linear(mesh):
     return gg.Refinement(Linear(8), Linear(4, mesh.get_group("tp")), (gg.tensor(3, 8),), out_relations="replicate", grads=False)
 """
-MENDED = BROKEN.replace(
-    "        return y\n",
-    "        if self.group is not None:\n            dist.all_reduce(y, group=self.group)\n        return y\n",
-)
+
+
+def _summed(program: str) -> str:
+    return program.replace(
+        "        return y\n",
+        "        if self.group is not None:\n            dist.all_reduce(y, group=self.group)\n        return y\n",
+    )
+
+
+MENDED = _summed(BROKEN)
+ONE_PROGRAM = BROKEN.replace(
+    'gg.Refinement(Linear(8), Linear(4, mesh.get_group("tp")), ',
+    'gg.Same(Linear(8 // mesh.size(), mesh.get_group("tp")), ',
+).replace("chunk(2, -1)", "chunk(dist.get_world_size(self.group), -1)")
 
 
 # Only one of the inputs that are tried shows it: the last row alone counts, and one rank's mean is of nothing.
@@ -88,6 +98,7 @@ def linear(mesh):
     ("broken", "said", "mended"),
     [
         (BROKEN, "out[0, 0] on rank 0 is 4, the specification's 8", MENDED),
+        (ONE_PROGRAM, "out[0, 0] on rank 0 is 4, the specification's 8", _summed(ONE_PROGRAM)),
         (LOST, "out[] on rank 0 is nan, the specification's ", KEPT),
         (FLIPPED, "out[0] on rank 0 is 1, the specification's 0", FLIPPED.replace(">=", ">")),
     ],

@@ -326,3 +326,22 @@ def test_tables_of_a_function_s_models():
         return lambda x: model["module"](x)
 
     assert gg.verify(lambda x: module(x), impl, (gg.tensor(4, 4),), mesh={"tp": 2}).verdict is gg.Verdict.REFINES
+
+
+class TestOneProgram:
+    """gg.verify(gg.Same, build): what is built for one rank is the specification."""
+
+    def test_the_program_is_proved_against_itself_on_one_rank(self):
+        def build(mesh):
+            group = mesh.get_group("tp")
+            assert dist.get_world_size() == mesh.size()
+            return Linear(8 // mesh.size(), group)
+
+        report = gg.verify(gg.Same, build, (gg.tensor(3, 8),), mesh={"tp": 2}, out_relations="replicate", grads=False)
+        assert report.verdict is gg.Verdict.REFINES, report.diagnostics
+        assert str(report.relations["weight"]) == "concat(weight@0, weight@1; dim=1)"
+        assert not dist.is_initialized()
+
+    def test_a_program_that_was_built_already_is_refused(self):
+        with pytest.raises(TypeError, match=r"give gg\.Same itself and a function of the mesh"):
+            gg.verify(gg.Same(Linear(8), (gg.tensor(3, 8),)), lambda _: Linear(8), mesh={"tp": 2})

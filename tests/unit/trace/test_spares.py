@@ -77,6 +77,17 @@ PROGRAMS = {
         """
     ),
     "more ranks than waiting processes": check(SAME, "{'dp': 2, 'tp': 3}"),
+    "one program": check(
+        """
+        model = nn.Linear(4, 8 // mesh.size())
+        def impl(x):
+            y = model(x)
+            parts = [torch.empty_like(y) for _ in range(mesh.size())]
+            dist.all_gather(parts, y)
+            return torch.cat(parts, -1)
+        return gg.Same(impl, (gg.tensor(2, 4),))
+        """
+    ),
     "one rank": check(SAME, "{'tp': 1}"),
     "a model and a table of the file, drawn at random": check(
         """

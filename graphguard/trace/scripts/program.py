@@ -235,7 +235,7 @@ def _watch_meshes(run: _Recorded, size: int) -> None:
             names = mesh.mesh_dim_names or tuple(f"dim{place}" for place in range(len(shape)))
             run.meshes.append(dict(zip(names, shape, strict=True)))
 
-    DeviceMesh.__init__ = made  # type: ignore[method-assign]
+    DeviceMesh.__init__ = made
 
 
 def _replicas() -> tuple[int, bool]:

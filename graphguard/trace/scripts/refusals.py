@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 
@@ -27,9 +27,7 @@ _ANYWHERE = ("/dev/", "/proc/", "/sys/")
 def refuse() -> None:
     """From now on, for the rest of this process."""
     sys.stdin = _Typed()
-    builtins.input = _refusing(
-        "reads standard input, which a recorded script does not have", "take it from arguments or a file"
-    )
+    builtins.input = _TYPED
     starting = _refusing(
         "starts processes of its own; graphguard torchrun starts one for each rank, as torchrun does",
         "run each rank from RANK and WORLD_SIZE, as under torchrun; or check what the processes call, with gg.verify",
@@ -56,15 +54,18 @@ def _refusing(what: str, instead: str) -> Callable[..., NoReturn]:
     return refused
 
 
+_TYPED: Final = _refusing(
+    "reads standard input, which a recorded script does not have", "take it from arguments or a file"
+)
+
+
 class _Typed(io.TextIOBase):
     """Standard input."""
 
     def _refuse(self, *_: Any) -> NoReturn:
-        return _refusing(
-            "reads standard input, which a recorded script does not have", "take it from arguments or a file"
-        )()
+        _TYPED()
 
-    read = readline = __next__ = _refuse  # type: ignore[assignment]
+    read = readline = __next__ = _refuse
 
     def isatty(self) -> bool:
         return False

@@ -124,9 +124,9 @@ class Samples:
             samples._loader = iterator.__dict__["_graphguard_loader"]
             return index
 
-        DataLoader.__init__ = made  # type: ignore[method-assign]
-        _BaseDataLoaderIter.__init__ = begun  # type: ignore[method-assign]
-        _BaseDataLoaderIter._next_index = next_index  # type: ignore[method-assign]  # noqa: SLF001
+        DataLoader.__init__ = made
+        _BaseDataLoaderIter.__init__ = begun
+        _BaseDataLoaderIter._next_index = next_index  # noqa: SLF001
         torch.from_numpy = self._arriving(torch.from_numpy)
         for fetcher in _FETCHERS:
             fetcher.fetch = self._fetching(fetcher.fetch)

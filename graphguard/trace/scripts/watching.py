@@ -69,7 +69,7 @@ class Watcher:
             finally:
                 self._differentiates = not outermost
 
-        torch.optim.Optimizer.__init__ = made  # type: ignore[method-assign]
+        torch.optim.Optimizer.__init__ = made
         torch.autograd.backward = differentiated
         self._hooks.append(register_module_forward_pre_hook(self._called))
         register_optimizer_step_pre_hook(self._steps)

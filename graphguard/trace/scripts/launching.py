@@ -9,7 +9,6 @@ from types import ModuleType
 
 from graphguard.trace.scripts.script import Script
 from graphguard.trace.source import standins
-from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.provenance import outermost
 from graphguard.trace.source.sources import ProjectFiles
 
@@ -50,13 +49,3 @@ def run_main(script: Script, files: ProjectFiles, *, alone: bool) -> None:
         module.__package__ = script.module.rpartition(".")[0]
     sys.modules["__main__"] = module
     exec(files.compile(script.path), module.__dict__)  # noqa: S102 - running the user's script is what this process is for
-
-
-def file_of_module(name: str, folder: str) -> str:
-    """The file that ``python -m NAME`` runs in a folder; raises ``TracingError`` where there is none."""
-    parts = name.split(".")
-    places = [os.path.join(folder, *parts) + ".py", os.path.join(folder, *parts, "__main__.py")]
-    found = next(filter(os.path.isfile, places), None)
-    if found is None:
-        raise TracingError("trace-error", f"there is no module {name} in {folder}")
-    return found

@@ -1,4 +1,4 @@
-"""The command line: ``graphguard check``, ``explain``, ``reproduce``, ``doctor``, ``init``, ``mcp`` and ``lsp``."""
+"""The command line: ``graphguard check``, ``explain``, ``reproduce``, ``torchrun``, ``doctor``, ``init``, ``mcp`` and ``lsp``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from graphguard.commands.formats import NAMES, WHOLE
+from graphguard.commands.launch_arguments import add_torchrun_arguments
 from graphguard.commands.mesh import MeshError, parse_mesh
 
 NOT_RUN = 2
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("check", metavar="CHECK", help="file.py::name")
     reproduce.add_argument("--mesh", type=_mesh, metavar="tp=4,dp=2", help="the mesh, where the check declares several")
     reproduce.add_argument("--output", "-o", metavar="FILE", help="where to write (default: test_<name>_reproduced.py)")
+    _add_torchrun(commands)
     commands.add_parser("doctor", help="look at this installation: Python, torch, worker, configuration")
     init = commands.add_parser("init", help="configure a project and write a first check")
     init.add_argument("folder", nargs="?", default=".", metavar="FOLDER")
@@ -86,6 +88,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("lsp", help="the language server, on standard input and output", add_help=False)
     return parser
+
+
+def _add_torchrun(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    torchrun = commands.add_parser(
+        "torchrun",
+        help="verify an unmodified training script: on one rank and on several",
+        usage="graphguard torchrun --nproc-per-node N [options] SCRIPT ARGS",
+        epilog="exit code: as of graphguard check",
+        allow_abbrev=False,
+    )
+    add_torchrun_arguments(torchrun)
 
 
 def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
 from graphguard.checks.kept import KeptReports, kept_reports
@@ -18,17 +19,19 @@ from graphguard.checks.rewritten import places_of
 from graphguard.checks.shelf import user_shelf
 from graphguard.checks.steps import check_steps
 from graphguard.checks.worker_client import ProverClient, WorkerClient, WorkerError
-from graphguard.ir import CheckRef, Trouble
+from graphguard.ir import CheckRef, Span, Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
 from graphguard.report.registry import reported
 from graphguard.trace.claims.declared import FoundCheck, function_name
+from graphguard.trace.scripts.script import UNSEEDED, Script
 
 if TYPE_CHECKING:
     from graphguard.checks.prover import Prover
 
 Mesh = dict[str, int]
+_BATCH: Final = re.compile(r"\bbatch \d+")
 
 
 class Caller(Protocol):
@@ -222,6 +225,34 @@ def run_unit(
         return _not_run(unit, Trouble("trace-error", str(error), unit.check.span), configuration)
     except Exception as error:  # noqa: BLE001 - a defect of ours must not take the other checks with it, and is reported
         return _not_run(unit, Trouble("trace-error", _defect(error), unit.check.span), configuration)
+
+
+def run_script(
+    script: Script, mesh: Mesh, configuration: Configuration, worker: Caller, prover: Caller, timeout: float | None
+) -> Report:
+    """The report of a training script, recorded on one rank and on all of ``mesh``; whatever goes wrong is in it."""
+    check = CheckRef(script.name, script.name, Span(script.path, 1))
+    request = CheckRequest(
+        script.path, script.name, mesh, str(configuration.root), levels=configuration.levels, cache=False, smallest=False,
+        timeout=timeout or configuration.timeout, script=script.as_plain(),
+    )  # fmt: skip
+    try:
+        report = drive(check_steps(request), worker, prover)
+        return replace(report, assumed=_folded(report.assumed))
+    except WorkerError as error:
+        return _not_run(Unit(check, mesh), Trouble("trace-error", str(error), check.span), configuration)
+
+
+def _folded(lines: Sequence[str]) -> tuple[str, ...]:
+    """What is assumed of many batches alike, said once."""
+    alike: dict[str, list[str]] = {}
+    unseeded = f"numbers drawn with seed {UNSEEDED} are those that PyTorch draws on a CPU"
+    for line in ("numbers that no seed decides are the same on all ranks" if one == unseeded else one for one in lines):
+        alike.setdefault(_BATCH.sub("batch", line), []).append(line)
+    return tuple(
+        group[0] if len(group) == 1 else f"{_BATCH.sub('batch', group[0])} (so in {len(group)} batches)"
+        for group in alike.values()
+    )
 
 
 @without_collection()

@@ -35,6 +35,7 @@ class CheckRequest:
     ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict;
     ``machines``: on how many the ranks are; ``alike`` records all programs as if their processes differed in nothing that those of a job differ in;
     ``audit`` asks for every step of a proof to be read again;
+    ``script`` is a training script that is run in place of a check, as plain data;
     ``smallest`` asks for a counterexample on a smaller mesh, where the check can be run on one.
     """
 
@@ -53,6 +54,7 @@ class CheckRequest:
     timeout: float = 60.0
     machines: int = 1
     alike: bool = False
+    script: Mapping[str, Any] | None = None
 
 
 Steps: TypeAlias = Generator[Step | tuple[Step, ...] | Report, Any, Report]
@@ -88,6 +90,7 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
             "alike": request.alike,
             "timeout": request.timeout,
             "machines": request.machines,
+            "script": request.script,
         },
     )
     summary = answer["summary"]

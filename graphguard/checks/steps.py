@@ -48,8 +48,8 @@ from graphguard.report.diagnostics import (
 from graphguard.report.registry import reported
 
 CONFIRM = 10 * SECOND
-# What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, that reads what is not there yet or not there any more, or of which a rank returns another constant, or nothing.
-_BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait", "wrong-relation"))
+# What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, that reads what is not there yet or not there any more, whose ranks read other samples, or of which a rank returns another constant, or nothing.
+_BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait", "wrong-relation", "wrong-shard"))
 
 
 def check_steps(request: CheckRequest) -> Steps:

@@ -182,7 +182,7 @@ class Sources:
 
     def _placed(self, graph: Graph, node: Node, shared: bool) -> Span | None:
         frames = self.frames(graph, node)
-        if not shared:
+        if not (shared or self.capture.same):
             frames = tuple(frame for frame in frames if not self._is_shared(frame)) or frames
         wrapped = node.op in COLLECTIVES
         chosen = next((frame for frame in frames[:-1] if not (wrapped and self._is_wrapper(frame))), None)

@@ -23,8 +23,10 @@ from graphguard.trace.claims.same import unlike_claims
 from graphguard.trace.graph.meetings import among, in_step, parted, plainly_named
 from graphguard.trace.graph.unlike import unlike_layouts
 from graphguard.trace.programs.compared import Program, compared
+from graphguard.trace.programs.drawn import drawn_elsewhere
 from graphguard.trace.programs.job import Job, Recorded
 from graphguard.trace.programs.left_behind import left_behind
+from graphguard.trace.programs.sampling import sampling_cautions, sampling_told, wrong_samples
 from graphguard.trace.programs.standing import standing, with_standing
 from graphguard.trace.programs.unwritten import unwritten
 from graphguard.trace.worlds import machines
@@ -43,6 +45,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if not troubles:
         troubles += [_unlike(job, rank) for rank, program in enumerate(ranks) if program.same != specification.same][:1]
     traces = [program.trace for program in ranks]
+    troubles = troubles or wrong_samples(job, specification, ranks)
     disagreed = disagreement([() if trace is None else trace.groups for trace in traces]) if not troubles else None
     if disagreed is not None:
         troubles.append(disagreed)
@@ -51,7 +54,9 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if specification.waiting and not troubles:
         troubles.append(_dependent(job))
     unshared = dict.fromkeys(one for program in (specification, *ranks) for one in program.unshared)
-    bare = Capture(job.check, job.mesh, (), None, (), (), tuple(troubles), unshared=tuple(unshared))
+    bare = Capture(
+        job.check, job.mesh, (), None, (), (), tuple(troubles), unshared=tuple(unshared), same=job.alone is not None
+    )
     if troubles or specification.trace is None or specification.trace.graph is None or specification.claims is None:
         return bare
     promises, missing = _promises(job, specification.claims, [program.claims for program in ranks])
@@ -80,7 +85,9 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
-    if job.machines == 1 and len(graphs) > 1:
+    sampled, unsampled = sampling_told(job, specification, ranks)
+    assumed += sampled
+    if job.machines == 1 and len(graphs) > 1 and job.script is None:
         assumed += machines.assumed(read for trace in traced for read in trace.reads)
     capture = replace(
         bare,
@@ -93,10 +100,11 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *_collectives_in(spec),
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
             *(apart or join(graphs).mismatches),
+            *(drawn_elsewhere(spec, graphs) if job.script is not None else ()),
         ),
         assumed=tuple(dict.fromkeys((*assumed, *kept.assumed))),
-        not_compared=(*told.not_compared, *kept.not_compared, *left_behind(spec_program, programs)),
-        cautions=told.cautions,
+        not_compared=(*told.not_compared, *kept.not_compared, *unsampled, *left_behind(spec_program, programs)),
+        cautions=(*told.cautions, *sampling_cautions(job, specification, ranks)),
         doubts=doubts,
         seconds={"relate": related},
     )

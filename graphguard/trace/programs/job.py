@@ -13,6 +13,9 @@ from graphguard.trace.depends.chance import Generators, generators
 from graphguard.trace.depends.footprint import Footprint, Watch
 from graphguard.trace.process.limits import Limits
 from graphguard.trace.record.capture import RankTrace
+from graphguard.trace.scripts.program import Run
+from graphguard.trace.scripts.script import Script
+from graphguard.trace.source.sources import ProjectFiles
 
 SPECIFICATION = -1
 Build = Callable[[Any], Any]
@@ -24,6 +27,7 @@ class Job:
 
     ``alone`` builds the specification where that is a program on one rank: it is called in a world of one rank, every axis of the mesh being 1
     (None: ``build`` gives it beside each rank's program; where that gives a :class:`Same`, recording notes it here).
+    ``script`` is run in place of ``build``, with the texts that ``files`` has.
     ``started`` (on the monotonic clock) is when the time of ``limits`` began.  ``watch`` notes what the check's processes read.
     ``learn`` is told which operator calls were new (see :mod:`graphguard.trace.record.operators`).
     ``meanwhile`` is worked through while the programs are recorded elsewhere.
@@ -55,6 +59,8 @@ class Job:
     generators: Generators = field(default_factory=generators)
     alike: bool = False
     alone: Build | None = None
+    script: Script | None = None
+    files: ProjectFiles = field(default_factory=lambda: ProjectFiles({}))
 
     def axes(self, program: int) -> dict[str, int]:
         """The mesh of the world that a program is built and run in."""
@@ -83,6 +89,7 @@ class Recorded:
 
     ``drawn`` are the generators that it drew from without having seeded them, by their numbers; ``unshared`` is what it asked that differs between processes.
     ``same``: the check gave one program (:class:`Same`).
+    ``run`` is what a script says beside that; ``again`` the mesh on which it must be recorded instead.
     """
 
     trace: RankTrace | None
@@ -93,6 +100,8 @@ class Recorded:
     drawn: frozenset[int] = frozenset()
     unshared: tuple[Trouble, ...] = ()
     same: bool = False
+    run: Run | None = None
+    again: dict[str, int] | None = None
 
     @property
     def published(self) -> tuple[Offer, ...]:

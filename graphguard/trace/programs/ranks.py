@@ -28,8 +28,11 @@ from graphguard.trace.depends.unshared import Process, memory_in_use, standing_f
 from graphguard.trace.gpu.cuda import wants_cuda
 from graphguard.trace.process.children import Child, Ending, Family, Link
 from graphguard.trace.process.lines import Lines
+from graphguard.trace.programs.asking import Asked, NoSpecificationError, answer
 from graphguard.trace.programs.assembly import assembled
 from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
+from graphguard.trace.programs.sampling import replanned
+from graphguard.trace.programs.script_runs import AgainError, Run, as_used, at_step, script_run, script_trouble
 from graphguard.trace.programs.troubles import trouble_of, trouble_of_ending
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.source.errors import TracingError
@@ -97,8 +100,11 @@ def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = Non
     declared = frozenset(name for program in (programs.specification, *ranks) for name in program.declared)
     if any(not declared.isdisjoint(program.opened) for program in (programs.specification, *ranks)):
         return record(replace(job, closed=declared), log)  # what a comment says of an operator holds in the whole check
+    planned = replanned(job, programs.specification, ranks)
+    if planned is not None:
+        return record(planned, log)
     recorded = time.perf_counter()
-    capture = assembled(job, programs.specification, ranks)
+    capture = assembled(at_step(job, programs.specification), programs.specification, ranks)
     footprint = Footprint()
     for program in (programs.specification, *ranks):
         footprint.merge(program.footprint)
@@ -228,10 +234,6 @@ class _Programs:
         self._asking = [(child, asked) for child, asked in self._asking if asked != topic]
 
 
-class _NoSpecificationError(Exception):
-    """The specification failed, and its trouble says why: the ranks that wait for it have nothing to add."""
-
-
 @without_collection()
 def record_in_child(job: Job, program: int, answers: Answers, link: Link) -> bytes:
     """Record one program of a check in a process of its own, of which nothing else comes."""
@@ -239,21 +241,6 @@ def record_in_child(job: Job, program: int, answers: Answers, link: Link) -> byt
     if job.watch is not None:
         recorded = replace(recorded, footprint=job.watch.found())
     return pickle.dumps(recorded, pickle.HIGHEST_PROTOCOL)
-
-
-class Asked(Protocol):
-    """Whom the specification tells what the ranks need to know, and ranks ask for it: the process that forked their own.
-
-    Messages are ``{"tell": topic, "value": bytes}`` and ``{"ask": topic}``, which is answered by ``{"value": bytes}``.
-    """
-
-    def tell(self, message: dict[str, Any]) -> None:
-        """Send one message."""
-        ...
-
-    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send one message and wait for the answer."""
-        ...
 
 
 def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recorded:
@@ -272,21 +259,27 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
     recording: Recording | None = None
     rank = max(program, 0)
     refinement: Refinement | None = None
-    same = False
+    same = job.script is not None
+    run: Run | None = None
     try:
         with (
-            World(rank, job.axes(program), job.device, job.machines) as world,
+            World(rank, job.axes(program), job.device, job.machines, joined=job.script is None) as world,
             Recording(world, answers, job.closed, copies=job.copies, draws=job.draws) as recording,
         ):
             try:
-                refinement, same = _built(job, program, world.mesh)
-                job = replace(job, alone=job.alone or job.build) if same and program != SPECIFICATION else job
-                if not same or job.is_alone(program) or program != SPECIFICATION:
+                if job.script is not None:
+                    claims, run = script_run(recording, job, program, link)
+                else:
+                    refinement, same = _built(job, program, world.mesh)
+                    job = replace(job, alone=job.alone or job.build) if same and program != SPECIFICATION else job
+                if refinement is not None and (not same or job.is_alone(program) or program != SPECIFICATION):
                     mesh = Mesh.of_rank(job.mesh, rank)
                     claims = _claims(recording, refinement, program, mesh, world.mesh, link, same=same)
             except NeedsAnswers:
                 raise  # the recording notes that it waits
-            except _NoSpecificationError:
+            except AgainError as error:
+                return Recorded(None, None, (), again=error.mesh)
+            except NoSpecificationError:
                 pass  # the specification's own trouble says why
             except BaseException as error:
                 if wants_cuda(error) or recording.gave_up or recording.reads_draws:
@@ -306,8 +299,10 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
         trace = recording.finish()
     except TracingError as error:
         return Recorded(None, None, (_trouble(error, job, program, recording.phase),))
+    if run is not None:
+        trace, run = as_used(trace, run)
     unseen = recording.unseen if job.learn is not None else ()
-    return Recorded(trace, claims, trace.troubles, unseen=unseen, same=same)
+    return Recorded(trace, claims, trace.troubles, unseen=unseen, same=same, run=run)
 
 
 def _built(job: Job, program: int, device_mesh: Any) -> tuple[Refinement, bool]:
@@ -336,22 +331,18 @@ def _claims(
         return record_specification(recording, refinement, mesh, tell("outputs"), tell("original") if same else None)
 
     def ask() -> tuple[OutputType, ...]:
-        outputs: tuple[OutputType, ...] | None = _answer(link, "outputs")
+        outputs: tuple[OutputType, ...] | None = answer(link, "outputs")
         if outputs is None:
-            raise _NoSpecificationError
+            raise NoSpecificationError
         return outputs
 
     def ask_original() -> Original:
-        found: Original | None = _answer(link, "original")
+        found: Original | None = answer(link, "original")
         if found is None:  # if the specification failed, its own trouble is told
             raise unlike_claims("rank 0")
         return found
 
     return record_rank(recording, refinement, mesh, device_mesh, ask, ask_original if same else None)
-
-
-def _answer(link: Asked, topic: str) -> Any:
-    return pickle.loads(link.ask({"ask": topic})["value"])  # noqa: S301 - from our parent, which has it from our sibling
 
 
 _SHOWN_INPUTS = 4
@@ -360,6 +351,8 @@ _DOING = {"prelude": "building", "forward": "running", "backward": "differentiat
 
 def _trouble(error: BaseException, job: Job, program: int, phase: str) -> Trouble:
     rank = None if program == SPECIFICATION else program
+    if job.script is not None:
+        return script_trouble(error, job, program)
     doing = f"running check '{job.check.name}'" if phase == "check" else f"{_DOING[phase]} {job.title(program)}"
     trouble = trouble_of(error, doing, job.root, job.check.span, rank)
     named = misnamed(error, job.mesh)

@@ -32,6 +32,7 @@ from graphguard.trace.process.parentage import die_with_starter
 from graphguard.trace.programs.health import describe
 from graphguard.trace.programs.importing import Target, reference
 from graphguard.trace.programs.reserve import Reserve
+from graphguard.trace.programs.scripts import capture_script, reference_of
 from graphguard.trace.programs.session import (
     RankDependentImportError,
     capture_check,
@@ -42,6 +43,7 @@ from graphguard.trace.programs.session import (
     show,
 )
 from graphguard.trace.programs.troubles import trouble_of_ending
+from graphguard.trace.scripts.script import script_of
 from graphguard.trace.source.sources import ProjectFiles
 
 if TYPE_CHECKING:
@@ -322,6 +324,8 @@ def _limits(params: dict[str, Any]) -> Limits:
 
 
 def _capture_task(params: dict[str, Any]) -> Task | Done:
+    if params.get("script"):
+        return _script_task(params)
     target, name, mesh, limits = _target(params), params["name"], params.get("mesh"), _limits(params)
     cached = bool(params.get("cache", True))
     machines = int(params.get("machines", 1))
@@ -330,6 +334,24 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
         capture, depends = known
         return Done(_captured(replace(capture, check=reference(target, name)), cached=True, depends=depends))
     return _recording(target, name, mesh, limits, key, alike=bool(params.get("alike")), machines=machines)
+
+
+def _script_task(params: dict[str, Any]) -> Task:
+    target, limits = _target(params), _limits(params)
+    script = script_of(params["script"])
+    mesh: dict[str, int] = params["mesh"]
+    alike = bool(params.get("alike"))
+
+    def run(link: Link) -> Any:
+        capture, _ = capture_script(script, mesh, target.root, target.overlay, limits, link, alike=alike)
+        return _captured(capture, cached=False)
+
+    def on_failure(ending: Ending) -> Any:
+        where = reference_of(script)
+        trouble = trouble_of_ending(ending, f"running {script.name}", target.root, where.span, limits)
+        return _captured(Capture(where, mesh, (), None, (), (), (trouble,)), cached=False)
+
+    return Task(run, _outer(limits), on_failure)
 
 
 def _recording(

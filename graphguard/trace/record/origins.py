@@ -78,6 +78,7 @@ def _copies(events: Sequence[Event]) -> dict[int, tuple[int, int]]:
         given = [ref for ref in refs_in(event.args) if ref.storage in read]
         if (
             len(given) == 1
+            and into
             and _is_copy(event, given[0], into[0])
             and _all_of(given[0], extents)
             and _all_of(into[0], extents)

@@ -38,6 +38,7 @@ from graphguard.trace.replace import (
     made_of_numbers,
     moves,
     number_calls,
+    one_cpu,
     pinned,
     premultiplied,
     shadowed,
@@ -87,6 +88,7 @@ def install() -> None:
     _sharding_propagation()
     _parameters()
     moves.install()
+    one_cpu.install()
     subclasses.install()
     symmetric.install()
     _compilers()
@@ -173,8 +175,9 @@ def _process_groups() -> None:
     )  # fmt: skip
     for name, make in made:
         wrapped = functools.wraps(getattr(c10d, name))(make(getattr(c10d, name)))
-        setattr(c10d, name, wrapped)
-        setattr(dist, name, wrapped)
+        for module in (c10d, dist, device_mesh):  # which has names of its own for some
+            if hasattr(module, name):
+                setattr(module, name, wrapped)
 
 
 def _coalescing() -> None:

@@ -39,11 +39,14 @@ class World(RankView):
     """A context in which this process is rank ``rank`` of a job on ``mesh`` (axis sizes in order, the last varies fastest).
 
     Process groups that exist outside are set aside, untouched, and are back at the end.  With ``device="cuda"`` the process believes in CUDA
-    from then on (see :mod:`graphguard.trace.gpu.cuda`), so that belongs into a forked child.
+    from then on (see :mod:`graphguard.trace.gpu.cuda`), so that belongs into a forked child.  Unless it is ``joined``, the program itself makes the first group.
     """
 
-    def __init__(self, rank: int, mesh: dict[str, int], device: str = "cpu", machines: int = 1) -> None:
+    def __init__(
+        self, rank: int, mesh: dict[str, int], device: str = "cpu", machines: int = 1, *, joined: bool = True
+    ) -> None:
         super().__init__(rank, mesh, device, machines)
+        self._joins = joined
         self.mesh: Any = None
         self._stack = ExitStack()
 
@@ -59,8 +62,9 @@ class World(RankView):
         self._stack.callback(state.pop_world)
         self._stack.callback(forget_placements)
         forget_placements()
-        self.begin()
-        if self.axes:
+        if self._joins:
+            self.begin()
+        if self._joins and self.axes:
             self.mesh = dist.init_device_mesh(self.device, tuple(self.axes.values()), mesh_dim_names=tuple(self.axes))
         return self
 

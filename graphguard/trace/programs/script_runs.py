@@ -1,0 +1,75 @@
+"""A script in place of a check's programs: run in the world of one of them, and what is said where it fails."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+from graphguard.ir import Trouble
+from graphguard.trace.claims.placements import Mesh
+from graphguard.trace.claims.program import Claims
+from graphguard.trace.programs.asking import Asked, NoSpecificationError, answer
+from graphguard.trace.programs.drawn import needed
+from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
+from graphguard.trace.programs.troubles import trouble_of
+from graphguard.trace.record.capture import RankTrace, Recording
+from graphguard.trace.scripts.program import AgainError, Channel, Run, record_script, refused
+from graphguard.trace.scripts.samples import marked
+
+__all__ = ["AgainError", "Run", "as_used", "at_step", "script_run", "script_trouble"]
+
+
+def script_run(recording: Recording, job: Job, program: int, link: Asked) -> tuple[Claims, Run]:
+    """Run the job's script in the world of a program; raises what it raises."""
+
+    def tell(topic: str, value: Any) -> None:
+        link.tell({"tell": topic, "value": pickle.dumps(value)})
+
+    def ask(topic: str) -> Any:
+        found = answer(link, topic)
+        if found is None:
+            raise NoSpecificationError
+        return found
+
+    assert job.script is not None
+    rank, mesh = max(program, 0), Mesh.of_rank(job.axes(program), max(program, 0))
+    return record_script(
+        recording, job.script, job.files, mesh, rank, Channel(tell, ask), alone=program == SPECIFICATION
+    )
+
+
+def script_trouble(error: BaseException, job: Job, program: int) -> Trouble:
+    """What a script raised, as a diagnostic at its own line."""
+    rank = None if program == SPECIFICATION else program
+    doing = f"running {job.check.name} on {'one rank alone' if rank is None else f'rank {rank}'}"
+    trouble = trouble_of(refused(error) or error, doing, job.root, job.check.span, rank)
+    return replace(trouble, message=trouble.message.replace("the check ", f"{job.check.name} ", 1))
+
+
+def as_used(trace: RankTrace, run: Run) -> tuple[RankTrace, Run]:
+    """A recording without what notes its samples, and its run with those of which something is made: what loaders read ahead is of a later step."""
+    graph = trace.graph
+    if graph is None:
+        return trace, run
+    marks = {name: place for name in graph.outputs if (place := marked(name)) is not None}
+    outputs = {name: var for name, var in graph.outputs.items() if name not in marks}
+    values = needed(replace(graph, outputs=outputs))
+    noted = set(marks.values())
+    used = {marks[name] for name in marks if graph.outputs[name] in values}
+    readings = [
+        replace(
+            one, items=tuple(item for row, item in enumerate(one.items) if (at, row) in used or (at, row) not in noted)
+        )
+        for at, one in enumerate(run.readings)
+    ]
+    kept = tuple(one for one in readings if one.items)
+    return replace(trace, graph=replace(graph, outputs=outputs)), replace(run, readings=kept)
+
+
+def at_step(job: Job, specification: Recorded) -> Job:
+    """The job, placed where its script makes the step after which everything is compared."""
+    run = specification.run
+    if run is None or run.stepped is None:
+        return job
+    return replace(job, check=replace(job.check, span=run.stepped))

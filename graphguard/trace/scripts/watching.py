@@ -1,0 +1,186 @@
+"""What a script does to its models, seen from PyTorch: when its parameters are first used, the losses that it differentiates, and the steps of its optimizers."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from graphguard.trace.scripts.places import own_place
+from graphguard.trace.source.errors import TracingError
+
+
+class Finished(BaseException):
+    """The script has made its steps; nothing of it is to run any more, and nothing of it is to catch this."""
+
+
+class Programs:
+    """The models of a script, as one callable: what is compared are the parameters of the modules among its attributes."""
+
+    def __call__(self) -> None:
+        """Nothing to call: the script runs them."""
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Watches one process until it has made so many ``steps``.
+
+    ``begins`` is called once, with the models, before they are first used in earnest; ``gathers`` before each of an optimizer's last steps, or after it where the step itself differentiates.
+    """
+
+    steps: int
+    begins: Callable[[Programs], None]
+    gathers: Callable[[torch.optim.Optimizer], None]
+    begun: bool = False
+    loss: Any = None
+    losses: int = 0
+    optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+    made: dict[int, int] = field(default_factory=dict)
+    stepped_at: Any = None
+    _inside: int = 0
+    _differentiates: bool = False
+    _hooks: list[Any] = field(default_factory=list)
+
+    def install(self) -> None:
+        """From now on, for the rest of this process."""
+        make, backward = torch.optim.Optimizer.__init__, torch.autograd.backward
+
+        @functools.wraps(make)
+        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self.optimizers.append(optimizer)
+
+        @functools.wraps(backward)
+        def differentiated(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self._begin()
+            outermost, self._differentiates = not self._differentiates, True
+            try:
+                if outermost:
+                    self._note(tensors, args[0] if args else kwargs.get("grad_tensors"))
+                return backward(tensors, *args, **kwargs)
+            finally:
+                self._differentiates = not outermost
+
+        torch.optim.Optimizer.__init__ = made
+        torch.autograd.backward = differentiated
+        self._hooks.append(register_module_forward_pre_hook(self._called))
+        register_optimizer_step_pre_hook(self._steps)
+        register_optimizer_step_post_hook(self._stepped)
+
+    # -- the beginning -------------------------------------------------------------------------------------------------
+    def _called(self, module: nn.Module, _: Any) -> None:
+        if self.begun or not torch.is_grad_enabled():
+            return
+        trained = {id(parameter) for parameter in self._trained()}
+        if trained and any(id(parameter) in trained for parameter in module.parameters()):
+            self._begin()
+
+    def _begin(self) -> None:
+        if self.begun:
+            return
+        self.begun = True
+        for hook in self._hooks:
+            hook.remove()
+        self.begins(self._programs())
+
+    def _trained(self) -> Iterator[Any]:
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                yield from group["params"]
+
+    def _programs(self) -> Programs:
+        """The outermost modules that hold what optimizers train, in the order of that; parameters of no module by their number."""
+        found = Programs()
+        order = {id(parameter): place for place, parameter in reversed(list(enumerate(self._trained())))}
+        modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+        inner = {id(part) for one in modules for part in one.modules() if part is not one}
+        roots = []
+        held: set[int] = set()
+        for one in modules:
+            places = [order[id(parameter)] for parameter in one.parameters() if id(parameter) in order]
+            if places and id(one) not in inner:
+                roots.append((min(places), one))
+                held.update(id(parameter) for parameter in one.parameters())
+        for place, (_, root) in enumerate(sorted(roots, key=lambda pair: pair[0])):
+            inner_root = _unwrapped(root)
+            setattr(found, f"{type(inner_root).__name__}{place or ''}", inner_root)
+        for number, parameter in enumerate(self._trained()):
+            if id(parameter) not in held and id(parameter) in order:
+                setattr(found, f"parameter{number}", parameter)
+        return found
+
+    # -- losses --------------------------------------------------------------------------------------------------------
+    def _note(self, tensors: Any, gradients: Any) -> None:
+        for one in [tensors] if isinstance(tensors, torch.Tensor) else list(tensors):
+            if gradients is None and one.numel() == 1:
+                value = one.detach().clone().reshape(())
+                value = value.full_tensor() if hasattr(value, "full_tensor") else value
+                self.loss = value if self.loss is None else self.loss + value
+                self.losses += 1
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def _steps(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._inside += 1
+        if self._inside > 1:
+            return  # an optimizer that another one has
+        self._begin()
+        self.stepped_at = self.stepped_at or own_place()
+        if self._count(optimizer) >= self.steps:
+            raise Finished  # others never stepped, or are behind
+        if self._count(optimizer) == self.steps - 1 and not _closure(args, kwargs):
+            self.gathers(optimizer)
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._inside -= 1
+        if self._inside:
+            return
+        self.made[id(optimizer)] = self._count(optimizer) + 1
+        if self.made[id(optimizer)] == self.steps and _closure(args, kwargs):
+            self.gathers(optimizer)
+        waiting = [one for one in self.optimizers if self._count(one) < self.steps and self._is_outer(one)]
+        if not any(self._has_gradients(one) for one in waiting):
+            raise Finished
+
+    def _count(self, optimizer: Any) -> int:
+        return self.made.get(id(optimizer), 0)
+
+    def _is_outer(self, optimizer: Any) -> bool:
+        """Whether an optimizer is the script's to step: not one whose parameters one that has stepped has, too."""
+        stepped = {
+            id(parameter)
+            for one in self.optimizers
+            if self._count(one)
+            for group in one.param_groups
+            for parameter in group["params"]
+        }
+        mine = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+        return not any(one in stepped for one in mine)
+
+    def _has_gradients(self, optimizer: Any) -> bool:
+        return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _closure(args: Any, kwargs: Any) -> Any:
+    return kwargs.get("closure") or next((one for one in args[1:] if callable(one)), None)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """The module that DDP wraps, whose parameters have the names that the script knows."""
+    return _unwrapped(module.module) if isinstance(module, DistributedDataParallel) else module
+
+
+def never_stepped(name: str) -> TracingError:
+    """What is said of a script that ended before any optimizer stepped."""
+    return TracingError(
+        "trace-error",
+        f"{name} ended without a step of an optimizer, so there is nothing to compare\n"
+        "fix: give arguments with which it trains, such as one epoch; parameters that a script changes by itself are checked with gg.verify",
+    )

@@ -1,0 +1,182 @@
+"""``graphguard torchrun``: what it takes, what it refuses, and its verdicts on small scripts."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphguard.checks.configuration import Configuration
+from graphguard.checks.driver import LoadedProver, run_script
+from graphguard.checks.worker_client import WorkerClient
+from graphguard.cli import main
+from graphguard.report.diagnostics import Report, Verdict
+from graphguard.trace.scripts.script import Script
+
+HEAD = """import os, sys
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(8, 3), torch.randn(8, 2))
+model = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+"""
+LOOP = """loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=False), num_workers=2)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= world
+    optimizer.step()
+    print(f"loss {loss.item():.3f}")
+"""
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[WorkerClient]:
+    with WorkerClient(Configuration(Path.cwd())) as client:
+        yield client
+
+
+class Scripts:
+    """Writes scripts and has them judged by one worker."""
+
+    def __init__(self, folder: Path, worker: WorkerClient) -> None:
+        self.folder = folder
+        self._worker = worker
+
+    def judge(self, text: str, *arguments: str, package: str = "", steps: int = 1) -> Report:
+        place = self.folder / package
+        place.mkdir(exist_ok=True)
+        (place / "train.py").write_text(text)
+        (self.folder / "scratch").mkdir(exist_ok=True)
+        module = f"{package}.train" if package else ""
+        scratch = str(self.folder / "scratch")
+        script = Script(
+            str(place / "train.py"), str(self.folder), arguments, arguments, module, steps=steps, scratch=scratch
+        )
+        configuration = Configuration(self.folder, timeout=200.0)
+        return run_script(script, {"ranks": 2}, configuration, self._worker, LoadedProver(False), None)
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, worker: WorkerClient) -> Scripts:
+    return Scripts(tmp_path, worker)
+
+
+def place(report: Report, text: str) -> str:
+    """The line of the first finding."""
+    (found, *_) = report.diagnostics
+    assert found.span is not None
+    return text.splitlines()[found.span.line - 1].strip()
+
+
+def test_a_right_script_is_proved(scripts: Scripts) -> None:
+    more = "    open('log.txt', 'w').write('done')\n"
+    report = scripts.judge(HEAD + LOOP + more, package="package", steps=2)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert "one rank alone reads 2 batches at once, as all ranks together do" in report.assumed
+    assert not (scripts.folder / "log.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "line"),
+    [
+        ("        parameter.grad /= world\n", "", "wrong-scale", "dist.all_reduce(parameter.grad)"),
+        ("shuffle=False)", "num_replicas=4, shuffle=False)", "wrong-shard", "loader = DataLoader("),
+    ],
+    ids=["not divided", "a sampler for four ranks"],
+)
+def test_mistakes_are_found_at_their_line(scripts: Scripts, old: str, new: str, rule: str, line: str) -> None:
+    text = HEAD + LOOP
+    assert old in text
+    text = text.replace(old, new)
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.diagnostics
+    assert report.diagnostics[0].rule == rule
+    assert place(report, text).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "line"),
+    [
+        (HEAD + "print('nothing')\n", "ended without a step of an optimizer", "import os, sys"),
+        (HEAD + "sys.exit('no data')\n", "called sys.exit('no data')", "sys.exit('no data')"),
+        (HEAD + "name = input('run: ')\n", "reads standard input", "name = input('run: ')"),
+        (
+            HEAD + "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n",
+            "starts processes of its own",
+            "mp.spawn(print, nprocs=2)",
+        ),
+        (
+            HEAD + "import urllib.request\nurllib.request.urlopen('http://example.org')\n",
+            "asks another machine",
+            "urllib.request.urlopen('http://example.org')",
+        ),
+        (HEAD + "model.to('xpu')\n", "Error", "model.to('xpu')"),
+        (HEAD + "raise ValueError('no such config')\n", "ValueError: no such config", "raise ValueError("),
+        (HEAD + "os.remove(__file__)\n", "which it did not make", "os.remove(__file__)"),
+    ],
+    ids=["no step", "exit", "input", "spawn", "download", "device", "raises", "removes"],
+)
+def test_what_a_script_cannot_do_is_one_diagnostic(scripts: Scripts, text: str, words: str, line: str) -> None:
+    report = scripts.judge(text)
+    assert report.verdict is None
+    assert len(report.diagnostics) == 1, report.diagnostics
+    assert words in report.diagnostics[0].message
+    assert place(report, text).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nproc-per-node", "2", "missing.py"], "there is no such script; there are near.py"),
+        (["--nproc-per-node", "2", "-m", "missing"], "there is no such module"),
+        (["--nproc-per-node", "2", "."], "is a folder"),
+        (["--nnodes", "2", "--nproc-per-node", "2", "near.py"], "one node"),
+    ],
+)
+def test_a_command_that_names_no_script(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
+    (tmp_path / "near.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert main(["torchrun", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_scratch_takes_what_is_written(tmp_path: Path) -> None:
+    """In a process of its own: the functions of ``os`` are replaced for good."""
+    (tmp_path / "kept.txt").write_text("kept")
+    code = f"""
+import os
+from graphguard.trace.scripts.refusals import Scratch
+scratch = Scratch({str(tmp_path / "scratch")!r})
+scratch.install()
+os.chdir({str(tmp_path)!r})
+os.makedirs("out/deep", exist_ok=True)
+open("out/deep/a.txt", "w").write("a")
+open("kept.txt", "a").write(" more")
+assert os.path.exists("out/deep/a.txt") and open("kept.txt").read() == "kept more"
+os.rename("out/deep/a.txt", "out/deep/b.txt")
+assert os.listdir("out/deep") == ["b.txt"]
+print(scratch.files())
+"""
+    (tmp_path / "scratch").mkdir()
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (tmp_path / "kept.txt").read_text() == "kept"
+    assert not (tmp_path / "out").exists()

@@ -22,10 +22,10 @@ from graphguard.checks.worker_client import ProverClient, WorkerClient, WorkerEr
 from graphguard.ir import CheckRef, Span, Trouble
 from graphguard.ir.collection import without_collection
 from graphguard.ir.plain import from_plain
-from graphguard.report.diagnostics import Report
+from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.registry import reported
 from graphguard.trace.claims.declared import FoundCheck, function_name
-from graphguard.trace.scripts.script import UNSEEDED, Script
+from graphguard.trace.scripts.script import LOSS, UNSEEDED, Script
 
 if TYPE_CHECKING:
     from graphguard.checks.prover import Prover
@@ -238,9 +238,24 @@ def run_script(
     )  # fmt: skip
     try:
         report = drive(check_steps(request), worker, prover)
+        if _may_be_of_the_loss_alone(report):
+            # How ranks' losses make up the whole is nowhere written: what is differentiated from them tells, without them.
+            plain = replace(script, loss=False).as_plain()
+            without = drive(check_steps(replace(request, script=plain)), worker, prover)
+            report = report if without.verdict is None else without
         return replace(report, assumed=_folded(report.assumed))
     except WorkerError as error:
         return _not_run(Unit(check, mesh), Trouble("trace-error", str(error), check.span), configuration)
+
+
+def _may_be_of_the_loss_alone(report: Report) -> bool:
+    """Whether a script's ranks may differ in how their losses are put together alone, or in which of them have one at all."""
+    if report.verdict is not Verdict.BROKEN:
+        return False
+    differs = report.counterexample
+    if differs is None:
+        return any(found.rule == "collective-mismatch" for found in report.diagnostics)
+    return differs.promise == LOSS
 
 
 def _folded(lines: Sequence[str]) -> tuple[str, ...]:

@@ -292,12 +292,17 @@ def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
     if not any(run.broadcasts for run in runs[1]):
         assumed.append("parameters start alike on all ranks, as a seed, a broadcast or a checkpoint makes them")
     if script.parts:
-        assumed.append("the loss is the mean of the ranks' own, each of its part of the samples")
+        if script.loss:
+            assumed.append("the loss is the mean of the ranks' own, each of its part of the samples")
     elif len(runs[1]) > 1 and any(run.readings for run in runs[1]):
         assumed.append("all ranks read the same samples")
     left = [line for run in (runs[0], *runs[1]) for line in run.not_compared]
     left += [f"'{name}' of one rank alone, which no rank has" for name in _missing(specification, ranks)]
-    if not runs[0].losses:
+    if not script.loss:
+        left.append(
+            "the loss: the ranks' own neither are it nor average to it; what is differentiated from them is compared"
+        )
+    elif not runs[0].losses:
         left.append("a loss: backward is called on no single number")
     wrote = list(dict.fromkeys(path for run in (runs[0], *runs[1]) for path in run.wrote))
     if wrote:

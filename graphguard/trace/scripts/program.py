@@ -30,12 +30,11 @@ from graphguard.trace.record.capture import Recording
 from graphguard.trace.scripts.launching import prepare, run_main
 from graphguard.trace.scripts.refusals import Scratch, refuse
 from graphguard.trace.scripts.samples import Batch, Reading, Samples
-from graphguard.trace.scripts.script import UNSEEDED, Script
+from graphguard.trace.scripts.script import LOSS, UNSEEDED, Script
 from graphguard.trace.scripts.watching import Finished, Programs, Watcher, never_stepped
 from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.sources import ProjectFiles
 
-LOSS = "loss"
 _NOTHING = Inputs((), {}, ())
 
 
@@ -149,7 +148,7 @@ class _Recorded:
             self.output(kept_in(self.titled(state.name)), state.tensor, Like(state.name))
         for optimizer in watcher.optimizers:
             left += self._state_of(optimizer)
-        if watcher.loss is not None:
+        if watcher.loss is not None and self.script.loss:
             self.output(LOSS, self._averaged(watcher.loss), self._everywhere())
         return list(dict.fromkeys(left))
 
@@ -210,7 +209,9 @@ def record_script(
     if ended and not any(watcher.made.values()):
         raise never_stepped(script.name)
     left = run.end(watcher)
-    outputs = (OutputType(LOSS, (), "float32", differentiable=False),) if watcher.loss is not None else ()
+    outputs = (
+        (OutputType(LOSS, (), "float32", differentiable=False),) if watcher.loss is not None and script.loss else ()
+    )
     if alone:
         batches: list[Batch] = samples.batches
         channel.tell("outputs", (outputs, batches))

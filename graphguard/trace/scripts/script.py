@@ -8,6 +8,8 @@ from typing import Any
 
 #: The seed that a script starts with: without it every process of a job would draw other numbers, and nobody could say which.
 UNSEEDED = 3_141_592_653
+#: The output that a script's losses add up to.
+LOSS = "loss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Script:
 
     ``path`` is its file, and ``module`` its name where it is run by that (``-m``).  What it writes goes to ``scratch``.
     ``merged``: of so many batches of a loader one is made on one rank.  ``places`` say by rank and item which of the reference's items a rank's stands for, where that is not itself.
-    ``parts``: whether every rank has a part of the samples.  ``mesh``: whether the axes are those of the command line.
+    ``loss``: whether losses are compared.  ``parts``: whether every rank has a part of the samples.  ``mesh``: whether the axes are those of the command line.
     """
 
     path: str
@@ -45,6 +47,7 @@ class Script:
     module: str = ""
     steps: int = 1
     scratch: str = ""
+    loss: bool = True
     merged: int = 1
     places: Mapping[int, Mapping[Item, Place]] = field(default_factory=dict)
     parts: bool = False

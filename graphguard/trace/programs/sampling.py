@@ -288,7 +288,7 @@ def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
             "which samples come first is chance: those that the ranks read stand for those that one rank alone reads"
         )
     if any(item.index.isdecimal() for one in loaders(*runs) for item in one.reference):
-        assumed.append("an item of a dataset is the same on every rank")
+        assumed.append("an item of a dataset is the same on every rank, and whenever it is read")
     if not any(run.broadcasts for run in runs[1]):
         assumed.append("parameters start alike on all ranks, as a seed, a broadcast or a checkpoint makes them")
     if script.parts:

@@ -161,8 +161,11 @@ class Samples:
         loader = self._loader
         number = next((place for place, one in enumerate(self._loaders) if one is loader), 0)
         made = None if site or loader is None else loader.__dict__.get("_graphguard_made")
-        name = f"batch {len(self.batches) + 1}" if self.batches else "batch"
-        self.batches.append(Batch(name, items))
+        # an item is the same whenever it is read: a script may look at a batch before it trains on it
+        again = next((batch for batch in self.batches if batch.items == items), None)
+        batch = again or Batch(f"batch {len(self.batches) + 1}" if self.batches else "batch", items)
+        name = batch.name
+        self.batches.append(batch)
         shuffles = not site and loader is not None and _shuffles(loader)
         self.readings.append(
             Reading(site or str(number), name, items, torch.is_grad_enabled(), made, own_place(), shuffles)

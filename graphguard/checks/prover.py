@@ -34,7 +34,8 @@ from graphguard.refine.prove import finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.repair.applied import texts_after
 from graphguard.repair.candidates import candidates
-from graphguard.repair.diagnosis import Diagnosis, diagnose
+from graphguard.diagnose.diagnosis import diagnose
+from graphguard.repair.diagnosed import Diagnosis
 from graphguard.repair.frames import reader
 from graphguard.repair.same_meaning import asks_the_same
 from graphguard.repair.trials import holds

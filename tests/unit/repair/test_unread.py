@@ -9,11 +9,11 @@ from torch.distributed.tensor import Shard
 
 import graphguard as gg
 from graphguard.confirm.check import confirm
+from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
 from graphguard.ir.text import graph_from_text
 from graphguard.refine.prove import prove
 from graphguard.relations.numbers import Number
-from graphguard.repair.diagnosis import diagnose
 from graphguard.repair.point import Point
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))

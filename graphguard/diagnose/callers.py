@@ -31,7 +31,8 @@ def told_at_caller(
     for index, node in enumerate(graph.nodes):
         alike = node.op == site.node.op and node.phase == site.node.phase
         if alike and alignment.number[rank, index] not in spoiled:
-            others.update(frame.span for frame in sources.forward_frames(graph, node))
+            spans = [frame.span for frame in sources.forward_frames(graph, node)]
+            others.update(spans if spans != frames else ())  # of the same call, it says nothing of others
     outer = frames[frames.index(span) :]
     place = next((each for each in outer if each not in others), None)
     if place is None or place == span:

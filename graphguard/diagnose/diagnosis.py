@@ -9,6 +9,7 @@ from dataclasses import replace
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.callers import by_parameter, told_at_caller
 from graphguard.diagnose.localised import Localised
+from graphguard.diagnose.rereading import reread
 from graphguard.ir import Capture, Var
 from graphguard.ir.collection import without_collection
 from graphguard.refine.finding import Finding, Related
@@ -157,7 +158,7 @@ def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, source
 
 
 def _without_repair(found: Search, place: Localised, sources: Sources, numbers: Confirmation) -> list[Finding]:
-    """What no edit of the program mends: parameters that are cut in another way than the program reads them, what interventions show, or both frontiers."""
+    """What no hypothesis explains: parameters that are cut in another way than the program reads them, what interventions show, or both frontiers."""
     cut = packed(found.capture, found.proof, found.left)
     if cut is not None:
         return [packed_finding(found.capture, cut, sources)]
@@ -165,8 +166,10 @@ def _without_repair(found: Search, place: Localised, sources: Sources, numbers: 
     if told is not None:
         return [told]
     last, is_vague = unexplained(found, sources, numbers)
-    if is_vague:
-        if found.repairs:
-            place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
-        return place.findings() or [last]
-    return [last]
+    if not is_vague:
+        return [last]
+    if found.repairs:
+        place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
+    if not place.explains_all(found.left) and (other := reread(found, sources)) is not None:
+        return [repaired(found.capture, other, sources)]
+    return place.findings() or [last]

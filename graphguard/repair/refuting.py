@@ -31,9 +31,9 @@ class Refuter:
     laid_out: dict[tuple[str, str], list[dict[Var, Number]] | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, capture: Capture) -> Refuter | None:
-        """The point at which edits of a program are looked at; None where there is none."""
-        point = Point.of(capture)
+    def of(cls, capture: Capture, turn: int = 0) -> Refuter | None:
+        """The point at which edits of a program are looked at, on the draw of a ``turn``; None where there is none."""
+        point = Point.of(capture, turn)
         return None if point is None else cls(point)
 
     def after(self, edited: Capture) -> Refuter | None:

@@ -81,8 +81,8 @@ class Interventions:
                     found[rank, site.tensors[rank]] = value
         return found
 
-    def at(self, family: Sequence[Site]) -> Iterator[Intervention]:
-        """Interventions on a family: one tensor at every pass, piece by piece, pass by pass, one pass holding all, and single passes; taken in turn."""
+    def at(self, family: Sequence[Site], most: int = _MOST) -> Iterator[Intervention]:
+        """Interventions on a family: one tensor at every pass, piece by piece, pass by pass, one pass holding all, and single passes; taken in turn, so many of each."""
         first, k = family[0], len(family)
         stages: list[Iterator[Intervention]] = []
         shapes = {self.run.ranks[site.rank][site.tensors[site.rank]].shape for site in family}
@@ -98,7 +98,7 @@ class Interventions:
             if self.run.ranks[first.rank][first.tensors[first.rank]].dtype.kind == "f":
                 stages.append(Intervention(every, (laid, *[None] * (k - 1))) for laid in self.laid(first, shares=False))
         stages.extend(map(self._alone, family if k <= _PASSES else (family[0], family[-1])))
-        for row in itertools.zip_longest(*(itertools.islice(stage, _MOST) for stage in stages)):
+        for row in itertools.zip_longest(*(itertools.islice(stage, most) for stage in stages)):
             yield from (one for one in row if one is not None)
 
     def _alone(self, site: Site) -> Iterator[Intervention]:
@@ -129,7 +129,7 @@ class Interventions:
         wanted = {rank: each.shape for rank, each in held.items()}
         ways: dict[tuple[int, ...], list[tuple[Cut, ...]]] = {}
         carried = self._own(site)
-        asked = self.layouts.tensors if of is None else of
+        asked = (self._near(carried) if site.is_right else self.layouts.tensors) if of is None else of
         for var in sorted(asked, key=lambda var: self._unlike(site, var, carried)):
             whole = self.run.spec[var]
             if whole.ndim != value.ndim or kind_of_array(whole) != kind_of_array(value):
@@ -149,6 +149,13 @@ class Interventions:
         for chosen in roles.values():
             if len(chosen) > 1:
                 yield Intervention(tuple(self.sites[number] for number in chosen), tuple(chosen.values()))
+
+    def _near(self, own: set[Var]) -> list[Var]:
+        """What could stand in the place of what is right: the same in another layout, or what the specification makes of it alone.
+
+        Another tensor, if it mends, makes up for a defect elsewhere.
+        """
+        return [var for var in self.layouts.tensors if var in own or own.intersection(self.layouts.sources(var))]
 
     def _own(self, site: Site) -> set[Var]:
         return {state.var for state in site.states} | set(self.carried(site))

@@ -17,6 +17,7 @@ from graphguard.ops import aten
 from graphguard.relations.numbers import Array
 
 _OPTIONS: Final = 12  # ways to cut one dim
+_STEPS: Final = 4  # operators between a tensor and what is made of it alone
 _CHOICES: Final = 24  # ways to cut all dims
 _PRODUCTS_WITH_TERM: Final = frozenset({aten.addmm.default, aten.baddbmm.default})
 
@@ -33,7 +34,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A tensor of the specification on the ranks: cut along some dims; over some axes a summand, an equal ``share`` of the sum, or a ``mean``'s part; over ``passes`` of a loop a summand."""
+    """A tensor of the specification on the ranks: cut along some dims; over some axes a summand, an equal ``share`` of the sum, or a ``mean``'s part; over ``passes`` of a loop a summand.
+    ``lacking``: no rank has some of its positions."""
 
     var: Var
     cuts: tuple[Cut, ...] = ()
@@ -41,6 +43,7 @@ class Laid:
     share: bool = False
     mean: bool = False
     passes: int = 0
+    lacking: bool = field(default=False, compare=False)
 
     @property
     def is_whole(self) -> bool:
@@ -78,7 +81,7 @@ class Layouts:
         every = (*graph.inputs, *graph.constants, *(out for node in graph.nodes for out in node.outs))
         for var in (*every, *self._products(graph.nodes)):
             value = run.spec.get(var)
-            if value is None:
+            if value is None or any(var not in each.spec for each in self.runs):
                 continue
             first = seen.setdefault((value.shape, value.dtype, value.tobytes()), var)
             self.same_as[var] = first
@@ -108,6 +111,18 @@ class Layouts:
     def axes(self) -> list[str]:
         """The axes with more than one rank."""
         return [axis for axis, size in self.capture.mesh.items() if size > 1]
+
+    def sources(self, var: Var) -> list[Var]:
+        """The tensors of which the specification makes one by a few operators that read nothing else."""
+        found: list[Var] = []
+        while len(found) < _STEPS:
+            node = self.makers.get(var)
+            reads = set(node.reads) if node is not None else set()
+            if len(reads) != 1:
+                break
+            var = reads.pop()
+            found.append(self.same_as.get(var, var))
+        return found
 
     # -- selections
 
@@ -205,6 +220,16 @@ class Layouts:
         return {
             axis for cut in laid.cuts if cut.selection >= 0 for axis in self.known[shape[cut.dim]][cut.selection].axes
         }
+
+    def is_lacking(self, laid: Laid) -> bool:
+        """Whether some positions are on no rank."""
+        shape = self.runs[0].spec[laid.var].shape
+        for cut in laid.cuts:
+            if cut.selection >= 0 and cut.pieces == 1:
+                picks = self.known[shape[cut.dim]][cut.selection].picks
+                if len(set(np.concatenate(list(picks.values())).tolist())) < shape[cut.dim]:
+                    return True
+        return False
 
     def role(self, laid: Laid) -> object:
         """What tensors of different sizes have in common that are laid out alike."""

@@ -50,10 +50,11 @@ class Right:
         passes = {site.number: len(family) for family in self.sites.families for site in family if len(family) > 1}
         for site in self.sites.all:
             site.states = []
+            site.live &= self.sites.is_known(site)
             if site.live:
                 self._settle(site, passes.get(site.number, 1), proved)
         for family in self.sites.families:
-            if len(family) > 1 and not any(site.states for site in family):
+            if len(family) > 1 and all(site.live and not site.states for site in family):
                 self._add_up(family)
 
     def _settle(self, site: Site, passes: int, proved: bool) -> None:
@@ -170,7 +171,7 @@ class Right:
             return None
         if laid.partial and not laid.mean and all(self._copied(family[0], laid, run) for run in self.runs):
             return replace(laid, share=True)
-        return laid
+        return replace(laid, lacking=self.layouts.is_lacking(laid))
 
     def _copied(self, site: Site, laid: Laid, run: Run) -> bool:
         groups = self._groups(site, laid)
@@ -229,7 +230,7 @@ class Right:
         run, rows = self.runs[0], self._rows()
         size = self.sites.numbers.capture.world_size
         for site in self.sites.all:
-            if len(site.tensors) < size:
+            if len(site.tensors) < size or not self.sites.is_known(site):
                 continue
             for dim in range(min(run.ranks[site.rank][site.tensors[site.rank]].ndim, _DIMS)):
                 found = self._dealt(site, dim, rows, run)

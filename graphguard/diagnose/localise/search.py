@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from graphguard.diagnose.localise.interventions import Intervention, Interventions
 from graphguard.diagnose.localise.layouts import Laid, Layouts
-from graphguard.diagnose.localise.numbers import Numbers, OutOfFuelError, Place, same
+from graphguard.diagnose.localise.numbers import Numbers, OutOfFuelError, Place
 from graphguard.diagnose.localise.right import Right
 from graphguard.diagnose.localise.sites import MOVES, Site, Sites
 from graphguard.ir import Capture, Promise, Var
@@ -28,7 +28,7 @@ _CULPRITS: Final = 3
 _FUEL: Final = 2  # calls that laying out values takes
 _COMPLETING: Final = frozenset({"gg.all_reduce", "gg.reduce", "gg.reduce_scatter", "gg.broadcast"})
 _TOGETHER: Final = 8  # calls of a family that are put right at once
-_STEPS: Final = 4  # operators between a tensor and what is made of it alone
+_FAR: Final = 24  # layouts that are tried where what is read is wrong as well
 _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
     ("aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar", "aten.pow.Tensor_Scalar", "aten.full.default", "gg.all_reduce", "gg.reduce_scatter", "gg.reduce", "gg.sdpa")
 )  # fmt: skip
@@ -116,7 +116,7 @@ class Search:
         self._expect(left)
         strong = False
         for near in (True, False):
-            for family in self.sites.families:
+            for family in self.sites.live_families():
                 for mend in self._at(family, left, near):
                     strong = strong or self._is_strong(mend, left)
                     yield mend
@@ -164,7 +164,7 @@ class Search:
     def _lines(self) -> list[list[Site]]:
         """Sites of several calls that one line makes, in order."""
         lines: dict[object, list[Site]] = {}
-        for family in self.sites.families:
+        for family in self.sites.live_families():
             for site in family[:_TOGETHER]:
                 frames = self.numbers.capture.ranks[site.rank].stack_of(site.node.stack)
                 if frames and (site.is_right or self._is_well_fed(site)):
@@ -186,7 +186,7 @@ class Search:
         if near is not is_near or self._is_blank(family[0]):
             return []
         found: list[Mend] = []
-        for tried in self.interventions.at(family):
+        for tried in self.interventions.at(family) if near else self.interventions.at(family, _FAR):
             if not all(
                 site.number in doubtful or _is_other_part(site, laid)
                 for site, laid in zip(tried.sites, tried.laid, strict=True)
@@ -238,7 +238,7 @@ class Search:
     def _scaled(self, left: Sequence[Promise]) -> Iterator[Mend]:
         """Sites that a factor alone puts right, of operators that can bring one in."""
         factors = self.interventions.factors()
-        for family in self.sites.families:
+        for family in self.sites.live_families():
             site = family[0]
             value = self.numbers.runs[0].ranks[site.rank][site.tensors[site.rank]]
             if site.is_right or not site.computes or value.dtype.kind != "f" or not self._scales(site):
@@ -257,7 +257,7 @@ class Search:
         site, first = tried.sites[0], tried.laid[0]
         if all(each.is_right for each in tried.sites):
             if first is None or not any(state.var == first.var for state in site.states):
-                made = first is not None and any(self._is_made_of(first.var, state.var) for state in site.states)
+                made = first is not None and any(state.var in self.layouts.sources(first.var) for state in site.states)
                 return "step" if made else "another"
             return "factor" if first.share else "layout"
         numbers = {each.number for each in tried.sites}
@@ -288,9 +288,11 @@ class Search:
         for reader in self.sites.readers(site):
             mixes = bool(needed.partial) > bool(now.partial) or reader.node.op in COLLECTIVES
             if mixes and not reader.is_right and self._is_well_fed(reader):
-                family = next((each for each in self.sites.families if reader in each), [reader])
+                family = next((each for each in self.sites.live_families() if reader in each), [])
                 try:
-                    found = [m for m in self._at(family, left, near=True) if m.evidence == "operator"]
+                    found = [
+                        m for m in (self._at(family, left, near=True) if family else []) if m.evidence == "operator"
+                    ]
                 except OutOfFuelError:
                     return best
                 wide = [mend for mend in found if len(mend.mended) >= len(best.mended)]
@@ -392,19 +394,6 @@ class Search:
             operands = self.sites.operands(site)
             return len(operands) < 2 or any(self.sites.idle(each) for each in operands)
         return site.node.op in _FACTORS
-
-    def _is_made_of(self, var: Var, source: Var) -> bool:
-        """Whether the specification makes one tensor of another by operators that read nothing else."""
-        spec = self.numbers.runs[0].spec
-        for _ in range(_STEPS):
-            node = self.layouts.makers.get(var)
-            reads = set(node.reads) if node is not None else set()
-            if len(reads) != 1:
-                return False
-            var = reads.pop()
-            if var == source or same(spec[var], spec[source]):
-                return True
-        return False
 
 
 def _is_other_part(site: Site, laid: Laid | None) -> bool:

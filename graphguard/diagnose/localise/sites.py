@@ -48,8 +48,8 @@ class Site:
 
     @property
     def is_right(self) -> bool:
-        """Whether it is a tensor of the specification.  An equal share alone is none: it is one of a tensor n times too small as well."""
-        return any(not state.share for state in self.states)
+        """Whether it is a tensor of the specification, of which ranks have every position.  An equal share alone is none: it is one of a tensor n times too small as well."""
+        return any(not (state.share or state.lacking) for state in self.states)
 
     @property
     def computes(self) -> bool:
@@ -116,7 +116,7 @@ class Sites:
         ranks = self.numbers.capture.ranks
         mixed: dict[tuple[Place, ...], Site] = {}
         for site in list(self.all):
-            site.live = any(place in live for place in site.tensors.items()) and self._is_known(site)
+            site.live = any(place in live for place in site.tensors.items()) and self.is_known(site)
             if site.index < 0:
                 continue
             position = self._alignment.positions[self._alignment.number[site.rank, site.index]]
@@ -158,7 +158,7 @@ class Sites:
             node = self.numbers.capture.ranks[source].nodes[step.nodes[source]]
             yield from (self.owner[source, var] for var in node.reads if (source, var) in self.owner)
 
-    def _is_known(self, site: Site) -> bool:
+    def is_known(self, site: Site) -> bool:
         """Whether all its values could be worked out."""
         return all(var in run.ranks[rank] for run in self.numbers.runs for rank, var in site.tensors.items())
 
@@ -183,6 +183,11 @@ class Sites:
             stacks = graph.stack_of(site.node.stack), graph.stack_of(site.node.forward)
             families[site.node.op, site.node.phase, stacks, site.slot, site.mixed].append(site)
         self.families = sorted(families.values(), key=lambda family: family[0].order)
+
+    def live_families(self) -> list[list[Site]]:
+        """The families whose values are known, each without those that are not."""
+        found = ([site for site in family if site.live] for family in self.families)
+        return [family for family in found if family]
 
     def idle(self, site: Site, depth: int = 6) -> bool:
         """Whether a value rests on no input: zeros, a new buffer, a number.  Nothing of it can be wrong but what is written into it."""

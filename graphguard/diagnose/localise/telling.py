@@ -17,10 +17,11 @@ from graphguard.ir import Span, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import aten
 from graphguard.refine.finding import Finding, Related
-from graphguard.repair.words import factor_text, group_text, listed, operation
+from graphguard.repair.words import axis_of_group, factor_text, group_text, listed, operation
 
 _LONG = 60
 _PARTS = 4  # ranges of positions that are shown
+_REDUCTIONS = frozenset({"gg.all_reduce", "gg.reduce", "gg.reduce_scatter"})
 _ADDING = frozenset({aten.add.Tensor, aten.addmm.default, aten.sub.Tensor})
 
 
@@ -77,17 +78,14 @@ class Telling:
             times = Fraction(1 / mend.tried.factor).limit_denominator(1 << 16)
             return "wrong-scale", f"{what} is {factor_text(times, capture)} times what is needed"
         assert needed is not None
-        wanted = f"{self._tensor(needed.var)} {self.layout(needed)}"
+        wanted = self._laid(needed)
         now = next((each for each in site.states if each.var == needed.var and not each.share), None)
         if now is not None:
             return self._relaid(mend, what, now, needed)
         factor = self._factor(site, needed)
         if factor is not None and mend.evidence in ("operator", "factor", "region"):
-            rule = (
-                "extra-reduction"
-                if site.node.op in COLLECTIVES and factor == int(factor) and factor > 1
-                else "wrong-scale"
-            )
+            often = site.node.op in _REDUCTIONS and factor == int(factor) and factor > 1
+            rule = "extra-reduction" if often else "wrong-scale"
             return rule, f"{what} is {factor_text(factor, capture)} times what is needed: {wanted}"
         if (axes := self._summand(site, needed)) and mend.evidence in ("operator", "region"):
             over = " and ".join(f"'{axis}'" for axis in axes)
@@ -106,7 +104,7 @@ class Telling:
                 f"{what} has other elements of {self._tensor(needed.var)} than are needed: {self.layout(needed)}",
             )
         if site.states:
-            held = f"{self._tensor(site.states[0].var)} {self.layout(site.states[0])}"
+            held = self._laid(site.states[0])
             return "wrong-relation", f"{what} is {held}, where {wanted} is needed"
         return "wrong-relation", f"{what} is not {wanted}, as is needed{self._operands(mend, site)}"
 
@@ -120,11 +118,10 @@ class Telling:
         if now.partial and not needed.partial:
             over = " and ".join(f"'{axis}'" for axis in now.partial)
             if mend.blame is not None:
-                group = group_text(mend.blame.node.args[-1], capture)
-                return (
-                    "wrong-group",
-                    f"{what} is a partial sum over axis {over}, which {operation(mend.blame.node.op)} over {group} does not add up",
-                )
+                group = mend.blame.node.args[-1]
+                rule = "wrong-relation" if axis_of_group(group, capture) in now.partial else "wrong-group"
+                does = f"{operation(mend.blame.node.op)} over {group_text(group, capture)}"
+                return rule, f"{what} is a partial sum over axis {over}, which {does} does not add up"
             rule = "gradient-not-reduced" if site.node.phase == "backward" else "missing-reduction"
             return rule, f"{what} is a partial sum over axis {over} and is used as if it were whole"
         if needed.partial and not now.partial:
@@ -163,7 +160,7 @@ class Telling:
         if mend.evidence != "operator":
             return ""
         read = [each for each in self.lines.search.sites.operands(site) if each.states]
-        said = [f"{self._tensor(each.states[0].var)} {self.layout(each.states[0])}" for each in read[:2]]
+        said = [self._laid(each.states[0]) for each in read[:2]]
         return f"; it is computed from {' and '.join(said)}" if said else ""
 
     # -- comparisons
@@ -278,6 +275,11 @@ class Telling:
         where = f" (line {line.line} of the specification)" if line is not None else ""
         gradient = "the gradient at " if node.phase == "backward" else ""
         return f"{gradient}'{name or operation(node.op)}'{where}"
+
+    def _laid(self, laid: Laid) -> str:
+        """A tensor of the specification in a layout."""
+        text = f"{self._tensor(laid.var)}{' ' if laid.is_whole else ' as '}{self.layout(laid)}"
+        return text if not laid.share else f"{self._tensor(laid.var)} in equal shares over {_axes(laid.partial)}"
 
     def layout(self, laid: Laid) -> str:
         """A layout in DTensor's words."""

@@ -61,10 +61,11 @@ class Localised:
         return first is not None and strong and first.mended >= set(broken)
 
     def makes_up(self, repair: Repair) -> bool:
-        """Whether a repair only makes up for a defect elsewhere: it changes what is right and what nothing goes wrong with, or reduces what a collective there should have, or what every rank has alike."""
+        """Whether a repair only makes up for a defect elsewhere: it changes what is right and what nothing goes wrong with, or reduces what a collective there should have, what every rank has alike, or what are summands of nothing."""
         if repair.before is not self.capture or self.search is None:
             return False
         site, edit = repair.hypothesis.site, repair.hypothesis.edit
         if isinstance(edit, InsertReduction):
-            return self.search.left_undone(edit.tensors, edit.axis) or self.search.is_copied(edit.tensors)
+            nothing = self.search.is_unknown(edit.tensors) and self.explains_all(self.broken)
+            return nothing or self.search.left_undone(edit.tensors, edit.axis) or self.search.is_copied(edit.tensors)
         return self.search.is_innocent(site.tensors)

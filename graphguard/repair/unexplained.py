@@ -23,7 +23,7 @@ from graphguard.repair.suspects import CUT_GATHER, NOT_PASSED_ON, STOPPED, SWITC
 from graphguard.repair.unchanged import made_by_specification
 from graphguard.repair.undecided import causes, graph_at, why_closed
 from graphguard.repair.unread_calls import called_in_vain
-from graphguard.repair.weighing import LEFT_OUT
+from graphguard.repair.weighing import OF_THE_SUM
 from graphguard.repair.widening import rounding_text
 from graphguard.repair.words import factor_text, listed, operation, spoiled_text
 
@@ -74,7 +74,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> tuple
     if untouched and (place := made_by_specification(capture, promise.name, sources)) is not None:
         related.append(Related(place, "the specification writes here"))
     related.append(Related(capture.check.span, "the check that fails"))
-    vague = rule in _VAGUE and not untouched and (not suspected.reason or LEFT_OUT in suspected.reason)
+    vague = rule in _VAGUE and not untouched and (not suspected.reason or OF_THE_SUM in suspected.reason)
     vague |= rule == "dead-collective" and _is_read(capture, suspected)
     finding = Finding(
         rule=rule,

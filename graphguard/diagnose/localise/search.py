@@ -98,7 +98,7 @@ class Search:
             try:
                 for self.loose in (False, True) if any(p.wanted == "infer" for p in left) else (False,):
                     mends.extend(self._mends(left))
-                    if mends:
+                    if any(not self._is_claimed(mend) for mend in mends):
                         break
             except OutOfFuelError:
                 self.numbers.fuel = 0
@@ -331,6 +331,11 @@ class Search:
         """Whether tensors that add up to one of the specification's are equal on all ranks: then each is too small, too."""
         site = self._at_tensors(tensors)
         return site is not None and bool(site.states) and not site.is_right
+
+    def is_unknown(self, tensors: Mapping[int, Var]) -> bool:
+        """Whether tensors that outputs depend on are no tensor of the specification in any layout, no summands either."""
+        site = self._at_tensors(tensors)
+        return site is not None and site.live and not site.states
 
     def is_innocent(self, tensors: Mapping[int, Var]) -> bool:
         """Whether tensors are right, and so is all that is made of them directly."""

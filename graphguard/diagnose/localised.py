@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from graphguard.diagnose.localise.lines import Lines
 from graphguard.diagnose.localise.search import STRENGTH, Mend, Search
 from graphguard.diagnose.localise.telling import Telling
@@ -36,9 +38,11 @@ class Localised:
     def search(self) -> Search | None:
         """The search; None where the programs have no numbers at hand."""
         if not self._search:
-            self._search.append(Search.of(self.capture, self.proof, self.alignment, self.broken, FUEL))
+            with np.errstate(all="ignore"):
+                self._search.append(Search.of(self.capture, self.proof, self.alignment, self.broken, FUEL))
         return self._search[0]
 
+    @np.errstate(all="ignore")
     def culprits(self) -> list[tuple[Mend, Finding]]:
         """What interventions show, searched once, and what is to be said of it; none that only makes up for a defect."""
         if self._culprits is None:
@@ -60,12 +64,17 @@ class Localised:
         strong = first is not None and STRENGTH[first.evidence] <= STRENGTH["factor"]
         return first is not None and strong and first.mended >= set(broken)
 
+    @np.errstate(all="ignore")
     def makes_up(self, repair: Repair) -> bool:
         """Whether a repair only makes up for a defect elsewhere: it changes what is right and what nothing goes wrong with, or reduces what a collective there should have, what every rank has alike, or what are summands of nothing."""
         if repair.before is not self.capture or self.search is None:
             return False
         site, edit = repair.hypothesis.site, repair.hypothesis.edit
         if isinstance(edit, InsertReduction):
-            nothing = self.search.is_unknown(edit.tensors) and self.explains_all(self.broken)
-            return nothing or self.search.left_undone(edit.tensors, edit.axis) or self.search.is_copied(edit.tensors)
+            if edit.reduce != "sum":
+                return False
+            if self.search.left_undone(edit.tensors, edit.axis) or self.search.is_copied(edit.tensors):
+                return True
+            unknown = self.search.is_unknown(edit.tensors) and self.explains_all(self.broken)
+            return unknown and self.findings()[0].rule == "wrong-scale"  # a sum over two ranks makes up for half of it
         return self.search.is_innocent(site.tensors)

@@ -17,7 +17,7 @@ from graphguard.repair.lost_gradients import gathered, switch
 from graphguard.repair.messages import asked_for, gradients_unreduced
 from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Search
-from graphguard.repair.slices import partial_axes
+from graphguard.repair.slices import JOINING, LAYOUT, partial_axes
 from graphguard.repair.stopped import detached_by
 from graphguard.repair.suspects import CUT_GATHER, NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
 from graphguard.repair.unchanged import made_by_specification
@@ -91,12 +91,17 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> tuple
 
 
 def _is_read(capture: Capture, suspected: Suspect) -> bool:
-    """Whether something reads what a call gives, though no promise may rest on it."""
+    """Whether something is computed of what a call gives, though no promise may rest on it: more than parts that nothing reads."""
     if suspected.where is None:
         return False
     graph = graph_at(capture, suspected.where)
-    outs = graph.nodes[suspected.where.node].outs
-    return any(out in node.reads for node in graph.nodes for out in outs)
+    held = set(graph.nodes[suspected.where.node].outs)
+    for node in graph.nodes:
+        if held.intersection(node.reads):
+            if node.op not in LAYOUT | JOINING:
+                return True
+            held.update(node.outs)
+    return False
 
 
 def _first_wrong(numbers: Confirmation, name: str) -> tuple[int, ...]:

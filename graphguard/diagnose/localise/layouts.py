@@ -99,7 +99,7 @@ class Layouts:
                 and isinstance(second, Var)
                 and not node.kwargs
             ):
-                var = Var(-1 - len(made))
+                var = Var(-2 - len(made))
                 for run in self.runs:
                     if first in run.spec and second in run.spec:
                         run.spec[var] = run.spec[first] @ run.spec[second]

@@ -11,9 +11,11 @@ from graphguard.diagnose.localise.search import Mend, Search
 from graphguard.diagnose.localise.sites import MOVES, Site
 from graphguard.ir import Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import operators
 from graphguard.repair.frames import Sources
 
 _ASKING = frozenset(("backward", "grad"))
+_SHAPED = operators(lambda op: op.moves in ("same", "view", "permute", "expand"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,16 @@ class Lines:
             shared = None if only_moved else self._common(region)
             if shared is not None:
                 return shared
-        return self._blamed(mend, site)
+        return self._blamed(mend, self._chosen(site) if mend.evidence == "layout" else site)
+
+    def _chosen(self, site: Site) -> Site:
+        """Where the elements of a site were chosen: what only gives them another shape is not to blame."""
+        while site.node.op in _SHAPED:
+            made = [each for each in self.search.sites.operands(site) if not each.is_leaf]
+            if len(made) != 1 or made[0].is_right:
+                break
+            site = made[0]
+        return site
 
     def frames(self, site: Site, node: Node | None = None) -> list[Span]:
         """The user's places of a site, innermost first: in functions that the specification does not run, where there are any."""

@@ -25,6 +25,7 @@ tensors for.  ``another``: it is right, and another tensor mends: mostly somethi
 
 STRENGTH: Final[dict[str, int]] = {"operator": 0, "layout": 0, "step": 1, "factor": 2, "region": 3, "another": 4}
 _CULPRITS: Final = 3
+_COMPARED: Final = 150_000  # sites times tensors of the specification
 _FUEL: Final = 2  # calls that laying out values takes
 _COMPLETING: Final = frozenset({"gg.all_reduce", "gg.reduce", "gg.reduce_scatter", "gg.broadcast"})
 _TOGETHER: Final = 8  # calls of a family that are put right at once
@@ -73,12 +74,14 @@ class Search:
     def of(
         cls, capture: Capture, proof: Proof, alignment: Alignment, broken: Sequence[str], fuel: int
     ) -> Search | None:
-        """Prepare a search; None where numbers do not refute the claim."""
+        """Prepare a search; None where numbers do not refute the claim, or the programs are too large to be compared tensor by tensor."""
         numbers = Numbers.of(capture, broken, fuel)
         if numbers is None:
             return None
         sites = Sites(numbers, alignment)
         layouts = Layouts(numbers.capture, numbers.runs)
+        if sum(site.live for site in sites.all) * len(layouts.tensors) > _COMPARED:
+            return None
         made = cls(numbers, sites, layouts, Right(sites, layouts, proof), Interventions(sites, layouts))
         made._expect(numbers.failing)
         return made
@@ -98,7 +101,9 @@ class Search:
             try:
                 for self.loose in (False, True) if any(p.wanted == "infer" for p in left) else (False,):
                     mends.extend(self._mends(left))
-                    if any(not self._is_claimed(mend) for mend in mends):
+                    if any(self._is_strong(mend, left) for mend in mends):
+                        break
+                    if mends and not any(map(self._is_claimed, mends)):
                         break
             except OutOfFuelError:
                 self.numbers.fuel = 0

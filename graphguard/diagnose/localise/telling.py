@@ -190,6 +190,7 @@ class Telling:
         quotient = np.concatenate(quotients)
         if (
             quotient.size < 2
+            or not bool(np.isfinite(quotient).all())
             or not float(quotient[0])
             or float(quotient.max() - quotient.min()) > 1e-9 * abs(float(quotient[0]))
         ):
@@ -225,7 +226,7 @@ class Telling:
         sources = self.lines.sources
         if site.node.phase == "backward":
             gradients = self._handed_out(site)
-            name = ", ".join(gradients) if gradients else sources.operand_at(span)
+            name = ", ".join(gradients) or sources.operand_at(span) or sources.tensor_at(span)
         else:
             place = self.lines.place(site)
             name = sources.tensor_at(span if place is not None and place != span else place or span)

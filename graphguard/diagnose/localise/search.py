@@ -113,6 +113,8 @@ class Search:
             found.append(best)
             yield best
             left = [promise for promise in left if promise.name not in best.mended]
+            if not self.numbers.fuel:
+                break
             if left:
                 self.numbers.become([self.interventions.values(best.tried, run) or {} for run in self.numbers.runs])
 
@@ -343,9 +345,12 @@ class Search:
         return site is not None and site.live and not site.states
 
     def is_innocent(self, tensors: Mapping[int, Var]) -> bool:
-        """Whether tensors are right, and so is all that is made of them directly."""
+        """Whether tensors are right, and so is all that is made of them directly; one piece of several that all ranks have alike may be the wrong one."""
         site = self._at_tensors(tensors)
-        return site is not None and site.live and site.is_right and bool(site.readers) and not self._is_border(site)
+        if site is None or not site.live or not site.readers or self._is_border(site):
+            return False
+        right = (state for state in site.states if not (state.share or state.lacking))
+        return any(all(cut.selection >= 0 and cut.pieces == 1 for cut in state.cuts) for state in right)
 
     def _at_tensors(self, tensors: Mapping[int, Var]) -> Site | None:
         if not self._found:

@@ -77,4 +77,5 @@ class Localised:
                 return True
             unknown = self.search.is_unknown(edit.tensors) and self.explains_all(self.broken)
             return unknown and self.findings()[0].rule == "wrong-scale"  # a sum over two ranks makes up for half of it
-        return self.search.is_innocent(site.tensors)
+        # A factor may stand on either side of what is linear.
+        return repair.hypothesis.rule != "wrong-scale" and self.search.is_innocent(site.tensors)

@@ -68,9 +68,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         found = wider if wider.repairs and shorter else found
     place = Localised(capture, proof, trials.alignment, broken, sources)
     memory = unwritten_finding(whole, numbers, sources)
-    factors = in_steps and all(repair.hypothesis.rule == "wrong-scale" for repair in found.repairs)
-    steps = factors and place.explains_all(broken)
-    if memory is None and found.repairs and (steps or place.makes_up(found.repairs[0])) and (shown := place.findings()):
+    if memory is None and found.repairs and place.makes_up(found.repairs[0]) and (shown := place.findings()):
         return Diagnosis(tuple(shown), (None,) * len(shown))
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
     findings, repairs = told_as_bypass(

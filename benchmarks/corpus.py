@@ -12,10 +12,10 @@ from benchmarks.corpus_rules import RULES
 from benchmarks.trust.programs import RECORDER, recorded_corpus
 from graphguard.confirm.check import confirm
 from graphguard.confirm.confirmation import Confirmation
+from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture
 from graphguard.refine.proof import Proof
 from graphguard.refine.prove import prove
-from graphguard.repair.diagnosis import diagnose
 
 HEAD = """# The corpus of real bugs
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+STRANGERS = Path(__file__).parents[1] / "strangers" / "first_runs.md"
+"""What was reached on programs that were seen for the first time, kept at the end of the document."""
 BOUNDS = {"diagnosis": 0.3, "fixes": 2.0}
 """Seconds that a part may take for one decoder layer."""
 SLOWEST = 10
@@ -64,7 +67,7 @@ def document(rows: Sequence[Row]) -> str:
             f"\n## {program}\n\n| edit | {' | '.join(MARKS)} | rule | first fix |\n|---|{'---|' * (len(MARKS) + 2)}"
         )
         parts += [_line(row) for row in rows if row.program == program]
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts) + "\n" + STRANGERS.read_text(encoding="utf-8")
 
 
 def _line(row: Row) -> str:

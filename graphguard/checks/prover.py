@@ -22,6 +22,7 @@ from graphguard.checks.explorer import picture
 from graphguard.checks.places import places
 from graphguard.checks.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
+from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture, Var, capture_from_json, capture_to_json
 from graphguard.ir.collection import without_collection
 from graphguard.ir.ignored import without_ignored
@@ -34,7 +35,7 @@ from graphguard.refine.prove import finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.repair.applied import texts_after
 from graphguard.repair.candidates import candidates
-from graphguard.repair.diagnosis import Diagnosis, diagnose
+from graphguard.repair.diagnosed import Diagnosis
 from graphguard.repair.frames import reader
 from graphguard.repair.same_meaning import asks_the_same
 from graphguard.repair.trials import holds

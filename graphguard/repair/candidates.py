@@ -13,7 +13,7 @@ from graphguard.refine.finding import Finding
 from graphguard.repair.alike import EVERYTHING
 from graphguard.repair.applied import apart, applied, renamed
 from graphguard.repair.bypassed import through_wrapper
-from graphguard.repair.diagnosis import Diagnosis
+from graphguard.repair.diagnosed import Diagnosis
 from graphguard.repair.drafted import drafts_of
 from graphguard.repair.edits import InsertReduction, Scale
 from graphguard.repair.frames import Read, Sources

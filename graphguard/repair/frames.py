@@ -183,12 +183,12 @@ class Sources:
     def _placed(self, graph: Graph, node: Node, shared: bool) -> Span | None:
         frames = self.frames(graph, node)
         if not (shared or self.capture.same):
-            frames = tuple(frame for frame in frames if not self._is_shared(frame)) or frames
+            frames = tuple(frame for frame in frames if not self.is_shared(frame)) or frames
         wrapped = node.op in COLLECTIVES
         chosen = next((frame for frame in frames[:-1] if not (wrapped and self._is_wrapper(frame))), None)
         return (chosen or frames[-1]).span if frames else None
 
-    def _is_shared(self, frame: Frame) -> bool:
+    def is_shared(self, frame: Frame) -> bool:
         """Whether the specification ran a frame's function."""
         if self._specified is None:
             spec = self.capture.spec

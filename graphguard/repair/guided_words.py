@@ -100,6 +100,8 @@ def _another_tensor(edit: Edit, name: str, site: Site, capture: Capture, named: 
         return f"{told}: '{text}' is meant, which nothing reads"
     read = site.node.args[edit.index] if isinstance(edit, SetArgument) else None
     mine = named(rank, read) if isinstance(read, Var) else ""
+    if mine == text:
+        return f"{told}: another value of '{text}' is meant"
     return f"'{name}' is computed from '{mine}' where '{text}' is meant" if mine else f"{told}: '{text}' is meant"
 
 

@@ -47,6 +47,7 @@ class Changed:
     """What an edit makes of the ranks: new values, and by rank the variables whose value is another one or not known.
 
     ``steps`` are those that the edit may change, in order; ``fits`` says whether every call that was asked for could be made of its operands, ``done`` are the steps that were.
+    ``forced`` are values that were put in the place of what calls give.
     """
 
     edited: Capture
@@ -56,6 +57,7 @@ class Changed:
     steps: list[int]
     fits: bool = True
     done: set[int] = field(default_factory=set)
+    forced: frozenset[tuple[int, Var]] = frozenset()
 
     def value(self, rank: int, var: Var) -> Number | None:
         """A rank's value; None where it is not known."""
@@ -81,14 +83,14 @@ class Point:
     small: bool = False
 
     @classmethod
-    def of(cls, capture: Capture) -> Point | None:
-        """Run both programs; None where that is not worth while, or not possible."""
+    def of(cls, capture: Capture, turn: int = 0) -> Point | None:
+        """Run both programs on the draw of a ``turn``; None where that is not worth while, or not possible."""
         largest, total = _extents(capture)
         if capture.spec is None or largest > _ELEMENTS or total > _TOTAL:
             return None
         run = PointRun(ClosedNumbers(), parse_traits(capture.traits), is_real(capture))
         try:
-            leaves = _drawn(capture)
+            leaves = _drawn(capture, turn)
             for leaf in capture.leaves:
                 run.algebra.hold(leaves[leaf.name], leaf.type.dtype)
             spec = _started(capture.spec, leaves)
@@ -157,6 +159,19 @@ class Point:
                         return None
                     changed.moved[rank].add(var)
         return changed
+
+    def intervened(self, forced: Mapping[tuple[int, Var], Number]) -> Changed:
+        """The program itself with other values in the place of what some calls give."""
+        graphs = self.capture.ranks
+        given: list[set[Var]] = [set() for _ in graphs]
+        held = [_Held(values) for values in self.ranks]
+        for (rank, var), value in forced.items():
+            given[rank].add(var)
+            held[rank][var] = value
+        moved = [set(each) for each in given]
+        joined = join(graphs)
+        steps = self._touched(graphs, joined.order, given, self.calls)
+        return Changed(self.capture, joined, held, moved, steps, forced=frozenset(forced))
 
     def towards(self, changed: Changed, outputs: Mapping[str, Collection[int]]) -> Iterator[str]:
         """Work out what some outputs rest on, each on some ranks, and give the name of each as soon as it is known."""
@@ -250,6 +265,8 @@ class Point:
     def _keep(self, changed: Changed, rank: int, node: Node, results: Sequence[Number]) -> None:
         """Note what a call gives now where it gave something else."""
         for place, out in enumerate(node.outs):
+            if (rank, out) in changed.forced:
+                continue
             value = results[place] if place < len(results) else None
             before = self.ranks[rank].get(out)
             if value is None:
@@ -339,15 +356,15 @@ def _literal(constant: Constant) -> Number:
     return Numbers().literal(elements(constant))
 
 
-def _drawn(capture: Capture) -> dict[str, Number]:
+def _drawn(capture: Capture, turn: int) -> dict[str, Number]:
     spans = index_ranges(capture)
-    return {leaf.name: _leaf(leaf, spans.get(leaf.name)) for leaf in capture.leaves}
+    return {leaf.name: _leaf(leaf, spans.get(leaf.name), turn) for leaf in capture.leaves}
 
 
-def _leaf(leaf: Leaf, span: IndexRange | None) -> Number:
+def _leaf(leaf: Leaf, span: IndexRange | None, turn: int) -> Number:
     if leaf.value is not None:
         return _literal(leaf.value)
-    return _draw(leaf.name, shape_of(leaf.type), kind_of(leaf.type.dtype), span)
+    return _draw(f"{leaf.name} {turn}" if turn else leaf.name, shape_of(leaf.type), kind_of(leaf.type.dtype), span)
 
 
 def _draw(name: str, shape: tuple[int, ...], kind: Kind, span: IndexRange | None) -> Number:

@@ -31,9 +31,9 @@ class Refuter:
     laid_out: dict[tuple[str, str], list[dict[Var, Number]] | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, capture: Capture) -> Refuter | None:
-        """The point at which edits of a program are looked at; None where there is none."""
-        point = Point.of(capture)
+    def of(cls, capture: Capture, turn: int = 0) -> Refuter | None:
+        """The point at which edits of a program are looked at, on the draw of a ``turn``; None where there is none."""
+        point = Point.of(capture, turn)
         return None if point is None else cls(point)
 
     def after(self, edited: Capture) -> Refuter | None:
@@ -102,9 +102,28 @@ class Refuter:
         if target is None:
             return False
         if isinstance(promise.wanted, dict):
-            copies = _rebuilt(edited, promise.wanted, held, self.point)
+            copies = rebuilt(edited, promise.wanted, held, self.point)
             return copies is not None and any(_apart(copy, target.array) for copy in copies)
         return not _may_be_made(edited, target.array, held)
+
+    def refutes(self, promise: Promise, changed: Changed) -> bool:
+        """Whether numbers say that a changed program breaks a promise."""
+        ranks = [rank for rank, graph in enumerate(changed.edited.ranks) if promise.name in graph.outputs]
+        return self._refuted(promise, changed, ranks)
+
+    def is_like(self, promise: Promise, changed: Changed, held: Held) -> bool:
+        """Whether what ranks hold is known to be laid out as a leaf is, and right."""
+        assert isinstance(promise.wanted, Like)
+        before, _, after = promise.name.rpartition(promise.wanted.leaf)
+        if (before, after) not in self.laid_out:
+            self.laid_out[before, after] = self._laid_out(before, after)
+        meant = self.laid_out[before, after]
+        leaf = promise.wanted.leaf
+        wanted = [
+            None if meant is None else meant[rank].get(labelled(changed.edited.ranks[rank]).get(leaf, Var(-1)))
+            for rank in held
+        ]
+        return None not in wanted and not self._unlike(promise.name, leaf, changed.edited, held)
 
     def _unlike(self, name: str, leaf: str, edited: Capture, held: Held) -> bool:
         before, _, after = name.rpartition(leaf)
@@ -159,7 +178,7 @@ def _same_preludes(point: Point, edited: Capture) -> bool:
     )
 
 
-def _rebuilt(capture: Capture, wanted: Mapping[str, Placement], held: Held, point: Point) -> list[Array] | None:
+def rebuilt(capture: Capture, wanted: Mapping[str, Placement], held: Held, point: Point) -> list[Array] | None:
     """What placements make of the ranks' tensors, one for each copy; None where nothing can be said."""
     places = {rank: capture.coordinates(rank) for rank in held}
     joined = [axis for axis, place in wanted.items() if place.kind != "replicate"]

@@ -17,20 +17,22 @@ from graphguard.repair.lost_gradients import gathered, switch
 from graphguard.repair.messages import asked_for, gradients_unreduced
 from graphguard.repair.reads import is_moved, reads_text
 from graphguard.repair.search import Search
-from graphguard.repair.slices import partial_axes
+from graphguard.repair.slices import JOINING, LAYOUT, partial_axes
 from graphguard.repair.stopped import detached_by
 from graphguard.repair.suspects import CUT_GATHER, NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
 from graphguard.repair.unchanged import made_by_specification
 from graphguard.repair.undecided import causes, graph_at, why_closed
 from graphguard.repair.unread_calls import called_in_vain
+from graphguard.repair.weighing import OF_THE_SUM
 from graphguard.repair.widening import rounding_text
 from graphguard.repair.words import factor_text, listed, operation, spoiled_text
 
+_VAGUE = frozenset({"wrong-relation", "wrong-shard", "wrong-scale"})
 _LOST = frozenset({STOPPED, UNREAD, NOT_PASSED_ON, CUT_GATHER, SWITCHED})
 
 
-def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Finding:
-    """Broken, but no edit that we know of mends it: both frontiers, and the factor where numbers show one."""
+def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> tuple[Finding, bool]:
+    """Broken, but no edit that we know of mends it: both frontiers, and the factor where numbers show one; and whether that is vague: no more than where the programs part."""
     capture = found.capture
     outcome = found.proof.outcome
     promise = next(promise for promise in outcome.promises if promise.name in found.left)
@@ -72,7 +74,9 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
     if untouched and (place := made_by_specification(capture, promise.name, sources)) is not None:
         related.append(Related(place, "the specification writes here"))
     related.append(Related(capture.check.span, "the check that fails"))
-    return Finding(
+    vague = rule in _VAGUE and not untouched and (not suspected.reason or OF_THE_SUM in suspected.reason)
+    vague |= rule == "dead-collective" and _is_read(capture, suspected)
+    finding = Finding(
         rule=rule,
         headline=asked_for(what, text),
         span=span,
@@ -83,6 +87,21 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Findi
         related=tuple(related),
         written_out=suspected.reason in _LOST,  # what an edit makes of a gradient is not known from the graphs
     )
+    return finding, vague
+
+
+def _is_read(capture: Capture, suspected: Suspect) -> bool:
+    """Whether something is computed of what a call gives, though no promise may rest on it: more than parts that nothing reads."""
+    if suspected.where is None:
+        return False
+    graph = graph_at(capture, suspected.where)
+    held = set(graph.nodes[suspected.where.node].outs)
+    for node in graph.nodes:
+        if held.intersection(node.reads):
+            if node.op not in LAYOUT | JOINING:
+                return True
+            held.update(node.outs)
+    return False
 
 
 def _first_wrong(numbers: Confirmation, name: str) -> tuple[int, ...]:
@@ -199,7 +218,8 @@ def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -
     node = graph.nodes[where.node]
     does = operation(node.op)
     if rule == "dead-collective":
-        return f"the result of this {does} is never used"
+        kept = "reaches nothing that is compared" if _is_read(found.capture, suspected) else "is never used"
+        return f"the result of this {does} {kept}"
     if rule == "lower-precision":
         return rounding_text(what, node, graph.types)
     if rule == "nonlinear-on-partial":

@@ -8,7 +8,8 @@ from graphguard.relations.explain.weights import Weight, Weights
 from graphguard.relations.terms.kernels import Number
 
 _SHOWN = 4  # weights that are told
-LEFT_OUT = "leaves out terms of the specification's sum"
+OF_THE_SUM = "of the specification's sum"
+LEFT_OUT = f"leaves out terms {OF_THE_SUM}"
 Told = tuple[str, str]
 """A rule and what is wrong with ``{what}``."""
 
@@ -53,7 +54,7 @@ def _left_out(rows: list[Weights]) -> Told | None:
         return None
     shown = ", ".join(map(str, sorted(missing)[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
     noun = "summand" if len(missing) == 1 else "summands"
-    return "wrong-relation", f"'{{what}}' leaves out {noun} {shown} of the specification's sum, which no rank adds up"
+    return "wrong-relation", f"'{{what}}' leaves out {noun} {shown} {OF_THE_SUM}, which no rank adds up"
 
 
 def _by_sum(weights: Weights) -> list[dict[int, Number]]:

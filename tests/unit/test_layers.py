@@ -25,6 +25,7 @@ ALLOWED = {
     "refine": {"ops", "ir", "relations", "rules", "confirm"},
     "confirm": {"ops", "ir", "relations", "rules"},
     "repair": {"ops", "ir", "relations", "rules", "refine", "confirm", "report"},
+    "diagnose": {"ops", "ir", "relations", "rules", "refine", "confirm", "repair", "report"},
     "report": {"ops", "ir", "confirm"},
     "frameworks": set(),
 }

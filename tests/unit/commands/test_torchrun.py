@@ -89,7 +89,11 @@ def test_a_right_script_is_proved(scripts: Scripts) -> None:
 
 
 def test_losses_that_add_up_are_no_mistake(scripts: Scripts) -> None:
-    text = (HEAD + LOOP).replace(".square().mean()", ".square().sum() / 8").replace("        parameter.grad /= world\n", "")
+    text = (
+        (HEAD + LOOP)
+        .replace(".square().mean()", ".square().sum() / 8")
+        .replace("        parameter.grad /= world\n", "")
+    )
     report = scripts.judge(text)
     assert report.verdict is Verdict.REFINES, report.diagnostics
     assert any("the loss: the ranks' own neither are it nor average to it" in line for line in report.not_compared)

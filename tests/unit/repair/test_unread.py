@@ -9,10 +9,10 @@ from torch.distributed.tensor import Shard
 
 import graphguard as gg
 from graphguard.confirm.check import confirm
+from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
 from graphguard.refine.prove import prove
 from graphguard.relations.numbers import Number
-from graphguard.repair.diagnosis import diagnose
 from graphguard.repair.point import Point
 from tests.graph_text import graph_from_text
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphguard.confirm.confirmation import Confirmation
-from graphguard.ir import Capture
+from graphguard.diagnose.callers import by_parameter, told_at_caller
+from graphguard.diagnose.localised import Localised
+from graphguard.diagnose.rereading import reread
+from graphguard.ir import Capture, Var
 from graphguard.ir.collection import without_collection
 from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.proof import Proof
 from graphguard.refine.prove import expanded, prove
+from graphguard.repair.alignment import align
 from graphguard.repair.alike import alike, common_factor
 from graphguard.repair.bypassed import told_as_bypass
+from graphguard.repair.diagnosed import Diagnosis
 from graphguard.repair.frames import Read, Sources
 from graphguard.repair.lost import lost_number
 from graphguard.repair.opened import opened
@@ -34,14 +39,6 @@ _WIDER_FURTHER = SECOND * 3 // 10  # steps were tried without it
 STOPPED = SECOND // 10
 _OF_COLLECTIVES = frozenset(("dead-collective", "missing-reduction", "wrong-group"))
 _TINY = 1e-6  # of a number: a difference that is told as such
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Findings and, for each, the repair that was confirmed on the graphs (None where none was)."""
-
-    findings: tuple[Finding, ...]
-    repairs: tuple[Repair | None, ...]
 
 
 @without_collection()
@@ -70,30 +67,52 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         wider = _wider(untouched, broken, numbers, sources)
         shorter = not found.repairs or len(wider.repairs) < len(found.repairs)
         found = wider if wider.repairs and shorter else found
+    place = Localised(capture, proof, trials.alignment, broken, sources)
+    memory = unwritten_finding(whole, numbers, sources)
+    if memory is None and found.repairs and place.makes_up(found.repairs[0]) and (shown := place.findings()):
+        return Diagnosis(tuple(shown), (None,) * len(shown))
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
-    factor = common_factor(broken, numbers.ratios or {})
-    steps = Counter(repair.mends for repair in found.repairs)
+    findings, repairs = told_as_bypass(
+        capture, _mended(found, broken, numbers, own, sources, found is not first), list(found.repairs), sources
+    )
     findings = [
-        replace(
-            told := repaired(repair.before, repair, sources),
-            alike=alike(capture, repair, told, factor, steps[repair.mends] > 1),
-            written_out=found is not first,
-            regains=tuple(var.id for var in repair.regains if var in own),
-        )
-        for repair in found.repairs
+        finding if repair is None else _named_and_placed(finding, repair, broken, sources)
+        for finding, repair in zip(findings, repairs, strict=True)
     ]
-    findings, repairs = told_as_bypass(capture, findings, list(found.repairs), sources)
     if found.left and found.stale and all(is_gradient(found.capture, name) for name in found.left):
         findings[0] = replace(findings[0], related=(*findings[0].related, _outdated(capture, found.left)))
     elif found.left:
-        findings.append(_without_repair(found, sources, numbers))
-        repairs.append(None)
-    memory = unwritten_finding(whole, numbers, sources)
+        unmended = _without_repair(found, place, sources, numbers)
+        findings += unmended
+        repairs += [None] * len(unmended)
     if memory is not None and not _says_who_writes(findings, found, sources):
         return Diagnosis((memory,), (None,))
     if (small := _small(numbers)) and findings:
         findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _mended(
+    found: Search, broken: tuple[str, ...], numbers: Confirmation, own: frozenset[Var], sources: Sources, wider: bool
+) -> list[Finding]:
+    """The findings of what repairs mend; ``own`` are the tensors of the specification as it is written."""
+    factor = common_factor(broken, numbers.ratios or {})
+    steps = Counter(repair.mends for repair in found.repairs)
+    return [
+        replace(
+            said := repaired(repair.before, repair, sources),
+            alike=alike(found.repairs[0].before, repair, said, factor, steps[repair.mends] > 1),
+            written_out=wider,
+            regains=tuple(var.id for var in repair.regains if var in own),
+        )
+        for repair in found.repairs
+    ]
+
+
+def _named_and_placed(finding: Finding, repair: Repair, broken: tuple[str, ...], sources: Sources) -> Finding:
+    """A finding by the name of what is wrong, where the helper is called that computes it if that serves others well."""
+    named = by_parameter(repair.before, finding, repair)
+    return told_at_caller(repair.before, align(repair.before), broken, named, repair, sources)
 
 
 def _says_who_writes(findings: list[Finding], found: Search, sources: Sources) -> bool:
@@ -136,10 +155,19 @@ def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, source
     return found if known and known & prove(wider.capture, effort="hasty").failing else wider
 
 
-def _without_repair(found: Search, sources: Sources, numbers: Confirmation) -> Finding:
-    """What no edit of the program mends: parameters that are cut in another way than the program reads them, or both frontiers."""
+def _without_repair(found: Search, place: Localised, sources: Sources, numbers: Confirmation) -> list[Finding]:
+    """What no hypothesis explains: parameters that are cut in another way than the program reads them, what interventions show, or both frontiers."""
     cut = packed(found.capture, found.proof, found.left)
     if cut is not None:
-        return packed_finding(found.capture, cut, sources)
+        return [packed_finding(found.capture, cut, sources)]
     told = unsent_finding(found, sources) or unchanged_finding(found, sources)
-    return told or unexplained(found, sources, numbers)
+    if told is not None:
+        return [told]
+    last, is_vague = unexplained(found, sources, numbers)
+    if not is_vague:
+        return [last]
+    if found.repairs:
+        place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
+    if not place.explains_all(found.left) and (other := reread(found, sources)) is not None:
+        return [repaired(found.capture, other, sources)]
+    return place.findings() or [last]

@@ -1,0 +1,126 @@
+"""Where in the user's code a culprit is told: not in a helper that serves other calls well, and of gradients at the forward call."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from graphguard.diagnose.localise.search import Mend, Search
+from graphguard.diagnose.localise.sites import MOVES, Site
+from graphguard.ir import Graph, Node, Span
+from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import operators
+from graphguard.repair.frames import Sources
+
+_ASKING = frozenset(("backward", "grad"))
+_SHAPED = operators(lambda op: op.moves in ("same", "view", "permute", "expand"))
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Places of sites; ``sources`` are those of the capture that is told, whose calls are the ones that ran."""
+
+    search: Search
+    sources: Sources
+
+    def told(self, mend: Mend) -> Span | None:
+        """The line of a culprit."""
+        site = mend.blame or mend.site
+        if mend.evidence == "region":
+            region = self.region(mend.site)
+            only_moved = all(each.node.op in MOVES | COLLECTIVES for each in region)
+            shared = None if only_moved else self._common(region)
+            if shared is not None:
+                return shared
+        return self._blamed(mend, self._chosen(site) if mend.evidence == "layout" else site)
+
+    def _chosen(self, site: Site) -> Site:
+        """Where the elements of a site were chosen: what only gives them another shape is not to blame."""
+        while site.node.op in _SHAPED:
+            made = [each for each in self.search.sites.operands(site) if not each.is_leaf]
+            if len(made) != 1 or made[0].is_right:
+                break
+            site = made[0]
+        return site
+
+    def frames(self, site: Site, node: Node | None = None) -> list[Span]:
+        """The user's places of a site, innermost first: in functions that the specification does not run, where there are any."""
+        node, graph, sources = node or site.node, self._graph(site), self.sources
+        own = sources.frames(graph, node)
+        if node.phase == "backward" and node.forward >= 0 and (not own or self._asks(own[0].span)):
+            own = sources.forward_frames(graph, node)
+            first = sources.forward_call(graph, node)
+        else:
+            first = sources.place(graph, node)
+        spans = [frame.span for frame in own]
+        kept = {frame.span for frame in own if not sources.is_shared(frame)}
+        inner = list(itertools.dropwhile(lambda span: span != first, spans))
+        return [span for span in inner if span in kept] or inner or spans
+
+    def place(self, site: Site) -> Span | None:
+        """The innermost of them."""
+        return next(iter(self.frames(site)), None)
+
+    def region(self, site: Site) -> list[Site]:
+        """A site and what it is made of, back to where values are right."""
+        found: dict[int, Site] = {}
+        todo = [site]
+        while todo:
+            one = todo.pop()
+            if one.number in found or one.is_leaf or (one is not site and one.is_right):
+                continue
+            found[one.number] = one
+            todo += self.search.sites.operands(one)
+        return sorted(found.values(), key=lambda each: each.order)
+
+    def _graph(self, site: Site) -> Graph:
+        return self.search.numbers.capture.ranks[site.rank]
+
+    def _asks(self, span: Span) -> bool:
+        """Whether a place is no more than the call that runs autograd."""
+        program = self.sources.program(span.file)
+        match program.expression(span) if program is not None else None:
+            case ast.Call(func=ast.Attribute(attr=name)):
+                return name in _ASKING
+        return False
+
+    def _blamed(self, mend: Mend, site: Site) -> Span | None:
+        """The innermost place through which no other call goes that does the same and is right."""
+        frames, graph = self.frames(site), self._graph(site)
+        mended = {each.index for each in mend.tried.sites}
+        others: list[list[Span]] = []
+        for index, node in enumerate(graph.nodes):
+            alike = node.op == site.node.op and node.phase == site.node.phase and index not in mended
+            if alike and len(node.outs) > site.slot:
+                number = self.search.sites.owner.get((site.rank, node.outs[site.slot]))
+                if number is None or self.search.sites[number].is_right or not self.search.sites[number].live:
+                    others.append(self.frames(site, replace(node)))
+        for span in frames:
+            if not any(span in other and other != frames for other in others):
+                return span
+        return frames[0] if frames else None
+
+    def _common(self, sites: Sequence[Site]) -> Span | None:
+        """The innermost line that all sites of a region go through; where they part within one function, its first line of them."""
+        stacks = [self.frames(site)[::-1] for site in sites if not self.search.sites.idle(site)]
+        stacks = [stack for stack in stacks if stack]
+        shared: Span | None = None
+        for spans in itertools.zip_longest(*stacks):
+            here = [span for span in spans if span is not None]
+            if len(here) < len(spans):
+                break
+            if len({(span.file, span.line) for span in here}) > 1:
+                return self._first(here, shared, sites)
+            shared = here[0]
+        return shared
+
+    def _first(self, spans: Sequence[Span], shared: Span | None, sites: Sequence[Site]) -> Span | None:
+        program = self.sources.program(spans[0].file)
+        if program is None or any(span.file != spans[0].file for span in spans):
+            return shared
+        functions = {id(program.enclosing_function(span)) for span in spans}
+        families = [family for family in self.search.sites.families if any(site in family for site in sites)]
+        once = shared is None or all(len(family) == 1 for family in families)
+        return spans[0] if once and len(functions) == 1 else shared

@@ -1,0 +1,329 @@
+"""What is said of a culprit: what the value is, and what is needed, in the words of layouts and of the user's code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from graphguard.diagnose.localise.layouts import Laid
+from graphguard.diagnose.localise.lines import Lines
+from graphguard.diagnose.localise.search import Mend
+from graphguard.diagnose.localise.sites import LEAF, MOVES, Site
+from graphguard.ir import Span, Var
+from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import aten
+from graphguard.refine.finding import Finding, Related
+from graphguard.repair.words import axis_of_group, factor_text, group_text, listed, operation
+
+_LONG = 60
+_PARTS = 4  # ranges of positions that are shown
+_REDUCTIONS = frozenset({"gg.all_reduce", "gg.reduce", "gg.reduce_scatter"})
+_ADDING = frozenset({aten.add.Tensor, aten.addmm.default, aten.sub.Tensor})
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """The sentences of one search."""
+
+    lines: Lines
+
+    def finding(self, mend: Mend) -> Finding:
+        """The finding of a culprit."""
+        sources = self.lines.sources
+        span = self.lines.told(mend) or sources.capture.check.span
+        site = mend.site
+        name = self._name(site, span)
+        rule, text = self._said(mend, name)
+        capture = sources.capture
+        needed = mend.needed
+        related = []
+        if needed is not None and (place := self._specified(needed.var)) is not None:
+            related.append(Related(place, f"needed: {self._tensor(needed.var)}, {self.layout(needed)}"))
+        if mend.evidence == "region":
+            lines = sorted(
+                {
+                    (s.file, s.line): s for each in self.lines.region(site) if (s := self.lines.place(each)) is not None
+                }.values(),
+                key=lambda s: (s.file, s.line),
+            )
+            related += [Related(each, "part of where it goes wrong") for each in lines[:4] if each.line != span.line]
+        spoiled = sorted(mend.mended)
+        related.append(Related(capture.check.span, f"the check that fails: {listed(spoiled)}"))
+        return Finding(
+            rule=rule,
+            headline=text,
+            span=span,
+            needed="" if needed is None else f"{self._tensor(needed.var)}: {self.layout(needed)}",
+            found=f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0])}" if site.states else "",
+            tensor=name,
+            promises=tuple(spoiled),
+            related=tuple(related),
+        )
+
+    # -- sentences
+
+    def _said(self, mend: Mend, name: str) -> tuple[str, str]:
+        site, needed = mend.site, mend.needed
+        what = (
+            f"the gradient of '{name}'"
+            if site.node.phase == "backward" and not name.startswith("grad")
+            else f"'{name}'"
+        )
+        capture = self.lines.sources.capture
+        if mend.tried.factor is not None:
+            times = Fraction(1 / mend.tried.factor).limit_denominator(1 << 16)
+            return "wrong-scale", f"{what} is {factor_text(times, capture)} times what is needed"
+        assert needed is not None
+        wanted = self._laid(needed)
+        now = next((each for each in site.states if each.var == needed.var and not each.share), None)
+        if now is not None:
+            return self._relaid(mend, what, now, needed)
+        factor = self._factor(site, needed)
+        if factor is not None and mend.evidence in ("operator", "factor", "region"):
+            often = site.node.op in _REDUCTIONS and factor == int(factor) and factor > 1
+            rule = "extra-reduction" if often else "wrong-scale"
+            return rule, f"{what} is {factor_text(factor, capture)} times what is needed: {wanted}"
+        if (axes := self._summand(site, needed)) and mend.evidence in ("operator", "region"):
+            over = " and ".join(f"'{axis}'" for axis in axes)
+            if site.node.op in COLLECTIVES:
+                return (
+                    "wrong-group",
+                    f"{what} is still a summand over axis {over} after {operation(site.node.op)} over {group_text(site.node.args[-1], capture)}: {wanted} is needed",
+                )
+            rule = "gradient-not-reduced" if site.node.phase == "backward" else "missing-reduction"
+            return rule, f"{what} is a partial sum over axis {over} and is used as if it were whole: {wanted} is needed"
+        if mend.evidence == "operator" and (text := self._counted_often(site, needed)):
+            return "extra-reduction", f"{what} {text}"
+        if self._has_other_elements(site, needed):
+            return (
+                "wrong-shard",
+                f"{what} has other elements of {self._tensor(needed.var)} than are needed: {self.layout(needed)}",
+            )
+        if site.states:
+            held = self._laid(site.states[0])
+            return "wrong-relation", f"{what} is {held}, where {wanted} is needed"
+        return "wrong-relation", f"{what} is not {wanted}, as is needed{self._operands(mend, site)}"
+
+    def _relaid(self, mend: Mend, what: str, now: Laid, needed: Laid) -> tuple[str, str]:
+        site, capture = mend.site, self.lines.sources.capture
+        held, wanted = self.layout(now), self.layout(needed)
+        if now.cuts != needed.cuts:
+            return "wrong-shard", self._other_part(site, what, now, needed)
+        if now.share or needed.share:
+            return "wrong-scale", f"{what} is {held}, where it is needed {wanted}"
+        if now.partial and not needed.partial:
+            over = " and ".join(f"'{axis}'" for axis in now.partial)
+            if mend.blame is not None:
+                group = mend.blame.node.args[-1]
+                rule = "wrong-relation" if axis_of_group(group, capture) in now.partial else "wrong-group"
+                does = f"{operation(mend.blame.node.op)} over {group_text(group, capture)}"
+                return rule, f"{what} is a partial sum over axis {over}, which {does} does not add up"
+            rule = "gradient-not-reduced" if site.node.phase == "backward" else "missing-reduction"
+            return rule, f"{what} is a partial sum over axis {over} and is used as if it were whole"
+        if needed.partial and not now.partial:
+            over = " and ".join(f"'{axis}'" for axis in needed.partial)
+            return (
+                "extra-reduction",
+                f"{what} is whole on every rank, where one summand a rank is needed over axis {over}: it counts more than once",
+            )
+        return "wrong-relation", f"{what} is {held}, where it is needed {wanted}"
+
+    def _other_part(self, site: Site, what: str, now: Laid, needed: Laid) -> str:
+        """That a rank has another part than it needs, by positions on the first rank where these differ."""
+        name, shape = self._tensor(now.var), self.lines.search.numbers.runs[0].spec[now.var].shape
+        for rank in site.tensors:
+            for dim, size in enumerate(shape):
+                mine, its = self._positions(now, dim, size, rank), self._positions(needed, dim, size, rank)
+                if mine != its:
+                    return f"{what} is another part of {name} than is needed: rank {rank} has {_ranges(mine)} of its dim {dim}, and needs {_ranges(its)}"
+        return f"{what} is {name} {self.layout(now)}, where it is needed {self.layout(needed)}"
+
+    def _positions(self, laid: Laid, dim: int, size: int, rank: int) -> list[int]:
+        cut = next((cut for cut in laid.cuts if cut.dim == dim), None)
+        return list(range(size)) if cut is None else self.lines.search.layouts.positions(size, cut, rank).tolist()
+
+    def _counted_often(self, site: Site, needed: Laid) -> str:
+        """That what every rank has whole is added to summands; empty where that is not so."""
+        read = [each for each in self.lines.search.sites.operands(site) if each.states]
+        whole = [each for each in read if not each.states[0].partial]
+        if site.node.op not in _ADDING or not needed.partial or len(read) < 2 or not whole or len(whole) == len(read):
+            return ""
+        name = self._name(whole[0], self.lines.place(whole[0]) or self.lines.sources.capture.check.span)
+        count = math.prod(self.lines.sources.capture.mesh[axis] for axis in needed.partial)
+        return f"adds '{name}', which every rank has whole, to a partial sum over {_axes(needed.partial)}: it counts {count} times in the sum"
+
+    def _operands(self, mend: Mend, site: Site) -> str:
+        if mend.evidence != "operator":
+            return ""
+        read = [each for each in self.lines.search.sites.operands(site) if each.states]
+        said = [self._laid(each.states[0]) for each in read[:2]]
+        return f"; it is computed from {' and '.join(said)}" if said else ""
+
+    # -- comparisons
+
+    def _factor(self, site: Site, needed: Laid) -> Fraction | None:
+        """The constant factor by which a site differs from what is needed, or its sum over ranks does; None where there is none."""
+        run, layouts = self.lines.search.numbers.runs[0], self.lines.search.layouts
+        held = {rank: run.ranks[rank][var] for rank, var in site.tensors.items()}
+        if needed.partial and not needed.share:
+            if len({value.shape for value in held.values()}) > 1:
+                return None
+            capture, home = self.lines.sources.capture, self.lines.sources.capture.coordinates(site.rank)
+            members = [
+                r
+                for r in held
+                if all(at == home[axis] for axis, at in capture.coordinates(r).items() if axis not in needed.partial)
+            ]
+            pairs = [(np.sum([held[rank] for rank in members], axis=0), layouts.cut(needed, run, site.rank))]
+        else:
+            pairs = list(zip(held.values(), layouts.values(needed, run, held).values(), strict=True))
+        quotients = []
+        for mine, its in pairs:
+            if its.dtype.kind != "f" or mine.shape != its.shape:
+                return None
+            heavy = np.abs(its) > 1e-9
+            quotients.append((mine[heavy] / its[heavy]).reshape(-1))
+        quotient = np.concatenate(quotients)
+        if (
+            quotient.size < 2
+            or not bool(np.isfinite(quotient).all())
+            or not float(quotient[0])
+            or float(quotient.max() - quotient.min()) > 1e-9 * abs(float(quotient[0]))
+        ):
+            return None
+        factor = Fraction(float(quotient[0])).limit_denominator(1 << 12)
+        return factor if factor != 1 and abs(float(factor) - float(quotient[0])) < 1e-9 else None
+
+    def _summand(self, site: Site, needed: Laid) -> list[str]:
+        """The axes over which a site adds up to what is needed whole."""
+        search = self.lines.search
+        if needed.partial:
+            return []
+        used = search.layouts.axes_of(needed)
+        for axis in search.layouts.axes:
+            laid = Laid(needed.var, needed.cuts, (axis,))
+            if axis not in used and all(search.right.holds([site], laid, each) for each in search.numbers.runs):
+                return [axis]
+        return []
+
+    def _has_other_elements(self, site: Site, needed: Laid) -> bool:
+        """Whether all elements of a site are elements of the needed tensor, at other places."""
+        run = self.lines.search.numbers.runs[0]
+        pool = run.spec[needed.var].reshape(-1)
+        values = [run.ranks[rank][var].reshape(-1) for rank, var in site.tensors.items()]
+        if pool.dtype.kind != "f" or pool.size < 2:
+            return False
+        return all(value.size > 0 and bool(np.isin(value, pool).all()) for value in values)
+
+    # -- names
+
+    def _name(self, site: Site, span: Span) -> str:
+        """The user's expression of a site's value."""
+        sources = self.lines.sources
+        if site.node.phase == "backward":
+            gradients = self._handed_out(site)
+            name = ", ".join(gradients) or sources.operand_at(span) or sources.tensor_at(span)
+        else:
+            place = self.lines.place(site)
+            name = sources.tensor_at(span if place is not None and place != span else place or span)
+        return _short(name) or self._given(site) or operation(site.node.op)
+
+    def _given(self, site: Site) -> str:
+        """The name of the input or parameter that a site is, or is cut from by what the check says."""
+        graph = self.lines.search.numbers.capture.ranks[site.rank]
+        while True:
+            var = site.tensors.get(site.rank)
+            name = "" if var is None else graph.labels.get(var) or graph.inputs.get(var, "")
+            operands = self.lines.search.sites.operands(site) if site.is_leaf else []
+            if name or not operands:
+                return name or ("a constant" if site.node.op == LEAF else "")
+            site = operands[0]
+
+    def _handed_out(self, site: Site) -> list[str]:
+        """The parameters and inputs whose gradient a site is, but for moves."""
+        sites, found = self.lines.search.sites, list[str]()
+        graph = self.lines.search.numbers.capture.ranks[site.rank]
+        todo = [site]
+        while todo:
+            one = todo.pop()
+            own = one.tensors.get(site.rank)
+            found += [name[5:-1] for name, var in graph.outputs.items() if var == own and name.startswith("grad(")]
+            todo += [each for each in sites.readers(one) if each.node.op in MOVES]
+        return list(dict.fromkeys(found))
+
+    def _specified(self, var: Var) -> Span | None:
+        spec = self.lines.search.interventions.spec
+        node = self.lines.search.layouts.makers.get(var)
+        return None if node is None else self.lines.sources.place(spec, node)
+
+    def _tensor(self, var: Var) -> str:
+        """A tensor of the specification by its name there."""
+        spec = self.lines.search.interventions.spec
+        if var in spec.inputs:
+            return f"'{spec.inputs[var]}'"
+        node = self.lines.search.layouts.makers.get(var)
+        if node is None:
+            return "a constant"
+        gradients = [name for name, out in spec.outputs.items() if self.lines.search.layouts.same_as.get(out) == var]
+        if gradients:
+            return f"'{gradients[0]}'"
+        name = _short(self.lines.sources.name_at(self.lines.sources.name_place(spec, node)))
+        line = self._specified(var)
+        where = f" (line {line.line} of the specification)" if line is not None else ""
+        gradient = "the gradient at " if node.phase == "backward" else ""
+        return f"{gradient}'{name or operation(node.op)}'{where}"
+
+    def _laid(self, laid: Laid) -> str:
+        """A tensor of the specification in a layout."""
+        text = f"{self._tensor(laid.var)}{' ' if laid.is_whole else ' as '}{self.layout(laid)}"
+        return text if not laid.share else f"{self._tensor(laid.var)} in equal shares over {_axes(laid.partial)}"
+
+    def layout(self, laid: Laid) -> str:
+        """A layout in DTensor's words."""
+        search, words = self.lines.search, []
+        shape = search.numbers.runs[0].spec[laid.var].shape
+        for cut in laid.cuts:
+            piece = f"piece {cut.piece + 1} of {cut.pieces} of " if cut.pieces > 1 else ""
+            if cut.selection < 0:
+                words.append(f"{piece}dim {cut.dim}")
+                continue
+            selection = search.layouts.known[shape[cut.dim]][cut.selection]
+            over = _axes(selection.axes)
+            words.append(
+                f"{piece}Shard({cut.dim}) over {over}"
+                if selection.plain
+                else f"{piece}the inputs' positions of dim {cut.dim} over {over}"
+            )
+        if laid.partial:
+            words.append(
+                f"{'an equal share' if laid.share else 'Partial(avg)' if laid.mean else 'Partial(sum)'} over {_axes(laid.partial)}"
+            )
+        elif laid.mean:
+            words.append("each part as of its own mean")
+        if laid.passes:
+            words.append(f"a summand in each of {laid.passes} passes")
+        return ", ".join(words) or "whole on every rank"
+
+
+def _ranges(positions: list[int]) -> str:
+    """Positions as ranges: ``0..1, 6..7``."""
+    parts: list[list[int]] = []
+    for each in positions:
+        if parts and each == parts[-1][-1] + 1:
+            parts[-1].append(each)
+        else:
+            parts.append([each])
+    shown = [str(part[0]) if len(part) == 1 else f"{part[0]}..{part[-1]}" for part in parts[:_PARTS]]
+    return ", ".join(shown) + (", ..." if len(parts) > _PARTS else "")
+
+
+def _axes(axes: Iterable[str]) -> str:
+    return " and ".join(f"'{axis}'" for axis in axes)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."

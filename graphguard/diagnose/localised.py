@@ -1,0 +1,81 @@
+"""What interventions say of a broken claim: findings at the places that they show, and which repairs only make up for a defect elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphguard.diagnose.localise.lines import Lines
+from graphguard.diagnose.localise.search import STRENGTH, Mend, Search
+from graphguard.diagnose.localise.telling import Telling
+from graphguard.ir import Capture
+from graphguard.refine.finding import Finding
+from graphguard.refine.proof import Proof
+from graphguard.repair.alignment import Alignment
+from graphguard.repair.edits import InsertReduction
+from graphguard.repair.frames import Sources
+from graphguard.repair.trials import Repair
+
+FUEL = 30_000
+"""Calls that may run again: about a second of a processor."""
+
+
+@dataclass(slots=True)
+class Localised:
+    """The search on one broken capture, prepared when it is first asked."""
+
+    capture: Capture
+    proof: Proof
+    alignment: Alignment
+    broken: Sequence[str]
+    sources: Sources
+    _search: list[Search | None] = field(default_factory=list)
+    _culprits: list[tuple[Mend, Finding]] | None = None
+
+    @property
+    def search(self) -> Search | None:
+        """The search; None where the programs have no numbers at hand."""
+        if not self._search:
+            with np.errstate(all="ignore"):
+                self._search.append(Search.of(self.capture, self.proof, self.alignment, self.broken, FUEL))
+        return self._search[0]
+
+    @np.errstate(all="ignore")
+    def culprits(self) -> list[tuple[Mend, Finding]]:
+        """What interventions show, searched once, and what is to be said of it; none that only makes up for a defect."""
+        if self._culprits is None:
+            self._culprits = []
+            if self.search is not None:
+                telling = Telling(Lines(self.search, self.sources))
+                for mend in self.search.culprits():
+                    if mend.evidence != "another":
+                        self._culprits.append((mend, telling.finding(mend)))
+        return self._culprits
+
+    def findings(self) -> list[Finding]:
+        """A finding for every culprit."""
+        return [finding for _, finding in self.culprits()]
+
+    def explains_all(self, broken: Sequence[str]) -> bool:
+        """Whether one culprit, shown by its own operands, explains all that is broken."""
+        first = next((mend for mend, _ in self.culprits()), None)
+        strong = first is not None and STRENGTH[first.evidence] <= STRENGTH["factor"]
+        return first is not None and strong and first.mended >= set(broken)
+
+    @np.errstate(all="ignore")
+    def makes_up(self, repair: Repair) -> bool:
+        """Whether a repair only makes up for a defect elsewhere: it changes what is right and what nothing goes wrong with, or reduces what a collective there should have, what every rank has alike, or what are summands of nothing."""
+        if repair.before is not self.capture or self.search is None:
+            return False
+        site, edit = repair.hypothesis.site, repair.hypothesis.edit
+        if isinstance(edit, InsertReduction):
+            if edit.reduce != "sum":
+                return False
+            if self.search.left_undone(edit.tensors, edit.axis) or self.search.is_copied(edit.tensors):
+                return True
+            unknown = self.search.is_unknown(edit.tensors) and self.explains_all(self.broken)
+            return unknown and self.findings()[0].rule == "wrong-scale"  # a sum over two ranks makes up for half of it
+        # A factor may stand on either side of what is linear.
+        return repair.hypothesis.rule != "wrong-scale" and self.search.is_innocent(site.tensors)

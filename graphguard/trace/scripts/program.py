@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from graphguard.ir import Placement, Span
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.kept import kept_in
+from graphguard.trace.calls.state import current_world
 from graphguard.trace.claims.api import Refinement, gradient_in
 from graphguard.trace.claims.inputs import Inputs
 from graphguard.trace.claims.leaves import Leaves
@@ -26,6 +27,7 @@ from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.program import Claims
 from graphguard.trace.claims.same import Original, beside, original
 from graphguard.trace.claims.units import Unit, unit_of
+from graphguard.trace.gpu.cuda import NeedsCuda
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.scripts.launching import prepare, run_main
 from graphguard.trace.scripts.refusals import Scratch, refuse
@@ -207,6 +209,9 @@ def record_script(
             raise
         ended = True
     if ended and not any(watcher.made.values()):
+        world = current_world()
+        if world is not None and world.device == "cpu" and world.asked_for_cuda:
+            raise NeedsCuda  # a script that looks for devices, and finds none, ends
         raise never_stepped(script.name)
     left = run.end(watcher)
     outputs = (

@@ -395,6 +395,7 @@ def _low_level() -> dict[str, Any]:
         "_accelerator_getDeviceIndex": lambda: own_device.index(),
         "_accelerator_setDeviceIndex": lambda device: own_device.choose(device),
         "_cuda_getDeviceCount": always(DEVICES),
+        "_get_accelerator": always(torch.device("cuda")),
         "_cuda_isCurrentStreamCapturing": always(False),
         "_cuda_getCurrentRawStream": always(0),
     } | attention_kernels.answers()

@@ -16,6 +16,7 @@ from graphguard.trace.programs.troubles import trouble_of
 from graphguard.trace.record.capture import RankTrace, Recording
 from graphguard.trace.scripts.program import AgainError, Channel, Run, record_script, refused
 from graphguard.trace.scripts.samples import marked
+from graphguard.trace.source.errors import TracingError
 
 __all__ = ["AgainError", "Run", "as_used", "at_step", "script_run", "script_trouble"]
 
@@ -39,11 +40,20 @@ def script_run(recording: Recording, job: Job, program: int, link: Asked) -> tup
     )
 
 
+_ONE_RANK = (
+    "note: one rank alone is what the others are compared with; where a script refuses one rank, give it other arguments there (--reference-args), or check its "
+    "model with gg.Same"
+)
+
+
 def script_trouble(error: BaseException, job: Job, program: int) -> Trouble:
     """What a script raised, as a diagnostic at its own line."""
     rank = None if program == SPECIFICATION else program
     doing = f"running {job.check.name} on {'one rank alone' if rank is None else f'rank {rank}'}"
-    trouble = trouble_of(refused(error) or error, doing, job.root, job.check.span, rank)
+    said = refused(error)
+    trouble = trouble_of(said or error, doing, job.root, job.check.span, rank)
+    if rank is None and said is None and not isinstance(error, TracingError):
+        trouble = replace(trouble, message=f"{trouble.message}\n{_ONE_RANK}")
     return replace(trouble, message=trouble.message.replace("the check ", f"{job.check.name} ", 1))
 
 

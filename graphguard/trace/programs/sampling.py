@@ -173,7 +173,8 @@ def _wrong(one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]]) -
     if message is not None:
         yield _trouble(one, f"{message}\n{one.fix}")
     elif (message := _unlike_counts(one, script)) is not None:
-        yield _trouble(one, message, "trace-error" if script.merged == 1 else RULE)
+        # what a script reads by itself cannot be made more on one rank: then nothing is wrong, and nothing can be compared
+        yield _trouble(one, message, "trace-error" if script.merged == 1 or one.made is None else RULE)
 
 
 def _alike(one: Loader, replicas: int) -> str | None:
@@ -310,5 +311,7 @@ def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
         left.append(f"what the script writes, which went to {script.scratch}: {', '.join(wrote[:_SHOWN])}{more}")
     untraced = not any(run.readings for run in runs[1])
     if untraced:
-        assumed.append("samples come from no DataLoader: they are the numbers that the script itself makes or reads")
+        assumed.append(
+            "samples come from no DataLoader: they are the numbers that the script itself makes or reads, the same on one rank and on each of many"
+        )
     return list(dict.fromkeys(assumed)), list(dict.fromkeys(left))

@@ -11,7 +11,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 from graphguard.trace.calls.collectives import calls_of
-from graphguard.trace.calls.constants import LARGEST, LARGEST_TABLE, Constants, Knowledge, storage_of, tensors_in
+from graphguard.trace.calls.constants import LARGEST, Constants, Knowledge, storage_of, tensors_in
 from graphguard.trace.calls.kinds import Kind, kind_of
 from graphguard.trace.calls.lockstep import Ledger
 from graphguard.trace.record.exchange import communicate
@@ -29,6 +29,8 @@ _FILLS: Final[dict[str, int | str]] = {
     "aten::full_like": "1",
     "aten::new_full": "2",
 }
+
+_LARGEST_DRAW: Final = 1 << 26  # numbers: less than a second, and a quarter of a gigabyte for as long
 
 
 class Values:
@@ -94,8 +96,11 @@ class Values:
     def drawing(
         self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor], out: Any
     ) -> Callable[[], torch.Tensor] | None:
-        """What draws the numbers of a call in earnest, where they are few and follow from nothing that is unknown; what it fills keeps its memory."""
-        if not isinstance(out, FakeTensor) or not _is_small(out, LARGEST_TABLE):
+        """What draws the numbers of a call in earnest, where they follow from nothing that is unknown; what it fills keeps its memory.
+
+        Large ones, such as initial weights, are drawn so that the generator goes on from where it would: a script may draw the places of its samples after them.
+        """
+        if not isinstance(out, FakeTensor) or not _is_small(out, _LARGEST_DRAW):
             return None
         filled = kind.is_mutable or kind.short_name.endswith("_like")
         if len(operands) > 1 if filled else self._constants.knowledge(operands) != "known":

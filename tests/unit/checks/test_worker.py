@@ -81,7 +81,11 @@ BAD = {
     "exhausts memory": ("return bytearray(10**13)", "ran out of memory", 0),
     "forks without end": ("while True:\n    os.fork()", "may start at most", 1),
     "prints without end": ('while True:\n    print("x" * 10000)', "printed more than", None),
-    "returns nothing": ("pass", "returns gg.Refinement(spec, impl, inputs); this one returned None", None),
+    "returns nothing": (
+        "pass",
+        "returns gg.Refinement(spec, impl, inputs) or gg.Same(program, inputs); this one returned None",
+        None,
+    ),
     "has one model": ("m = Model()\nreturn gg.Refinement(m, m, (gg.tensor(2, 4),))", "same object", None),
     "declares no inputs": ("return gg.Refinement(Model(), Model(), ())", "declares no inputs", None),
     "declares too many inputs": (

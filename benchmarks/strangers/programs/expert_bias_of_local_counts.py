@@ -1,6 +1,6 @@
 """Balancing without a loss: the experts' bias moves by the sign of what one rank counts, in the manner of torchtitan's and Megatron's updates.
 
-Source: https://github.com/pytorch/torchtitan/pull/1341
+Source: a mistake of a kind that is reported of such code; no single report was looked up.
 Rule: missing-reduction, nonlinear-on-partial
 """
 

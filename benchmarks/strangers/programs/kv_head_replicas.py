@@ -1,6 +1,6 @@
 """Fewer key heads than ranks: every rank loads the key head of the wrong replica group, in the manner of vLLM's QKVParallelLinear.
 
-Source: https://github.com/vllm-project/vllm/pull/12696
+Source: a mistake of a kind that is reported of such code; no single report was looked up.
 Rule: wrong-shard
 """
 

@@ -1,6 +1,6 @@
 """Label smoothing averages the log-probabilities of the own part of the vocabulary, in the manner of Megatron-LM's vocab_parallel_cross_entropy.
 
-Source: https://github.com/NVIDIA/Megatron-LM/issues/1341
+Source: https://github.com/NVIDIA/Megatron-LM/issues/737
 Rule: missing-reduction, wrong-scale, wrong-relation
 """
 

@@ -1,6 +1,6 @@
 """The loss of accumulated micro-batches is divided by the tokens of the own rank alone, as Transformers' Trainer did.
 
-Source: https://github.com/huggingface/transformers/issues/34242
+Source: https://github.com/huggingface/transformers/pull/34373
 Rule: missing-reduction, wrong-relation, wrong-scale
 """
 

@@ -1,6 +1,6 @@
 """Blocks of attention are merged by their log-sums; the old log-sum is replaced before the output is merged with it.
 
-Source: https://github.com/zhuzilin/ring-flash-attention/pull/34
+Source: a mistake of a kind that is reported of such code; no single report was looked up.
 Rule: wrong-relation
 """
 

@@ -1,6 +1,6 @@
 """ZeRO's reduction of gradients: they are divided before the reduce-scatter, which takes the mean as well, in the manner of DeepSpeed.
 
-Source: https://github.com/deepspeedai/DeepSpeed/issues/6863
+Source: a mistake of a kind that is reported of such code; no single report was looked up.
 Rule: wrong-scale
 """
 

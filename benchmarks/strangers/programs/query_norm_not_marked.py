@@ -1,6 +1,6 @@
 """The norm of the queries sees the own heads only, and its weight is not marked, so its gradient is not reduced: Megatron-LM's q_layernorm.
 
-Source: https://github.com/NVIDIA/Megatron-LM/issues/1486
+Source: https://github.com/NVIDIA-NeMo/RL/issues/3716
 Rule: gradient-not-reduced
 """
 

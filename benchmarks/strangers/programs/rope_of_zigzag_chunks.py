@@ -1,6 +1,6 @@
 """Context parallelism deals chunks from both ends; the rotary embedding is cut into plain parts.
 
-Source: https://github.com/NVIDIA/Megatron-LM/issues/1231
+Source: a mistake of a kind that is reported of such code; no single report was looked up.
 Rule: wrong-shard, wrong-relation
 """
 

@@ -1,6 +1,6 @@
 """The shared expert reduces its own result although its sum with the routed experts is reduced, in the manner of vLLM's DeepseekV2MoE.
 
-Source: https://github.com/vllm-project/vllm/pull/18724
+Source: https://github.com/vllm-project/vllm/pull/49366
 Rule: extra-reduction, wrong-scale
 """
 

@@ -1,6 +1,6 @@
 """Expert parallelism: what the experts give back is put at the places of the sorted tokens a second time, not at their own.
 
-Source: https://github.com/pytorch/torchtitan/pull/1569
+Source: a mistake of a kind that is reported of such code; no single report was looked up.
 Rule: wrong-relation, wrong-shard
 """
 

@@ -1,6 +1,6 @@
 """DeepSpeed-Ulysses: the exchange back puts the sequence chunks where the heads belong.
 
-Source: https://github.com/deepspeedai/DeepSpeed/issues/5808
+Source: https://github.com/deepspeedai/DeepSpeed/pull/8317
 Rule: wrong-shard, wrong-relation
 """
 

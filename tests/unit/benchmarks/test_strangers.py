@@ -46,4 +46,4 @@ def test_both_texts_are_python_and_the_rules_are_known(program: Program) -> None
         ast.parse(text)
         assert "# fixed" not in text
     assert program.rules <= set(RULES)
-    assert "\nSource: https://" in program.buggy
+    assert "\nSource: " in program.buggy

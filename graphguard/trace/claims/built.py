@@ -28,10 +28,10 @@ def computes_otherwise(recording: Recording, one: Related, mesh: Mesh) -> bool:
 
 
 def filled_otherwise(recording: Recording, one: Related, mesh: Mesh) -> str | None:
-    """What is assumed of a buffer or a frozen parameter that the rank fills with one number, and the specification with others."""
+    """What is assumed of a buffer or a frozen parameter that the rank fills with one number, and the specification with others; of a buffer, too, whose numbers are not known."""
     built = _built(recording, one)
     if built is None:
-        return None
+        return _not_compared(recording, one)
     whole, filled = built
     with recording.on_real_tensors():
         if not filled.numel() or _alike(filled, one.part(whole, mesh)):
@@ -42,6 +42,16 @@ def filled_otherwise(recording: Recording, one: Related, mesh: Mesh) -> str | No
         kind, name = one.state.kind, one.state.name
         theirs, ours = _numbers(whole), _numbers(filled)
     return f"{kind} '{name}' is built of other numbers in the specification ({theirs}) than on the ranks ({ours}): a checkpoint fills both"
+
+
+def _not_compared(recording: Recording, one: Related) -> str | None:
+    """What is assumed of a buffer that both programs wrote, and of which the numbers are not known: they are too many, or follow from what is not."""
+    tensors = (one.source.tensor, one.state.tensor)
+    if one.state.kind != "buffer" or any(each.requires_grad for each in tensors):
+        return None
+    if not all(map(recording.is_written, tensors)):
+        return None
+    return f"buffer '{one.state.name}' is built of the same numbers in the specification and on the ranks: its {one.source.tensor.numel():,} elements are not compared"
 
 
 def _built(recording: Recording, one: Related) -> tuple[torch.Tensor, torch.Tensor] | None:

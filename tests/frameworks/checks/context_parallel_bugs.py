@@ -50,7 +50,7 @@ def positions_start_at_every_rank(mesh):
 def targets_in_rank_order(mesh):
     def parallel(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         x = x.clone()
-        target = target.chunk(mesh.size(), dim=1)[mesh.get_local_rank()]  # the mistake: x is dealt out from both ends
+        target = target.chunk(mesh.size(), dim=1)[mesh.get_local_rank()]  # x is dealt out from both ends: the mistake
         with context_parallel(mesh["cp"], buffers=[x], buffer_seq_dims=[1]):
             return mean(F.mse_loss(model(x), target), mesh)
 

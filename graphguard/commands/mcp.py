@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from graphguard.agents import Agent, RefusedError
+from graphguard.commands.agent import Agent, RefusedError
 from graphguard.commands.failure import CommandError
 
 INSTRUCTIONS = """\

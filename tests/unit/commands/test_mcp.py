@@ -8,7 +8,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from graphguard import agents
-from graphguard.agents import Agent, RefusedError
+from graphguard.commands.agent import Agent, RefusedError
 from graphguard.commands.mcp import READING, RUNNING, server_of
 from graphguard.ir import Span
 from graphguard.report.diagnostics import Diagnostic, Fix, Report, TextEdit, Verdict

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from graphguard import agents
+from graphguard.commands import agent as agents
 from graphguard.commands.agent import Agent, RefusedError
 from graphguard.commands.mcp import READING, RUNNING, server_of
 from graphguard.ir import Span

@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.trust.steps import NAMES, OPERATORS
 from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.relations.algebra import Unsupported
+from graphguard.relations.audit.log import StepLog, audited
 from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.numbers import CASTS, FUNCTIONS, Numbers
 from graphguard.relations.prove.normal_form import NormalForm
@@ -27,6 +28,7 @@ from graphguard.rules.registry import FLOAT_BITS
 
 SHAPES = [(4, 6), (2, 4, 6), (6, 4), (2, 6, 4), (4,), (6,), (2, 2, 6), (3, 4), (4, 4), (1, 6)]
 _MINUTE = 60.0
+_AUDITED = 100  # of so many programs one is audited, which takes ten times as long
 _SAMPLED = 0.2  # of the pairs that differ, and of those that are told element by element: each side was compared with numbers before
 _CONSTANTS = ("full", "iota", "literal", "leaf")
 _NUDGED = 1e-12  # relative
@@ -132,6 +134,7 @@ class Program:
         self.numbers = Numbers(opaque={"argsort": order_of})
         self.forms = NormalForm(Universe(self.rng.choice((1, 1, 1, 12)), Fuel("a random program", 20 * SECOND)))
         self.forms.universe.exponential = self.forms.universe.expand > 1 and seed % 2 == 0
+        self.log = self.forms.universe.log = StepLog() if seed % _AUDITED == 0 else None
         self.leaves: dict[str, np.ndarray] = {}
         self.denotation = Bounded(self.leaves, closed, {})
         self.pairs: list[tuple[Any, Any]] = []
@@ -148,6 +151,14 @@ class Program:
             for _ in range(length):
                 self.step()
         self.compare_pairs()
+        if self.log is not None:
+            self.audit(self.log)
+
+    def audit(self, log: StepLog) -> None:
+        """Read every step of rewriting again."""
+        self.forms.universe.log = None
+        for name, reason in audited(self.forms.universe, log).wrong:
+            self.wrong(f"a step of '{name}' does not hold: {reason}")
 
     def leaf(self) -> None:
         shape = self.rng.choice(SHAPES)

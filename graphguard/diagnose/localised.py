@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from graphguard.diagnose.localise.lines import Lines
 from graphguard.diagnose.localise.search import STRENGTH, Mend, Search
 from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture
+from graphguard.ir.strict import STRICT
 from graphguard.refine.finding import Finding
 from graphguard.refine.proof import Proof
 from graphguard.repair.alignment import Alignment
@@ -20,6 +22,9 @@ from graphguard.repair.trials import Repair
 
 FUEL = 30_000
 """Calls that may run again: about a second of a processor."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -48,11 +53,18 @@ class Localised:
         if self._culprits is None:
             self._culprits = []
             if self.search is not None:
-                telling = Telling(Lines(self.search, self.sources))
-                for mend in self.search.culprits():
-                    if mend.evidence != "another":
-                        self._culprits.append((mend, telling.finding(mend)))
+                try:
+                    self._search_them(self.search, self._culprits)
+                except Exception:
+                    if STRICT:
+                        raise
+                    # a defect of ours here must not cost the verdict: families tell what they know
+                    log.exception("interventions found no place")
         return self._culprits
+
+    def _search_them(self, search: Search, found: list[tuple[Mend, Finding]]) -> None:
+        telling = Telling(Lines(search, self.sources))
+        found.extend((mend, telling.finding(mend)) for mend in search.culprits() if mend.evidence != "another")
 
     def findings(self) -> list[Finding]:
         """A finding for every culprit."""

@@ -139,9 +139,11 @@ class Sites:
         if len(parts) < 2 or any(self.all[number].is_leaf for number in parts):
             return
         if row not in mixed:
-            one = self.all[self.owner[row[0]]]
+            one, rank = self.all[self.owner[row[0]]], row[0][0]  # which need not be the rank of the site itself
+            index = self._alignment.positions[self._alignment.number[one.rank, one.index]][rank]
+            node = self.numbers.capture.ranks[rank].nodes[index]
             made = Site(
-                len(self.all), dict(row), one.node, one.rank, one.index, one.slot,
+                len(self.all), dict(row), node, rank, index, one.slot,
                 max(self.all[number].order for number in parts), mixed=True,
             )  # fmt: skip
             made.operands = list(dict.fromkeys(n for number in parts for n in self.all[number].operands))

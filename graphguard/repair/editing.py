@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
-from graphguard.ir.validity import well_formed
+from graphguard.ir.validity import reads_ahead
 from graphguard.ops import aten
 from graphguard.repair.edits import (
     Accumulate,
@@ -47,7 +47,9 @@ def apply(edit: Edit, capture: Capture) -> Capture:
     graphs = list(capture.ranks)
     for rank in range(len(graphs)) if isinstance(edit, OwnPlace) else _ranks(edit):
         graphs[rank] = _apply(edit, capture, rank)
-    return well_formed(replace(capture, ranks=tuple(graphs)))
+    if any(reads_ahead(graph) for graph, before in zip(graphs, capture.ranks, strict=True) if graph is not before):
+        raise KeyError("an edit reads what nothing before it makes")
+    return replace(capture, ranks=tuple(graphs))
 
 
 def _ranks(edit: Edit) -> tuple[int, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from graphguard.ir.text import graph_from_text
 
 from graphguard.diagnose.localise.lines import Lines
 from graphguard.diagnose.localise.search import Mend, Search
@@ -16,6 +15,7 @@ from graphguard.refine.finding import Finding
 from graphguard.refine.prove import prove
 from graphguard.repair.alignment import align
 from graphguard.repair.frames import Sources
+from tests.graph_text import graph_from_text
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))
 LEAVES = 'input %0: float64[4, 8] = "x"\ninput %1: float64[8, 3] = "w"\ninput %2: float64[4, 3] = "b"\n'

@@ -22,7 +22,7 @@ from graphguard.ir.graph import Constant, TensorType
 from graphguard.trace.source.errors import TracingError
 
 LARGEST = 8192  # elements; beyond that nobody branches on a value, and a generator's state has 5056
-LARGEST_TABLE = 1 << 17  # elements, while models are built: rotary tables of 2048 positions
+LARGEST_TABLE = 1 << 20  # elements, while models are built: masks of 1024 positions, rotary tables of 8192
 LARGEST_LITERAL = 1 << 22  # bytes of a constant that travel with the graph
 
 _WITHOUT = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))

@@ -73,6 +73,8 @@ def _says_something(value: torch.Tensor) -> bool:
 
 def _alike(value: torch.Tensor, needed: torch.Tensor) -> bool:
     """Equal but for what another way to compute the same rounds."""
+    if value.shape == needed.shape and value.dtype == needed.dtype and torch.equal(value, needed):
+        return True
     if not (value.is_floating_point() and needed.is_floating_point()):
         return value.shape == needed.shape and bool((value == needed).all())
     finite = needed.double()[needed.isfinite()]

@@ -39,6 +39,7 @@ from graphguard.repair.diagnosed import Diagnosis
 from graphguard.repair.frames import reader
 from graphguard.repair.same_meaning import asks_the_same
 from graphguard.repair.trials import holds
+from graphguard.repair.varied import brings_numbers, said_by, varied
 from graphguard.report.diagnostics import TextEdit
 from graphguard.trace.process import wire
 from graphguard.trace.process.parentage import die_with_starter
@@ -166,7 +167,7 @@ class Prover:
     def candidates(
         self, proof: str, finding: int, sources: dict[str, str], before: Sequence[dict[str, Any]] = ()
     ) -> list[dict[str, Any]]:
-        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str}``.
+        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str, "varied": texts with other constants | None, "brings_numbers": bool}``.
 
         ``sources`` are unsaved texts by path; other files are read from disk.  ``before`` are edits that the texts have as well.
         """
@@ -174,8 +175,20 @@ class Prover:
         if entry.diagnosis is None:
             return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
-        found = candidates(entry.capture, entry.diagnosis, finding, reader(sources), edits)
-        return [{"fix": to_plain(each.fix), "texts": each.texts, "headline": each.headline} for each in found]
+        read = reader(sources)
+        spec = entry.capture.spec
+        known = "" if spec is None else said_by(spec, read)
+        found = candidates(entry.capture, entry.diagnosis, finding, read, edits)
+        return [
+            {
+                "fix": to_plain(each.fix),
+                "texts": each.texts,
+                "headline": each.headline,
+                "varied": varied(each.fix.edits, each.texts, read),
+                "brings_numbers": brings_numbers(each.fix.edits, read, known),
+            }
+            for each in found
+        ]
 
     def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:
         """The texts of the files after edits, by path; None where they would not parse."""

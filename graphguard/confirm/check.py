@@ -31,6 +31,7 @@ from graphguard.confirm.leaks import leak
 from graphguard.confirm.opinion import second_opinion
 from graphguard.confirm.promises import Comparison
 from graphguard.confirm.ranges import furthest_bound
+from graphguard.confirm.replay import guessed_literal
 from graphguard.confirm.shrink import shrunk
 from graphguard.confirm.strange_draws import reason_of, redrawn
 from graphguard.confirm.trial import Failure, OutOfFuelError, Trial
@@ -85,6 +86,8 @@ def _run(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
         return Confirmation("not-run", "the capture is not complete")
     if not capture.promises:
         return Confirmation("not-run", "nothing was promised")
+    if guessed := guessed_literal(capture):
+        return Confirmation("not-run", guessed)
     said = None
     if _work_of(capture) > QUICK and work_of_calls(capture) <= fuel.left:
         smaller = shrunk(capture)

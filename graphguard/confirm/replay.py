@@ -19,7 +19,7 @@ from graphguard.confirm.rounded_numbers import moved
 from graphguard.confirm.singles import Singles, computes_in_both
 from graphguard.confirm.ties import call_with_other_ties, has_ties, leaves_ties_open
 from graphguard.confirm.unwritten import EMPTY, unwritten
-from graphguard.ir import Constant, Graph, Node, Sym, Var
+from graphguard.ir import Capture, Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 from graphguard.ir.written import computed
 
@@ -47,6 +47,19 @@ def constant_value(constant: Constant) -> torch.Tensor:
         raise UnrunnableError(f"the elements of a literal of shape {shape} were not kept")
     generator = torch.Generator().manual_seed(int.from_bytes(constant.digest.encode()[:7], "little"))
     return rounded(torch.randn(shape, generator=generator, dtype=torch.float64), declared)
+
+
+def guessed_literal(capture: Capture) -> str:
+    """What numbers of these programs would be guessed: a literal of which only a digest is known, and which not both have; empty where there is none."""
+    spec, ranks = (
+        {one.digest: one for graph in graphs for one in graph.constants.values() if one.data is None}
+        for graphs in ((capture.spec,) if capture.spec is not None else (), capture.ranks)
+    )
+    found = next((one for digest, one in {**spec, **ranks}.items() if (digest in spec) != (digest in ranks)), None)
+    if found is None:
+        return ""
+    who, verb = ("the specification", "has") if found.digest in spec else ("the ranks", "have")
+    return f"a literal of shape {tuple(found.type.shape)} is too large to be kept, and only {who} {verb} it"
 
 
 def _meant(value: torch.Tensor) -> torch.Tensor:

@@ -28,10 +28,10 @@ from graphguard.ir.collection import without_collection
 from graphguard.ir.ignored import without_ignored
 from graphguard.ir.likeness import same_question
 from graphguard.ir.plain import from_plain, to_plain
-from graphguard.refine.attempts import Effort
-from graphguard.refine.memo import Memo, Shelf
-from graphguard.refine.proof import Proof
-from graphguard.refine.prove import finished, prove
+from graphguard.refine.proving.attempts import Effort
+from graphguard.refine.proving.memo import Memo, Shelf
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.prove import finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.repair.applied import texts_after
 from graphguard.repair.candidates import candidates
@@ -134,11 +134,11 @@ class Prover:
         return {"outcome": to_plain(entry.proof.outcome), "seconds": time.perf_counter() - started}
 
     def audit(self, capture: bytes) -> dict[str, Any]:
-        """What every step of a proof of a capture comes to when it is read again: an :class:`~graphguard.refine.audits.Audited` as plain data.
+        """What every step of a proof of a capture comes to when it is read again: an :class:`~graphguard.refine.evaluation.audits.Audited` as plain data.
 
         The capture is proved anew, with nothing that is remembered, and patiently.
         """
-        from graphguard.refine.audits import logged, summed
+        from graphguard.refine.evaluation.audits import logged, summed
 
         with logged() as logs:
             proof = prove(capture_from_json(capture), effort="patient")

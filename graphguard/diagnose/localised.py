@@ -14,7 +14,7 @@ from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture
 from graphguard.ir.strict import STRICT
 from graphguard.refine.finding import Finding
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.edits import InsertCall, InsertReduction, OtherCalls
 from graphguard.repair.frames import Sources

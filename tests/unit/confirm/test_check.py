@@ -9,7 +9,8 @@ import pytest
 
 from graphguard.confirm import check, trial
 from graphguard.confirm.check import confirm
-from graphguard.confirm.draws import (
+from graphguard.confirm.opinion import second_opinion
+from graphguard.confirm.run.draws import (
     DRAWS,
     FURTHER_DRAWS,
     MILD_DRAWS,
@@ -19,9 +20,8 @@ from graphguard.confirm.draws import (
     leaf_value,
     leaf_values,
 )
-from graphguard.confirm.opinion import second_opinion
-from graphguard.confirm.ranges import IndexRange, index_ranges
-from graphguard.confirm.replay import run_graph
+from graphguard.confirm.run.ranges import IndexRange, index_ranges
+from graphguard.confirm.run.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 from graphguard.ir.capture import Like

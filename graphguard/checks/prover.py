@@ -167,7 +167,7 @@ class Prover:
     def candidates(
         self, proof: str, finding: int, sources: dict[str, str], before: Sequence[dict[str, Any]] = ()
     ) -> list[dict[str, Any]]:
-        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str, "varied": texts with other constants | None, "brings_numbers": bool}``.
+        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str, "varied": texts with other constants | None, "plain": the same without the edit, "brings_numbers": bool}``.
 
         ``sources`` are unsaved texts by path; other files are read from disk.  ``before`` are edits that the texts have as well.
         """
@@ -185,6 +185,7 @@ class Prover:
                 "texts": each.texts,
                 "headline": each.headline,
                 "varied": varied(each.fix.edits, each.texts, read),
+                "plain": varied(each.fix.edits, each.texts, read, kept=True),
                 "brings_numbers": brings_numbers(each.fix.edits, read, known),
             }
             for each in found

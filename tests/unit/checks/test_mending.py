@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.mending import LARGE, Broken, proved_fixes
+from graphguard.checks.mending import LARGE, proved_fixes
+from graphguard.checks.mends import Broken
 from graphguard.checks.requests import CheckRequest
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
@@ -31,7 +32,15 @@ REPORT = Report(CHECK, {"dp": 1}, Verdict.BROKEN, operators={"spec": 5, "impl": 
 def candidate(title: str, **said: Any) -> dict[str, Any]:
     """An edit that a prover would have proved; it touches no number."""
     plain = to_plain(Fix(title, (), False))
-    return {"fix": plain, "texts": {"file": "edited"}, "headline": "", "varied": None, "brings_numbers": False, **said}
+    return {
+        "fix": plain,
+        "texts": {"file": "edited"},
+        "headline": "",
+        "varied": None,
+        "plain": None,
+        "brings_numbers": False,
+        **said,
+    }
 
 
 def ended(steps: Any, answer: Callable[[Any], Any]) -> Any:
@@ -62,7 +71,7 @@ def test_a_fix_keeps_the_specification_and_its_promises(same, promises, counts):
         "same_question": same,
     }
     broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}), {})
-    fixes, left, _ = ended(proved_fixes(broken, 0, finding, ()), lambda step: answers[step.method])
+    fixes, left, *_ = ended(proved_fixes(broken, 0, finding, ()), lambda step: answers[step.method])
     assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))
 
 
@@ -163,8 +172,8 @@ def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
         ("missing-reduction", {}, {(1, "edited")}, False),  # one rank is right without the edit
         ("missing-reduction", {}, {(1, "edited"), (1, "as it is")}, True),  # the check is of two ranks only
         ("wrong-scale", {}, {(1, "edited"), (1, "as it is"), (1, "factor")}, False),  # on one rank it is another one
-        ("wrong-scale", {"varied": {"file": "varied"}}, {(2, "varied")}, False),
-        ("wrong-scale", {"varied": {"file": "varied"}}, {}, True),
+        ("wrong-scale", {"varied": {"file": "varied"}, "plain": {}}, {(2, "varied")}, False),
+        ("wrong-scale", {"varied": {"file": "varied"}, "plain": {}}, {}, True),
         ("wrong-shard", {"brings_numbers": True}, {}, True),
         ("wrong-shard", {"brings_numbers": True}, {(1, "cannot run")}, False),  # the number was tried nowhere else
         ("wrong-shard", {}, {(1, "cannot run")}, True),

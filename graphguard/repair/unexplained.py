@@ -60,12 +60,12 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> tuple
         told = (
             f"'{what}' reads what the specification does not"
             if unsaid
-            else _unexplained_text(rule, what, found, suspected)
+            else _unexplained_text(rule, what, found, suspected, sources)
         )
         text = f"{told}: {reads}"
         rule = "wrong-shard" if is_moved(difference) else rule
     else:
-        text = f"{_unexplained_text(rule, what, found, suspected)}: {spoiled_text(found.left)}"
+        text = f"{_unexplained_text(rule, what, found, suspected, sources)}: {spoiled_text(found.left)}"
     related = [
         Related(place, "the specification computes this, and the ranks do not")
         for location in ((suspected.meant,) if suspected.meant is not None else outcome.specification_frontier[:2])
@@ -202,7 +202,7 @@ def _beside(capture: Capture, suspected: Suspect, sources: Sources) -> Span | No
     return next((span for span in inner if program.enclosing_function(span) is function), None)
 
 
-def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -> str:
+def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect, sources: Sources) -> str:
     where = suspected.where
     if where is None:
         return f"'{what}' is not what the specification computes"
@@ -230,7 +230,18 @@ def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect) -
         return (
             f"what is made of '{what}' is wrong, and cannot be followed: {operation(gaps[0].op)} {why_closed(gaps[0])}"
         )
+    if computed := _only_frontier(found, sources):
+        return f"'{what}' is not '{computed}', which the specification computes and the ranks do not"
     return f"'{what}' is the first value that the specification does not have, whole or in parts"
+
+
+def _only_frontier(found: Search, sources: Sources) -> str:
+    """The specification's expression that the ranks do not compute, where it is one."""
+    places = {
+        _specification_place(found.capture, location, sources)
+        for location in found.proof.outcome.specification_frontier
+    }
+    return sources.tensor_at(places.pop()) if len(places) == 1 else ""
 
 
 def _specification_place(capture: Capture, location: Location, sources: Sources) -> Span | None:

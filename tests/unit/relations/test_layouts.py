@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+
 from graphguard.ir import Placement
 from graphguard.relations.layouts import layout, layout_of
 from graphguard.relations.relation import Concat, Expression, Held, Relation, Same, Sliced
@@ -63,8 +64,6 @@ H0, H1 = Held("h", 0), Held("h", 1)
         (Concat((H0, Sliced(H1, ((0, 2),))), 0), None, "made of ranks 0, 1"),
     ],
 )
-def test_layout_of_a_relation(
-    expression: Expression, placements: dict[str, Placement] | None, words: str
-) -> None:
+def test_layout_of_a_relation(expression: Expression, placements: dict[str, Placement] | None, words: str) -> None:
     assert layout(Relation("h", expression, placements)) == words
     assert layout(Relation("h", expression, placements, Fraction(1, 2))) == f"1/2 * {words}"

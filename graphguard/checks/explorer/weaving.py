@@ -24,7 +24,8 @@ def woven(first: Sequence[A], second: Sequence[B], ways: Sequence[Way[A, B]]) ->
     rows: list[tuple[A | None, B | None]] = []
     above, beside = 0, 0
     for here, there in (*rising(ways[0](first, second)), (len(first), len(second))):
-        rows += woven(first[above:here], second[beside:there], ways[1:])
+        between: list[tuple[A | None, B | None]] = woven(first[above:here], second[beside:there], ways[1:])
+        rows += between
         if here < len(first):
             rows.append((first[here], second[there]))
         above, beside = here + 1, there + 1

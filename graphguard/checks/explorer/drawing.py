@@ -1,13 +1,14 @@
-"""Both programs side by side: one row a tensor, with how it stands in the other program, for the relation explorer."""
+"""Puts both programs side by side: one row a tensor, with how it stands in the other program."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from graphguard.checks.weaving import alike, woven
+from graphguard.checks.explorer.outline import outline
+from graphguard.checks.explorer.rows import Cell, Kind, Picture, Row, Site, State
+from graphguard.checks.explorer.weaving import Way, alike, woven
 from graphguard.ir import Capture, Graph, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Node
 from graphguard.refine.naming import names_of
@@ -16,55 +17,7 @@ from graphguard.refine.proof import Proof
 from graphguard.relations.layouts import layout, layout_of
 from graphguard.relations.relation import held
 
-State = Literal["proved", "broken", "off"]
-Kind = Literal["input", "operator", "collective"]
 FRAMES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """An expression of the source: its span and those of the calls around it, innermost first, and the operators that it comes to.
-
-    Layers that share their code share their sites.
-    """
-
-    kind: Kind
-    operators: tuple[str, ...]
-    spans: tuple[Span, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What one program computes in a row; ``text`` says what a rank's tensor is of the specification, empty where nothing is known."""
-
-    site: int
-    name: str
-    shape: tuple[int, ...]
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A tensor: what the specification computes, and what each class of ranks does.
-
-    ``relation`` is how it is rebuilt from the ranks' tensors, ``layout`` the same in DTensor's words.
-    """
-
-    module: str
-    phase: str
-    state: State
-    layout: str
-    relation: str
-    cells: tuple[Cell | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The rows in order of execution; ``ranks`` are the classes of ranks that compute the same throughout, one column each."""
-
-    sites: tuple[Site, ...]
-    ranks: tuple[tuple[int, ...], ...]
-    rows: tuple[Row, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +29,7 @@ class _Step:
     phase: str
     outs: list[Var] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
+    reads: set[Var] = field(default_factory=set)
     frontier: bool = False
     position: int = -1
 
@@ -129,6 +83,7 @@ def _steps(number: int, graph: Graph, frontier: set[Location]) -> list[_Step]:
             steps.append(_Step(Site(kind, (), spans), node.module, node.phase))
         steps[-1].outs.extend(node.outs)
         steps[-1].operators.append(node.op)
+        steps[-1].reads.update(node.reads)
         steps[-1].frontier |= Location(number, index) in frontier
         known.update(node.outs)
     for position, step in enumerate(steps):
@@ -147,8 +102,9 @@ def _continues(step: _Step, node: Node, spans: tuple[Span, ...]) -> bool:
 
 
 def _spans(graph: Graph, node: Node) -> tuple[Span, ...]:
-    frames = graph.stack_of(node.stack) or graph.stack_of(node.forward)
-    return tuple(frame.span for frame in frames[:FRAMES])
+    stacks = (graph.stacks[stack] for stack in (node.stack, node.forward) if stack >= 0)
+    frames = next(filter(None, stacks), ())
+    return tuple(graph.frames[frame].span for frame in frames[:FRAMES])
 
 
 class _Drawing:
@@ -160,6 +116,7 @@ class _Drawing:
         self.spec = spec
         self.ranks = ranks
         self.graphs = [capture.spec, *capture.ranks]
+        self.names = [{} if graph is None else _names(graph) for graph in self.graphs]
         self.sites: dict[Site, int] = {}
         self.related = {step: proof.relation(step.made) for step in spec}
 
@@ -168,27 +125,26 @@ class _Drawing:
         for rank, steps in enumerate(self.ranks):
             rows = self._beside(rows, rank, steps)
         modules = {step.module for step in self.spec}
-        drawn: list[tuple[Row, tuple[Cell | None, ...]]] = []
+        drawn: list[Row] = []
         module = ""
-        for row in rows:
+        for row, reads in zip(rows, _reads(rows), strict=True):
             first = next(step for step in row if step is not None)
             module = first.module if row[0] is not None or not modules or first.module in modules else module
-            drawn.append(self._row(row, module, first.phase))
-        classes = _classes([cells for _, cells in drawn], len(self.ranks))
-        shown = tuple(
-            Row(row.module, row.phase, row.state, row.layout, row.relation, (*row.cells, *(cells[c[0]] for c in classes)))
-            for row, cells in drawn
-        )
-        return Picture(tuple(self.sites), classes, shown)
+            drawn.append(replace(self._row(row, module, first.phase), reads=reads))
+        return Picture(tuple(self.sites), _classes(drawn, len(self.ranks)), tuple(drawn), outline(drawn))
 
     def _beside(self, rows: list[_Row], rank: int, steps: list[_Step]) -> list[_Row]:
         """The rows with one more rank: by code that an earlier rank runs as well, by relation, by meaning."""
-        code = alike(lambda row: {step.code for step in row[1:] if step is not None}, lambda step: step.code)
-        meaning = alike(lambda row: [row[0].meaning] if row[0] is not None else [], lambda step: step.meaning)
+        code: Way[_Row, _Step] = alike(
+            lambda row: {step.code for step in row[1:] if step is not None}, lambda step: step.code
+        )
+        meaning: Way[_Row, _Step] = alike(
+            lambda row: [row[0].meaning] if row[0] is not None else [], lambda step: step.meaning
+        )
         paired = woven(rows, steps, [code, self._in_relation(rank), meaning])
         return [[*(row or [None] * (rank + 1)), step] for row, step in paired]
 
-    def _in_relation(self, rank: int):  # type: ignore[no-untyped-def]
+    def _in_relation(self, rank: int) -> Way[_Row, _Step]:
         step_of = {out: step for step in self.ranks[rank] for out in step.outs}
         named = {name: var for var, name in names_of(self.capture.ranks[rank]).items()}
 
@@ -204,45 +160,51 @@ class _Drawing:
 
         return way
 
-    def _row(self, row: _Row, module: str, phase: str) -> tuple[Row, tuple[Cell | None, ...]]:
-        """A row with the specification's cell, and the cells of all ranks."""
-        spec, ranks = row[0], row[1:]
-        cells = tuple(None if step is None else self._cell(rank + 1, step) for rank, step in enumerate(ranks))
-        relation = self.related[spec] if spec is not None else None
-        texts = {rank: cell.text for rank, cell in enumerate(cells) if cell is not None}
-        if relation is not None:
-            words, text = layout(relation), str(relation)
-        else:
-            words, text = layout_of(texts, self.capture.mesh), ""
-        known = relation is not None or (spec is None and all(texts.values()))
+    def _row(self, row: _Row, module: str, phase: str) -> Row:
+        cells = tuple(None if step is None else self._cell(graph, step) for graph, step in enumerate(row))
+        relation = self.related[row[0]] if row[0] is not None else None
+        texts = {rank: cell.text for rank, cell in enumerate(cells[1:]) if cell is not None}
+        words = layout_of(texts, self.capture.mesh) if relation is None else layout(relation)
+        known = relation is not None or (row[0] is None and all(texts.values()))
         broken = not known and any(step is not None and step.frontier for step in row)
         state: State = "proved" if known else "broken" if broken else "off"
-        mine = (None if spec is None else self._cell(0, spec),)
-        return Row(module, phase, state, words, text, mine), cells
+        return Row(module, phase, state, words, "" if relation is None else str(relation), cells)
 
     def _cell(self, graph: int, step: _Step) -> Cell:
         where = self.graphs[graph]
         assert where is not None
         site = Site(step.site.kind, tuple(step.operators), step.site.spans)
+        number = self.sites.setdefault(site, len(self.sites))
         text = (self.proof.describe(graph - 1, step.made) or "") if graph else ""
-        return Cell(
-            self.sites.setdefault(site, len(self.sites)), _name(where, step.made), shown_shape(where, step.made), text
-        )
+        return Cell(number, self.names[graph].get(step.made, ""), shown_shape(where, step.made), text)
 
 
-def _name(graph: Graph, var: Var) -> str:
-    """What the user calls a tensor: an input, an output, a label."""
-    outputs = (name for name, out in graph.outputs.items() if out == var)
-    return graph.inputs.get(var) or next(outputs, "") or graph.labels.get(var, "")
+def _names(graph: Graph) -> dict[Var, str]:
+    """What the user calls tensors: inputs before outputs before labels."""
+    return {**graph.labels, **{out: name for name, out in reversed(graph.outputs.items())}, **graph.inputs}
 
 
-def _classes(rows: Iterable[tuple[Cell | None, ...]], count: int) -> tuple[tuple[int, ...], ...]:
+def _reads(rows: Sequence[_Row]) -> list[tuple[int, ...]]:
+    """For every row the rows that hold what its programs read, each in its own graph."""
+    made = {
+        (graph, out): position
+        for position, row in enumerate(rows)
+        for graph, step in enumerate(row)
+        if step is not None
+        for out in step.outs
+    }
+    found: list[tuple[int, ...]] = []
+    for position, row in enumerate(rows):
+        read = ((graph, var) for graph, step in enumerate(row) if step is not None for var in step.reads)
+        found.append(tuple(sorted({made[each] for each in read if each in made} - {position})))
+    return found
+
+
+def _classes(rows: Sequence[Row], count: int) -> tuple[tuple[int, ...], ...]:
     """Ranks that run the same code on the same shapes in every row, and are known or not in the same ones."""
     seen: dict[Hashable, list[int]] = defaultdict(list)
-    rows = list(rows)
     for rank in range(count):
-        column = tuple(
-            None if cell is None else (cell.site, cell.shape, bool(cell.text)) for cell in (row[rank] for row in rows)
-        )
+        cells = (row.cells[rank + 1] for row in rows)
+        column = tuple(None if cell is None else (cell.site, cell.shape, bool(cell.text)) for cell in cells)
         seen[column].append(rank)
     return tuple(tuple(ranks) for ranks in seen.values())

@@ -32,8 +32,10 @@ const BODY = `
 <p id="nothing">Put the cursor into a checked module.</p>
 <main hidden>
   <div id="grid" role="treegrid" tabindex="0" aria-label="Specification and ranks, tensor by tensor">
-    <div id="head" role="row" aria-rowindex="1"></div>
-    <div id="crumbs" aria-hidden="true"></div>
+    <div id="top" role="rowgroup">
+      <div id="head" role="row" aria-rowindex="1"></div>
+      <div id="crumbs" aria-hidden="true"></div>
+    </div>
     <div id="body" role="rowgroup"></div>
   </div>
 </main>

@@ -144,6 +144,8 @@ export interface Finding {
   readonly found?: string;
   readonly fixes: readonly string[];
   readonly location?: Place;
+  /** Where it stands among the rows. */
+  readonly row?: number;
 }
 
 /** What the relation explorer shows; ``rows`` are those around where it opens. */

@@ -5,7 +5,7 @@ import { type Drawn, headingOf, svgOf, themeColours } from "./save";
 import { Store } from "./store";
 import { columnName, lineOfRow, made, Table } from "./table";
 import { type Line, Tree } from "./tree";
-import { detailOf, lineOf, relationOf, titleOf } from "./words";
+import { detailOf, endOf, lineOf, relationOf, titleOf } from "./words";
 
 declare function acquireVsCodeApi(): { postMessage(message: FromExplorer): void };
 
@@ -51,12 +51,12 @@ function take(next: Relations): void {
   fill(next);
   element("nothing").hidden = true;
   main.hidden = false;
+  paintFindings(next);
   if (alike && focus === undefined) {
     select(selected);
   } else {
     goTo(focus ?? next.start ?? 0);
   }
-  paintFindings(next);
   if (search.value) {
     editor.postMessage({ type: "find", picture: next.picture, text: search.value });
   }
@@ -148,7 +148,7 @@ function paintDetails(shown: Relations): void {
     return;
   }
   const list = document.createElement("dl");
-  const said = relationOf(row, breaks.has(line.row), shown.verdict, false);
+  const said = relationOf(row, endAt(shown, line.row), false);
   entry(list, "relation", [said.text, said.more, row.relation].filter((text, index, all) => text && all.indexOf(text) === index).join("   "));
   const names = ["specification", ...columns.map((rank) => columnName(shown, columns, rank))];
   row.cells.forEach((cell, index) => {
@@ -182,6 +182,8 @@ function linkTo(text: string, act: () => void): HTMLElement {
   link.onclick = act;
   return link;
 }
+
+const endAt = (shown: Relations, row: number): string | undefined => (breaks.has(row) ? endOf(shown, row) : undefined);
 
 // -- moving
 
@@ -394,9 +396,9 @@ function sheet(shown: Relations) {
   return { title: `${name} [${mesh}]`, verdict: shown.verdict, finding: shown.findings[0], columns: [...(specification ? ["specification"] : []), "relation", ...names], lines };
 }
 
-function cellsOf(row: Row, number: number, { verdict }: Relations) {
+function cellsOf(row: Row, number: number, shown: Relations) {
   const [mine, ...ranks] = row.cells.map((cell) => (cell === null ? { text: "", more: "" } : { text: titleOf(cell), more: detailOf(cell) }));
-  const said = relationOf(row, breaks.has(number), verdict, formulas);
+  const said = relationOf(row, endAt(shown, number), formulas);
   return { cells: [...(specification && mine ? [mine] : []), said, ...ranks], relation: specification ? 1 : 0 };
 }
 

@@ -2,7 +2,7 @@
 import type { Cell, Group, Place, Relations, Row } from "../src/protocol";
 import type { Store } from "./store";
 import type { Line, Tree } from "./tree";
-import { detailOf, GLYPHS, lineOf, ranksText, relationOf, titleOf } from "./words";
+import { detailOf, endOf, GLYPHS, lineOf, ranksText, relationOf, titleOf } from "./words";
 
 export const LINE_HEIGHT = 38;
 /** Lines above and below the view that are there already when one scrolls to them. */
@@ -91,7 +91,9 @@ export class Table {
     const cells = ["", ...names].map((name) => {
       const cell = made("div", "cell", name);
       cell.setAttribute("role", "columnheader");
-      cell.setAttribute("aria-label", name || "state");
+      if (name === "") {
+        cell.append(made("span", "unseen", "state"));
+      }
       return cell;
     });
     this.head.replaceChildren(...cells);
@@ -186,7 +188,7 @@ export class Table {
       return;
     }
     const [specification, ...ranks] = row.cells;
-    const said = relationOf(row, breaks, view.relations.verdict, view.formulas);
+    const said = relationOf(row, breaks ? endOf(view.relations, number) : undefined, view.formulas);
     element.append(
       ...(view.specification ? [this.cell(specification ?? null)] : []),
       spoken("relation", said.text, [made("span", "", said.more)]),

@@ -1,5 +1,5 @@
 // What is written into a row: short words, from what the server says of it.
-import type { Cell, Place, Row } from "../src/protocol";
+import type { Cell, Place, Relations, Row } from "../src/protocol";
 
 /** Operators that only lay out elements anew: an expression is named by what else it does. */
 const MOVES = new Set(["t", "view", "reshape", "transpose", "permute", "expand", "contiguous", "clone", "detach", "alias", "_unsafe_view", "unsqueeze", "squeeze"]);
@@ -36,11 +36,17 @@ export interface Said {
   readonly more: string;
 }
 
-/** How the tensor of a row stands: a layout, or why there is none. */
-export function relationOf(row: Row, breaks: boolean, verdict: string, formulas: boolean): Said {
-  if (breaks) {
-    const ends = verdict === "unknown" ? "the proof ends here" : "refinement breaks here";
-    return { text: row.layout || row.relation || "no relation", more: ends };
+/** What is said of a row where refinement ends: what is needed there, where that is known. */
+export function endOf({ findings, verdict }: Pick<Relations, "findings" | "verdict">, row: number): string {
+  const needed = findings.find((finding) => finding.row === row)?.needed;
+  const ends = verdict === "unknown" ? "the proof ends here" : "refinement breaks here";
+  return needed ? `needed: ${needed}` : ends;
+}
+
+/** How the tensor of a row stands: a layout, or why there is none; ``end`` is what is said where refinement ends. */
+export function relationOf(row: Row, end: string | undefined, formulas: boolean): Said {
+  if (end !== undefined) {
+    return { text: row.layout || row.relation || "no relation", more: end };
   }
   if (row.state === "off") {
     return { text: "—", more: "follows the break" };

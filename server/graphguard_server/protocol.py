@@ -138,7 +138,7 @@ MESSAGES: Final = (
   picture: string, ranks: [[number]], columns: [number], total: number,
   groups: [{{name: string, depth: number, from: number, to: number, proved: number}}],
   breaks: [number], start?: number, focus?: number,
-  findings: [{{rule: string, headline: string, needed?: string, found?: string, fixes: [string], location?: {{uri, range}}}}],
+  findings: [{{rule: string, headline: string, needed?: string, found?: string, fixes: [string], location?: {{uri, range}}, row?: number}}],
   files: [string], first: number, rows: {_ROWS}
 }}""",
         "A check's two programs side by side, for the relation explorer: rows in order of execution, one a tensor, in a tree of modules. "

@@ -388,7 +388,7 @@ async def test_the_relation_explorer_opens_at_the_break_and_says_what_is_needed(
     assert answer["groups"] == [{"name": "mlp", "depth": 0, "from": 0, "to": 2, "proved": 1}]
     assert (answer["breaks"], answer["start"], answer["total"], answer["columns"]) == ([1], 1, 2, [0, 1])
     (finding,) = answer["findings"]
-    assert (finding["rule"], finding["fixes"]) == ("missing-reduction", ["insert all_reduce(h)"])
+    assert (finding["rule"], finding["row"]) == ("missing-reduction", 1)
     assert finding["location"]["range"]["start"] == {"line": 5, "character": 8}
     shard, partial = answer["rows"]
     assert [cell["code"] for cell in shard["cells"]] == ["a = shard(x)"] * 3

@@ -80,7 +80,7 @@ def _drawn(server: GraphGuardServer, picture: Picture, places: Iterable[Place]) 
     run = picture.run
     assert run.report is not None
     focus = _focus(picture, places)
-    start = next(iter((*picture.found, *picture.frontier)), None)
+    start = picture.start
     middle = focus if focus is not None else start or 0
     first = max(0, middle - AROUND)
     answer = {
@@ -96,8 +96,8 @@ def _drawn(server: GraphGuardServer, picture: Picture, places: Iterable[Place]) 
         "groups": [
             {"from": group.pop("start"), "to": group.pop("end"), **group} for group in map(dict, picture.groups)
         ],
-        "breaks": sorted({*picture.found, *picture.frontier}),
-        "findings": _findings(server, run),
+        "breaks": picture.breaks,
+        "findings": _findings(server, picture),
         "files": [server.session.documents.uri(file) for file in sorted(_files(picture))],
         "first": first,
         "rows": plain_rows(server, picture, first, middle + AROUND, picture.columns),
@@ -105,8 +105,9 @@ def _drawn(server: GraphGuardServer, picture: Picture, places: Iterable[Place]) 
     return {**answer, **({} if focus is None else {"focus": focus}), **({} if start is None else {"start": start})}
 
 
-def _findings(server: GraphGuardServer, run: Run) -> list[dict[str, Any]]:
+def _findings(server: GraphGuardServer, picture: Picture) -> list[dict[str, Any]]:
     """What is wrong, in words, and where."""
+    run = picture.run
     assert run.report is not None
     found = []
     for diagnostic in run.report.diagnostics:
@@ -118,6 +119,8 @@ def _findings(server: GraphGuardServer, run: Run) -> list[dict[str, Any]]:
         }
         if diagnostic.span is not None:
             row["location"] = location(server, run, diagnostic.span)
+            if diagnostic.span in picture.found:
+                row["row"] = picture.found[diagnostic.span]
         found.append(row)
     return found
 
@@ -132,5 +135,5 @@ def _focus(picture: Picture, places: Iterable[Place]) -> int | None:
     for span, phase in asked:
         rows = picture.at(span, phase)
         if rows:
-            return nearest(rows, (*picture.found, *picture.frontier))
+            return nearest(rows, picture.breaks)
     return None

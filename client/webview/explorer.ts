@@ -386,7 +386,7 @@ function sheet(shown: Relations) {
   const lines = table.visible().flatMap((line): Drawn[] => {
     const depth = tree.depth(line);
     if ("group" in line) {
-      return [{ depth, state: tree.state(line.group), heading: headingOf(tree, line) }];
+      return [{ depth, state: tree.state(line.group), ...headingOf(tree, line) }];
     }
     const row = store.row(line.row);
     return row === undefined ? [] : [{ depth, state: breaks.has(line.row) ? "broken" : row.state, ...cellsOf(row, line.row, shown) }];

@@ -4,7 +4,7 @@ import type { Tree, Line } from "./tree";
 import { GLYPHS, type Said } from "./words";
 
 /** A line of the picture: a module's heading, or the cells of a row. */
-export type Drawn = { readonly depth: number; readonly state: "proved" | "broken" | "off" } & ({ readonly heading: string } | { readonly cells: readonly Said[]; readonly relation: number });
+export type Drawn = { readonly depth: number; readonly state: "proved" | "broken" | "off" } & ({ readonly heading: string; readonly chips: string } | { readonly cells: readonly Said[]; readonly relation: number });
 
 export interface Sheet {
   readonly title: string;
@@ -17,7 +17,7 @@ export interface Sheet {
 export const COLOURS = ["text", "quiet", "paper", "band", "border", "proved", "broken", "unknown"] as const;
 export type Colours = Readonly<Record<(typeof COLOURS)[number], string>>;
 
-const [MARGIN, HEIGHT, INDENT, SIGN] = [24, 44, 14, 30];
+const [MARGIN, HEIGHT, HEADING, INDENT, SIGN] = [24, 44, 28, 14, 30];
 const [WIDE, NARROW] = [8.1, 6.7];
 const MOST_LETTERS = 46;
 const FEWEST_LETTERS = 16;
@@ -36,10 +36,11 @@ export function svgOf({ title, verdict, finding, columns, lines }: Sheet, colour
   const above = [`${title}: ${verdict}`, ...(finding === undefined ? [] : [finding.headline]), saidOf(finding)].filter(Boolean);
   const width = Math.max(left + widths.reduce((a, b) => a + b, 0) + MARGIN, ...above.map((text) => MARGIN * 2 + text.length * WIDE));
   const heads = MARGIN + above.length * 24 + 12;
-  const height = heads + 32 + lines.length * HEIGHT + MARGIN;
+  const tops = lines.reduce((all, drawn) => [...all, (all.at(-1) ?? 0) + ("heading" in drawn ? HEADING : HEIGHT)], [heads + 36]);
+  const height = (tops.at(-1) ?? 0) + MARGIN;
   const texts = above.map((text, index) => line(MARGIN, MARGIN + 14 + index * 24, text, index === 0 ? "name" : index === 1 ? "wrong" : "plain"));
   const headings = columns.map((name, index) => line(places[index] ?? 0, heads + 18, name, "head"));
-  const rows = lines.map((drawn, index) => lineSvg(drawn, heads + 32 + index * HEIGHT, places, widths, width));
+  const rows = lines.map((drawn, index) => lineSvg(drawn, tops[index] ?? 0, places, widths, width));
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" viewBox="0 0 ${Math.ceil(width)} ${Math.ceil(height)}">
 <style>
 text { fill: ${colours.text}; font: 13px monospace; }
@@ -61,7 +62,7 @@ function lineSvg(drawn: Drawn, y: number, places: readonly number[], widths: rea
   const x = MARGIN + drawn.depth * INDENT;
   const sign = line(x, y + 18, GLYPHS[drawn.state], "sign");
   if ("heading" in drawn) {
-    return `<g class="line ${drawn.state}">${sign}${line(x + SIGN, y + 18, drawn.heading, "group")}</g>`;
+    return `<g class="line ${drawn.state}">${sign}${line(x + SIGN, y + 18, drawn.heading, "group")}${line(x + SIGN + drawn.heading.length * WIDE + 14, y + 18, drawn.chips, "more")}</g>`;
   }
   const cells = drawn.cells.flatMap(({ text, more }, index) => [
     line(places[index] ?? 0, y + 17, cut(text, (widths[index] ?? 0) / WIDE - 2), index === drawn.relation ? "relation" : "title"),
@@ -77,20 +78,20 @@ function columnWidth(name: string, lines: readonly Drawn[], index: number): numb
   return (Math.min(MOST_LETTERS, letters) + 2) * WIDE;
 }
 
-export function saidOf(finding: Finding | undefined): string {
+function saidOf(finding: Finding | undefined): string {
   const parts = [finding?.needed && `needed: ${finding.needed}`, finding?.found && `found: ${finding.found}`];
-  return parts.filter(Boolean).join("    ");
+  return parts.filter(Boolean).join(", ");
 }
 
-/** A module's heading with those of its own modules, where it is folded. */
-export function headingOf(tree: Tree, line: Extract<Line, { group: number }>): string {
-  const name = (tree.groups[line.group] as Group).name;
-  if (tree.isOpen(line.group)) {
-    return name;
+/** A module's name, and where it is folded those of its own modules. */
+export function headingOf(tree: Tree, { group }: Extract<Line, { group: number }>): { heading: string; chips: string } {
+  const heading = (tree.groups[group] as Group).name;
+  if (tree.isOpen(group)) {
+    return { heading, chips: "" };
   }
-  const { shown, left } = tree.chips(line.group);
+  const { shown, left } = tree.chips(group);
   const chips = shown.map((child) => `${(tree.groups[child] as Group).name} ${GLYPHS[tree.state(child)]}`);
-  return [name, [...chips, ...(left > 0 ? [`${left} more`] : [])].join(" · ")].filter(Boolean).join("   ");
+  return { heading, chips: [...chips, ...(left > 0 ? [`${left} more`] : [])].join(" · ") };
 }
 
 const cut = (text: string, letters: number): string => (text.length <= letters ? text : `${text.slice(0, Math.max(1, Math.floor(letters) - 1))}…`);

@@ -63,7 +63,7 @@ export class Table {
     if (top >= at && top + LINE_HEIGHT <= at + room) {
       return;
     }
-    this.grid.scrollTop = middle ? top - (room - LINE_HEIGHT) / 2 : top < at ? top : top + LINE_HEIGHT - room;
+    this.grid.scrollTop = middle ? LINE_HEIGHT * Math.round((top - (room - LINE_HEIGHT) / 2) / LINE_HEIGHT) : top < at ? top : top + LINE_HEIGHT - room;
     this.paint();
   }
 

@@ -10,8 +10,7 @@ import { toRange } from "./testExplorer";
 const BODY = `
 <h1>Relation Explorer</h1>
 <header>
-  <label for="choice">Check</label>
-  <select id="choice"></select>
+  <select id="choice" aria-label="Check"></select>
   <span id="verdict" class="verdict" role="status"></span>
   <button id="break" class="primary" title="Go to the next place where refinement breaks (b)" hidden>Go to Break</button>
   <span class="spacer"></span>
@@ -20,13 +19,13 @@ const BODY = `
   <button id="specification" aria-pressed="true" title="Show what the specification computes (s)">Specification</button>
   <button id="formulas" aria-pressed="false" title="Show relations as formulas (m)">Formulas</button>
   <button id="follow" aria-pressed="true" title="Show what the cursor is in">Follow Cursor</button>
-  <button id="export" title="Save what is in view as a picture">Export SVG</button>
+  <button id="export" title="Save what is in view as a picture">Export</button>
   <button id="explain" aria-expanded="false" aria-controls="legend" aria-label="Legend and keys" title="Legend and keys (?)">?</button>
 </header>
 <aside id="legend" hidden>
   <p><b class="proved">✓</b> in relation: the ranks' tensors rebuild the specification's &nbsp; <b class="broken">✗</b> refinement breaks here &nbsp; <b class="off">○</b> follows the break, not compared</p>
   <p>Shard(1) over tp: each rank has a slice of dim 1 &nbsp; Replicate: every rank has the whole &nbsp; Partial(sum) over tp: the ranks' tensors have to be added up</p>
-  <p>Arrows: move, unfold and fold &nbsp; Enter: open the line &nbsp; b: next break &nbsp; f: fixes &nbsp; /: search &nbsp; n: next match &nbsp; s: specification &nbsp; m: formulas</p>
+  <p>Arrows: move, unfold and fold &nbsp; *: unfold all of a module &nbsp; Enter: open the line &nbsp; b: next break &nbsp; f: fixes &nbsp; /: search &nbsp; n: next match &nbsp; s: specification &nbsp; m: formulas</p>
 </aside>
 <ul id="findings" hidden></ul>
 <p id="nothing">Put the cursor into a checked module.</p>

@@ -149,7 +149,8 @@ function paintDetails(shown: Relations): void {
   }
   const list = document.createElement("dl");
   const said = relationOf(row, endAt(shown, line.row), false);
-  entry(list, "relation", [said.text, said.more, row.relation].filter((text, index, all) => text && all.indexOf(text) === index).join("   "));
+  entry(list, "relation", [said.text, said.more].filter(Boolean).join("   "));
+  entry(list, "formula", row.relation === said.text ? "" : row.relation);
   const names = ["specification", ...columns.map((rank) => columnName(shown, columns, rank))];
   row.cells.forEach((cell, index) => {
     if (cell !== null) {
@@ -275,6 +276,16 @@ function sideways(right: boolean): void {
   }
 }
 
+/** Unfolds all of the selected module, or of the one around the selected row. */
+function unfold(): void {
+  const line = tree.lines[selected];
+  const group = line === undefined ? undefined : "group" in line ? line.group : tree.parent(line);
+  if (line !== undefined && group !== undefined) {
+    tree.unfold(group);
+    move(("row" in line ? tree.lineOf(line.row) : tree.lineOfGroup(group)) ?? 0);
+  }
+}
+
 const KEYS: Readonly<Record<string, () => void>> = {
   ArrowDown: () => move(selected + 1),
   ArrowUp: () => move(selected - 1),
@@ -286,6 +297,7 @@ const KEYS: Readonly<Record<string, () => void>> = {
   ArrowLeft: () => sideways(false),
   Enter: openSelected,
   " ": openSelected,
+  "*": unfold,
   b: () => goToBreak(1),
   B: () => goToBreak(-1),
   n: () => goToNext(found, 1),

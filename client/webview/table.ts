@@ -7,6 +7,8 @@ import { detailOf, endOf, GLYPHS, lineOf, ranksText, relationOf, titleOf } from 
 export const LINE_HEIGHT = 38;
 /** Lines above and below the view that are there already when one scrolls to them. */
 const SPARE = 6;
+/** The narrowest columns, in em: two ranks fit beside an editor. */
+const [PROGRAM_WIDTH, RELATION_WIDTH] = [9, 13.5];
 const STATES = { proved: "in relation", broken: "refinement breaks here", off: "follows the break" } as const;
 
 export interface View {
@@ -100,9 +102,10 @@ export class Table {
     this.grid.setAttribute("aria-colcount", String(cells.length));
     this.grid.setAttribute("aria-rowcount", String(tree.lines.length + 1));
     const deepest = Math.max(0, ...tree.groups.map(({ depth }) => depth + 1));
-    const sides = names.map((name) => (name === "relation" ? "minmax(13em, 0.8fr)" : "minmax(17em, 1.2fr)"));
-    this.grid.style.setProperty("--columns", `${34 + deepest * 12}px ${sides.join(" ")}`);
-    this.grid.style.setProperty("--narrowest", `calc(${34 + deepest * 12}px + ${sides.length * 17 - 4}em)`);
+    const widths = names.map((name) => (name === "relation" ? RELATION_WIDTH : PROGRAM_WIDTH));
+    const sign = `${32 + deepest * 10}px`;
+    this.grid.style.setProperty("--columns", [sign, ...widths.map((width) => `minmax(${width}em, 1fr)`)].join(" "));
+    this.grid.style.setProperty("--narrowest", `calc(${sign} + ${widths.reduce((a, b) => a + b, 0)}em)`);
   }
 
   private paint(): void {
@@ -200,16 +203,18 @@ export class Table {
     if (cell === null) {
       return spoken("none", "", []);
     }
-    const more: HTMLElement[] = [made("span", "", detailOf(cell))];
+    const more: HTMLElement[] = [];
     const { location } = cell;
     if (location !== undefined) {
-      const link = made("a", "place", lineOf(location));
+      const link = made("a", "place", `line ${location.range.start.line + 1}`);
+      link.title = lineOf(location);
       link.onclick = (event) => {
         event.stopPropagation();
         this.heard.reveal(location);
       };
       more.push(link);
     }
+    more.push(made("span", "", detailOf(cell)));
     return spoken(cell.kind, titleOf(cell), more, `${titleOf(cell)}\n${detailOf(cell)}\n${cell.text}`);
   }
 }

@@ -58,6 +58,15 @@ export class Tree {
     this.list();
   }
 
+  /** Unfolds a module and all of its modules. */
+  unfold(group: number): void {
+    const { to } = this.groups[group] as Group;
+    for (let index = group; index < this.groups.length && (this.groups[index] as Group).from < to; index += 1) {
+      this.open.add(index);
+    }
+    this.list();
+  }
+
   /** The modules around a row, the outermost first. */
   around(row: number): number[] {
     return [...this.groups.keys()].filter((index) => this.holds(index, row));

@@ -1,7 +1,7 @@
 // The relation explorer: what is wrong and where, both programs row by row beneath it, by mouse and by keyboard.
 import type { Finding, Place, Relations, Row } from "../src/protocol";
 import { type Choice, type FromExplorer, type ToExplorer } from "./model";
-import { type Drawn, headingOf, svgOf, themeColours } from "./save";
+import { COLOURS, type Colours, type Drawn, headingOf, svgOf } from "./save";
 import { Store } from "./store";
 import { columnName, lineOfRow, made, Table } from "./table";
 import { type Line, Tree } from "./tree";
@@ -45,13 +45,14 @@ function take(next: Relations): void {
   breaks = new Set(next.breaks);
   tree = new Tree(next.groups, next.total, next.breaks, next.start, open);
   found = [];
-  if (!same) {
-    unfolded = next.columns.length === count(next);
-  }
-  fill(next);
   element("nothing").hidden = true;
   main.hidden = false;
   paintFindings(next);
+  if (!same) {
+    // A few ranks are shown one by one where there is room.
+    unfolded = next.columns.length === count(next) && table.fits(count(next), tree, specification);
+  }
+  fill(next);
   if (alike && focus === undefined) {
     select(selected);
   } else {
@@ -66,8 +67,7 @@ const count = ({ ranks }: Relations): number => ranks.reduce((sum, each) => sum 
 
 /** A store for the columns that are wanted; what came along fits the first ones. */
 function fill(next: Relations): void {
-  const all = next.ranks.flat().sort((a, b) => a - b);
-  columns = unfolded ? all : next.columns.length < all.length ? next.columns : next.ranks.map((ranks) => ranks[0] as number);
+  columns = unfolded ? next.ranks.flat().sort((a, b) => a - b) : next.ranks.map((ranks) => ranks[0] as number);
   store = new Store(next.picture, next.total, columns, (asked) => editor.postMessage({ type: "rows", asked }));
   store.take({ picture: next.picture, columns: next.columns }, next.first, next.rows);
 }
@@ -383,7 +383,7 @@ on("explain", () => {
 });
 on("export", () => {
   if (relations !== undefined) {
-    editor.postMessage({ type: "export", svg: svgOf(sheet(relations), themeColours(document.body)) });
+    editor.postMessage({ type: "export", svg: svgOf(sheet(relations), themeColours()) });
   }
 });
 
@@ -391,6 +391,12 @@ function setFollow(follow: boolean): void {
   following = follow;
   press("follow", follow);
   editor.postMessage({ type: "follow", follow });
+}
+
+/** The theme's colours as computed now. */
+function themeColours(): Colours {
+  const computed = getComputedStyle(document.body);
+  return Object.fromEntries(COLOURS.map((name) => [name, computed.getPropertyValue(`--gg-${name}`).trim()])) as Colours;
 }
 
 /** What is in view, for a picture. */

@@ -22,12 +22,6 @@ const [WIDE, NARROW] = [8.1, 6.7];
 const MOST_LETTERS = 46;
 const FEWEST_LETTERS = 16;
 
-/** The theme's colours as computed now. */
-export function themeColours(element: Element): Colours {
-  const computed = getComputedStyle(element);
-  return Object.fromEntries(COLOURS.map((name) => [name, computed.getPropertyValue(`--gg-${name}`).trim()])) as Colours;
-}
-
 export function svgOf({ title, verdict, finding, columns, lines }: Sheet, colours: Colours): string {
   const deepest = Math.max(0, ...lines.map(({ depth }) => depth));
   const left = MARGIN + SIGN + deepest * INDENT;

@@ -14,12 +14,15 @@ export class Store {
     private readonly ask: (asked: RowsParams) => void,
   ) {}
 
-  /** Takes rows that were asked for with the same columns; false for others, which come too late. */
+  /** Takes rows with the cells of these columns and perhaps more; false for others, which come too late. */
   take({ picture, columns }: Pick<RowsParams, "picture" | "columns">, first: number, rows: readonly Row[]): boolean {
-    if (picture !== this.picture || columns.join() !== this.columns.join()) {
+    const places = this.columns.map((column) => columns.indexOf(column));
+    if (picture !== this.picture || places.includes(-1)) {
       return false;
     }
-    rows.forEach((row, index) => this.rows.set(first + index, row));
+    rows.forEach((row, index) => {
+      this.rows.set(first + index, { ...row, cells: [row.cells[0] ?? null, ...places.map((place) => row.cells[place + 1] ?? null)] });
+    });
     return true;
   }
 

@@ -53,6 +53,12 @@ export class Table {
     this.paint();
   }
 
+  /** Whether so many ranks can stand side by side without scrolling. */
+  fits(ranks: number, { groups }: Tree, specification: boolean): boolean {
+    const letter = Number.parseFloat(getComputedStyle(this.grid).fontSize);
+    return signWidth(groups) + (RELATION_WIDTH + PROGRAM_WIDTH * (ranks + Number(specification))) * letter <= this.grid.clientWidth;
+  }
+
   /** Lines that fit into the view. */
   get page(): number {
     return Math.max(1, Math.floor(this.room / LINE_HEIGHT) - 1);
@@ -101,9 +107,8 @@ export class Table {
     this.head.replaceChildren(...cells);
     this.grid.setAttribute("aria-colcount", String(cells.length));
     this.grid.setAttribute("aria-rowcount", String(tree.lines.length + 1));
-    const deepest = Math.max(0, ...tree.groups.map(({ depth }) => depth + 1));
     const widths = names.map((name) => (name === "relation" ? RELATION_WIDTH : PROGRAM_WIDTH));
-    const sign = `${32 + deepest * 10}px`;
+    const sign = `${signWidth(tree.groups)}px`;
     this.grid.style.setProperty("--columns", [sign, ...widths.map((width) => `minmax(${width}em, 1fr)`)].join(" "));
     this.grid.style.setProperty("--narrowest", `calc(${sign} + ${widths.reduce((a, b) => a + b, 0)}em)`);
   }
@@ -218,6 +223,9 @@ export class Table {
     return spoken(cell.kind, titleOf(cell), more, `${titleOf(cell)}\n${detailOf(cell)}\n${cell.text}`);
   }
 }
+
+/** Of the column that shows state and depth, in pixels. */
+const signWidth = (groups: readonly Group[]): number => 32 + 10 * groups.reduce((deepest, { depth }) => Math.max(deepest, depth + 1), 0);
 
 function classesOf({ focus, found, reads }: View, number: number): string[] {
   const marks = { focus: number === focus, found: found.has(number), read: reads.has(number) };

@@ -263,6 +263,9 @@ describe("the relation explorer's page", () => {
     const width = await page.evaluate(() => [document.getElementById("grid")?.scrollWidth, document.getElementById("grid")?.clientWidth]);
     assert.equal(width[0], width[1]);
     await shoot("explorer-narrow", page);
+    await open("light", brokenMlp(), { width: 480, height: 700 });
+    assert.deepEqual(await page.locator("[role=columnheader]").allInnerTexts(), ["state", "specification", "relation", "ranks 0, 1"]);
+    assert.match(await selected().innerText(), /y = self\.down\(h\)/);
   });
 
   test("exports a picture that stands alone", async () => {

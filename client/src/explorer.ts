@@ -51,6 +51,8 @@ export class Explorer implements vscode.Disposable {
   /** What was asked for when the panel was opened, if not what the cursor is in. */
   private target: RelationsParams | undefined;
   private shown: Relations | undefined;
+  /** The result that what is shown is of, in all that may change: its fixes come later than its findings. */
+  private result = "";
   private timer: NodeJS.Timeout | undefined;
   /** Grows with every question, so that a late answer cannot overwrite a newer one. */
   private asked = 0;
@@ -201,6 +203,7 @@ export class Explorer implements vscode.Disposable {
       this.post({ type: "relations", relations });
     }
     this.shown = relations;
+    this.result = this.resultOf(relations);
     void vscode.commands.executeCommand("setContext", "graphguard.explorerShown", true);
     return true;
   }
@@ -229,9 +232,13 @@ export class Explorer implements vscode.Disposable {
       return;
     }
     const run = this.results.run(runKey(this.shown.check, this.shown.mesh));
-    if (run !== undefined && isFinal(run) && (this.shown.stale || this.shown.verdict !== run.state)) {
+    if (run !== undefined && isFinal(run) && (this.shown.stale || this.resultOf(this.shown) !== this.result)) {
       void this.ask({ check: this.shown.check, mesh: this.shown.mesh });
     }
+  }
+
+  private resultOf({ check, mesh }: Relations): string {
+    return JSON.stringify(this.results.run(runKey(check, mesh)));
   }
 
   private postChoices(): void {

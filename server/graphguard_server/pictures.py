@@ -66,7 +66,6 @@ class Picture:
         """The rows that are off the relation while what they are made of is on it."""
         return [number for number, row in enumerate(self.rows) if row["state"] == "broken"]
 
-    @cached_property
     def found(self) -> dict[Span, int]:
         """The row of every finding, by its span: of several at its place the last before the frontier, else the first."""
         report = self.run.report
@@ -76,16 +75,6 @@ class Picture:
         spans = {each.span for each in report.diagnostics if each.span is not None}
         rows = {span: self.at(span) for span in spans}
         return {span: max((row for row in at if row <= first), default=at[0]) for span, at in rows.items() if at}
-
-    @cached_property
-    def breaks(self) -> list[int]:
-        """The rows where refinement ends: those of the findings, and the frontier."""
-        return sorted({*self.found.values(), *self.frontier})
-
-    @cached_property
-    def start(self) -> int | None:
-        """Where to begin: the first finding, else the first break."""
-        return min(self.found.values(), default=next(iter(self.breaks), None))
 
     def finds(self, text: str) -> list[int]:
         """The rows in which a text occurs, whatever its case: in modules, names, code, operators, relations, layouts."""

@@ -47,9 +47,7 @@ def picture(layers: int, broken: int) -> Picture:
 
 def test_of_layers_that_share_their_code_the_finding_is_in_the_one_before_the_frontier() -> None:
     assert picture(4, broken=2).frontier == [5]
-    assert picture(4, broken=2).found == {UP: 4}
-    assert picture(4, broken=2).breaks == [4, 5]
-    assert picture(4, broken=2).start == 4
+    assert picture(4, broken=2).found() == {UP: 4}
 
 
 def test_an_expression_is_found_in_its_phase_before_the_calls_around_it() -> None:

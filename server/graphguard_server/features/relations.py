@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from lsprotocol import types
@@ -79,8 +79,10 @@ def _position(row: object) -> types.Position | None:
 def _drawn(server: GraphGuardServer, picture: Picture, places: Iterable[Place]) -> dict[str, Any]:
     run = picture.run
     assert run.report is not None
-    focus = _focus(picture, places)
-    start = picture.start
+    found = picture.found()
+    breaks = sorted({*found.values(), *picture.frontier})
+    start = min(found.values(), default=next(iter(breaks), None))
+    focus = _focus(picture, places, breaks)
     middle = focus if focus is not None else start or 0
     first = max(0, middle - AROUND)
     answer = {
@@ -96,8 +98,8 @@ def _drawn(server: GraphGuardServer, picture: Picture, places: Iterable[Place]) 
         "groups": [
             {"from": group.pop("start"), "to": group.pop("end"), **group} for group in map(dict, picture.groups)
         ],
-        "breaks": picture.breaks,
-        "findings": _findings(server, picture),
+        "breaks": breaks,
+        "findings": _findings(server, run, found),
         "files": [server.session.documents.uri(file) for file in sorted(_files(picture))],
         "first": first,
         "rows": plain_rows(server, picture, first, middle + AROUND, picture.columns),
@@ -105,9 +107,8 @@ def _drawn(server: GraphGuardServer, picture: Picture, places: Iterable[Place]) 
     return {**answer, **({} if focus is None else {"focus": focus}), **({} if start is None else {"start": start})}
 
 
-def _findings(server: GraphGuardServer, picture: Picture) -> list[dict[str, Any]]:
-    """What is wrong, in words, and where."""
-    run = picture.run
+def _findings(server: GraphGuardServer, run: Run, rows: Mapping[Span, int]) -> list[dict[str, Any]]:
+    """What is wrong, in words, and where, in the source and among the rows."""
     assert run.report is not None
     found = []
     for diagnostic in run.report.diagnostics:
@@ -119,8 +120,8 @@ def _findings(server: GraphGuardServer, picture: Picture) -> list[dict[str, Any]
         }
         if diagnostic.span is not None:
             row["location"] = location(server, run, diagnostic.span)
-            if diagnostic.span in picture.found:
-                row["row"] = picture.found[diagnostic.span]
+            if diagnostic.span in rows:
+                row["row"] = rows[diagnostic.span]
         found.append(row)
     return found
 
@@ -129,11 +130,11 @@ def _files(picture: Picture) -> set[str]:
     return {span.file for spans in picture.spans for span in spans[:1]}
 
 
-def _focus(picture: Picture, places: Iterable[Place]) -> int | None:
+def _focus(picture: Picture, places: Iterable[Place], breaks: Iterable[int]) -> int | None:
     """The row of what is under the cursor: of layers that share their code the one next to the break."""
     asked: dict[tuple[Span, str], None] = dict.fromkeys((place.span, place.phase) for place in places)
     for span, phase in asked:
         rows = picture.at(span, phase)
         if rows:
-            return nearest(rows, picture.breaks)
+            return nearest(rows, breaks)
     return None

@@ -11,9 +11,9 @@ from graphguard.checks.explorer.rows import Cell, Kind, Picture, Row, Site, Stat
 from graphguard.checks.explorer.weaving import Way, alike, woven
 from graphguard.ir import Capture, Graph, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Node
-from graphguard.refine.naming import names_of
+from graphguard.refine.found.naming import names_of
 from graphguard.refine.outcome import SPECIFICATION, Location
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.relations.layouts import layout, layout_of
 from graphguard.relations.relation import held
 

@@ -15,7 +15,7 @@ from graphguard.checks.explorer.drawing import picture
 from graphguard.checks.explorer.outline import outline
 from graphguard.checks.explorer.rows import Group, Picture, Row
 from graphguard.checks.explorer.weaving import alike, rising, woven
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from tests.unit.checks.conftest import Record
 
 

@@ -1,6 +1,5 @@
 // Bundles the extension (Node) and its webviews (browser) into client/dist.
 import { build } from "esbuild";
-import { copyFileSync } from "node:fs";
 
 const debug = process.argv.includes("--debug");
 const shared = { bundle: true, minify: !debug, sourcemap: debug, logLevel: "warning", legalComments: "none" };
@@ -23,6 +22,3 @@ await build({
   target: "chrome120",
   format: "iife",
 });
-
-// ELK's layout runs in a worker of its own and comes as one script.
-copyFileSync("node_modules/elkjs/lib/elk-worker.min.js", "client/dist/layout.js");

@@ -13,7 +13,7 @@ const CONTENT = [
   { pattern: /^docs\/images\/vscode-(squiggle|explorer)\.png$/, required: true },
   { pattern: /^client\/CHANGELOG\.md$/, required: true },
   { pattern: /^client\/dist\/extension\.js$/, required: true },
-  { pattern: /^client\/dist\/(explorer|matrix|layout)\.js$/, required: true },
+  { pattern: /^client\/dist\/(explorer|matrix)\.js$/, required: true },
   { pattern: /^client\/NOTICE\.md$/, required: true },
   { pattern: /^client\/dist\/explorer\.css$/, required: true },
   { pattern: /^client\/media\/icon\.png$/, required: true },

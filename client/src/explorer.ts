@@ -1,8 +1,8 @@
-// The relation explorer's panel: follows the cursor, hands the graphs to the page, opens lines, saves the picture.
+// The relation explorer's panel: follows the cursor, hands rows to the page as it asks for them, opens lines and fixes, saves the picture.
 import * as vscode from "vscode";
 import { type FromExplorer, type ToExplorer } from "../webview/model";
 import { pageOf, webviewOptions } from "./page";
-import { type Mesh, METHODS, type Relations, type RelationsParams } from "./protocol";
+import { type Mesh, METHODS, type Place, type Relations, type RelationsParams, type Rows, type RowsParams } from "./protocol";
 import { isFinal, type Results, runKey } from "./results";
 import type { Server } from "./server";
 import { toRange } from "./testExplorer";
@@ -10,19 +10,33 @@ import { toRange } from "./testExplorer";
 const BODY = `
 <h1>Relation Explorer</h1>
 <header>
-  <label for="choice">Check</label>
-  <select id="choice"></select>
+  <select id="choice" aria-label="Check"></select>
   <span id="verdict" class="verdict" role="status"></span>
-  <fieldset id="ranks"><legend>Shown</legend></fieldset>
-  <button id="backward" aria-pressed="false">Backward</button>
+  <button id="break" class="primary" title="Go to the next place where refinement breaks (b)" hidden>Go to Break</button>
   <span class="spacer"></span>
+  <span class="search"><input id="search" type="search" placeholder="Search (/)" aria-label="Search tensors, code, modules, relations"><output id="matches" for="search"></output></span>
+  <button id="ranks" aria-pressed="false" title="Show every rank, also those that compute the same" hidden>All Ranks</button>
+  <button id="specification" aria-pressed="true" title="Show what the specification computes (s)">Specification</button>
+  <button id="formulas" aria-pressed="false" title="Show relations as formulas (m)">Formulas</button>
   <button id="follow" aria-pressed="true" title="Show what the cursor is in">Follow Cursor</button>
-  <button id="fit" title="Show the whole picture (0)">Fit</button>
-  <button id="export">Export SVG</button>
+  <button id="export" title="Save what is in view as a picture">Export</button>
+  <button id="explain" aria-expanded="false" aria-controls="legend" aria-label="Legend and keys" title="Legend and keys (?)">?</button>
 </header>
-<main>
-  <svg id="drawing" class="drawing" role="group" aria-label="Specification and ranks, aligned by relation"></svg>
-  <p id="nothing">Put the cursor into a checked module.</p>
+<aside id="legend" hidden>
+  <p><b class="proved">✓</b> in relation: the ranks' tensors rebuild the specification's &nbsp; <b class="broken">✗</b> refinement breaks here &nbsp; <b class="off">○</b> follows the break, not compared</p>
+  <p>Shard(1) over tp: each rank has a slice of dim 1 &nbsp; Replicate: every rank has the whole &nbsp; Partial(sum) over tp: the ranks' tensors have to be added up</p>
+  <p>Arrows: move, unfold and fold &nbsp; *: unfold all of a module &nbsp; Enter: open the line &nbsp; b: next break &nbsp; f: fixes &nbsp; /: search &nbsp; n: next match &nbsp; s: specification &nbsp; m: formulas</p>
+</aside>
+<ul id="findings" hidden></ul>
+<p id="nothing">Put the cursor into a checked module.</p>
+<main hidden>
+  <div id="grid" role="treegrid" tabindex="0" aria-label="Specification and ranks, tensor by tensor">
+    <div id="top" role="rowgroup">
+      <div id="head" role="row" aria-rowindex="1"></div>
+      <div id="crumbs" aria-hidden="true"></div>
+    </div>
+    <div id="body" role="rowgroup"></div>
+  </div>
 </main>
 <footer id="details" aria-live="polite"></footer>
 `;
@@ -37,6 +51,8 @@ export class Explorer implements vscode.Disposable {
   /** What was asked for when the panel was opened, if not what the cursor is in. */
   private target: RelationsParams | undefined;
   private shown: Relations | undefined;
+  /** The result that what is shown is of, in all that may change: its fixes come later than its findings. */
+  private result = "";
   private timer: NodeJS.Timeout | undefined;
   /** Grows with every question, so that a late answer cannot overwrite a newer one. */
   private asked = 0;
@@ -114,13 +130,39 @@ export class Explorer implements vscode.Disposable {
         this.following = message.follow;
         break;
       case "reveal":
-        await vscode.window.showTextDocument(this.server.asUri(message.location.uri), {
-          selection: toRange(message.location.range),
-          viewColumn: vscode.ViewColumn.One,
-        });
+        await this.reveal(message.location);
         break;
+      case "fix":
+        await this.reveal(message.location, true);
+        await vscode.commands.executeCommand("editor.action.quickFix");
+        break;
+      case "rows":
+        await this.sendRows(message.asked);
+        break;
+      case "find": {
+        const { picture, text } = message;
+        const found = await this.server.request<{ rows: number[] } | null>(METHODS.find, { picture, text });
+        this.post({ type: "found", text, rows: found?.rows ?? [] });
+        break;
+      }
       case "export":
         await saveSvg(message.svg);
+    }
+  }
+
+  /** Opens a place; ``at`` its start alone, where the editor's own actions are wanted. */
+  private async reveal({ uri, range }: Place, at = false): Promise<void> {
+    const { start, end } = toRange(range);
+    await vscode.window.showTextDocument(this.server.asUri(uri), { selection: new vscode.Range(start, at ? start : end), viewColumn: vscode.ViewColumn.One });
+  }
+
+  private async sendRows(asked: RowsParams): Promise<void> {
+    const found = await this.server.request<Rows | null>(METHODS.rows, asked);
+    if (found !== undefined && found !== null) {
+      this.post({ type: "rows", asked: { ...asked, first: found.first }, rows: found.rows });
+    } else if (this.shown?.picture === asked.picture) {
+      // The server has let go of the picture: it is made again.
+      await this.ask({ check: this.shown.check, mesh: this.shown.mesh });
     }
   }
 
@@ -161,6 +203,7 @@ export class Explorer implements vscode.Disposable {
       this.post({ type: "relations", relations });
     }
     this.shown = relations;
+    this.result = this.resultOf(relations);
     void vscode.commands.executeCommand("setContext", "graphguard.explorerShown", true);
     return true;
   }
@@ -176,7 +219,7 @@ export class Explorer implements vscode.Disposable {
 
   private concerns(shown: Relations, document: vscode.TextDocument): boolean {
     const uri = document.uri.toString();
-    return shown.graphs.some(({ nodes }) => nodes.some(({ location }) => location && this.server.asUri(location.uri).toString() === uri));
+    return shown.files.some((file) => this.server.asUri(file).toString() === uri);
   }
 
   private onResults(): void {
@@ -189,9 +232,13 @@ export class Explorer implements vscode.Disposable {
       return;
     }
     const run = this.results.run(runKey(this.shown.check, this.shown.mesh));
-    if (run !== undefined && isFinal(run) && (this.shown.stale || this.shown.verdict !== run.state)) {
+    if (run !== undefined && isFinal(run) && (this.shown.stale || this.resultOf(this.shown) !== this.result)) {
       void this.ask({ check: this.shown.check, mesh: this.shown.mesh });
     }
+  }
+
+  private resultOf({ check, mesh }: Relations): string {
+    return JSON.stringify(this.results.run(runKey(check, mesh)));
   }
 
   private postChoices(): void {
@@ -212,8 +259,8 @@ function atCursor({ document, selection }: vscode.TextEditor): RelationsParams {
 }
 
 function isSamePicture(a: Relations, b: Relations): boolean {
-  const same = a.check === b.check && a.verdict === b.verdict && a.stale === b.stale;
-  return same && JSON.stringify(a.mesh) === JSON.stringify(b.mesh) && JSON.stringify(a.graphs) === JSON.stringify(b.graphs);
+  const same = a.check === b.check && a.picture === b.picture && a.verdict === b.verdict && a.stale === b.stale;
+  return same && JSON.stringify([a.mesh, a.findings]) === JSON.stringify([b.mesh, b.findings]);
 }
 
 async function saveSvg(svg: string): Promise<void> {

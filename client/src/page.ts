@@ -5,13 +5,10 @@ import * as vscode from "vscode";
 export function pageOf(webview: vscode.Webview, extension: vscode.Uri, title: string, script: string, body: string): string {
   const nonce = randomBytes(16).toString("base64");
   const dist = (name: string) => webview.asWebviewUri(vscode.Uri.joinPath(extension, "client", "dist", name)).toString();
-  // The layout worker is fetched from the extension and runs as a blob; nothing else may be loaded or run.
   const policy = [
     "default-src 'none'",
     `style-src ${webview.cspSource}`,
     `script-src 'nonce-${nonce}'`,
-    `connect-src ${webview.cspSource}`,
-    "worker-src blob:",
   ].join("; ");
   return `<!DOCTYPE html>
 <html lang="en">
@@ -22,7 +19,7 @@ export function pageOf(webview: vscode.Webview, extension: vscode.Uri, title: st
 <link rel="stylesheet" href="${dist("explorer.css")}">
 <title>${title}</title>
 </head>
-<body data-layout="${dist("layout.js")}">
+<body>
 ${body}
 <script nonce="${nonce}" src="${dist(script)}"></script>
 </body>

@@ -8,6 +8,8 @@ export const METHODS = {
   run: "graphguard/run",
   cancel: "graphguard/cancel",
   relations: "graphguard/relations",
+  rows: "graphguard/rows",
+  find: "graphguard/find",
   explain: "graphguard/explain",
   reproduce: "graphguard/reproduce",
   awaitFix: "graphguard/awaitFix",
@@ -95,50 +97,89 @@ export interface Marks {
 
 export type RelationsParams = { readonly uri: string; readonly position: Position } | { readonly check: string; readonly mesh?: Mesh };
 
-export interface GraphNode {
-  readonly id: string;
-  readonly op: string;
-  readonly label: string;
-  readonly type: string;
-  readonly kind: "input" | "operator" | "collective" | "output";
-  readonly state: "proved" | "off" | "unknown" | "none";
-  readonly phase: string;
-  readonly module: string;
-  /** What a rank's tensor is in terms of the specification. */
-  readonly text?: string;
-  readonly location?: { readonly uri: string; readonly range: Range };
+export interface Place {
+  readonly uri: string;
+  readonly range: Range;
 }
 
-/** The specification's graph or one rank's. */
-export interface Graph {
+/** What one program computes in a row. */
+export interface Cell {
+  readonly kind: "input" | "operator" | "collective";
+  /** What stands in the source, empty for an input. */
+  readonly code: string;
   readonly name: string;
-  readonly nodes: readonly GraphNode[];
-  readonly edges: readonly { readonly from: string; readonly to: string }[];
-}
-
-export interface NodeRef {
-  readonly graph: number;
-  readonly node: string;
-}
-
-/** A tensor of the specification and the ranks' tensors that it is rebuilt from. */
-export interface Relation {
-  readonly spec: string;
+  readonly operators: readonly string[];
+  readonly shape: readonly number[];
+  /** What a rank's tensor is in terms of the specification. */
   readonly text: string;
-  readonly parts: readonly NodeRef[];
+  readonly location?: Place;
 }
 
-/** What the relation explorer shows; ``graphs[0]`` is the specification, ``graphs[r + 1]`` rank r. */
+/** A tensor: the specification's cell, then those of the ranks that were asked for. */
+export interface Row {
+  readonly module: string;
+  readonly phase: string;
+  readonly state: "proved" | "broken" | "off";
+  /** In DTensor's words. */
+  readonly layout: string;
+  /** As a formula. */
+  readonly relation: string;
+  readonly reads: readonly number[];
+  readonly cells: readonly (Cell | null)[];
+}
+
+/** A module: its rows from ``from`` up to ``to``. */
+export interface Group {
+  readonly name: string;
+  readonly depth: number;
+  readonly from: number;
+  readonly to: number;
+  readonly proved: number;
+}
+
+export interface Finding {
+  readonly rule: string;
+  readonly headline: string;
+  readonly needed?: string;
+  readonly found?: string;
+  readonly fixes: readonly string[];
+  readonly location?: Place;
+  /** Where it stands among the rows. */
+  readonly row?: number;
+}
+
+/** What the relation explorer shows; ``rows`` are those around where it opens. */
 export interface Relations {
   readonly check: string;
   readonly mesh: Mesh;
   readonly verdict: string;
   readonly version: number | null;
   readonly stale: boolean;
-  readonly graphs: readonly Graph[];
-  readonly relations: readonly Relation[];
-  readonly broken: readonly NodeRef[];
-  readonly focus?: NodeRef;
+  readonly picture: string;
+  /** Classes of ranks that compute the same. */
+  readonly ranks: readonly (readonly number[])[];
+  readonly columns: readonly number[];
+  readonly total: number;
+  readonly groups: readonly Group[];
+  readonly breaks: readonly number[];
+  readonly start?: number;
+  readonly focus?: number;
+  readonly findings: readonly Finding[];
+  readonly files: readonly string[];
+  readonly first: number;
+  readonly rows: readonly Row[];
+}
+
+export interface RowsParams {
+  readonly picture: string;
+  readonly first: number;
+  readonly end: number;
+  readonly columns: readonly number[];
+}
+
+export interface Rows {
+  readonly first: number;
+  readonly rows: readonly Row[];
 }
 
 /** ``tp=2, dp=4``: how a mesh is written everywhere. */

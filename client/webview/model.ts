@@ -1,7 +1,5 @@
-// What the relation explorer draws, and the messages between it and the extension.
-import type { GraphNode, Mesh, NodeRef, Relations, RunState } from "../src/protocol";
-
-export type { Graph, GraphNode, NodeRef, Relation, Relations } from "../src/protocol";
+// The messages between the relation explorer's page and the extension.
+import type { Mesh, Place, Relations, Row, RowsParams, RunState } from "../src/protocol";
 
 /** A check that can be chosen, on one mesh. */
 export interface Choice {
@@ -14,7 +12,9 @@ export interface Choice {
 
 export type ToExplorer =
   | { readonly type: "relations"; readonly relations: Relations }
-  | { readonly type: "focus"; readonly focus: NodeRef | undefined; readonly stale: boolean }
+  | { readonly type: "focus"; readonly focus: number | undefined; readonly stale: boolean }
+  | { readonly type: "rows"; readonly asked: RowsParams; readonly rows: readonly Row[] }
+  | { readonly type: "found"; readonly text: string; readonly rows: readonly number[] }
   | { readonly type: "choices"; readonly choices: readonly Choice[] }
   | { readonly type: "nothing"; readonly reason: string };
 
@@ -22,14 +22,8 @@ export type FromExplorer =
   | { readonly type: "ready" }
   | { readonly type: "choose"; readonly check: string; readonly mesh: Mesh }
   | { readonly type: "follow"; readonly follow: boolean }
-  | { readonly type: "reveal"; readonly location: NonNullable<GraphNode["location"]> }
+  | { readonly type: "rows"; readonly asked: RowsParams }
+  | { readonly type: "find"; readonly picture: string; readonly text: string }
+  | { readonly type: "reveal"; readonly location: Place }
+  | { readonly type: "fix"; readonly location: Place }
   | { readonly type: "export"; readonly svg: string };
-
-/** Names a node among all graphs. */
-export const nodeKey = ({ graph, node }: NodeRef): string => `${graph}/${node}`;
-
-/** The last part of an operator's name: ``aten.mm.default`` is ``mm``, ``gg.all_reduce`` is ``all_reduce``. */
-export function operatorName(op: string): string {
-  const parts = op.split(".");
-  return (parts.length > 1 ? parts[1] : parts[0]) ?? op;
-}

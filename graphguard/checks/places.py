@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from graphguard.checks.explorer import shown_shape
+from graphguard.checks.explorer.drawing import shown_shape
 from graphguard.ir import Capture, Node, Span
 from graphguard.ir.graph import Var
 from graphguard.refine.proving.proof import Proof

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from graphguard.checks.explorer import picture
+from graphguard.checks.explorer.drawing import picture
 from graphguard.checks.places import places
 from graphguard.checks.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
@@ -214,7 +214,7 @@ class Prover:
         return [to_plain(place) for place in places(entry.capture, entry.proof)]
 
     def picture(self, proof: str) -> dict[str, Any]:
-        """Both programs as boxes and edges, for the relation explorer."""
+        """Both programs side by side, row by row, for the relation explorer."""
         entry = self._entries[proof]
         return dict(to_plain(picture(entry.capture, entry.proof)))
 

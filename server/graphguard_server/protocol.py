@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 STATUS: Final = "graphguard/status"
 CHECKS: Final = "graphguard/checks"
@@ -16,6 +16,8 @@ MARKS: Final = "graphguard/marks"
 RUN: Final = "graphguard/run"
 CANCEL: Final = "graphguard/cancel"
 RELATIONS: Final = "graphguard/relations"
+ROWS: Final = "graphguard/rows"
+FIND: Final = "graphguard/find"
 EXPLAIN: Final = "graphguard/explain"
 REPRODUCE: Final = "graphguard/reproduce"
 AWAIT_FIX: Final = "graphguard/awaitFix"
@@ -55,6 +57,9 @@ class Message:
 
 
 _RUN_KEY = "{id: string, mesh?: {[axis]: number}}"
+
+_CELL = "{code, name, operators: [string], kind, shape: [number], text: string, location?: {uri, range}}"
+_ROWS = f"[{{module, phase, state, layout, relation: string, reads: [number], cells: [null | {_CELL}]}}]"
 
 MESSAGES: Final = (
     Message(
@@ -128,17 +133,36 @@ MESSAGES: Final = (
         "request",
         "client",
         "{uri: string, position: Position} | {check: string, mesh?: {[axis]: number}}",
-        """null | {
-  check: string, mesh: {[axis]: number}, verdict: string, version: number | null, stale: boolean,
-  graphs: [{name: string, nodes: [{id, op, label, type, kind, state, phase, module, text: string, location?: {uri, range}}],
-            edges: [{from: string, to: string}]}],
-  relations: [{spec: string, text: string, parts: [{graph: number, node: string}]}],
-  broken: [{graph: number, node: string}],
-  focus?: {graph: number, node: string}
-}""",
-        "The graphs of a check with the relations between them, for the relation explorer. `graphs[0]` is the specification, "
-        "`graphs[r + 1]` rank r. Node `kind` is `input`, `operator`, `collective` or `output`; `state` is `proved`, `off`, `unknown` or `none`. "
-        "`focus` is the node at the position.",
+        f"""null | {{
+  check: string, mesh: {{[axis]: number}}, verdict: string, version: number | null, stale: boolean,
+  picture: string, ranks: [[number]], columns: [number], total: number,
+  groups: [{{name: string, depth: number, from: number, to: number, proved: number}}],
+  breaks: [number], start?: number, focus?: number,
+  findings: [{{rule: string, headline: string, needed?: string, found?: string, fixes: [string], location?: {{uri, range}}, row?: number}}],
+  files: [string], first: number, rows: {_ROWS}
+}}""",
+        "A check's two programs side by side, for the relation explorer: rows in order of execution, one a tensor, in a tree of modules. "
+        "`ranks` are the classes of ranks that compute the same; `columns` are the ranks whose cells come along. `groups` are the modules, each before those "
+        "inside it: rows `from` up to `to`, of which so many are `proved`. `breaks` are the rows where refinement ends, `start` the one to "
+        "begin with, `focus` the one at the position. `rows` are those around it, from `first` on; `graphguard/rows` gives the others. A row's `state` is "
+        "`proved`, `broken` (off the relation while what it is made of is on it) or `off`; `layout` says in DTensor's words what `relation` says by a formula; "
+        "`cells` are the specification's and those of `columns`; `reads` are the rows that it is made of.",
+    ),
+    Message(
+        ROWS,
+        "request",
+        "client",
+        "{picture: string, first: number, end: number, columns: [number]}",
+        f"null | {{first: number, rows: {_ROWS}}}",
+        "Rows of a picture from `first` up to `end`, with the cells of the ranks in `columns`; null where the picture is no longer kept.",
+    ),
+    Message(
+        FIND,
+        "request",
+        "client",
+        "{picture: string, text: string}",
+        "null | {rows: [number]}",
+        "The rows of a picture in which a text occurs: in code, names, modules, operators, layouts, relations.",
     ),
     Message(
         EXPLAIN,

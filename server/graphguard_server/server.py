@@ -20,6 +20,7 @@ from graphguard_server.checks import Run
 from graphguard_server.connection import Connection, plain_converter
 from graphguard_server.engine import Engine
 from graphguard_server.execution import Execution
+from graphguard_server.pictures import Pictures
 from graphguard_server.session import Session
 from graphguard_server.watching import Watcher
 
@@ -69,6 +70,7 @@ class GraphGuardServer(LanguageServer):
         self.session = Session(engine, self.changed, Execution)
         self.watcher = Watcher(self.session)
         self.told = Told()
+        self.pictures = Pictures()
         self._dirty: set[str] = set()
         self._refresh = False
         self._flush: asyncio.Handle | None = None

@@ -379,20 +379,46 @@ async def test_marks_say_which_lines_are_broken_and_which_proved(editor: Editor)
     assert {mark["state"] for mark in editor.marks[-1]["marks"]} == {"proved"}
 
 
-async def test_the_relation_explorer_gets_both_graphs_and_the_node_at_the_cursor(editor: Editor) -> None:
+async def test_the_relation_explorer_opens_at_the_break_and_says_what_is_needed(editor: Editor) -> None:
+    editor.open("model.py")
+    await editor.settled()
+    named = {"check": "check_mlp.py::mlp", "mesh": {"tp": 2}}
+    answer = await editor.client.protocol.send_request_async("graphguard/relations", named)
+    assert "focus" not in answer
+    assert answer["groups"] == [{"name": "mlp", "depth": 0, "from": 0, "to": 2, "proved": 1}]
+    assert (answer["breaks"], answer["start"], answer["total"], answer["columns"]) == ([1], 1, 2, [0, 1])
+    (finding,) = answer["findings"]
+    assert (finding["rule"], finding["row"]) == ("missing-reduction", 1)
+    assert finding["location"]["range"]["start"] == {"line": 5, "character": 8}
+    shard, partial = answer["rows"]
+    assert [cell["code"] for cell in shard["cells"]] == ["a = shard(x)"] * 3
+    assert (shard["state"], shard["layout"]) == ("proved", "Shard(1) over tp")
+    assert (partial["state"], partial["reads"]) == ("broken", [0])
+    assert answer["files"] == [partial["cells"][1]["location"]["uri"]]
+
+
+async def test_the_relation_explorer_follows_the_cursor(editor: Editor) -> None:
     uri = editor.open("model.py")
     await editor.settled()
-    position = {"line": 5, "character": 4}
-    answer = await editor.client.protocol.send_request_async("graphguard/relations", {"uri": uri, "position": position})
-    assert [graph["name"] for graph in answer["graphs"]] == ["specification", "rank 0"]
-    assert answer["relations"] == [{"spec": "-1:n0", "text": "sum(h@0, h@1)", "parts": [{"graph": 1, "node": "0:n0"}]}]
-    assert answer["broken"] == [{"graph": 1, "node": "0:n0"}]
-    assert answer["focus"] == {"graph": 1, "node": "0:n0"}
-    named = await editor.client.protocol.send_request_async(
-        "graphguard/relations", {"check": "check_mlp.py::mlp", "mesh": {"tp": 2}}
-    )
-    assert "focus" not in named
-    assert named["graphs"] == answer["graphs"]
+    for line, focus in ((4, 0), (5, 1)):
+        position = {"line": line, "character": 9}
+        answer = await editor.client.protocol.send_request_async(
+            "graphguard/relations", {"uri": uri, "position": position}
+        )
+        assert answer["focus"] == focus
+
+
+async def test_the_relation_explorer_asks_for_rows_and_searches_them(editor: Editor) -> None:
+    editor.open("model.py")
+    await editor.settled()
+    request = editor.client.protocol.send_request_async
+    picture = (await request("graphguard/relations", {"check": "check_mlp.py::mlp", "mesh": {"tp": 2}}))["picture"]
+    answer = await request("graphguard/rows", {"picture": picture, "first": 1, "end": 99, "columns": [1]})
+    assert answer["first"] == 1
+    assert [len(row["cells"]) for row in answer["rows"]] == [2]
+    assert await request("graphguard/rows", {"picture": "other", "first": 0, "end": 9, "columns": [0]}) is None
+    for text, rows in (("SHARD", [0]), ("toy.", [0, 1]), ("mlp", [0, 1]), ("nothing of it", []), ("", [])):
+        assert (await request("graphguard/find", {"picture": picture, "text": text}))["rows"] == rows
 
 
 async def test_debug_information_names_versions_and_processes(editor: Editor) -> None:

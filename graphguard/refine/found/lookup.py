@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from math import prod
 from operator import le
 
@@ -231,11 +232,15 @@ class Lookup:
             groups.append(group)
         return groups
 
+    @cached_property
+    def _made(self) -> dict[Var, int]:
+        return self.spec.producers()
+
     def _alike(self, var: Var, value: NormalValue) -> list[dict[int, Var]]:
         """Tensors that the same operator gives, for a value whose pieces a rank's part cuts: such a part has other kernels than the whole."""
         if len(value.pieces) < 2:
             return []
-        made = self.spec.producers().get(var)
+        made = self._made.get(var)
         first = self.capture.ranks[0] if made is not None and self.capture.ranks else None
         if made is None or first is None:
             return []

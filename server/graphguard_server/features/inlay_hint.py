@@ -6,8 +6,8 @@ from typing import Final
 
 from lsprotocol import types
 
+from graphguard.relations.layouts import layout_of
 from graphguard_server.documents import path_of
-from graphguard_server.layouts import layout_of
 from graphguard_server.places import Place, bounds_of_assigned
 from graphguard_server.server import GraphGuardServer
 

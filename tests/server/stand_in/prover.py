@@ -107,16 +107,28 @@ def with_counterparts(rows: list[dict], texts: dict[str, str]) -> list[dict]:
 
 
 def picture(proof: str) -> dict:
-    row = next(row for row in places(proof) if row["operator"] == "toy.partial")
-    box = {"operator": "toy.partial", "name": "h", "shape": [2, 8], "phase": "forward", "relation": "sum(h@0, h@1)"}
-    return {
-        "boxes": [
-            {**box, "id": "-1:n0", "graph": -1, "state": "related", "span": None, "parts": ["0:n0"]},
-            {**box, "id": "0:n0", "graph": 0, "state": "frontier", "span": row["span"]},
-        ],
-        "edges": [],
-        "verdict": False,
-    }
+    """What is shared, and the partial sum made of it, on two ranks; both programs run the same code."""
+    found = [(row["operator"], row) for row in places(proof) if row["operator"] in ("toy.shard", "toy.partial")]
+    sites = [{"kind": "operator", "operators": [operator], "spans": [row["span"]]} for operator, row in found]
+    rows = []
+    for number, (operator, row) in enumerate(sorted(found, key=lambda each: each[1]["span"]["line"])):
+        site = next(at for at, each in enumerate(sites) if each["spans"] == [row["span"]])
+        broken = operator == "toy.partial"
+        cell = {"site": site, "name": "", "shape": [2, 8], "text": "" if broken else f"a[:, {4 * number}:8]"}
+        rows.append(
+            {
+                "module": "mlp",
+                "phase": "forward",
+                "state": "broken" if broken else "proved",
+                "layout": "" if broken else "Shard(1) over tp",
+                "relation": "" if broken else row["text"],
+                "cells": [{**cell, "text": ""}, cell, cell],
+                "reads": [number - 1] if broken else [],
+            }
+        )
+    proved = sum(row["state"] == "proved" for row in rows)
+    groups = [{"name": "mlp", "depth": 0, "start": 0, "end": len(rows), "proved": proved}]
+    return {"sites": sites, "ranks": [[0, 1]], "rows": rows, "groups": groups}
 
 
 def main() -> None:

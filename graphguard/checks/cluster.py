@@ -6,12 +6,15 @@ same paths, the same files.  Both are compared by digest, and a worker where the
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 import os
 import secrets
+import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,21 +54,51 @@ def cluster(address: str, workers: int) -> Iterator[Cluster]:
         raise ClusterError(f"dask.distributed is not installed ({error}): pip install 'graphguard[dask]'") from error
     if not address:
         count = workers or os.cpu_count()
-        local = distributed.LocalCluster(
-            n_workers=count, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
-        )
+        with _deaf_to_interrupts():
+            # Port 0 is a free one: the default is the same for all clusters, and dask warns that it is taken.
+            local = distributed.LocalCluster(
+                n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+            )
         with local, distributed.Client(local, set_as_default=False) as client:
             yield Cluster(client)
         return
     try:
-        # Is anybody there? A client would try again and again.
-        socket.create_connection(distributed.comm.get_address_host_port(address), timeout=ANSWERS).close()
+        _ask_who(address)
         client = distributed.Client(address, timeout=ANSWERS, set_as_default=False)
+    except TimeoutError as error:
+        raise ClusterError(f"there is no dask scheduler at {address}: no answer within {ANSWERS:.0f} s") from error
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or f"no answer within {ANSWERS:.0f} s"
+        why = getattr(error, "strerror", None) or error
         raise ClusterError(f"there is no dask scheduler at {address}: {why}") from error
     with client:
         yield Cluster(client)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Threads and processes that are started meanwhile do not hear Ctrl-C, which a terminal sends to all of them: they are ended from here."""
+    resource_tracker.ensure_running()  # which would unblock what is blocked
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+
+
+def _ask_who(address: str) -> None:
+    """Raises ``OSError`` or ``ValueError`` where no scheduler answers; a client would try again and again, or wait for ever."""
+    from distributed import comm, rpc
+    from distributed.security import Security
+
+    async def identity() -> dict[str, Any]:
+        async with rpc(address, connection_args=Security().get_connection_args("client")) as there:
+            found: dict[str, Any] = await there.identity()
+            return found
+
+    socket.create_connection(comm.get_address_host_port(address), timeout=ANSWERS).close()
+    kind = asyncio.run(asyncio.wait_for(identity(), ANSWERS))["type"]
+    if kind != "Scheduler":
+        raise ValueError(f"it is a {kind.lower()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +151,14 @@ class Cluster:
         while True:
             try:
                 found: bytes = future.result(timeout=JOINS)
-            except TimeoutError:
-                self._await_a_worker()
             except KilledWorker:
                 raise
             except CancelledError as error:
                 raise ClusterError(f"the dask scheduler is gone: {error}") from error
             except Exception as error:
+                if isinstance(error, TimeoutError) and not future.done():
+                    self._await_a_worker()
+                    continue
                 self._inspect(here, configuration)  # a worker without GraphGuard may have joined
                 raise ClusterError(f"a worker could not run its task: {error!r}") from error
             else:
@@ -168,10 +203,10 @@ def _heard(event: Mapping[str, Any], units: Sequence[Unit], listener: Listener) 
 
 
 def _compare_installations(worker: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:
-    for part in here.keys() - {_PACKAGES}:
-        if there[part] != here[part]:
+    for part, own in here.items():
+        if there[part] != own and part != _PACKAGES:
             raise ClusterError(
-                f"worker {worker} has {part} {there[part]}, this machine {here[part]}: their verdicts might differ"
+                f"worker {worker} has {part} {there[part]}, this machine {own}: install the same on both, as their verdicts might differ"
             )
 
 
@@ -304,7 +339,7 @@ def digests(files: Iterable[str]) -> dict[str, str]:
 
 @cache
 def installation(python: tuple[str, ...]) -> dict[str, str]:
-    """What the verdicts of a machine rest on; torch, too, where the project has no ``python`` of its own, whose path is the same everywhere."""
+    """What the verdicts of a machine rest on, torch as the interpreter of the project sees it."""
     home, sources = Path(__file__).parents[1], hashlib.sha256()
     for source in sorted(home.rglob("*.py")):
         sources.update(f"{source.relative_to(home)} {text_digest(source.read_bytes())}\n".encode())
@@ -315,18 +350,20 @@ def installation(python: tuple[str, ...]) -> dict[str, str]:
         for name in os.listdir(folder)
         if name.endswith((".dist-info", ".egg-info", ".pth"))
     }
-    found = {
+    return {
         "Python": ".".join(map(str, sys.version_info[:2])),
         "GraphGuard": f"{version('graphguard')} ({sources.hexdigest()[:8]})",
+        "torch": _release_of_torch(python or (sys.executable,)),
         _PACKAGES: hashlib.sha256(repr((sys.version, sys.platform, sorted(installed))).encode()).hexdigest(),
     }
-    if python in ((), (sys.executable,)):
-        found["torch"] = _release_of_torch()
-    return found
 
 
-def _release_of_torch() -> str:
+def _release_of_torch(python: tuple[str, ...]) -> str:
+    asked = [*python, "-c", "from importlib.metadata import version; print(version('torch'))"]
     try:
-        return version("torch").partition("+")[0]
-    except PackageNotFoundError:
-        return "none"
+        found = subprocess.run(asked, capture_output=True, text=True, check=True)
+    except OSError as error:
+        return f"none ({python[0]}: {error.strerror})"
+    except subprocess.CalledProcessError:
+        return f"none (in {python[0]})"
+    return found.stdout.strip().partition("+")[0]

@@ -1,6 +1,8 @@
 """``graphguard doctor`` on systems and installations that lack something, and what a check says there."""
 
 import os
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -51,6 +53,14 @@ def test_parts_that_are_optional(project, monkeypatch):
     assert found["pygls"] == (None, "not installed: graphguard lsp needs it: pip install 'graphguard[server]'")
     assert found["distributed"][1].endswith("pip install 'graphguard[dask]'")
     assert found["mcp"][1].endswith("pip install 'graphguard[mcp]'")
+
+
+def test_a_language_server_that_is_not_installed():
+    run = "import sys; sys.modules['pygls'] = None; from graphguard.cli import main; sys.exit(main(['lsp']))"
+    found = subprocess.run([sys.executable, "-c", run], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert found.returncode == 2
+    assert found.stderr.startswith("graphguard: the language server is not installed (")
+    assert found.stderr.endswith("): pip install 'graphguard[server]'\n")
 
 
 @pytest.mark.parametrize(

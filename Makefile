@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs frameworks package clean
+.PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs frameworks matrix package clean
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,7 +24,7 @@ $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) "$(TORCH)"
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable . --group dev
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[dask,mcp,server]" --group dev
 	@touch $@
 
 node_modules/.ready: package.json package-lock.json
@@ -86,6 +86,12 @@ bench: setup ## every benchmark, as ratios within one run
 frameworks: setup ## optional frameworks, traced and replayed on numbers
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --group frameworks
 	$(BIN)/pytest -m frameworks
+
+# Each Python with each torch; a torch of "none" is an environment without, which records in .venv. TORCH_ARGS go to pip where it installs torch.
+PYTHONS ?= $(PYTHON)
+TORCHES ?= 2.13.0 none
+matrix: setup ## install the wheel into fresh environments and try it there: PYTHONS="python3.11 python3.13" TORCHES="2.13.0 none"
+	@$(BIN)/python tests/install/matrix.py "$(PYTHONS)" "$(TORCHES)"
 
 docs: setup ## regenerate the generated documents
 	$(BIN)/python -m graphguard.report.pages docs/rules

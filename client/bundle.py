@@ -1,5 +1,7 @@
 """Fills ``bundled/`` with what the extension needs beside the user's own Python and torch: engine, server, and their pure-Python dependencies.
 
+Beside them lies the wheel, from which the command line is installed into an environment.
+
 The dependencies are pinned by hash in ``client/bundled-requirements.txt``; wheels are taken as they are for any platform, native
 accelerators left out.
 """
@@ -36,6 +38,12 @@ def bundle_metadata() -> None:
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: graphguard\nVersion: {version}\n", encoding="utf-8")
 
 
+def bundle_wheel() -> None:
+    """Build what pip installs."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", BUNDLED, ROOT], check=True)
+
+
 def bundle_libraries() -> None:
     """Install the pinned wheels, then drop what no import needs."""
     requirements = ROOT / "client" / "bundled-requirements.txt"
@@ -55,4 +63,5 @@ def bundle_libraries() -> None:
 if __name__ == "__main__":
     shutil.rmtree(BUNDLED, ignore_errors=True)
     bundle_engine()
+    bundle_wheel()
     bundle_libraries()

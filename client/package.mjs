@@ -29,6 +29,7 @@ const CONTENT = [
   { pattern: /^bundled\/libs\/networkx\/.*\.(bz2|txt|dat|gml|gz)$/, required: false },
   { pattern: /^bundled\/libs\/typing_extensions\.py$/, required: true },
   { pattern: /^bundled\/libs\/[A-Za-z_]+-[0-9.]+\.dist-info\/.*$/, required: true },
+  { pattern: /^bundled\/graphguard-[0-9.]+-py3-none-any\.whl$/, required: true },
   { pattern: /^bundled\/libs\/share\/doc\/.*$/, required: false },
 ];
 

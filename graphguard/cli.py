@@ -122,7 +122,14 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument(
         "--mesh", type=_mesh, action="append", metavar="tp=4,dp=2", help="use this mesh; may be repeated"
     )
-    check.add_argument("-j", "--jobs", type=_jobs, default=1, metavar="N", help="checks at the same time (default: 1)")
+    check.add_argument("-j", "--jobs", type=_jobs, metavar="N", help="checks at the same time (default: 1)")
+    check.add_argument(
+        "--executor",
+        type=_executor,
+        metavar="dask[:ADDRESS]",
+        help="run the checks on the workers of the dask scheduler at ADDRESS, such as dask:tcp://10.0.0.5:8786; "
+        "without an address on a cluster of this machine's, with N workers (default: one for every processor)",
+    )
     check.add_argument("--no-fix", action="store_true", help="look for no fixes: what is wrong is told sooner")
     check.add_argument("--no-cache", action="store_true", help="trace everything anew")
     check.add_argument("--audit", action="store_true", help="read every step of each proof again")
@@ -151,6 +158,15 @@ def _output(text: str) -> tuple[str, str]:
     if name not in WHOLE or not equals or not file:
         raise argparse.ArgumentTypeError(f"{text!r} is not FORMAT=FILE with one of the formats {', '.join(WHOLE)}")
     return name, file
+
+
+def _executor(text: str) -> str:
+    name, colon, address = text.partition(":")
+    if name != "dask" or bool(colon) != bool(address):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no executor: give dask or dask:ADDRESS, such as dask:tcp://10.0.0.5:8786"
+        )
+    return address
 
 
 def _jobs(text: str) -> int:

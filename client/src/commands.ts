@@ -1,9 +1,10 @@
 // The commands of the palette.
 import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
 import { promisify } from "node:util";
 import * as vscode from "vscode";
 import { allCandidates } from "./environments";
-import { described, type Found, probe, survey } from "./interpreter";
+import { described, type Found, installing, probe, survey } from "./interpreter";
 import { METHODS } from "./protocol";
 import type { Phase, Server } from "./server";
 
@@ -25,6 +26,7 @@ export function registerCommands(context: vscode.ExtensionContext, server: Serve
     clearCaches: () => clearCaches(server),
     explainRule: (rule?: string) => explainRule(server, pages, rule),
     doctor: () => doctor(server, { log, pages }),
+    installCommandLine: () => installCommandLine(context, server),
     init: () => writeFirstCheck(server),
     copyDebugInformation: () => copyDebugInformation(context, server),
     selectInterpreter: () => selectInterpreter({ log, pages }),
@@ -113,6 +115,12 @@ async function doctor(server: Server, { log, pages }: Channels): Promise<void> {
   const found = await survey(await allCandidates(folder, log), probe);
   const said = phase.kind === "running" ? (await commandLine(server, ["doctor"], folder?.fsPath)).text : "";
   await pages.show(doctorPage(phase, found, said));
+  if (phase.kind === "running" && found.some(({ path, answer }) => path === phase.interpreter.path && answer?.graphguard === null)) {
+    // Not awaited: the page is there, and nobody has to answer.
+    void offer(`${phase.interpreter.path} has no command graphguard, for terminals and continuous integration.`, {
+      "Install It": "graphguard.installCommandLine",
+    });
+  }
   if (phase.kind === "failed") {
     await offer(`${phase.problem.headline} ${phase.problem.nextStep}`, {
       "Select Interpreter": "graphguard.selectInterpreter",
@@ -137,6 +145,22 @@ export function doctorPage(phase: Phase, found: readonly Found[], said: string):
     ...(found.length === 0 ? ["None. Install Python 3.11 or newer with torch, or name one in the setting `graphguard.interpreter`."] : []),
     ...(said === "" ? [] : ["## What the engine says", `\`\`\`\n${said.trimEnd()}\n\`\`\``]),
   ].join("\n\n");
+}
+
+/** Installs the wheel that the extension brings along into the environment in use, in a terminal that shows what is done. */
+async function installCommandLine(context: vscode.ExtensionContext, server: Server): Promise<void> {
+  const phase = await server.settled();
+  const wheel = context.asAbsolutePath(`bundled/graphguard-${String(context.extension.packageJSON.version)}-py3-none-any.whl`);
+  if (phase.kind !== "running" || !existsSync(wheel)) {
+    const why = phase.kind === "running" ? `this build of the extension lacks ${wheel}` : notRunning(server);
+    await offer(`GraphGuard installs nothing: ${why}`, { "Show Logs": "graphguard.showLogs" });
+    return;
+  }
+  const { command, args } = installing(phase.interpreter.path, await probe(phase.interpreter.path), wheel);
+  const title = "Install the command line";
+  await vscode.tasks.executeTask(
+    new vscode.Task({ type: "graphguard" }, vscode.TaskScope.Workspace, title, "GraphGuard", new vscode.ProcessExecution(command, args)),
+  );
 }
 
 async function writeFirstCheck(server: Server): Promise<void> {

@@ -18,7 +18,7 @@ def version(package):
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-print(json.dumps({"executable": sys.executable, "python": list(sys.version_info[:3]), "torch": version("torch"), "numpy": version("numpy")}))
+print(json.dumps({"executable": sys.executable, "python": list(sys.version_info[:3]), **{name: version(name) for name in ("torch", "numpy", "graphguard", "pip")}}))
 `;
 
 /** Where a candidate comes from, in the words of messages. */
@@ -52,6 +52,8 @@ export interface Answer {
   readonly python: readonly [number, number, number];
   readonly torch: string | null;
   readonly numpy: string | null;
+  readonly graphguard: string | null;
+  readonly pip: string | null;
 }
 
 /** Runs a Python and reads what it says of itself; rejects where it does not start. */
@@ -161,6 +163,13 @@ function suits(candidate: Candidate, answer: Answer): Interpreter | Problem {
 function isOlder(version: readonly number[], than: readonly [number, number]): boolean {
   const [major = 0, minor = 0] = version;
   return major < than[0] || (major === than[0] && minor < than[1]);
+}
+
+/** What installs a wheel into the environment of a Python: its own pip, or uv where it has none. */
+export function installing(python: string, answer: Pick<Answer, "pip">, wheel: string): { command: string; args: string[] } {
+  return answer.pip === null
+    ? { command: "uv", args: ["pip", "install", "--python", python, wheel] }
+    : { command: python, args: ["-m", "pip", "install", wheel] };
 }
 
 function firstLine(error: unknown): string {

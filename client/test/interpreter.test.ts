@@ -3,7 +3,7 @@ import { homedir, tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { doctorPage } from "../src/commands";
-import { type Answer, described, environmentsIn, executableOf, judge, onSearchPath, survey } from "../src/interpreter";
+import { type Answer, described, environmentsIn, executableOf, installing, judge, onSearchPath, survey } from "../src/interpreter";
 
 const candidate = { path: "/env/bin/python", origin: "Python extension" } as const;
 const answering = (answer: Partial<Answer>) => async (): Promise<Answer> => ({
@@ -11,6 +11,8 @@ const answering = (answer: Partial<Answer>) => async (): Promise<Answer> => ({
   python: [3, 12, 1],
   torch: "2.13.0+cpu",
   numpy: "2.4.6",
+  graphguard: null,
+  pip: "26.2",
   ...answer,
 });
 
@@ -73,6 +75,16 @@ describe("all Pythons that are found", () => {
     const running = doctorPage({ kind: "running", interpreter: { ...candidate, python: [3, 12, 1], torch: "2.13.0" } }, found, "ok worker\n");
     expect(running).toContain("| in use |");
     expect(running).toContain("```\nok worker\n```");
+  });
+});
+
+describe("the command line", () => {
+  test.each([
+    ["pip", "26.2", "/env/bin/python -m pip install /bundled/graphguard.whl"],
+    ["uv, where there is no pip", null, "uv pip install --python /env/bin/python /bundled/graphguard.whl"],
+  ])("is installed by %s", (_, pip, wanted) => {
+    const { command, args } = installing("/env/bin/python", { pip }, "/bundled/graphguard.whl");
+    expect([command, ...args].join(" ")).toBe(wanted);
   });
 });
 

@@ -53,7 +53,7 @@ def unreached(paths: Sequence[Path], configuration: Configuration) -> list[Check
     files = [_absolute(str(path).partition("::")[0]) for path in paths] or _configured(configuration)
     found: list[CheckRef] = []
     for file in files:
-        for inner in _python_files(file) if file.is_dir() else [file]:
+        for inner in python_files(file) if file.is_dir() else [file]:
             found += _unreached_in(inner, str(configuration.root))
     return found
 
@@ -84,7 +84,7 @@ def _selected(selector: str, root: Path) -> list[FoundCheck]:
     path, _, name = selector.partition("::")
     file = _absolute(path)
     if file.is_dir() and not name:
-        return [check for inner in _python_files(file) for check in _in_file(inner, root)]
+        return [check for inner in python_files(file) for check in _in_file(inner, root)]
     if not file.is_file():
         raise DiscoveryError(f"no such file or folder: {path}")
     checks = _in_file(file, root)
@@ -114,7 +114,8 @@ def inner_text(check: CheckRef) -> str:
     )
 
 
-def _python_files(folder: Path) -> Iterator[Path]:
+def python_files(folder: Path) -> Iterator[Path]:
+    """The Python files in a folder and those below it that are not hidden, installed or built."""
     for inner, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
         yield from (Path(inner, name) for name in sorted(files) if name.endswith(".py"))

@@ -6,10 +6,10 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from graphguard.checks.configuration import Configuration
@@ -98,6 +98,25 @@ class Listener:
         """A report is there, and those of all checks before it; called in order from the caller's thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the checks of one run have in common, wherever they run; ``kept`` are reports of earlier runs."""
+
+    configuration: Configuration
+    options: Options
+    listener: Listener
+    worker: Caller
+    kept: KeptReports | None
+
+
+class Executor(Protocol):
+    """Where checks run: in turn, in processes of this machine, or on many machines."""
+
+    def reports(self, units: Sequence[Unit], work: Work) -> Iterator[Report]:
+        """The reports of all units, in their order, each as soon as it and those before it are there."""
+        ...
+
+
 def run_checks(
     found: Sequence[FoundCheck],
     configuration: Configuration,
@@ -105,65 +124,89 @@ def run_checks(
     listener: Listener | None = None,
     worker: Caller | None = None,
     prover: Caller | None = None,
+    executor: Executor | None = None,
 ) -> list[Report]:
     """The reports of all checks on all their meshes, in order.
 
     A worker that is given is left running; one of its own is ended in any case, so that no user code runs on after an interrupt.
     A prover that is given keeps its proofs from run to run; it serves runs of one job only.
+    Without an executor they run here, ``options.jobs`` at a time.
     """
     options, listener = options or Options(), listener or Listener()
     if worker is None:
         with closing(WorkerClient(configuration, listener.printed)) as own:
-            return run_checks(found, configuration, options, listener, own, prover)
+            return run_checks(found, configuration, options, listener, own, prover, executor)
     units = tuple(_units(found, configuration, options, worker))
     listener.planned(units)
+    if executor is None:
+        jobs = min(options.jobs, len(units))
+        executor = Processes(jobs) if jobs > 1 else InTurn(prover or LoadedProver(options.cache))
+    kept = kept_reports(configuration) if options.cache else None
     reports = []
-    for report in _reports(units, configuration, options, worker, prover, listener):
+    for report in executor.reports(units, Work(configuration, options, listener, worker, kept)):
         listener.finished(report)
         reports.append(report)
     return reports
 
 
-def _reports(
-    units: Sequence[Unit],
-    configuration: Configuration,
-    options: Options,
-    client: Caller,
-    prover: Caller | None,
-    listener: Listener,
-) -> Iterator[Report]:
-    reports = kept_reports(configuration) if options.cache else None
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """One check after the other, with one prover."""
 
-    def run(unit: Unit, prover: Caller) -> Report:
-        listener.started(unit)
-        return run_unit(unit, configuration, options, client, prover, reports)
+    prover: Caller
 
-    if options.jobs <= 1 or len(units) <= 1:
-        one = prover or LoadedProver(options.cache)
-        for unit in units:
-            yield run(unit, one)
-        return
-    jobs = min(options.jobs, len(units))
-    # Each in a process of its own: several proofs in one share one core.
-    provers = [ProverClient(options.cache) for _ in range(jobs)]
-    free: SimpleQueue[ProverClient] = SimpleQueue()
-    for one in provers:
-        free.put(one)
+    def reports(self, units: Sequence[Unit], work: Work) -> Iterator[Report]:
+        """As of any executor."""
+        return (run_unit(unit, work, self.prover) for unit in units)
 
-    def run_on_a_free_one(unit: Unit) -> Report:
-        prover = free.get()
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """So many ``jobs`` at the same time, on this machine."""
+
+    jobs: int
+
+    def reports(self, units: Sequence[Unit], work: Work) -> Iterator[Report]:
+        """As of any executor."""
+        provers = Provers(work.options.cache)
+
+        def run(unit: Unit) -> Report:
+            with provers.lent() as prover:
+                return run_unit(unit, work, prover)
+
+        executor = ThreadPoolExecutor(self.jobs)
         try:
-            return run(unit, prover)
+            yield from executor.map(run, units)
         finally:
-            free.put(prover)
+            executor.shutdown(wait=False, cancel_futures=True)
+            provers.close()
 
-    executor = ThreadPoolExecutor(jobs)
-    try:
-        yield from executor.map(run_on_a_free_one, units)
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
-        for one in provers:
-            one.close()
+
+class Provers:
+    """As many provers as are needed at once, each in a process of its own: several proofs in one share one core."""
+
+    def __init__(self, cache: bool) -> None:
+        self._cache = cache
+        self._free: SimpleQueue[ProverClient] = SimpleQueue()
+        self._all: list[ProverClient] = []
+
+    @contextmanager
+    def lent(self) -> Iterator[ProverClient]:
+        """One that nobody else uses meanwhile."""
+        try:
+            prover = self._free.get_nowait()
+        except Empty:
+            prover = ProverClient(self._cache)
+            self._all.append(prover)
+        try:
+            yield prover
+        finally:
+            self._free.put(prover)
+
+    def close(self) -> None:
+        """End them all."""
+        for prover in self._all:
+            prover.close()
 
 
 @dataclass(slots=True)
@@ -189,18 +232,35 @@ class LoadedProver:
         return self._prover
 
 
-def run_unit(
-    unit: Unit,
-    configuration: Configuration,
-    options: Options,
-    worker: Caller,
-    prover: Caller,
-    reports: KeptReports | None = None,
-) -> Report:
+def run_unit(unit: Unit, work: Work, prover: Caller) -> Report:
     """The report of one check on one mesh, as it is kept where nothing has changed; whatever goes wrong is in the report."""
+    work.listener.started(unit)
+    request = request_of(unit, work)
+    try:
+        known = known_report(unit, work)
+        if known is not None:
+            return known
+        report = drive(check_steps(request), work.worker, prover)
+        if work.kept is not None:
+            work.kept.keep(request, report)
+        return report
+    except WorkerError as error:
+        return not_run(unit, str(error), work.configuration)
+    except Exception as error:  # noqa: BLE001 - a defect of ours must not take the other checks with it, and is reported
+        return not_run(unit, _defect(error), work.configuration)
+
+
+def known_report(unit: Unit, work: Work) -> Report | None:
+    """The report that needs no run: of what cannot be run, or of what was run and is as it was."""
     if unit.trouble is not None:
-        return _not_run(unit, unit.trouble, configuration)
-    request = CheckRequest(
+        return _not_run(unit, unit.trouble, work.configuration)
+    return None if work.kept is None else work.kept.find(request_of(unit, work))
+
+
+def request_of(unit: Unit, work: Work) -> CheckRequest:
+    """What is asked of the processes for a unit."""
+    configuration, options = work.configuration, work.options
+    return CheckRequest(
         file=str(configuration.root / unit.check.span.file),
         name=unit.check.name,
         mesh=unit.mesh,
@@ -213,18 +273,11 @@ def run_unit(
         cache=options.cache,
         timeout=configuration.timeout,
     )
-    try:
-        known = None if reports is None else reports.find(request)
-        if known is not None:
-            return known
-        report = drive(check_steps(request), worker, prover)
-        if reports is not None:
-            reports.keep(request, report)
-        return report
-    except WorkerError as error:
-        return _not_run(unit, Trouble("trace-error", str(error), unit.check.span), configuration)
-    except Exception as error:  # noqa: BLE001 - a defect of ours must not take the other checks with it, and is reported
-        return _not_run(unit, Trouble("trace-error", _defect(error), unit.check.span), configuration)
+
+
+def not_run(unit: Unit, why: str, configuration: Configuration) -> Report:
+    """The report of a check that could not be run."""
+    return _not_run(unit, Trouble("trace-error", why, unit.check.span), configuration)
 
 
 def run_script(
@@ -245,7 +298,7 @@ def run_script(
             report = report if without.verdict is None else without
         return replace(report, assumed=_folded(report.assumed))
     except WorkerError as error:
-        return _not_run(Unit(check, mesh), Trouble("trace-error", str(error), check.span), configuration)
+        return not_run(Unit(check, mesh), str(error), configuration)
 
 
 def _may_be_of_the_loss_alone(report: Report) -> bool:

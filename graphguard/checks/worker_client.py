@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from graphguard.checks.configuration import Configuration
 from graphguard.trace.process import wire
 
+NO_FORK: Final = "programs are recorded in forked processes, which this system does not have: use Linux, macOS or WSL"
 _STDERR_LINES = 30
 
 
@@ -182,6 +183,8 @@ class WorkerClient(ProcessClient):
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         """The project's interpreter runs it."""
+        if not hasattr(os, "fork"):
+            raise WorkerError(NO_FORK)
         return worker_command(self._configuration.python)
 
     def start_call(self, method: str, params: dict[str, Any]) -> Future[Any]:

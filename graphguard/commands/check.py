@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration, repository
 from graphguard.checks.discovery import DiscoveryError, discover, inner_text, unreached
-from graphguard.checks.driver import Listener, LoadedProver, Options, Unit, run_checks
+from graphguard.checks.driver import Executor, Listener, LoadedProver, Options, Unit, run_checks
 from graphguard.checks.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
 from graphguard.commands.formats import FOR_PEOPLE, WHOLE, WITH_RELATIONS
@@ -157,7 +158,7 @@ class Session:
         text_only = self.arguments.output_format == "text"
         options = Options(
             meshes=meshes,
-            jobs=self.arguments.jobs,
+            jobs=self.arguments.jobs or 1,
             cache=not self.arguments.no_cache,
             fixes=not self.arguments.no_fix,
             audit=self.arguments.audit,
@@ -168,10 +169,30 @@ class Session:
         )
         display.progress.show("starting the tracing worker")
         try:
-            run_checks(found, self.configuration, options, display, self.worker, self.prover)
+            with self._executor() as executor:
+                run_checks(found, self.configuration, options, display, self.worker, self.prover, executor)
         finally:
             display.progress.clear()
         return display.reports
+
+    @contextmanager
+    def _executor(self) -> Iterator[Executor | None]:
+        """Where the checks run; None: on this machine."""
+        address: str | None = self.arguments.executor
+        if address is None:
+            yield None
+            return
+        from graphguard.checks.cluster import ClusterError, cluster
+
+        if address and self.arguments.jobs:
+            raise CommandError(
+                "-j is for this machine: the workers of a scheduler say how many checks run at the same time"
+            )
+        try:
+            with cluster(address, self.arguments.jobs or 0) as executor:
+                yield executor
+        except ClusterError as error:
+            raise CommandError(f"--executor dask: {error}") from error
 
     def _nothing(self) -> str:
         where = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.worker_client import WorkerClient, WorkerError
+from graphguard.checks.worker_client import NO_FORK, WorkerClient, WorkerError
 from graphguard.report.layout import page_for
+from graphguard.trace import OLDEST_TORCH, release
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_TORCH = (2, 10)
 TESTED_TORCH = ("2.13",)
 
 
@@ -45,9 +46,11 @@ def _symptoms() -> Iterator[Symptom]:
     python = ".".join(map(str, sys.version_info[:3]))
     yield Symptom("python", sys.version_info[:2] >= OLDEST_PYTHON, f"{python} at {sys.executable}")
     yield Symptom("graphguard", True, f"{version('graphguard')} at {Path(__file__).parents[1]}")
-    yield Symptom("fork", hasattr(os, "fork"), "processes can be forked" if hasattr(os, "fork") else _NO_FORK)
+    yield _system()
     yield _optional("orjson", "captures are coded by the standard library's slower json")
-    yield _optional("pygls", "graphguard lsp does not run")
+    yield _optional("pygls", "graphguard lsp needs it: pip install 'graphguard[server]'")
+    yield _optional("distributed", "graphguard check --executor dask needs it: pip install 'graphguard[dask]'")
+    yield _optional("mcp", "graphguard mcp needs it: pip install 'graphguard[mcp]'")
     try:
         configuration = load_configuration(Path.cwd())
     except ConfigurationError as error:
@@ -57,10 +60,18 @@ def _symptoms() -> Iterator[Symptom]:
         "configuration", True, f"project {configuration.root}, checks {', '.join(configuration.checks) or 'none'}"
     )
     yield _temporary()
-    yield from _worker(configuration)
+    if hasattr(os, "fork"):
+        yield from _worker(configuration)
 
 
-_NO_FORK = "this system cannot fork processes: use Linux, macOS or WSL"
+def _system() -> Symptom:
+    """What works on this operating system."""
+    name = f"{platform.system()} {platform.machine()}"
+    if not hasattr(os, "fork"):
+        return Symptom("system", False, f"{name}: {NO_FORK}; graphguard explain works here")
+    if not sys.platform.startswith("linux"):
+        return Symptom("system", None, f"{name}: not tested; the setting memory bounds nothing here")
+    return Symptom("system", True, name)
 
 
 def _optional(package: str, without: str) -> Symptom:
@@ -91,10 +102,11 @@ def _cuda(cuda: dict[str, Any]) -> str:
 def _torch(found: str | None) -> Symptom:
     if found is None:
         return Symptom(
-            "torch", False, "not installed for the worker: set python in [tool.graphguard] to the project's interpreter"
+            "torch",
+            False,
+            "not installed for the worker: install it there, or set python in [tool.graphguard] to the project's interpreter",
         )
-    release = tuple(int(part) for part in found.split("+")[0].split(".")[:2])
-    if release < OLDEST_TORCH:
+    if release(found) < OLDEST_TORCH:
         return Symptom("torch", False, f"{found}: GraphGuard needs {'.'.join(map(str, OLDEST_TORCH))} or newer")
     tested = ", ".join(TESTED_TORCH)
     known = any(found.startswith(f"{version}.") for version in TESTED_TORCH)

@@ -15,5 +15,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         runpy.run_module("graphguard_server", run_name="__main__", alter_sys=True)
     except ImportError as error:
-        raise CommandError(f"the language server is not installed: {error}") from error
+        raise CommandError(
+            f"the language server is not installed ({error}): pip install 'graphguard[server]'"
+        ) from error
     return 0

@@ -8,8 +8,10 @@ import enum
 import math
 import types
 import typing
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,7 +22,7 @@ class CodecError(ValueError):
 
 
 def to_plain(value: Any) -> Any:
-    """Dicts, lists, text, numbers and None for a value made of dataclasses, tuples, dicts, bytes, fractions and enums."""
+    """Dicts, lists, text, numbers and None for a value made of dataclasses, tuples, dicts, bytes, fractions, paths and enums."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -62,15 +64,15 @@ def _read(kind: Any, data: Any) -> Any:
         return _checked(data in typing.get_args(kind), data, kind)
     if origin is tuple:
         return _read_tuple(typing.get_args(kind), data)
-    if origin is dict:
+    if origin in (dict, Mapping):
         key, item = typing.get_args(kind)
         return {_read(key, name): _read(item, row) for name, row in data.items()}
     if kind is Any:
         return data
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return kind(**{name: _read(hint, data[name]) for name, hint in _fields(kind).items() if name in data})
-    if kind is Fraction:
-        return Fraction(data)
+    if kind in (Fraction, Path):
+        return kind(data)
     if kind is bytes:
         return base64.b64decode(data, validate=True)
     if kind is float:

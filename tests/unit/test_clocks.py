@@ -22,6 +22,7 @@ DECIDING = ("ir", "ops", "relations", "rules", "refine", "confirm", "repair")
 CLOCKS = re.compile(r"^\s*(?:import|from)\s+(?:time|timeit|datetime|signal|sched)\b", re.MULTILINE)
 # What a process may take before it is ended as one that hangs, and what a report says that it took: neither decides anything else.
 ASKED = {
+    "checks/cluster.py": "no clock: which processes hear an interrupt",
     "checks/prover.py": "how long a proof took, for the report",
     "checks/timed.py": "where the time went, for the report",
     "checks/verify.py": "when a recording began, which ends where it hangs",

@@ -22,6 +22,7 @@ from graphguard.ir import Capture, Trouble, capture_to_json
 from graphguard.ir.codec import capture_summary
 from graphguard.ir.fuel import hanging_after
 from graphguard.ir.plain import to_plain
+from graphguard.trace import OLDEST_TORCH, release
 from graphguard.trace.depends.cache import load, request_key, store
 from graphguard.trace.depends.footprint import Footprint
 from graphguard.trace.process import wire
@@ -313,7 +314,13 @@ def _target(params: dict[str, Any]) -> Target:
         raise RequestError(
             "no-torch",
             f"torch is not installed for {sys.executable}\n"
-            "fix: set python in [tool.graphguard] to the interpreter of the project's environment",
+            "fix: install it there, or set python in [tool.graphguard] to the interpreter of the project's environment",
+        )
+    found = installed_version("torch")
+    if found is not None and release(found) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise RequestError(
+            "old-torch", f"torch {found} is installed for {sys.executable}; GraphGuard needs {oldest} or newer"
         )
     file, root = os.path.abspath(params["file"]), os.path.abspath(params["root"])
     return Target(file, root, params.get("overlay") or {})

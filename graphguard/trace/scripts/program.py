@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -87,9 +89,11 @@ class _Recorded:
     meshes: list[dict[str, int]] | None = None
     titles: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, programs: Programs) -> None:
-        """The script uses its parameters: from here on they are unknown."""
+    def begin(self, programs: Programs, loose: dict[str, Any]) -> None:
+        """The script uses its parameters, and what its optimizers train beside them: from here on they are unknown."""
         recording = self.recording
+        for name, one in self._own(programs, loose):
+            setattr(programs, name, one)
         self.wanted, self.unit = {}, unit_of(programs)
         if self.alone:
             self.channel.tell("original", original(recording, self.unit, _NOTHING))
@@ -108,6 +112,17 @@ class _Recorded:
             bind_rank(recording, self.leaves, refinement, self.specification, self.mesh, None)
         self.states = {id(state.tensor): state.name for state in self.named()}
         recording.phase = "forward"
+
+    def _own(self, programs: Programs, loose: dict[str, Any]) -> list[tuple[str, Any]]:
+        """Those of some trained tensors that were not made of the modules' parameters, whose values these follow."""
+        if not loose:
+            return []
+        parameters = [one for module in vars(programs).values() for one in module.parameters()]
+        made = [self.recording.read_since_birth(one) for one in parameters]
+        origins = self.recording.origins(
+            [one if born is None else born for one, born in zip(parameters, made, strict=True)]
+        )
+        return [(name, one) for name, one in loose.items() if not origins.of(one)]
 
     def named(self) -> list[State]:
         """The parameters and buffers as they are now, under the names that they have in comparisons."""
@@ -167,6 +182,9 @@ class _Recorded:
             return loss / dist.get_world_size()
 
     def _state_of(self, optimizer: torch.optim.Optimizer) -> Iterator[str]:
+        trained = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+        if not all(one in (self.states or {}) for one in trained):
+            yield f"gradients and state of {type(optimizer).__name__} where it trains copies of parameters"
         for name, parameter in self.owned(optimizer):
             state = optimizer.state.get(parameter, {})
             for key, value in state.items() if isinstance(state, dict) else ():
@@ -244,12 +262,30 @@ def _watch_meshes(run: _Recorded, size: int) -> None:
     DeviceMesh.__init__ = made
 
 
+#: Wrappers of libraries that average gradients, by where they are defined; what gives the size of the group that they average over.
+_AVERAGING: dict[tuple[str, str], Callable[[Any], int]] = {
+    ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel"): lambda one: (
+        one.process_group.size() * (one._inter_node_pg.size() if hasattr(one, "_inter_node_pg") else 1)  # noqa: SLF001
+    ),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine"): lambda one: int(one.dp_world_size),
+    ("megatron.core.distributed.distributed_data_parallel", "DistributedDataParallel"): lambda one: one.dp_group.size(),
+}
+
+
 def _replicas() -> tuple[int, bool]:
     """Over how many ranks the script's wrappers average gradients; 0 where it has none of those that are known; and whether one of them broadcasts parameters when it is made."""
     found, broadcasts = 0, False
+    averaging = {
+        kind: size
+        for (module, name), size in _AVERAGING.items()
+        if (kind := vars(sys.modules.get(module, ModuleType(module))).get(name)) is not None
+    }
     for one in gc.get_objects():
         kind = type(one)
-        if issubclass(kind, DistributedDataParallel):
+        size = averaging.get(kind)
+        if size is not None:
+            found = max(found, size(one))
+        elif issubclass(kind, DistributedDataParallel):
             found, broadcasts = max(found, one.process_group.size()), True
         elif issubclass(kind, FSDPModule):
             state = one._get_fsdp_state()  # noqa: SLF001 - the only place that knows

@@ -99,6 +99,65 @@ def test_losses_that_add_up_are_no_mistake(scripts: Scripts) -> None:
     assert any("the loss: the ranks' own neither are it nor average to it" in line for line in report.not_compared)
 
 
+def test_a_step_before_anything_was_differentiated_is_none(scripts: Scripts) -> None:
+    """As wrappers make an optimizer make its state: with gradients of zero."""
+    early = """for parameter in model.parameters():
+    parameter.grad = torch.zeros_like(parameter)
+optimizer.step()
+"""
+    report = scripts.judge(HEAD + early + LOOP)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert "loss" in report.relations
+    text = HEAD + early + LOOP.replace("        dist.all_reduce(parameter.grad)\n", "")
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.assumed
+
+
+COPIES = HEAD.replace(
+    "optimizer = torch.optim.SGD(model.parameters(),",
+    "copies = [one.detach().double().requires_grad_() for one in model.parameters()]\noptimizer = torch.optim.SGD(copies,",
+) + (
+    LOOP.replace(
+        "    optimizer.step()\n",
+        """    for copy, parameter in zip(copies, model.parameters()):
+        copy.grad = parameter.grad.double()
+    optimizer.step()
+    with torch.no_grad():
+        for copy, parameter in zip(copies, model.parameters()):
+            parameter.copy_(copy)
+""",
+    )
+)
+
+
+def test_copies_are_trained_and_parameters_follow(scripts: Scripts) -> None:
+    report = scripts.judge(COPIES)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert "gradients and state of SGD where it trains copies of parameters" in report.not_compared
+    text = COPIES.replace("        parameter.grad /= world\n", "")
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.assumed
+
+
+def test_samples_under_a_wrapper_that_averages_are_its_ranks_own(scripts: Scripts) -> None:
+    wrapped = HEAD.replace(
+        "optimizer =",
+        "from torch.distributed.fsdp import FullyShardedDataParallel\nmodel = FullyShardedDataParallel(model.cuda())\noptimizer =",
+    )
+    text = (
+        wrapped
+        + """loader = DataLoader(data, batch_size=2)
+for x, y in loader:
+    (model(x.cuda()) - y.cuda()).square().mean().backward()
+    optimizer.step()
+"""
+    )
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.assumed
+    assert report.diagnostics[0].rule == "wrong-shard"
+    assert place(report, text).startswith("loader =")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "rule", "line"),
     [

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localise.layouts import Laid
 from graphguard.diagnose.localise.lines import Lines
 from graphguard.diagnose.localise.search import Mend
@@ -53,7 +54,7 @@ class Telling:
             related += [Related(each, "part of where it goes wrong") for each in lines[:4] if each.line != span.line]
         spoiled = sorted(mend.mended)
         related.append(Related(capture.check.span, f"the check that fails: {listed(spoiled)}"))
-        return Finding(
+        finding = Finding(
             rule=rule,
             headline=text,
             span=span,
@@ -63,6 +64,7 @@ class Telling:
             promises=tuple(spoiled),
             related=tuple(related),
         )
+        return with_library(finding, capture.ranks[site.rank], site.node, sources)
 
     # -- sentences
 

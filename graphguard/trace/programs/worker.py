@@ -44,7 +44,7 @@ from graphguard.trace.programs.session import (
 )
 from graphguard.trace.programs.troubles import trouble_of_ending
 from graphguard.trace.scripts.script import script_of
-from graphguard.trace.source.sources import ProjectFiles
+from graphguard.trace.source.sources import SOURCES, ProjectFiles, count_as_own
 
 if TYPE_CHECKING:
     from graphguard.trace.programs.spares import Spares
@@ -460,4 +460,5 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     adopt_orphans()
+    count_as_own(filter(None, os.environ.get(SOURCES, "").split(",")))
     Worker(source, sink).serve()

@@ -52,7 +52,7 @@ class AgainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run of a script says beside its claims: what its loaders handed out, over how many ranks it averages gradients by what it says, where it stepped, what it wrote, and whether its wrappers broadcast parameters."""
+    """What a run of a script says beside its claims: what its loaders handed out, over how many ranks it averages gradients by what it says, where it stepped, what it wrote, whether its wrappers broadcast parameters, and whether its learning rate was ever other than zero."""
 
     readings: tuple[Reading, ...] = ()
     replicas: int = 0
@@ -61,6 +61,7 @@ class Run:
     wrote: tuple[str, ...] = ()
     broadcasts: bool = False
     not_compared: tuple[str, ...] = ()
+    moves: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,14 @@ def record_script(
     wrote = tuple(scratch.files())
     replicas, broadcasts = _replicas()
     return claims, Run(
-        tuple(samples.readings), replicas, watcher.losses, watcher.stepped_at, wrote, broadcasts, tuple(left)
+        tuple(samples.readings),
+        replicas,
+        watcher.losses,
+        watcher.stepped_at,
+        wrote,
+        broadcasts,
+        tuple(left),
+        watcher.moves,
     )
 
 

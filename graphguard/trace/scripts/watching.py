@@ -33,7 +33,7 @@ class Programs:
 class Watcher:
     """Watches one process until it has made so many ``steps``.
 
-    ``begins`` is called once, with the models and what optimizers train beside their parameters, before they are first used in earnest; ``gathers`` before each of an optimizer's last steps, or after it where the step itself differentiates.
+    ``moves``: whether any step had a learning rate other than zero.  ``begins`` is called once, with the models and what optimizers train beside their parameters, before they are first used in earnest; ``gathers`` before each of an optimizer's last steps, or after it where the step itself differentiates.
     """
 
     steps: int
@@ -45,6 +45,7 @@ class Watcher:
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     made: dict[int, int] = field(default_factory=dict)
     stepped_at: Any = None
+    moves: bool = False
     _inside: int = 0
     _differentiates: bool = False
     _differentiated: bool = False
@@ -156,6 +157,7 @@ class Watcher:
             return  # with gradients of zero, as wrappers step an optimizer to have it make its state
         self._begin()
         self.stepped_at = self.stepped_at or own_place()
+        self.moves = self.moves or any(group.get("lr", 1) != 0 for group in optimizer.param_groups)
         if self._count(optimizer) >= self.steps:
             raise Finished  # others never stepped, or are behind
         if self._count(optimizer) == self.steps - 1 and not _closure(args, kwargs):
@@ -184,7 +186,7 @@ class Watcher:
         stepped = {
             id(parameter)
             for one in self.optimizers
-            if self._count(one)
+            if one is not optimizer and self._count(one)
             for group in one.param_groups
             for parameter in group["params"]
         }

@@ -139,6 +139,13 @@ def test_copies_are_trained_and_parameters_follow(scripts: Scripts) -> None:
     assert report.verdict is Verdict.BROKEN, report.assumed
 
 
+def test_a_warm_up_that_begins_with_nothing_is_told(scripts: Scripts) -> None:
+    text = (HEAD + LOOP).replace("lr=0.1", "lr=0.0")
+    assert any("--steps 2 records more" in line for line in scripts.judge(text).cautions)
+    text = text.replace("    optimizer.step()\n", "    optimizer.step()\n    optimizer.param_groups[0]['lr'] = 0.1\n")
+    assert not any("--steps" in line for line in scripts.judge(text, steps=2).cautions)
+
+
 def test_samples_under_a_wrapper_that_averages_are_its_ranks_own(scripts: Scripts) -> None:
     wrapped = HEAD.replace(
         "optimizer =",

@@ -146,6 +146,12 @@ def test_a_warm_up_that_begins_with_nothing_is_told(scripts: Scripts) -> None:
     assert not any("--steps" in line for line in scripts.judge(text, steps=2).cautions)
 
 
+def test_kernels_that_are_imported_without_asking_are_names(scripts: Scripts) -> None:
+    (scripts.folder / "kernels.py").write_text("import triton\n\n\n@triton.jit\ndef kernel(x):\n    pass\n")
+    text = HEAD.replace("import torch\n", "import torch, kernels\n", 1) + LOOP
+    assert scripts.judge(text).verdict is Verdict.REFINES
+
+
 def test_samples_under_a_wrapper_that_averages_are_its_ranks_own(scripts: Scripts) -> None:
     wrapped = HEAD.replace(
         "optimizer =",

@@ -32,7 +32,7 @@ from graphguard.trace.claims.units import Unit, unit_of
 from graphguard.trace.gpu.cuda import NeedsCuda
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.scripts.launching import prepare, run_main
-from graphguard.trace.scripts.refusals import Scratch, refuse
+from graphguard.trace.scripts.refusals import Scratch, refuse, started
 from graphguard.trace.scripts.samples import Batch, Reading, Samples
 from graphguard.trace.scripts.script import LOSS, UNSEEDED, Script
 from graphguard.trace.scripts.watching import Finished, Programs, Watcher, never_stepped
@@ -233,6 +233,8 @@ def record_script(
             raise NeedsCuda  # a script that looks for devices, and finds none, ends
         raise never_stepped(script.name)
     left = run.end(watcher)
+    if started:
+        left.append(f"what programs do that the script starts, which write where they will: {', '.join(started)}")
     outputs = (
         (OutputType(LOSS, (), "float32", differentiable=False),) if watcher.loss is not None and script.loss else ()
     )

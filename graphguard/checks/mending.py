@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from graphguard.checks.requests import (
-    CROSS_CHECK,
-    Captured,
-    CheckRequest,
-    Step,
-    Steps,
-    as_proved,
-    capture,
-    confirming,
-)
+from graphguard.checks.coincidence import Judge, by_chance, told_elsewhere
+from graphguard.checks.mends import Broken, mends
+from graphguard.checks.meshes import meshes_to_try
+from graphguard.checks.requests import CheckRequest, Step, Steps
 from graphguard.checks.together import together
-from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
-from graphguard.refine.outcome import Outcome
-from graphguard.report.diagnostics import Diagnostic, Fix, Report, TextEdit
+from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
 
 FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
@@ -30,32 +22,35 @@ ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is pr
 LARGE = 400  # calls of a program, such as a decoder layer, of which no alternatives are tried: that would take seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A check that is broken: its report, the diagnostics of its findings one by one, the promises that are not proved, and those of them that numbers refuted."""
+class Proved(NamedTuple):
+    """Fixes of a finding, the promises that are still broken after the best of them, and its own headline if it has one; where edits that mend only by chance are wrong."""
 
-    request: CheckRequest
-    report: Report
-    diagnostics: tuple[Diagnostic, ...]
-    spoiled: frozenset[str]
-    refuted: frozenset[str]
-
-    @property
-    def undecided(self) -> frozenset[str]:
-        """The promises that are neither proved nor refuted."""
-        return self.spoiled - self.refuted
+    fixes: list[Fix]
+    left: frozenset[str]
+    headline: str = ""
+    elsewhere: CheckRequest | None = None
 
 
-def repaired(broken: Broken, findings: list[Finding]) -> Steps:
-    """The report with its fixes: each is proved on top of the best ones of the findings before it, and a finding that those mend is dropped."""
+def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None) -> Steps:
+    """The report with its fixes: each is proved on top of the best ones of the findings before it, and a finding that those mend is dropped.
+
+    Where nothing mends the first finding, or only by chance, ``judge`` says what is wrong where the chance is gone, or on fewer ranks: what mends it there may do so here.
+    """
     told: list[tuple[Finding, Diagnostic]] = []
     before: tuple[TextEdit, ...] = ()
     for index, finding in enumerate(findings):
         diagnostic = broken.diagnostics[index]
         if finding.promises and not broken.spoiled & set(finding.promises):
             continue  # a consequence of what is mended already
-        fixes, left, headline = yield from proved_fixes(broken, index, finding, before)
-        if fixes:
+        fixes, left, headline, elsewhere = yield from proved_fixes(broken, index, finding, before)
+        if not fixes and not before and judge is not None:
+            for place in [elsewhere] if elsewhere is not None else _other_meshes(broken):
+                retold = yield from told_elsewhere(broken, finding, place, judge)
+                if retold is not None:
+                    diagnostic, left = retold
+                    before, broken = diagnostic.fixes[0].edits, replace(broken, spoiled=left)
+                    break
+        elif fixes:
             best, broken = fixes[0], replace(broken, spoiled=left)
             diagnostic = replace(diagnostic, message=headline or diagnostic.message)
             before = (*before, *best.edits)
@@ -78,24 +73,33 @@ def _by_hand(fix: Fix) -> str:
     return f", in {', '.join(sorted(locked))}, which cannot be written from here\n{'; '.join(lines)}" if locked else ""
 
 
+def _other_meshes(broken: Broken) -> list[CheckRequest]:
+    """The check on meshes on which a defect that has nothing to do with an axis is seen without it."""
+    meshes = [] if _calls(broken) > LARGE else meshes_to_try(broken.report.mesh)
+    return [replace(broken.request, mesh=mesh) for mesh in meshes]
+
+
+def _calls(broken: Broken) -> int:
+    return sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
+
+
 def proved_fixes(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
-) -> Generator[Step, Any, tuple[list[Fix], frozenset[str], str]]:
+) -> Generator[Step, Any, Proved]:
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
+    No output that was whole, or a shard, may be a sum of what the ranks hold afterwards, and what the edit mends must be right on other meshes, too (:mod:`graphguard.checks.coincidence`).
     Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
     What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing; where nothing else does, the specification may be
     written otherwise if it is proved to compute the same.
-    Also the promises that are still broken after the best of them, and its own headline if it has one.
     """
     request, proof = broken.request, broken.report.proof
     params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)
     proved: list[Fix] = []
     reworded: list[tuple[Fix, str, frozenset[str], str]] = []
-    headline = ""
-    calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
-    left, tries = broken.spoiled, 0 if calls > LARGE else 1 + ALTERNATIVES_PER_FINDING
+    headline, elsewhere = "", None
+    left, tries = broken.spoiled, 0 if _calls(broken) > LARGE else 1 + ALTERNATIVES_PER_FINDING
     for row in answer[:CANDIDATES_PER_FINDING]:
         fix = from_plain(Fix, row["fix"])
         if any(known.title == fix.title for known in proved):
@@ -103,17 +107,13 @@ def proved_fixes(
         if proved and tries <= 0:
             break
         tries -= 1
-        captured = yield from capture(request, {**request.overlay, **row["texts"]})
-        if captured.troubles:
+        mended = yield from mends(broken, finding, row["texts"])
+        if mended is None:
             continue
-        key, outcome, differing = yield from _judged(broken, finding, captured)
-        if differing & broken.undecided or not {each.name for each in outcome.promises}.issuperset(finding.promises):
-            continue
-        failing = frozenset(outcome.failing)
-        mended = failing <= broken.spoiled - set(finding.promises) and (yield from _keeps(broken, failing))
-        if not mended and finding.regains and failing <= broken.spoiled:
-            mended = yield Step("prover", "held", {"proof": key, "variables": list(finding.regains)})
-        if not mended:
+        key, failing = mended
+        chance = yield from by_chance(broken, finding, row)
+        if chance is not None:
+            elsewhere = elsewhere or chance.elsewhere
             continue
         if (yield Step("prover", "same_question", {"proof": proof, "other": key})):
             left, headline = (left, headline) if proved else (failing, row["headline"])
@@ -126,32 +126,5 @@ def proved_fixes(
         reworded if not proved else ()
     ):  # code that the specification runs as well is right, unless nothing else is the program's own
         if (yield Step("prover", "same_question", {"proof": proof, "other": key, "by_meaning": True})):
-            return [replace(fix, proved=True)], failing, told
-    return proved, left, headline
-
-
-def _judged(
-    broken: Broken, finding: Finding, captured: Captured
-) -> Generator[Step, Any, tuple[str, Outcome, frozenset[str]]]:
-    """The proof of an edited program: one attempt, and another one only of what numbers do not refute either; and what they refute."""
-    result = yield Step(
-        "prover", "prove", {"capture": captured.data, "effort": "usual" if finding.written_out else "hasty"}
-    )
-    outcome = from_plain(Outcome, result["outcome"])
-    doubtful = set(outcome.failing) - (broken.spoiled - broken.undecided - set(finding.promises))
-    if not doubtful or not broken.undecided or finding.written_out:
-        return result["proof"], outcome, frozenset()
-    numbers = from_plain(Confirmation, (yield confirming(as_proved(captured, result), CROSS_CHECK)))
-    if doubtful.isdisjoint(numbers.differing):
-        more = yield Step("prover", "finish", {"proof": result["proof"]})
-        outcome = from_plain(Outcome, more["outcome"])
-    return result["proof"], outcome, frozenset(numbers.differing)
-
-
-def _keeps(broken: Broken, failing: frozenset[str]) -> Generator[Step, Any, bool]:
-    """Whether an edit takes away no promise that more time would have proved of the broken program."""
-    doubtful = failing & broken.undecided
-    if not doubtful:
-        return True
-    more = yield Step("prover", "finish", {"proof": broken.report.proof})
-    return doubtful <= set(from_plain(Outcome, more["outcome"]).failing)
+            return Proved([replace(fix, proved=True)], failing, told)
+    return Proved(proved, left, headline, elsewhere)

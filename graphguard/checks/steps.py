@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import replace
+from functools import partial
 from math import isnan
 from typing import Any
 
 from graphguard.checks.arrangements import cautions_of
 from graphguard.checks.elsewhere import elsewhere, on_one_machine
-from graphguard.checks.mending import Broken, repaired
+from graphguard.checks.mending import repaired
+from graphguard.checks.mends import Broken
 from graphguard.checks.meshes import smaller_meshes
 from graphguard.checks.requests import (
     CROSS_CHECK,
@@ -107,7 +109,7 @@ def _audited(captured: Captured, report: Report) -> Generator[Step, Any, Report]
     return replace(report, verdict=Verdict.UNKNOWN, diagnostics=(*report.diagnostics, found))
 
 
-def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
+def _judge(request: CheckRequest, captured: Captured, report: Report, *, retold: bool = True) -> Steps:
     answer, outcome, numbers = yield from _proved(request, captured)
     captured = as_proved(captured, answer)
     proof = answer["proof"]
@@ -161,8 +163,9 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         return doubtful
     yield report
     if request.fixes:
-        failed = Broken(request, report, diagnostics, frozenset(outcome.failing), frozenset(numbers.differing))
-        report = yield from repaired(failed, findings)
+        held = {each.name: each.found for each in outcome.promises if each.holds}
+        failed = Broken(request, report, diagnostics, frozenset(outcome.failing), frozenset(numbers.differing), held)
+        report = yield from repaired(failed, findings, partial(_judge, retold=False) if retold else None)
     return (yield from _shown(request, report, findings))
 
 

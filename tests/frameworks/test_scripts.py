@@ -14,7 +14,6 @@ import pytest
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.timeout(1800)]
 FETCHED = Path(__file__).parents[2] / ".scripts"
 REPOSITORIES = {
-    "pytorch/examples": "77f55b912142e11fcfdf5b530231fb9c52f181e8",
     "deepspeedai/DeepSpeedExamples": "45b4b7156c8794a3452a5a7d03dbd8d797068569",
 }
 #: A data set that is made here, in place of one that would be downloaded.
@@ -59,24 +58,6 @@ class Case:
 
 
 CASES = [
-    Case(
-        "pytorch/examples",
-        "distributed/ddp-tutorial-series/multigpu_torchrun.py",
-        "1 1",
-        "sampler=DistributedSampler(dataset)",
-        "sampler=None",
-        "wrong-shard",
-        "return DataLoader(",
-    ),
-    Case(
-        "pytorch/examples",
-        "distributed/ddp/example.py",
-        "",
-        "outputs = ddp_model(torch.randn(20, 10))",
-        "outputs = model(torch.randn(20, 10) * (1 + rank))",
-        "gradient-not-reduced",
-        "outputs = ",
-    ),
     Case(
         "deepspeedai/DeepSpeedExamples",
         "training/cifar/cifar10_deepspeed.py",

@@ -52,14 +52,16 @@ class Telling:
                 key=lambda s: (s.file, s.line),
             )
             related += [Related(each, "part of where it goes wrong") for each in lines[:4] if each.line != span.line]
+        wanted = "" if needed is None else f"{self._tensor(needed.var)}: {self.layout(needed)}"
+        held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0])}" if site.states else ""
         spoiled = sorted(mend.mended)
         related.append(Related(capture.check.span, f"the check that fails: {listed(spoiled)}"))
         finding = Finding(
             rule=rule,
             headline=text,
             span=span,
-            needed="" if needed is None else f"{self._tensor(needed.var)}: {self.layout(needed)}",
-            found=f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0])}" if site.states else "",
+            needed=wanted,
+            found="" if held == wanted else held,
             tensor=name,
             promises=tuple(spoiled),
             related=tuple(related),
@@ -131,6 +133,11 @@ class Telling:
             return (
                 "extra-reduction",
                 f"{what} is whole on every rank, where one summand a rank is needed over axis {over}: it counts more than once",
+            )
+        if held == wanted:  # some of its positions are on no rank, or in another pass of a loop
+            return (
+                "wrong-relation",
+                f"{what} has other elements of {self._tensor(needed.var)} than are needed: {wanted}",
             )
         return "wrong-relation", f"{what} is {held}, where it is needed {wanted}"
 

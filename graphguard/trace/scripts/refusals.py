@@ -37,7 +37,7 @@ def refuse() -> None:
     )
     multiprocessing.process.BaseProcess.start = starting  # type: ignore[method-assign]
     torch.multiprocessing.spawn = torch.multiprocessing.start_processes = starting
-    os.fork = os.forkpty = starting  # type: ignore[assignment]
+    os.fork = os.forkpty = starting
     _watch_programs(starting)
     beyond = _refusing(
         "asks another machine, which a recorded script cannot: it downloads something, or reports to a server",
@@ -81,7 +81,7 @@ def _watch_programs(starting: Callable[..., Any]) -> None:
         note(command)
         return system(command)
 
-    subprocess.Popen.__init__ = popen  # type: ignore[method-assign]
+    subprocess.Popen.__init__ = popen  # type: ignore[method-assign,assignment]
     os.system = call
 
 

@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs frameworks matrix package clean
+.PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs frameworks scripts matrix package clean
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -93,10 +93,15 @@ TORCHES ?= 2.13.0 none
 matrix: setup ## install the wheel into fresh environments and try it there: PYTHONS="python3.11 python3.13" TORCHES="2.13.0 none"
 	@$(BIN)/python tests/install/matrix.py "$(PYTHONS)" "$(TORCHES)"
 
+scripts: setup ## public training scripts, fetched: as they are, and each with a planted mistake
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --group frameworks
+	$(BIN)/python -m tests.frameworks.test_scripts
+	$(BIN)/pytest -m frameworks tests/frameworks/test_scripts.py
+
 docs: setup ## regenerate the generated documents
 	$(BIN)/python -m graphguard.report.pages docs/rules
 	$(BIN)/python -m graphguard.rules.document > docs/operators.md
 	$(BIN)/python -m tests.cases.messages
 
 clean: ## remove what the other commands made
-	rm -rf $(VENV) node_modules dist client/out .e2e .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .scripts $(VENV) node_modules dist client/out .e2e .mypy_cache .ruff_cache .pytest_cache

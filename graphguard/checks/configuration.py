@@ -34,7 +34,7 @@ class Configuration:
     """A project's settings.
 
     ``root`` is its folder; ``checks`` are patterns of files relative to it; ``python`` is the command of the interpreter that has the project's torch
-    (empty: the one that runs GraphGuard); ``timeout`` in seconds and ``memory`` in bytes (None: half of the machine's) bound one check; ``levels`` maps rules to severities or ``off``.
+    (empty: the one that runs GraphGuard); ``timeout`` in seconds and ``memory`` in bytes (None: half of the machine's) bound one check; ``levels`` maps rules to severities or ``off``; ``sources`` are installed packages that count as the user's own code.
     """
 
     root: Path
@@ -43,6 +43,7 @@ class Configuration:
     timeout: float = 60.0
     memory: int | None = None
     levels: dict[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
 
 
 def load_configuration(start: Path) -> Configuration:
@@ -94,6 +95,7 @@ class _Reader:
             "timeout": ("timeout", self._seconds),
             "memory": ("memory", self._bytes),
             "rules": ("levels", self._levels),
+            "sources": ("sources", self._packages),
         }
         values: dict[str, Any] = {}
         for key, value in table.items():
@@ -116,6 +118,15 @@ class _Reader:
         if not isinstance(rows, list) or not all(isinstance(row, str) and row for row in rows):
             raise self._error(key, f"{key} must be a list of texts, such as ['checks/*.py']")
         return tuple(rows)
+
+    def _packages(self, key: str, value: Any) -> tuple[str, ...]:
+        names = self._texts(key, value)
+        for name in names:
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise self._error(
+                    key, f"{key} must be names of packages, such as ['megatron', 'torchtitan']; found {name!r}"
+                )
+        return names
 
     def _command(self, key: str, value: Any) -> tuple[str, ...]:
         return tuple(shlex.split(value)) if isinstance(value, str) else self._texts(key, value)

@@ -21,6 +21,7 @@ from graphguard.checks.worker_client import worker_command
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.trace.depends.cache import request_key
 from graphguard.trace.depends.footprint import text_digest, unchanged
+from graphguard.trace.source.sources import SOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def kept_reports(configuration: Configuration) -> KeptReports | None:
     shelf = user_shelf("reports")
     if shelf is None or configuration.python not in ((), (sys.executable,)):
         return None
-    return KeptReports(shelf, worker_command(configuration.python)[1])
+    return KeptReports(shelf, worker_command(configuration.python, configuration.sources)[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,9 @@ class KeptReports:
         """The report of a request, or of one that asks for relations as well, where all that it depended on is as it was; without seconds, as nothing was done."""
         if request.overlay:
             return None
-        known = self.shelf.get(_digest(request), Kept)
+        known = self.shelf.get(self._digest(request), Kept)
         if known is None and not request.relations:
-            known = self.shelf.get(_digest(replace(request, relations=True)), Kept)
+            known = self.shelf.get(self._digest(replace(request, relations=True)), Kept)
         if known is None or not self._holds(known.depends):
             return None
         return replace(known.report, seconds={}, cached=True, depends=known.depends)
@@ -63,7 +64,7 @@ class KeptReports:
             return
         texts = {name: str(relation) for name, relation in report.relations.items()}
         plain = replace(report, relations=texts, seconds={}, proof="", depends=None)
-        self.shelf.put(_digest(request), Kept(report.depends, plain))
+        self.shelf.put(self._digest(request), Kept(report.depends, plain))
 
     def _holds(self, depends: Mapping[str, Any]) -> bool:
         try:
@@ -72,9 +73,9 @@ class KeptReports:
             return False
         return written and unchanged(depends, self.environment)
 
-
-def _digest(request: CheckRequest) -> str:
-    """Everything that a report depends on beside what was recorded: GraphGuard and the installed packages are part of the first."""
-    key = request_key(request.file, request.name, request.mesh, request.root)
-    asked = [key, sorted(request.levels.items()), request.fixes, request.cross_check, request.relations, request.audit]
-    return hashlib.sha256(json.dumps([*asked, request.smallest, request.timeout]).encode()).hexdigest()
+    def _digest(self, request: CheckRequest) -> str:
+        """Everything that a report depends on beside what was recorded: GraphGuard and the installed packages are part of the first."""
+        key = request_key(request.file, request.name, request.mesh, request.root)
+        asked = [key, sorted(request.levels.items()), request.fixes, request.cross_check, request.relations]
+        asked += [request.audit, request.smallest, request.timeout, self.environment[SOURCES]]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -56,11 +57,20 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
             diagnostic = replace(
                 diagnostic,
                 span=best.place or diagnostic.span,
-                message=f"{diagnostic.message}\nfix: {best.title} (proved)",
-                fixes=tuple(fixes),
+                message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}",
+                fixes=tuple(fix for fix in fixes if not _by_hand(fix)),
             )
         told.append((finding, diagnostic))
     return replace(broken.report, diagnostics=together(told))
+
+
+def _by_hand(fix: Fix) -> str:
+    """Where a fix must be written and what it says there, if a file that it changes cannot be written by this user; empty elsewhere."""
+    locked = {edit.span.file for edit in fix.edits if os.path.exists(edit.span.file)}
+    locked = {file for file in locked if not os.access(file, os.W_OK)}
+    edits = [edit for edit in fix.edits if edit.span.file in locked]
+    lines = (f"line {edit.span.line}: {edit.text.strip() or 'nothing'}" for edit in edits)
+    return f", in {', '.join(sorted(locked))}, which cannot be written from here\n{'; '.join(lines)}" if locked else ""
 
 
 def _other_meshes(broken: Broken) -> list[CheckRequest]:

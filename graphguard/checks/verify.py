@@ -171,6 +171,7 @@ class _Forks:
         self._mesh = mesh
         self._check = check
         self._root = str(configuration.root)
+        self._sources = configuration.sources
         self._limits = Limits(configuration.timeout, configuration.memory or default_memory())
 
     def call(self, method: str, params: dict[str, Any]) -> Any:
@@ -185,6 +186,7 @@ class _Forks:
         from graphguard.trace.programs import ranks
         from graphguard.trace.programs.job import Job
         from graphguard.trace.source.recompiled import new_code, objects_of_user
+        from graphguard.trace.source.sources import count_as_own
         from graphguard.trace.worlds import patches
 
         objects = objects_of_user()
@@ -192,6 +194,7 @@ class _Forks:
         found = generators(objects.generators, objects.texts)  # whose states do not outlive a fork
 
         def run(_: Link) -> bytes:
+            count_as_own(self._sources)
             ranks.settle()
             patches.install()
             code.put()

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from graphguard.checks.configuration import Configuration
 from graphguard.trace.process import wire
+from graphguard.trace.source.sources import SOURCES
 
 NO_FORK: Final = "programs are recorded in forked processes, which this system does not have: use Linux, macOS or WSL"
 _STDERR_LINES = 30
@@ -24,13 +25,14 @@ class WorkerError(Exception):
     """The worker cannot serve: it could not be started, it died, or it refused; the message is for the user."""
 
 
-def worker_command(python: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The command that starts the worker in an interpreter (empty: this one), and its environment.
+def worker_command(python: Sequence[str], sources: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
+    """The command that starts the worker in an interpreter (empty: this one), and its environment; ``sources`` are installed packages that count as the user's own.
 
     The worker is started by its place, so that the interpreter need not have GraphGuard installed.
     """
     script = Path(__file__).resolve().parents[1] / "trace" / "__main__.py"
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment[SOURCES] = ",".join(sources)
     return [*(python or (sys.executable,)), str(script)], environment
 
 
@@ -185,7 +187,7 @@ class WorkerClient(ProcessClient):
         """The project's interpreter runs it."""
         if not hasattr(os, "fork"):
             raise WorkerError(NO_FORK)
-        return worker_command(self._configuration.python)
+        return worker_command(self._configuration.python, self._configuration.sources)
 
     def start_call(self, method: str, params: dict[str, Any]) -> Future[Any]:
         """As of any process; what records is bounded as the project says."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.callers import by_parameter, told_at_caller
+from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localised import Localised
 from graphguard.diagnose.rereading import reread
 from graphguard.ir import Capture, Var
@@ -112,7 +113,9 @@ def _mended(
 def _named_and_placed(finding: Finding, repair: Repair, broken: tuple[str, ...], sources: Sources) -> Finding:
     """A finding by the name of what is wrong, where the helper is called that computes it if that serves others well."""
     named = by_parameter(repair.before, finding, repair)
-    return told_at_caller(repair.before, align(repair.before), broken, named, repair, sources)
+    told = told_at_caller(repair.before, align(repair.before), broken, named, repair, sources)
+    site = repair.hypothesis.site
+    return with_library(told, repair.before.ranks[min(site.position)], site.node, sources)
 
 
 def _says_who_writes(findings: list[Finding], found: Search, sources: Sources) -> bool:

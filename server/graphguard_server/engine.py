@@ -35,6 +35,7 @@ class ProjectConfiguration:
     timeout: float = 60.0
     memory: int | None = None
     levels: Mapping[str, str] | None = None
+    sources: tuple[str, ...] = ()
     trouble: str = ""
     place: Span | None = None
 
@@ -60,7 +61,7 @@ class Engine:
     check_files: Callable[[ProjectConfiguration], Sequence[str]]
     waive: Callable[[Report, Mapping[str, str], Mapping[str, str]], Report]
     unused_waivers: Callable[[Sequence[Report], str, str, Mapping[str, str]], Sequence[Diagnostic]]
-    worker: Callable[[Sequence[str], str], Launch]
+    worker: Callable[[Sequence[str], str, Sequence[str]], Launch]
     prover: Callable[[], Launch]
     clear_cache: Callable[[], int]
     limits: Limits = field(default_factory=Limits)

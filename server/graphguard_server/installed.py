@@ -43,7 +43,9 @@ def _configure(folder: str) -> ProjectConfiguration:
         found = load_configuration(Path(folder))
     except ConfigurationError as error:
         return ProjectConfiguration("", trouble=str(error), place=Span(str(error.file), max(error.line, 1)))
-    return ProjectConfiguration(str(found.root), found.checks, found.python, found.timeout, found.memory, found.levels)
+    return ProjectConfiguration(
+        str(found.root), found.checks, found.python, found.timeout, found.memory, found.levels, sources=found.sources
+    )
 
 
 def _check_files(configuration: ProjectConfiguration) -> list[str]:
@@ -89,8 +91,8 @@ def _unused_waivers(reports: Sequence[Report], path: str, text: str, levels: Map
     return waivers.unused([path])
 
 
-def _worker(python: Sequence[str], root: str) -> Launch:
-    command, environment = worker_command(python or (sys.executable,))
+def _worker(python: Sequence[str], root: str, sources: Sequence[str]) -> Launch:
+    command, environment = worker_command(python or (sys.executable,), sources)
     return Launch(command, environment, root)
 
 

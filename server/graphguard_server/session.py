@@ -45,7 +45,7 @@ class Session:
         self.misconfigured: dict[str, tuple[Span, str]] = {}
         self.documents = Documents()
         self.projects: dict[str, Project] = {}
-        self.workers: dict[tuple[tuple[str, ...], str], Process] = {}
+        self.workers: dict[tuple[tuple[str, ...], str, tuple[str, ...]], Process] = {}
         self.prover = Process("prover", engine.prover, self._state_changed, busy_is_silent=True, limits=engine.limits)
         self.execution = executing(self)
         self.scheduler: Scheduler[RunKey] = Scheduler(self.execution.execute, self._state_changed)
@@ -323,9 +323,12 @@ class Session:
                 return self.folder_interpreters[folder]
         return self.settings.interpreter or project.configuration.python
 
+    def _key_of(self, project: Project) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+        return self.interpreter_of(project), project.root, project.configuration.sources
+
     def worker_of(self, project: Project) -> Process:
         """The worker of the project's interpreter."""
-        key = (self.interpreter_of(project), project.root)
+        key = self._key_of(project)
         if key not in self.workers:
             launch = lambda: self.engine.worker(*key)  # noqa: E731 - a closure over this worker's key
             self.workers[key] = Process("worker", launch, self._state_changed, limits=self.engine.limits)
@@ -333,7 +336,7 @@ class Session:
 
     def _retire_workers(self) -> None:
         """End the workers whose interpreter nobody uses any more."""
-        used = {(self.interpreter_of(project), project.root) for project in self.projects.values()}
+        used = {self._key_of(project) for project in self.projects.values()}
         for key in self.workers.keys() - used:
             self.keep(asyncio.ensure_future(self.workers.pop(key).close()))
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localise.layouts import Laid
 from graphguard.diagnose.localise.lines import Lines
 from graphguard.diagnose.localise.search import Mend
@@ -55,7 +56,7 @@ class Telling:
         held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0])}" if site.states else ""
         spoiled = sorted(mend.mended)
         related.append(Related(capture.check.span, f"the check that fails: {listed(spoiled)}"))
-        return Finding(
+        finding = Finding(
             rule=rule,
             headline=text,
             span=span,
@@ -65,6 +66,7 @@ class Telling:
             promises=tuple(spoiled),
             related=tuple(related),
         )
+        return with_library(finding, capture.ranks[site.rank], site.node, sources)
 
     # -- sentences
 

@@ -22,7 +22,7 @@ from graphguard.ir.codec import dumps, loads
 from graphguard.ir.plain import CodecError
 from graphguard.trace.depends.footprint import Footprint, text_digest, unchanged
 from graphguard.trace.source.remap import Moves, Unmapped, remapped
-from graphguard.trace.source.sources import ProjectFiles, meaning_digest
+from graphguard.trace.source.sources import ProjectFiles, counted_as_own, meaning_digest
 
 SCHEMA = 2
 SIZE_LIMIT = 512 * 2**20
@@ -52,7 +52,16 @@ def clear_cache(folder: Path | None = None) -> int:
 
 def request_key(file: str, name: str, mesh: Mapping[str, int] | None, root: str, machines: int = 1) -> str:
     """A digest of a request and of everything that holds for a whole environment: interpreter, installed packages, GraphGuard itself."""
-    asked = [SCHEMA, file, name, None if mesh is None else list(mesh.items()), root, machines, *_environment()]
+    asked = [
+        SCHEMA,
+        file,
+        name,
+        None if mesh is None else list(mesh.items()),
+        root,
+        machines,
+        counted_as_own(),
+        *_environment(),
+    ]
     return hashlib.sha256(dumps(asked)).hexdigest()[:32]
 
 

@@ -30,6 +30,7 @@ from graphguard.trace.gpu import attention_kernels, own_device
 from graphguard.trace.gpu.asking_files import asking_files
 from graphguard.trace.gpu.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
 from graphguard.trace.replace.overrides import known_to_scripts, overridable
+from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.sources import is_torch
 
 DEVICES = 8
@@ -59,9 +60,10 @@ def wants_cuda(error: BaseException) -> bool:
     world = state.current_world()
     if isinstance(error, NeedsCuda):
         return True
-    if world is None or world.device != "cpu" or not isinstance(error, (*_AFTER_ASKING, TypeError)):
+    if world is None or world.device != "cpu" or not isinstance(error, (*_AFTER_ASKING, TypeError, TracingError)):
         return False
-    asked = world.asked_for_cuda and isinstance(error, _AFTER_ASKING)
+    unsupported = isinstance(error, TracingError) and error.rule == "unsupported-operator"
+    asked = world.asked_for_cuda and (unsupported or isinstance(error, _AFTER_ASKING))
     return asked or any(text in str(error) for text in _BEYOND_REPAIR)
 
 

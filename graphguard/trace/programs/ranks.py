@@ -32,7 +32,15 @@ from graphguard.trace.programs.asking import Asked, NoSpecificationError, answer
 from graphguard.trace.programs.assembly import assembled
 from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
 from graphguard.trace.programs.sampling import replanned
-from graphguard.trace.programs.script_runs import AgainError, Run, as_used, at_step, script_run, script_trouble
+from graphguard.trace.programs.script_runs import (
+    AgainError,
+    Run,
+    as_used,
+    at_step,
+    script_run,
+    script_trouble,
+    stopped_script,
+)
 from graphguard.trace.programs.troubles import trouble_of, trouble_of_ending
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.source.errors import TracingError
@@ -216,7 +224,8 @@ class _Programs:
         doing = f"recording {self._job.title(program)}"
         rank = None if program == SPECIFICATION else program
         job = self._job
-        return Recorded(None, None, (trouble_of_ending(ending, doing, job.root, job.check.span, job.limits, rank),))
+        trouble = trouble_of_ending(ending, doing, job.root, job.check.span, job.limits, rank)
+        return Recorded(None, None, (trouble if job.script is None else stopped_script(trouble, ending.kind),))
 
     def _hear(self, child: Child, message: dict[str, Any]) -> None:
         if "tell" in message:

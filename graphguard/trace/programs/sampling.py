@@ -267,8 +267,13 @@ def _missing(specification: Recorded, ranks: Sequence[Recorded]) -> Iterator[str
 
 
 def sampling_cautions(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> Iterator[str]:
-    """What may not be meant: loaders of which every rank shuffles all, each in its own way."""
+    """What may not be meant, or shows little: loaders of which every rank shuffles all, each in its own way; steps that change nothing."""
     runs = _runs(specification, ranks)
+    if job.script is not None and runs is not None and not runs[0].moves:
+        yield (
+            "the learning rate is 0 in the steps that were recorded, as a warm-up begins: parameters do not change, whatever their gradients are; "
+            f"--steps {job.script.steps + 1} records more"
+        )
     for one in loaders(*runs) if job.script is not None and runs is not None else ():
         if one.shuffles and len(one.shares) > 1 and one.place is not None:
             where = f"{os.path.basename(one.place.file)}:{one.place.line}"

@@ -18,7 +18,7 @@ from graphguard.trace.scripts.program import AgainError, Channel, Run, record_sc
 from graphguard.trace.scripts.samples import marked
 from graphguard.trace.source.errors import TracingError
 
-__all__ = ["AgainError", "Run", "as_used", "at_step", "script_run", "script_trouble"]
+__all__ = ["AgainError", "Run", "as_used", "at_step", "script_run", "script_trouble", "stopped_script"]
 
 
 def script_run(recording: Recording, job: Job, program: int, link: Asked) -> tuple[Claims, Run]:
@@ -55,6 +55,13 @@ def script_trouble(error: BaseException, job: Job, program: int) -> Trouble:
     if rank is None and said is None and not isinstance(error, TracingError):
         trouble = replace(trouble, message=f"{trouble.message}\n{_ONE_RANK}")
     return replace(trouble, message=trouble.message.replace("the check ", f"{job.check.name} ", 1))
+
+
+def stopped_script(trouble: Trouble, kind: str) -> Trouble:
+    """What ended a script's process, with what to do."""
+    if kind != "timeout":
+        return trouble
+    return replace(trouble, message=f"{trouble.message}\nfix: give it a smaller run; --timeout SECONDS gives it longer")
 
 
 def as_used(trace: RankTrace, run: Run) -> tuple[RankTrace, Run]:

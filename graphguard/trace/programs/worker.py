@@ -45,7 +45,7 @@ from graphguard.trace.programs.session import (
 )
 from graphguard.trace.programs.troubles import trouble_of_ending
 from graphguard.trace.scripts.script import script_of
-from graphguard.trace.source.sources import ProjectFiles
+from graphguard.trace.source.sources import SOURCES, ProjectFiles, count_as_own
 
 if TYPE_CHECKING:
     from graphguard.trace.programs.spares import Spares
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 18
 # Between a check's own limit, at which its recording is stopped with a trouble, and the end of the process around it.
 _GRACE = 1.0
+# The same for a script, whose programs are asked in turn where they are.
+_SCRIPT_GRACE = 15.0
 # How long preparing for later children may keep a request waiting.
 _PREPARED_SECONDS = 0.005
 DEFAULT_SECONDS = 60.0
@@ -358,7 +360,7 @@ def _script_task(params: dict[str, Any]) -> Task:
         trouble = trouble_of_ending(ending, f"running {script.name}", target.root, where.span, limits)
         return _captured(Capture(where, mesh, (), None, (), (), (trouble,)), cached=False)
 
-    return Task(run, _outer(limits), on_failure)
+    return Task(run, _outer(limits, _SCRIPT_GRACE), on_failure)
 
 
 def _recording(
@@ -450,8 +452,8 @@ def _doctor_task(_: dict[str, Any]) -> Task:
     return Task(lambda _: describe(), Limits(30.0), lambda ending: {"failed": ending.kind})
 
 
-def _outer(limits: Limits) -> Limits:
-    return Limits(limits.seconds + _GRACE, limits.memory, limits.output)
+def _outer(limits: Limits, grace: float = _GRACE) -> Limits:
+    return Limits(limits.seconds + grace, limits.memory, limits.output)
 
 
 def _trouble(ending: Ending, target: Target, limits: Limits) -> Trouble:
@@ -467,4 +469,5 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     adopt_orphans()
+    count_as_own(filter(None, os.environ.get(SOURCES, "").split(",")))
     Worker(source, sink).serve()

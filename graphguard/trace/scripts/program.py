@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,7 +32,7 @@ from graphguard.trace.claims.units import Unit, unit_of
 from graphguard.trace.gpu.cuda import NeedsCuda
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.scripts.launching import prepare, run_main
-from graphguard.trace.scripts.refusals import Scratch, refuse
+from graphguard.trace.scripts.refusals import Scratch, refuse, started
 from graphguard.trace.scripts.samples import Batch, Reading, Samples
 from graphguard.trace.scripts.script import LOSS, UNSEEDED, Script
 from graphguard.trace.scripts.watching import Finished, Programs, Watcher, never_stepped
@@ -50,7 +52,7 @@ class AgainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run of a script says beside its claims: what its loaders handed out, over how many ranks it averages gradients by what it says, where it stepped, what it wrote, and whether its wrappers broadcast parameters."""
+    """What a run of a script says beside its claims: what its loaders handed out, over how many ranks it averages gradients by what it says, where it stepped, what it wrote, whether its wrappers broadcast parameters, and whether its learning rate was ever other than zero."""
 
     readings: tuple[Reading, ...] = ()
     replicas: int = 0
@@ -59,6 +61,7 @@ class Run:
     wrote: tuple[str, ...] = ()
     broadcasts: bool = False
     not_compared: tuple[str, ...] = ()
+    moves: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,11 @@ class _Recorded:
     meshes: list[dict[str, int]] | None = None
     titles: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, programs: Programs) -> None:
-        """The script uses its parameters: from here on they are unknown."""
+    def begin(self, programs: Programs, loose: dict[str, Any]) -> None:
+        """The script uses its parameters, and what its optimizers train beside them: from here on they are unknown."""
         recording = self.recording
+        for name, one in self._own(programs, loose):
+            setattr(programs, name, one)
         self.wanted, self.unit = {}, unit_of(programs)
         if self.alone:
             self.channel.tell("original", original(recording, self.unit, _NOTHING))
@@ -108,6 +113,17 @@ class _Recorded:
             bind_rank(recording, self.leaves, refinement, self.specification, self.mesh, None)
         self.states = {id(state.tensor): state.name for state in self.named()}
         recording.phase = "forward"
+
+    def _own(self, programs: Programs, loose: dict[str, Any]) -> list[tuple[str, Any]]:
+        """Those of some trained tensors that were not made of the modules' parameters, whose values these follow."""
+        if not loose:
+            return []
+        parameters = [one for module in vars(programs).values() for one in module.parameters()]
+        made = [self.recording.read_since_birth(one) for one in parameters]
+        origins = self.recording.origins(
+            [one if born is None else born for one, born in zip(parameters, made, strict=True)]
+        )
+        return [(name, one) for name, one in loose.items() if not origins.of(one)]
 
     def named(self) -> list[State]:
         """The parameters and buffers as they are now, under the names that they have in comparisons."""
@@ -167,6 +183,9 @@ class _Recorded:
             return loss / dist.get_world_size()
 
     def _state_of(self, optimizer: torch.optim.Optimizer) -> Iterator[str]:
+        trained = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+        if not all(one in (self.states or {}) for one in trained):
+            yield f"gradients and state of {type(optimizer).__name__} where it trains copies of parameters"
         for name, parameter in self.owned(optimizer):
             state = optimizer.state.get(parameter, {})
             for key, value in state.items() if isinstance(state, dict) else ():
@@ -214,6 +233,8 @@ def record_script(
             raise NeedsCuda  # a script that looks for devices, and finds none, ends
         raise never_stepped(script.name)
     left = run.end(watcher)
+    if started:
+        left.append(f"what programs do that the script starts, which write where they will: {', '.join(started)}")
     outputs = (
         (OutputType(LOSS, (), "float32", differentiable=False),) if watcher.loss is not None and script.loss else ()
     )
@@ -226,7 +247,14 @@ def record_script(
     wrote = tuple(scratch.files())
     replicas, broadcasts = _replicas()
     return claims, Run(
-        tuple(samples.readings), replicas, watcher.losses, watcher.stepped_at, wrote, broadcasts, tuple(left)
+        tuple(samples.readings),
+        replicas,
+        watcher.losses,
+        watcher.stepped_at,
+        wrote,
+        broadcasts,
+        tuple(left),
+        watcher.moves,
     )
 
 
@@ -244,12 +272,30 @@ def _watch_meshes(run: _Recorded, size: int) -> None:
     DeviceMesh.__init__ = made
 
 
+#: Wrappers of libraries that average gradients, by where they are defined; what gives the size of the group that they average over.
+_AVERAGING: dict[tuple[str, str], Callable[[Any], int]] = {
+    ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel"): lambda one: (
+        one.process_group.size() * (one._inter_node_pg.size() if hasattr(one, "_inter_node_pg") else 1)  # noqa: SLF001
+    ),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine"): lambda one: int(one.dp_world_size),
+    ("megatron.core.distributed.distributed_data_parallel", "DistributedDataParallel"): lambda one: one.dp_group.size(),
+}
+
+
 def _replicas() -> tuple[int, bool]:
     """Over how many ranks the script's wrappers average gradients; 0 where it has none of those that are known; and whether one of them broadcasts parameters when it is made."""
     found, broadcasts = 0, False
+    averaging = {
+        kind: size
+        for (module, name), size in _AVERAGING.items()
+        if (kind := vars(sys.modules.get(module, ModuleType(module))).get(name)) is not None
+    }
     for one in gc.get_objects():
         kind = type(one)
-        if issubclass(kind, DistributedDataParallel):
+        size = averaging.get(kind)
+        if size is not None:
+            found = max(found, size(one))
+        elif issubclass(kind, DistributedDataParallel):
             found, broadcasts = max(found, one.process_group.size()), True
         elif issubclass(kind, FSDPModule):
             state = one._get_fsdp_state()  # noqa: SLF001 - the only place that knows

@@ -10,7 +10,10 @@ import functools
 import io
 import multiprocessing.process
 import os
+import re
+import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
@@ -34,6 +37,8 @@ def refuse() -> None:
     )
     multiprocessing.process.BaseProcess.start = starting  # type: ignore[method-assign]
     torch.multiprocessing.spawn = torch.multiprocessing.start_processes = starting
+    os.fork = os.forkpty = starting
+    _watch_programs(starting)
     beyond = _refusing(
         "asks another machine, which a recorded script cannot: it downloads something, or reports to a server",
         "have the files there before (run the script once), and work offline, as with HF_HUB_OFFLINE=1",
@@ -45,6 +50,39 @@ def refuse() -> None:
 
     socket.socket.connect = socket.socket.connect_ex = connect  # type: ignore[method-assign]
     socket.getaddrinfo = beyond
+
+
+#: Programs that run Python on their own, each of whose processes would be a rank or one more job.
+_PYTHON = re.compile(r"(python|pypy)[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|srun|ray")
+#: Programs that only tell something.
+_TELLING = frozenset(("git", "uname", "hostname", "nvidia-smi", "rocm-smi", "ldconfig", "lscpu", "which", "gcc", "cc"))
+started: dict[str, None] = {}
+"""The other programs that the script has started, in order: what they write is not redirected."""
+
+
+def _watch_programs(starting: Callable[..., Any]) -> None:
+    """Refuse those that run Python, and note the others."""
+    opening, system = subprocess.Popen.__init__, os.system
+
+    def note(command: Any) -> None:
+        words = command.split() if isinstance(command, str) else [os.fsdecode(word) for word in command]
+        program = os.path.basename(words[0]) if words else ""
+        if _PYTHON.fullmatch(program):
+            starting()
+        if program not in _TELLING:
+            started[program] = None
+
+    @functools.wraps(opening)
+    def popen(this: Any, args: Any, *others: Any, **keywords: Any) -> None:
+        note(os.fspath(args) if isinstance(args, os.PathLike) else args)
+        opening(this, args, *others, **keywords)
+
+    def call(command: Any) -> int:
+        note(command)
+        return system(command)
+
+    subprocess.Popen.__init__ = popen  # type: ignore[method-assign,assignment]
+    os.system = call
 
 
 def _refusing(what: str, instead: str) -> Callable[..., NoReturn]:
@@ -84,8 +122,11 @@ class Scratch:
     def install(self) -> None:
         """From now on, for the rest of this process."""
         self._opening()
-        for name in ("stat", "lstat", "access", "listdir", "scandir", "chmod", "utime"):
+        for name in ("stat", "lstat", "access", "listdir", "scandir"):
             self._reading(name)
+        for name in ("chmod", "utime", "truncate", "chown", "lchown"):
+            self._changing(name)
+        shutil._use_fd_functions = False  # type: ignore[attr-defined]  # noqa: SLF001 - else it removes folders by names without their paths
         for name in ("mkdir", "remove", "unlink", "rmdir"):
             self._making(name)
         for name in ("rename", "replace", "link", "symlink"):
@@ -121,6 +162,15 @@ class Scratch:
             return usual(self.source(path) if isinstance(path, str | bytes | os.PathLike) else path, *args, **kwargs)
 
         setattr(os, name, read)
+
+    def _changing(self, name: str) -> None:
+        usual = getattr(os, name)
+
+        @functools.wraps(usual)
+        def change(path: Any, *args: Any, **kwargs: Any) -> Any:
+            return usual(self.target(path) if isinstance(path, str | bytes | os.PathLike) else path, *args, **kwargs)
+
+        setattr(os, name, change)
 
     def _making(self, name: str) -> None:
         usual = getattr(os, name)

@@ -33,11 +33,11 @@ class Programs:
 class Watcher:
     """Watches one process until it has made so many ``steps``.
 
-    ``begins`` is called once, with the models, before they are first used in earnest; ``gathers`` before each of an optimizer's last steps, or after it where the step itself differentiates.
+    ``moves``: whether any step had a learning rate other than zero.  ``begins`` is called once, with the models and what optimizers train beside their parameters, before they are first used in earnest; ``gathers`` before each of an optimizer's last steps, or after it where the step itself differentiates.
     """
 
     steps: int
-    begins: Callable[[Programs], None]
+    begins: Callable[[Programs, dict[str, Any]], None]
     gathers: Callable[[torch.optim.Optimizer], None]
     begun: bool = False
     loss: Any = None
@@ -45,13 +45,16 @@ class Watcher:
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     made: dict[int, int] = field(default_factory=dict)
     stepped_at: Any = None
+    moves: bool = False
     _inside: int = 0
     _differentiates: bool = False
+    _differentiated: bool = False
     _hooks: list[Any] = field(default_factory=list)
 
     def install(self) -> None:
         """From now on, for the rest of this process."""
         make, backward = torch.optim.Optimizer.__init__, torch.autograd.backward
+        gradients_of = torch.autograd.grad
 
         @functools.wraps(make)
         def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
@@ -61,6 +64,7 @@ class Watcher:
         @functools.wraps(backward)
         def differentiated(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             self._begin()
+            self._differentiated = True
             outermost, self._differentiates = not self._differentiates, True
             try:
                 if outermost:
@@ -69,8 +73,14 @@ class Watcher:
             finally:
                 self._differentiates = not outermost
 
+        @functools.wraps(gradients_of)
+        def gradients(*args: Any, **kwargs: Any) -> Any:
+            self._differentiated = True
+            return gradients_of(*args, **kwargs)
+
         torch.optim.Optimizer.__init__ = made
         torch.autograd.backward = differentiated
+        torch.autograd.grad = gradients
         self._hooks.append(register_module_forward_pre_hook(self._called))
         register_optimizer_step_pre_hook(self._steps)
         register_optimizer_step_post_hook(self._stepped)
@@ -80,8 +90,14 @@ class Watcher:
         if self.begun or not torch.is_grad_enabled():
             return
         trained = {id(parameter) for parameter in self._trained()}
-        if trained and any(id(parameter) in trained for parameter in module.parameters()):
+        called = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if any(id(parameter) in trained for parameter in called) or (called and self._copied(trained)):
             self._begin()
+
+    def _copied(self, trained: set[int]) -> bool:
+        """Whether optimizers train anything that no module holds, as a copy of its parameters in another type."""
+        held = {id(parameter) for one in _modules() for parameter in one.parameters(recurse=False)}
+        return not trained <= held
 
     def _begin(self) -> None:
         if self.begun:
@@ -89,33 +105,39 @@ class Watcher:
         self.begun = True
         for hook in self._hooks:
             hook.remove()
-        self.begins(self._programs())
+        self.begins(*self._programs())
 
     def _trained(self) -> Iterator[Any]:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 yield from group["params"]
 
-    def _programs(self) -> Programs:
-        """The outermost modules that hold what optimizers train, in the order of that; parameters of no module by their number."""
+    def _programs(self) -> tuple[Programs, dict[str, Any]]:
+        """The outermost modules that hold what optimizers train, in the order of that, and parameters of no module by their number.
+
+        Where there are such, also the modules that could be trained and are not: those may be copies of theirs.
+        """
         found = Programs()
-        order = {id(parameter): place for place, parameter in reversed(list(enumerate(self._trained())))}
-        modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+        trained = list(self._trained())
+        order = {id(parameter): place for place, parameter in reversed(list(enumerate(trained)))}
+        modules = _modules()
+        loose = self._copied(set(order))
         inner = {id(part) for one in modules for part in one.modules() if part is not one}
         roots = []
         held: set[int] = set()
         for one in modules:
-            places = [order[id(parameter)] for parameter in one.parameters() if id(parameter) in order]
-            if places and id(one) not in inner:
-                roots.append((min(places), one))
-                held.update(id(parameter) for parameter in one.parameters())
-        for place, (_, root) in enumerate(sorted(roots, key=lambda pair: pair[0])):
+            if id(one) in inner:
+                continue
+            parameters = list(one.parameters())
+            places = [order[id(parameter)] for parameter in parameters if id(parameter) in order]
+            if places or (loose and any(parameter.requires_grad for parameter in parameters)):
+                roots.append((min(places, default=len(trained)), type(one).__name__, len(parameters), one))
+                held.update(id(parameter) for parameter in parameters)
+        for place, (*_, root) in enumerate(sorted(roots, key=lambda known: known[:3])):
             inner_root = _unwrapped(root)
             setattr(found, f"{type(inner_root).__name__}{place or ''}", inner_root)
-        for number, parameter in enumerate(self._trained()):
-            if id(parameter) not in held and id(parameter) in order:
-                setattr(found, f"parameter{number}", parameter)
-        return found
+        names = {f"parameter{number}": one for number, one in enumerate(trained) if id(one) not in held}
+        return found, names
 
     # -- losses --------------------------------------------------------------------------------------------------------
     def _note(self, tensors: Any, gradients: Any) -> None:
@@ -131,8 +153,11 @@ class Watcher:
         self._inside += 1
         if self._inside > 1:
             return  # an optimizer that another one has
+        if not (self._differentiated or _closure(args, kwargs)):
+            return  # with gradients of zero, as wrappers step an optimizer to have it make its state
         self._begin()
         self.stepped_at = self.stepped_at or own_place()
+        self.moves = self.moves or any(group.get("lr", 1) != 0 for group in optimizer.param_groups)
         if self._count(optimizer) >= self.steps:
             raise Finished  # others never stepped, or are behind
         if self._count(optimizer) == self.steps - 1 and not _closure(args, kwargs):
@@ -140,14 +165,18 @@ class Watcher:
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._inside -= 1
-        if self._inside:
+        if self._inside or not (self._differentiated or _closure(args, kwargs)):
             return
         self.made[id(optimizer)] = self._count(optimizer) + 1
         if self.made[id(optimizer)] == self.steps and _closure(args, kwargs):
             self.gathers(optimizer)
         waiting = [one for one in self.optimizers if self._count(one) < self.steps and self._is_outer(one)]
-        if not any(self._has_gradients(one) for one in waiting):
+        if any(self._has_gradients(one) for one in waiting):
+            return
+        if not self._copied({id(parameter) for parameter in self._trained()}):
             raise Finished
+        # what was trained is a copy: the parameters follow it before the models are used again
+        register_module_forward_pre_hook(_finish)
 
     def _count(self, optimizer: Any) -> int:
         return self.made.get(id(optimizer), 0)
@@ -157,7 +186,7 @@ class Watcher:
         stepped = {
             id(parameter)
             for one in self.optimizers
-            if self._count(one)
+            if one is not optimizer and self._count(one)
             for group in one.param_groups
             for parameter in group["params"]
         }
@@ -166,6 +195,14 @@ class Watcher:
 
     def _has_gradients(self, optimizer: Any) -> bool:
         return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _modules() -> list[nn.Module]:
+    return [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+
+
+def _finish(*_: Any) -> None:
+    raise Finished
 
 
 def _closure(args: Any, kwargs: Any) -> Any:

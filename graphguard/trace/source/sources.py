@@ -28,6 +28,22 @@ from graphguard.trace.source.rewriting import rewritten
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
 _OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
+#: The environment variable that tells a worker which installed packages count as the user's own, with commas between them.
+SOURCES = "GRAPHGUARD_SOURCES"
+# Installed packages that count as the user's own, as the parts of their paths.
+_counted: set[tuple[str, ...]] = set()
+
+
+def count_as_own(packages: Iterable[str]) -> None:
+    """From now on, in this process and those that it forks, these installed packages (``megatron``, ``megatron.core``) are the user's own code."""
+    _counted.update(tuple(package.split(".")) for package in packages)
+    is_installed.cache_clear()
+    is_standard.cache_clear()
+
+
+def counted_as_own() -> list[str]:
+    """The installed packages that are."""
+    return sorted(".".join(parts) for parts in _counted)
 
 
 def is_ours(path: str) -> bool:
@@ -58,8 +74,14 @@ def is_own_code(path: str) -> bool:
 
 @lru_cache(4096)
 def is_installed(path: str) -> bool:
-    """Whether a file was put where it is by a package manager."""
-    return any(part in _INSTALLED for part in Path(path).parts)
+    """Whether a file was put where it is by a package manager, and does not count as the user's own all the same."""
+    return any(part in _INSTALLED for part in Path(path).parts) and not _is_counted(path)
+
+
+def _is_counted(path: str) -> bool:
+    parts = Path(path).with_suffix("").parts
+    starts = [place + 1 for place, part in enumerate(parts) if part in _INSTALLED]
+    return any(parts[start : start + len(package)] == package for start in starts for package in _counted)
 
 
 def file_of(module: object) -> str:
@@ -69,8 +91,8 @@ def file_of(module: object) -> str:
 
 
 def in_project(path: str, root: str) -> bool:
-    """Whether a file of the user's lies in the checked project."""
-    return is_own_code(path) and path.startswith(os.path.join(root, ""))
+    """Whether a file of the user's lies in the checked project, or in a package that counts as the user's own."""
+    return is_own_code(path) and (path.startswith(os.path.join(root, "")) or _is_counted(path))
 
 
 @lru_cache(maxsize=256)

@@ -18,6 +18,8 @@ from typing import Any
 from graphguard.trace.source.errors import TracingError
 
 _PACKAGES = ("triton",)
+#: Where we import or run what is the user's: what is around that is ours.
+_RUNNING = ("graphguard/trace/source/sources.py", "graphguard/trace/scripts/launching.py")
 _ASKS = ("<frozen importlib.util>",)  # find_spec
 
 
@@ -49,7 +51,7 @@ def _is_guarded(frame: FrameType | None) -> bool:
         file = code.co_filename
         if file in _ASKS or file.endswith("importlib/util.py"):
             return True
-        if file.endswith("graphguard/trace/source/sources.py"):
+        if file.endswith(_RUNNING):
             return False
         if not file.startswith("<frozen importlib") and any(
             entry.start <= at < entry.end

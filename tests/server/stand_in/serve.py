@@ -117,7 +117,7 @@ run(
         check_files,
         lambda report, _texts, _levels: report,
         lambda _reports, _path, _text, _levels: [],
-        lambda _python, _root: start("worker.py"),
+        lambda _python, _root, _sources: start("worker.py"),
         lambda: start("prover.py"),
         lambda: 0,
         Limits(heartbeat=0.3, silence=1.5, cancelled=2.0, first_delay=0.05, longest_delay=1.0),

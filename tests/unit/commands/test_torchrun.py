@@ -54,7 +54,7 @@ class Scripts:
         self.folder = folder
         self._worker = worker
 
-    def judge(self, text: str, *arguments: str, package: str = "", steps: int = 1) -> Report:
+    def judge(self, text: str, *arguments: str, package: str = "", steps: int = 1, seconds: float = 200.0) -> Report:
         place = self.folder / package
         place.mkdir(exist_ok=True)
         (place / "train.py").write_text(text)
@@ -64,7 +64,7 @@ class Scripts:
         script = Script(
             str(place / "train.py"), str(self.folder), arguments, arguments, module, steps=steps, scratch=scratch
         )
-        configuration = Configuration(self.folder, timeout=200.0)
+        configuration = Configuration(self.folder, timeout=seconds)
         return run_script(script, {"ranks": 2}, configuration, self._worker, LoadedProver(False), None)
 
 
@@ -99,6 +99,78 @@ def test_losses_that_add_up_are_no_mistake(scripts: Scripts) -> None:
     assert any("the loss: the ranks' own neither are it nor average to it" in line for line in report.not_compared)
 
 
+def test_a_step_before_anything_was_differentiated_is_none(scripts: Scripts) -> None:
+    """As wrappers make an optimizer make its state: with gradients of zero."""
+    early = """for parameter in model.parameters():
+    parameter.grad = torch.zeros_like(parameter)
+optimizer.step()
+"""
+    report = scripts.judge(HEAD + early + LOOP)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert "loss" in report.relations
+    text = HEAD + early + LOOP.replace("        dist.all_reduce(parameter.grad)\n", "")
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.assumed
+
+
+COPIES = HEAD.replace(
+    "optimizer = torch.optim.SGD(model.parameters(),",
+    "copies = [one.detach().double().requires_grad_() for one in model.parameters()]\noptimizer = torch.optim.SGD(copies,",
+) + (
+    LOOP.replace(
+        "    optimizer.step()\n",
+        """    for copy, parameter in zip(copies, model.parameters()):
+        copy.grad = parameter.grad.double()
+    optimizer.step()
+    with torch.no_grad():
+        for copy, parameter in zip(copies, model.parameters()):
+            parameter.copy_(copy)
+""",
+    )
+)
+
+
+def test_copies_are_trained_and_parameters_follow(scripts: Scripts) -> None:
+    report = scripts.judge(COPIES)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert "gradients and state of SGD where it trains copies of parameters" in report.not_compared
+    text = COPIES.replace("        parameter.grad /= world\n", "")
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.assumed
+
+
+def test_a_warm_up_that_begins_with_nothing_is_told(scripts: Scripts) -> None:
+    text = (HEAD + LOOP).replace("lr=0.1", "lr=0.0")
+    assert any("--steps 2 records more" in line for line in scripts.judge(text).cautions)
+    text = text.replace("    optimizer.step()\n", "    optimizer.step()\n    optimizer.param_groups[0]['lr'] = 0.1\n")
+    assert not any("--steps" in line for line in scripts.judge(text, steps=2).cautions)
+
+
+def test_kernels_that_are_imported_without_asking_are_names(scripts: Scripts) -> None:
+    (scripts.folder / "kernels.py").write_text("import triton\n\n\n@triton.jit\ndef kernel(x):\n    pass\n")
+    text = HEAD.replace("import torch\n", "import torch, kernels\n", 1) + LOOP
+    assert scripts.judge(text).verdict is Verdict.REFINES
+
+
+def test_samples_under_a_wrapper_that_averages_are_its_ranks_own(scripts: Scripts) -> None:
+    wrapped = HEAD.replace(
+        "optimizer =",
+        "from torch.distributed.fsdp import FullyShardedDataParallel\nmodel = FullyShardedDataParallel(model.cuda())\noptimizer =",
+    )
+    text = (
+        wrapped
+        + """loader = DataLoader(data, batch_size=2)
+for x, y in loader:
+    (model(x.cuda()) - y.cuda()).square().mean().backward()
+    optimizer.step()
+"""
+    )
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.assumed
+    assert report.diagnostics[0].rule == "wrong-shard"
+    assert place(report, text).startswith("loader =")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "rule", "line"),
     [
@@ -129,6 +201,13 @@ def test_mistakes_are_found_at_their_line(scripts: Scripts, old: str, new: str, 
             "mp.spawn(print, nprocs=2)",
         ),
         (
+            HEAD + "import subprocess\nsubprocess.run([sys.executable, 'worker.py'])\n",
+            "starts processes of its own",
+            "subprocess.run([sys.executable",
+        ),
+        (HEAD + "if os.fork() == 0:\n    sys.exit()\n", "starts processes of its own", "if os.fork() == 0:"),
+        (HEAD + "for line in sys.stdin:\n    print(line)\n", "reads standard input", "for line in sys.stdin:"),
+        (
             HEAD + "import urllib.request\nurllib.request.urlopen('http://example.org')\n",
             "asks another machine",
             "urllib.request.urlopen('http://example.org')",
@@ -137,7 +216,19 @@ def test_mistakes_are_found_at_their_line(scripts: Scripts, old: str, new: str, 
         (HEAD + "raise ValueError('no such config')\n", "ValueError: no such config", "raise ValueError("),
         (HEAD + "os.remove(__file__)\n", "which it did not make", "os.remove(__file__)"),
     ],
-    ids=["no step", "exit", "input", "spawn", "download", "device", "raises", "removes"],
+    ids=[
+        "no step",
+        "exit",
+        "input",
+        "spawn",
+        "another Python",
+        "fork",
+        "standard input",
+        "download",
+        "device",
+        "raises",
+        "removes",
+    ],
 )
 def test_what_a_script_cannot_do_is_one_diagnostic(scripts: Scripts, text: str, words: str, line: str) -> None:
     report = scripts.judge(text)
@@ -145,6 +236,50 @@ def test_what_a_script_cannot_do_is_one_diagnostic(scripts: Scripts, text: str, 
     assert len(report.diagnostics) == 1, report.diagnostics
     assert words in report.diagnostics[0].message
     assert place(report, text).startswith(line)
+
+
+def test_a_script_that_does_not_end_is_stopped_at_its_line(scripts: Scripts) -> None:
+    text = HEAD + "while True:\n    optimizer.zero_grad()\n"
+    report = scripts.judge(text, seconds=25.0)
+    assert report.verdict is None
+    assert "did not finish in 25 s" in report.diagnostics[0].message
+    assert "--timeout" in report.diagnostics[0].message
+    assert place(report, text) in ("while True:", "optimizer.zero_grad()")
+
+
+def test_a_script_that_takes_all_memory_is_stopped_at_its_line(scripts: Scripts) -> None:
+    text = HEAD + "held = []\nwhile True:\n    held.append(bytearray(1 << 28))\n"
+    report = scripts.judge(text)
+    assert report.verdict is None
+    assert "ran out of memory" in report.diagnostics[0].message
+    assert place(report, text).startswith("held.append")
+
+
+def test_other_programs_are_told(scripts: Scripts) -> None:
+    text = HEAD + "import subprocess\nsubprocess.run(['true'])\nos.system('uname > /dev/null')\n" + LOOP
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert any("which write where they will: true" in line for line in report.not_compared)
+
+
+def test_a_step_in_a_library_is_told_at_the_script_s_line(scripts: Scripts) -> None:
+    """The library's line is the second place."""
+    package = scripts.folder / "site-packages" / "trainers"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "def fit(model, optimizer, batches):\n"
+        "    for x, y in batches:\n"
+        "        (model(x) - y).square().mean().backward()\n"
+        "        optimizer.step()\n"
+    )
+    path = f"sys.path.insert(0, {str(package.parent)!r})\n"
+    loader = "loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=False))\n"
+    text = HEAD + path + "import trainers\n" + loader + "trainers.fit(model, optimizer, loader)\n"
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.assumed
+    finding = report.diagnostics[0]
+    assert place(report, text) == "trainers.fit(model, optimizer, loader)"
+    assert any(one.span.file == str(package / "__init__.py") for one in finding.related)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +307,7 @@ def test_a_command_that_names_no_script(
 def test_scratch_takes_what_is_written(tmp_path: Path) -> None:
     """In a process of its own: the functions of ``os`` are replaced for good."""
     (tmp_path / "kept.txt").write_text("kept")
+    (tmp_path / "kept.txt").chmod(0o644)
     code = f"""
 import os
 from graphguard.trace.scripts.refusals import Scratch
@@ -184,10 +320,16 @@ open("kept.txt", "a").write(" more")
 assert os.path.exists("out/deep/a.txt") and open("kept.txt").read() == "kept more"
 os.rename("out/deep/a.txt", "out/deep/b.txt")
 assert os.listdir("out/deep") == ["b.txt"]
+os.chmod("kept.txt", 0o600)
+os.truncate("kept.txt", 1)
+import shutil
+shutil.rmtree("out")
+assert not os.path.exists("out")
 print(scratch.files())
 """
     (tmp_path / "scratch").mkdir()
     pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
     assert os.waitpid(pid, 0)[1] == 0
     assert (tmp_path / "kept.txt").read_text() == "kept"
+    assert (tmp_path / "kept.txt").stat().st_mode & 0o777 == 0o644
     assert not (tmp_path / "out").exists()

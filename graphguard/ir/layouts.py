@@ -17,7 +17,10 @@ from graphguard.ops import aten
 
 ORDERS: Final = "orders"
 """The keyword of a collective that says, for its operands and for its results, the dims in the order of memory; empty for row by row."""
+SUMMED: Final = "summed"
+"""The keyword of a ``gg.reduce_scatter`` that adds its operands up as one tensor: the shape of that tensor, and its dims in the order of memory."""
 Order: TypeAlias = tuple[int, ...]
+_NOTES: Final = (ORDERS, SUMMED)
 # What only counts elements; of all others PyTorch asks that shapes are equal.
 _COUNTING: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.broadcast", "gg.all_to_all", "gg.send"))
 
@@ -45,21 +48,23 @@ def laid_out(ranks: tuple[Graph, ...]) -> tuple[tuple[Graph, ...], tuple[Unlike,
 
     What does not fit together at all stays as it is, for :func:`~graphguard.ir.joining.join` to report.
     """
-    spelled: set[tuple[int, int]] = set()
+    places: list[dict[int, bool]] = [{} for _ in ranks]  # by node, whether it is summed up as a whole
     unlike = []
     noted = False
     for nodes, indices in _met(ranks):
-        orders = {rank: _orders(node) for rank, node in nodes.items() if ORDERS in node.kwargs}
+        orders = {rank: _orders(node) for rank, node in nodes.items() if not node.kwargs.keys().isdisjoint(_NOTES)}
         noted |= bool(orders)
         if _differ(nodes, ranks):
-            spelled.update(indices.items())
+            as_whole = any(SUMMED in node.kwargs for node in nodes.values())
+            for rank, index in indices.items():
+                places[rank][index] = as_whole
             if orders:
                 kind = next(iter(nodes.values())).op.removeprefix("gg.")
                 unlike.append(Unlike(kind, indices, {rank: _orders(node) for rank, node in nodes.items()}))
-    if not noted and not spelled:
+    if not noted and not any(places):
         return ranks, ()
-    places = [{index for member, index in spelled if member == rank} for rank in range(len(ranks))]
-    return tuple(_spelled(graph, found) for graph, found in zip(ranks, places, strict=True)), tuple(unlike)
+    written = (_spelled(graph, rank, found) for rank, (graph, found) in enumerate(zip(ranks, places, strict=True)))
+    return tuple(written), tuple(unlike)
 
 
 def _met(ranks: tuple[Graph, ...]) -> Iterator[tuple[dict[int, Node], dict[int, int]]]:
@@ -102,7 +107,7 @@ def _group(node: Node) -> tuple[int, ...]:
 
 def _differ(nodes: dict[int, Node], ranks: Sequence[Graph]) -> bool:
     """Whether what meets lies in different shapes, or orders, and fits together as memory."""
-    found = False
+    found = len({node.kwargs.get(SUMMED) for node in nodes.values()}) > 1
     counting = any(node.op in _COUNTING for node in nodes.values())
     for pair in _pairs(nodes):
         given, taken = (_tensor(place, nodes[place.rank], ranks[place.rank]) for place in pair)
@@ -124,6 +129,9 @@ def _tensor(place: _Place, node: Node, graph: Graph) -> tuple[TensorType, Order]
 
 
 def _orders(node: Node) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
+    summed: Any = node.kwargs.get(SUMMED)
+    if summed is not None:
+        return (summed[1],) * len(node.reads), ((),)
     noted: Any = node.kwargs.get(ORDERS)
     return (((),) * len(node.reads), ((),) * len(node.outs)) if noted is None else noted
 
@@ -165,15 +173,17 @@ def _pairs(nodes: dict[int, Node]) -> Iterator[tuple[_Place, _Place]]:
 
 
 # -- writing it down ---------------------------------------------------------------------------------------------------
-def _spelled(graph: Graph, unlike: set[int]) -> Graph:
-    """The graph with the calls at these places exchanging flat tensors, and no notes."""
+def _spelled(graph: Graph, rank: int, unlike: dict[int, bool]) -> Graph:
+    """A rank's graph with the calls at these places exchanging flat tensors, or summing them up whole (true), and no notes."""
     writer = _Writer(graph)
     for index, node in enumerate(graph.nodes):
-        plain = replace(node, kwargs={key: arg for key, arg in node.kwargs.items() if key != ORDERS})
-        if index in unlike:
-            writer.spell(plain, *_orders(node))
+        plain = replace(node, kwargs={key: arg for key, arg in node.kwargs.items() if key not in _NOTES})
+        if index not in unlike:
+            writer.nodes.append(plain if len(plain.kwargs) < len(node.kwargs) else node)
+        elif unlike[index]:
+            writer.sum_up(plain, rank, node.kwargs.get(SUMMED))
         else:
-            writer.nodes.append(plain if ORDERS in node.kwargs else node)
+            writer.spell(plain, *_orders(node))
     return replace(graph, nodes=tuple(writer.nodes), types=writer.types)
 
 
@@ -192,6 +202,25 @@ class _Writer:
         self.nodes.append(replace(node, args=_with(node.args, flat), outs=results))
         for result, out, order in zip(results, node.outs, taken, strict=True):
             self._lay_out(node, result, out, order)
+
+    def sum_up(self, node: Node, rank: int, summed: Any) -> None:
+        """A reduce-scatter as the sum of whole operands, as they lie in memory, of which a rank takes its part."""
+        (out,), group = node.outs, _group(node)
+        kind = self.types[out]
+        part = _elements(kind)
+        parts = tuple(self._flat(node, var, ()) for var in node.reads)
+        shape, order = summed or ((part * len(parts),), ())
+        given = self._one(node, aten.cat.default, (parts, 0), self._new((part * len(parts),), kind.dtype))
+        given = self._one(node, aten.view.default, (given, shape), self._new(shape, kind.dtype))
+        given = self._flat(node, given, order)
+        total = self._new((part * len(parts),), kind.dtype)
+        self.nodes.append(replace(node, op="gg.all_reduce", args=(given, *node.args[1:]), outs=(total,)))
+        whole = self._new(shape, kind.dtype)
+        self._lay_out(node, total, whole, order)
+        start = group.index(rank) * part
+        whole = self._flat(node, whole, ())
+        mine = self._one(node, aten.slice.Tensor, (whole, 0, start, start + part), self._new((part,), kind.dtype))
+        self._one(node, aten.view.default, (mine, kind.shape), out)
 
     def _flat(self, node: Node, var: Var, order: Order) -> Var:
         kind = self.types[var]

@@ -22,6 +22,8 @@ COPIED: Final = "copied"
 """PyTorch copies the tensor first, or the result into it, index by index: it may lie in memory as it likes."""
 CLONED: Final = "cloned"
 """The others take a clone, which keeps the order of a dense tensor and lays out any other row by row; what is a rank's own is copied, index by index."""
+ADDED: Final = "added"
+"""The members' clones are added up as they lie in memory, and each member copies its part of the sum, index by index."""
 CONTIGUOUS: Final = "contiguous"
 """As ``MEMORY``, and only row by row: PyTorch raises an error otherwise."""
 
@@ -74,8 +76,8 @@ _WAYS: Final = {
     "c10d::_allgather_base_": (COPIED, COPIED),
     "c10d::allgather_into_tensor_coalesced_": (COPIED, COPIED),
     "c10d::reduce_scatter_": (CLONED, MEMORY),
-    "c10d::_reduce_scatter_base_": (COPIED, COPIED),
-    "c10d::reduce_scatter_tensor_coalesced_": (COPIED, COPIED),
+    "c10d::_reduce_scatter_base_": (ADDED, COPIED),
+    "c10d::reduce_scatter_tensor_coalesced_": (ADDED, COPIED),
     "c10d::alltoall_base_": (CONTIGUOUS, MEMORY),
     "c10d::alltoall_": (COPIED, COPIED),
     "c10d::gather_": (COPIED, COPIED),

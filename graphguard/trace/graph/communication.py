@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from graphguard.ir.graph import COMMUNICATOR, DType, Size, Sym, Var
-from graphguard.ir.layouts import ORDERS
-from graphguard.trace.calls.collectives import CLONED, Call, on_nccl
+from graphguard.ir.layouts import ORDERS, SUMMED
+from graphguard.trace.calls.collectives import ADDED, CLONED, Call, on_nccl
 from graphguard.trace.calls.events import Members, Ref
 from graphguard.trace.graph.builder import Builder
 from graphguard.trace.graph.layouts import Backend, Order, check_layouts, order_of
@@ -63,7 +63,10 @@ class Communication:
         )
         if call.given == CLONED:
             given[call.group.index(self.rank)] = taken[0]  # to what is copied into the result the others' are added
-        orders = {ORDERS: (tuple(given), tuple(taken))} if any(given) or any(taken) else {}
+        orders: dict[str, Any] = {ORDERS: (tuple(given), tuple(taken))} if any(given) or any(taken) else {}
+        summed = order_of(call.reads[0], CLONED) if call.given == ADDED else ()
+        if summed:
+            orders = {SUMMED: (call.reads[0].shape, summed)}
         return {**_which(call.earlier), **orders}
 
     def translate(self, call: Call, name: str) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.ir import Span
-from graphguard.trace.calls.collectives import CLONED, CONTIGUOUS, COPIED, MEMORY, Call
+from graphguard.trace.calls.collectives import ADDED, CLONED, CONTIGUOUS, COPIED, MEMORY, Call
 from graphguard.trace.calls.events import Geometry, Ref
 from graphguard.trace.graph.races import overlap
 from graphguard.trace.graph.view_fixes import contiguous, copied, operand
@@ -68,7 +68,7 @@ class SharedMemoryError(UnfitMemoryError):
 
 def order_of(ref: Ref, way: str) -> Order:
     """The dims of a tensor as its elements lie in memory, outermost first; empty where that is row by row, or does not matter."""
-    if way == COPIED or not _is_known(ref):
+    if way in (COPIED, ADDED) or not _is_known(ref):
         return ()
     order = row_major(_clone_of(ref.geometry) if way == CLONED else ref.geometry)
     return () if order is None or order == tuple(range(len(order))) else order
@@ -87,7 +87,7 @@ def _clone_of(geometry: Geometry) -> Geometry:
 def check_layouts(call: Call, name: str, rank: int) -> bool:
     """Raise :class:`UnfitMemoryError` for views that no back end takes as what they show; whether another back end than gloo would have refused one that is copied."""
     copies = False
-    if call.given != COPIED and call.kind in ("all_to_all", "scatter", "reduce_scatter"):
+    if call.given not in (COPIED, ADDED) and call.kind in ("all_to_all", "scatter", "reduce_scatter"):
         own = None if call.flat else call.group.index(rank)
         for at, read in enumerate(call.reads):
             in_place = (read.key,) if at == own else _own_place(call, read, rank)
@@ -98,7 +98,7 @@ def check_layouts(call: Call, name: str, rank: int) -> bool:
             reason = _refused(ref, way, call, taken=taken)
             if reason is not None:
                 raise UnfitViewError(call, ref, *reason, taken=taken)
-            copies |= way in (COPIED, CLONED) and name.startswith("c10d::") and not _is_contiguous(ref)
+            copies |= way in (COPIED, CLONED, ADDED) and name.startswith("c10d::") and not _is_contiguous(ref)
     return copies
 
 

@@ -500,6 +500,67 @@ def laid_all_to_all(x, given, taken):
 
 
 @exchanges(*DENSE, *VIEWS)
+def mixed_all_gather(x, given, taken):
+    parts = [torch.zeros_like(x) for _ in range(W)]
+    dist.all_gather(parts, by_rank(x, given, taken))
+    whole = x.new_zeros(W * x.shape[0], x.shape[1])
+    dist.all_gather_into_tensor(whole, by_rank(x * 2, given, taken))
+    return torch.cat(parts) + whole
+
+
+@exchanges(*DENSE, *VIEWS)
+def mixed_reduce_scatter_tensor(x, given, taken):
+    part = x.new_zeros(x.shape[0] // W, x.shape[1])
+    dist.reduce_scatter_tensor(part, by_rank(x, given, taken))
+    return part
+
+
+@exchanges(*DENSE, *VIEWS)
+def mixed_reduce_scatter_coalesced(x, given, taken):
+    part, other = x.new_zeros(2, x.shape[0] // W, x.shape[1])
+    with dist._coalescing_manager():
+        dist.reduce_scatter_tensor(part, by_rank(x, given, taken))
+        dist.reduce_scatter_tensor(other, by_rank(x * 2, taken, given))
+    return part + other
+
+
+@exchanges(*DENSE, ("sliced", "rows"), ("sliced", "transposed"))
+def mixed_reduce_scatter(x, given, taken):
+    part = torch.zeros_like(x)
+    dist.reduce_scatter(part, [by_rank(x + rank, given, taken) for rank in range(W)])
+    return part
+
+
+@exchanges(*DENSE, *VIEWS)
+def mixed_functional(x, given, taken):
+    y = by_rank(x, given, taken)
+    return torch.cat(
+        [fc.reduce_scatter_tensor(y, "sum", 0, dist.group.WORLD), fc.all_gather_tensor(y, 0, dist.group.WORLD)]
+    )
+
+
+@exchanges(*DENSE, *VIEWS)
+def mixed_all_to_all(x, given, taken):
+    received = [torch.zeros_like(x) for _ in range(W)]
+    dist.all_to_all(received, [by_rank(x + rank, given, taken) for rank in range(W)])
+    return torch.stack(received)
+
+
+@exchanges(*DENSE, *VIEWS)
+def mixed_gather(x, given, taken):
+    parts = [torch.zeros_like(x) for _ in range(W)] if dist.get_rank() == 3 else None
+    dist.gather(by_rank(x, given, taken), parts, dst=3)
+    return torch.stack(parts) if parts else x
+
+
+@exchanges(*DENSE)
+def mixed_scatter(x, given, taken):
+    part = by_rank(torch.zeros_like(x), given, taken)
+    dist.scatter(part, [x + rank for rank in range(W)] if dist.get_rank() == 1 else None, src=1)
+    return part
+
+
+@exchanges(*DENSE, *VIEWS)
 def laid_gather(x, given, taken):
     parts = [laid(taken, torch.zeros_like(x)) for _ in range(W)] if dist.get_rank() == 3 else None
     dist.gather(laid(given, x), parts, dst=3)

@@ -22,7 +22,8 @@ PAGES = {
     "tests/cases/README.md": "cases.md",
 }
 _FENCED = re.compile(r"^[ ]*(`{3,}).*?^[ ]*\1[ ]*$", re.M | re.S)
-_LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?\)")
+# A link or a picture, in the text outside of fenced blocks.
+LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?\)")
 _SOURCE = """---
 search:
   exclude: true
@@ -63,13 +64,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"{link['image']}[{link['text']}]({relpath(_page(path), dirname(place) or '.')}{link['anchor'] or ''})"
 
     markdown = markdown.replace("<details>", '<details markdown="1">')  # what is in it is Markdown, as on GitHub
-    return "".join(part if fenced else _LINK.sub(rewritten, part) for fenced, part in _parts(markdown))
+    return "".join(part if fenced else LINK.sub(rewritten, part) for fenced, part in parts(markdown))
 
 
 def _sources(file: Any) -> Iterator[str]:
     """The files outside of the documents that a page links to."""
-    for fenced, part in _parts(file.content_string):
-        for link in () if fenced else _LINK.finditer(part):
+    for fenced, part in parts(file.content_string):
+        for link in () if fenced else LINK.finditer(part):
             path = _path(link["target"], file.src_uri)
             if path is not None and path not in PAGES and not path.startswith("docs/") and (ROOT / path).is_file():
                 yield path
@@ -88,7 +89,7 @@ def _page(path: str) -> str:
     return PAGES.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"source/{path}.md")
 
 
-def _parts(markdown: str) -> Iterator[tuple[bool, str]]:
+def parts(markdown: str) -> Iterator[tuple[bool, str]]:
     """The text in order, each part with whether it is a fenced block."""
     end = 0
     for block in _FENCED.finditer(markdown):

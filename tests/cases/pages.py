@@ -123,9 +123,14 @@ def _like(said: str, found: str) -> bool:
 
 
 def untried(page: str) -> list[str]:
-    """The Python files of a page that none of its commands names."""
+    """The Python files of a page that no command names and no other file imports."""
     run = [command for block in blocks(page) if block.language == "console" for command, _ in commands(block)]
     if "graphguard check" in run:
         return []
+    imported = packages(page)
     titles = dict.fromkeys(block.title for block in blocks(page) if block.language == "python")
-    return [title for title in titles if not any(title and title in command for command in run)]
+    return [
+        title
+        for title in titles
+        if Path(title).stem not in imported and not any(title and title in command for command in run)
+    ]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FENCE = re.compile(r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<body>.*?)^```$', re.M | re.S)
-_TIME = re.compile(r"\b\d+(?:\.\d+)? m?s\b|\bcached\b")
+_TIME = re.compile(r"\b\d+(?:\.\d+)? ?m?s\b(?: \(\d+:\d\d:\d\d\))?|\bcached\b")
 _COMMANDS = {"graphguard": "graphguard.cli", "pytest": "pytest"}
 
 

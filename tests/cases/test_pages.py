@@ -15,7 +15,7 @@ from .pages import PageError, blocks, followed, packages, untried
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-USERS = ("concepts", "faq", "limits", "start", "unknown")
+USERS = ("ci", "concepts", "faq", "limits", "start", "unknown")
 # Pages that are followed from top to bottom.
 FOLLOWED = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in USERS), *sorted((DOCS / "how").glob("[a-z]*.md"))]
 # Pages whose Python explains, in pieces that do not run alone; the programs of the guide are run by test_guide.py.

@@ -14,8 +14,8 @@ from graphguard.confirm.check import confirm
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture
-from graphguard.refine.proof import Proof
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.prove import prove
 
 HEAD = """# The corpus of real bugs
 

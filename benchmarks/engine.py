@@ -21,8 +21,8 @@ from benchmarks.stacks import stacked
 from benchmarks.trust.programs import recorded_checks
 from graphguard.ir import Capture, Graph, Var, capture_from_json
 from graphguard.ir.graph import Arg
-from graphguard.refine.memo import Memo
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.prove import prove
 
 REPEATS = 5
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from benchmarks.peer_pair.operators import ConversionError
 from graphguard.ir import Capture
 from graphguard.ir.fuel import SECOND
 from graphguard.ir.joining import join
-from graphguard.refine.prove import finished, prove
+from graphguard.refine.proving.prove import finished, prove
 
 NUMBERS = 30 * SECOND
 

@@ -12,8 +12,8 @@ from benchmarks.trust.mutants import mutants
 from graphguard.confirm.check import compare
 from graphguard.ir import Capture
 from graphguard.ir.fuel import SECOND
-from graphguard.refine.memo import Memo
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.prove import prove
 
 _PATIENCE = 600 * SECOND
 # What a pair of answers (proved, numbers) is called.

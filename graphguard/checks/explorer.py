@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
-from graphguard.refine.naming import names_of
+from graphguard.refine.found.naming import names_of
 from graphguard.refine.outcome import SPECIFICATION, Location
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.relations.relation import held
 
 State = Literal["related", "off", "frontier", "input"]

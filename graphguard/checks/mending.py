@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graphguard.checks.meshes import meshes_to_try
 from graphguard.checks.requests import (
     CROSS_CHECK,
     Captured,
@@ -26,18 +27,21 @@ from graphguard.report.diagnostics import Diagnostic, Fix, Report, TextEdit
 FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
 ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved, less those that were in vain before it: each is traced and proved anew
+SUM = "sum("  # in the text of a relation
+_RIGHT, _FACTOR, _WRONG, _NOTHING = "right", "a factor", "wrong", "it cannot be recorded"
 LARGE = 400  # calls of a program, such as a decoder layer, of which no alternatives are tried: that would take seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A check that is broken: its report, the diagnostics of its findings one by one, the promises that are not proved, and those of them that numbers refuted."""
+    """A check that is broken: its report, the diagnostics of its findings one by one, the promises that are not proved, those of them that numbers refuted, and what the others were proved to be."""
 
     request: CheckRequest
     report: Report
     diagnostics: tuple[Diagnostic, ...]
     spoiled: frozenset[str]
     refuted: frozenset[str]
+    held: Mapping[str, str]
 
     @property
     def undecided(self) -> frozenset[str]:
@@ -73,6 +77,7 @@ def proved_fixes(
 ) -> Generator[Step, Any, tuple[list[Fix], frozenset[str], str]]:
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
+    No output that was whole, or a shard, may be a sum of what the ranks hold afterwards, and what the edit mends must be right on other meshes, too (:func:`_by_chance`).
     Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
     What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing; where nothing else does, the specification may be
     written otherwise if it is proved to compute the same.
@@ -103,7 +108,7 @@ def proved_fixes(
         mended = failing <= broken.spoiled - set(finding.promises) and (yield from _keeps(broken, failing))
         if not mended and finding.regains and failing <= broken.spoiled:
             mended = yield Step("prover", "held", {"proof": key, "variables": list(finding.regains)})
-        if not mended:
+        if not mended or _weakens(broken, outcome) or (yield from _by_chance(broken, finding, row)):
             continue
         if (yield Step("prover", "same_question", {"proof": proof, "other": key})):
             left, headline = (left, headline) if proved else (failing, row["headline"])
@@ -118,6 +123,50 @@ def proved_fixes(
         if (yield Step("prover", "same_question", {"proof": proof, "other": key, "by_meaning": True})):
             return [replace(fix, proved=True)], failing, told
     return proved, left, headline
+
+
+def _weakens(broken: Broken, outcome: Outcome) -> bool:
+    """Whether an output of which every rank had all, or a part, is a sum of what the ranks hold after an edit."""
+    after = {each.name: each.found for each in outcome.promises if each.holds}
+    return any(SUM in after.get(name, "") and SUM not in found for name, found in broken.held.items())
+
+
+def _by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Generator[Step, Any, bool]:
+    """Whether numbers refute, on another mesh or with other constants, what an edit mends here; a number that an edit brings in must have been tried elsewhere.
+
+    On two ranks a learning rate of 0.5 and a mean over the ranks are one factor; on one rank they are two.  A check that is written for its own mesh says nothing on
+    another one: where what is wrong there is no factor, and is wrong without the edit as well.
+    """
+    request = broken.request
+    tried = False
+    for mesh in meshes_to_try(broken.report.mesh):
+        asked = replace(request, mesh=mesh)
+        said = yield from _said(asked, finding, row["texts"])
+        if said is _FACTOR or (said is _WRONG and (yield from _said(asked, finding, {})) is _RIGHT):
+            return True
+        tried |= said is _RIGHT
+    if row["varied"]:
+        said = yield from _said(request, finding, row["varied"])
+        if said in (_FACTOR, _WRONG):
+            return True
+        tried |= said is _RIGHT
+    return row["brings_numbers"] and not tried
+
+
+def _said(request: CheckRequest, finding: Finding, texts: Mapping[str, str]) -> Generator[Step, Any, str]:
+    """What numbers say of all that a finding spoils, in the program of these texts."""
+    captured = yield from capture(request, {**request.overlay, **texts})
+    if captured.troubles:
+        return _NOTHING
+    result = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
+    doubtful = set(finding.promises) & set(from_plain(Outcome, result["outcome"]).failing)
+    if not doubtful:
+        return _RIGHT
+    numbers = from_plain(Confirmation, (yield confirming(as_proved(captured, result), CROSS_CHECK)))
+    wrong = doubtful & set(numbers.differing)
+    if not wrong:
+        return _RIGHT
+    return _FACTOR if wrong & (numbers.ratios or {}).keys() else _WRONG
 
 
 def _judged(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphguard.checks.explorer import shown_shape
 from graphguard.ir import Capture, Node, Span
 from graphguard.ir.graph import Var
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 
 SHOWN_FRAMES = 4
 _WORDS = re.compile(r"^(\S+ \* )?(partial sum of )?(part of |rearrangement of )?")

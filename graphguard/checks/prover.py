@@ -28,10 +28,10 @@ from graphguard.ir.collection import without_collection
 from graphguard.ir.ignored import without_ignored
 from graphguard.ir.likeness import same_question
 from graphguard.ir.plain import from_plain, to_plain
-from graphguard.refine.attempts import Effort
-from graphguard.refine.memo import Memo, Shelf
-from graphguard.refine.proof import Proof
-from graphguard.refine.prove import finished, prove
+from graphguard.refine.proving.attempts import Effort
+from graphguard.refine.proving.memo import Memo, Shelf
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.prove import finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.repair.applied import texts_after
 from graphguard.repair.candidates import candidates
@@ -39,6 +39,7 @@ from graphguard.repair.diagnosed import Diagnosis
 from graphguard.repair.frames import reader
 from graphguard.repair.same_meaning import asks_the_same
 from graphguard.repair.trials import holds
+from graphguard.repair.varied import brings_numbers, said_by, varied
 from graphguard.report.diagnostics import TextEdit
 from graphguard.trace.process import wire
 from graphguard.trace.process.parentage import die_with_starter
@@ -133,11 +134,11 @@ class Prover:
         return {"outcome": to_plain(entry.proof.outcome), "seconds": time.perf_counter() - started}
 
     def audit(self, capture: bytes) -> dict[str, Any]:
-        """What every step of a proof of a capture comes to when it is read again: an :class:`~graphguard.refine.audits.Audited` as plain data.
+        """What every step of a proof of a capture comes to when it is read again: an :class:`~graphguard.refine.evaluation.audits.Audited` as plain data.
 
         The capture is proved anew, with nothing that is remembered, and patiently.
         """
-        from graphguard.refine.audits import logged, summed
+        from graphguard.refine.evaluation.audits import logged, summed
 
         with logged() as logs:
             proof = prove(capture_from_json(capture), effort="patient")
@@ -166,7 +167,7 @@ class Prover:
     def candidates(
         self, proof: str, finding: int, sources: dict[str, str], before: Sequence[dict[str, Any]] = ()
     ) -> list[dict[str, Any]]:
-        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str}``.
+        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str, "varied": texts with other constants | None, "brings_numbers": bool}``.
 
         ``sources`` are unsaved texts by path; other files are read from disk.  ``before`` are edits that the texts have as well.
         """
@@ -174,8 +175,20 @@ class Prover:
         if entry.diagnosis is None:
             return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
-        found = candidates(entry.capture, entry.diagnosis, finding, reader(sources), edits)
-        return [{"fix": to_plain(each.fix), "texts": each.texts, "headline": each.headline} for each in found]
+        read = reader(sources)
+        spec = entry.capture.spec
+        known = "" if spec is None else said_by(spec, read)
+        found = candidates(entry.capture, entry.diagnosis, finding, read, edits)
+        return [
+            {
+                "fix": to_plain(each.fix),
+                "texts": each.texts,
+                "headline": each.headline,
+                "varied": varied(each.fix.edits, each.texts, read),
+                "brings_numbers": brings_numbers(each.fix.edits, read, known),
+            }
+            for each in found
+        ]
 
     def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:
         """The texts of the files after edits, by path; None where they would not parse."""

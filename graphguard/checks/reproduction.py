@@ -73,8 +73,8 @@ def _captured(path: str, check: str, mesh: dict[str, int], configuration: Config
 
 def _values(capture: Capture, inputs: Mapping[str, str]) -> dict[str, Any]:
     """Every leaf's value, from the words of a counterexample: style, scale and seed."""
-    from graphguard.confirm.draws import Draw, leaf_value
-    from graphguard.confirm.ranges import IndexRange, index_ranges
+    from graphguard.confirm.run.draws import Draw, leaf_value
+    from graphguard.confirm.run.ranges import IndexRange, index_ranges
 
     spans = index_ranges(capture)
     values = {}
@@ -404,7 +404,7 @@ def _run_programs(
 
 def _labelled(capture: Capture, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What every rank's parameters held when they were recorded; nothing where an operator has no meaning here."""
-    from graphguard.confirm.elements import UnrunnableError
+    from graphguard.confirm.run.elements import UnrunnableError
 
     try:
         replayed = _replayed(capture, values)[1:]
@@ -415,7 +415,7 @@ def _labelled(capture: Capture, values: Mapping[str, Any]) -> list[dict[str, Any
 
 def _replayed(capture: Capture, values: Mapping[str, Any]) -> list[tuple[Graph, Any]]:
     """The recorded programs, the specification first, with the value of every variable."""
-    from graphguard.confirm.replay import run_ranks
+    from graphguard.confirm.run.replay import run_ranks
     from graphguard.ir.joining import join
 
     assert capture.spec is not None

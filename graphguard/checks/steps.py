@@ -161,7 +161,8 @@ def _judge(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         return doubtful
     yield report
     if request.fixes:
-        failed = Broken(request, report, diagnostics, frozenset(outcome.failing), frozenset(numbers.differing))
+        held = {each.name: each.found for each in outcome.promises if each.holds}
+        failed = Broken(request, report, diagnostics, frozenset(outcome.failing), frozenset(numbers.differing), held)
         report = yield from repaired(failed, findings)
     return (yield from _shown(request, report, findings))
 

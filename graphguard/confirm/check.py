@@ -11,7 +11,11 @@ import torch
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.confirm.counterexample import CLEAR, clarity, minimised
-from graphguard.confirm.draws import (
+from graphguard.confirm.leaks import leak
+from graphguard.confirm.opinion import second_opinion
+from graphguard.confirm.promises import Comparison
+from graphguard.confirm.reduced.shrink import shrunk
+from graphguard.confirm.run.draws import (
     DRAWS,
     FRACTIONS,
     FURTHER_DRAWS,
@@ -25,17 +29,14 @@ from graphguard.confirm.draws import (
     overflow_draws,
     signed_draws,
 )
-from graphguard.confirm.elements import UncoveredError, UnrunnableError
-from graphguard.confirm.kernels import REFERENCE
-from graphguard.confirm.leaks import leak
-from graphguard.confirm.opinion import second_opinion
-from graphguard.confirm.promises import Comparison
-from graphguard.confirm.ranges import furthest_bound
-from graphguard.confirm.shrink import shrunk
+from graphguard.confirm.run.elements import UncoveredError, UnrunnableError
+from graphguard.confirm.run.kernels import REFERENCE
+from graphguard.confirm.run.ranges import furthest_bound
+from graphguard.confirm.run.replay import guessed_literal
+from graphguard.confirm.run.work import work_of, work_of_calls, work_of_drawing
 from graphguard.confirm.strange_draws import reason_of, redrawn
 from graphguard.confirm.trial import Failure, OutOfFuelError, Trial
 from graphguard.confirm.undefined import birth
-from graphguard.confirm.work import work_of, work_of_calls, work_of_drawing
 from graphguard.ir import Capture, Graph, Node
 from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.ops import traits_of
@@ -85,6 +86,8 @@ def _run(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
         return Confirmation("not-run", "the capture is not complete")
     if not capture.promises:
         return Confirmation("not-run", "nothing was promised")
+    if guessed := guessed_literal(capture):
+        return Confirmation("not-run", guessed)
     said = None
     if _work_of(capture) > QUICK and work_of_calls(capture) <= fuel.left:
         smaller = shrunk(capture)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 
 from graphguard.confirm.confirmation import Counterexample
-from graphguard.confirm.draws import Draw, Style, is_sparse
-from graphguard.confirm.elements import UnrunnableError
 from graphguard.confirm.promises import Comparison
+from graphguard.confirm.run.draws import Draw, Style, is_sparse
+from graphguard.confirm.run.elements import UnrunnableError
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Capture, Leaf
 from graphguard.ir.fuel import SECOND, Fuel

@@ -7,11 +7,11 @@ from typing import Final
 
 import torch
 
-from graphguard.confirm.draws import leaf_values
-from graphguard.confirm.elements import UnrunnableError
-from graphguard.confirm.replay import Arithmetic, Values
+from graphguard.confirm.run.draws import leaf_values
+from graphguard.confirm.run.elements import UnrunnableError
+from graphguard.confirm.run.replay import Arithmetic, Values
+from graphguard.confirm.run.unwritten import EMPTY
 from graphguard.confirm.trial import Failure, Trial
-from graphguard.confirm.unwritten import EMPTY
 
 _FEW: Final = 1 << 10  # places that are searched
 

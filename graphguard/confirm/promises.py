@@ -13,9 +13,9 @@ from typing import Final
 
 import torch
 
-from graphguard.confirm.elements import UnrunnableError, extents
-from graphguard.confirm.preludes import Preludes
-from graphguard.confirm.replay import Values, reduction, run_ranks
+from graphguard.confirm.run.elements import UnrunnableError, extents
+from graphguard.confirm.run.preludes import Preludes
+from graphguard.confirm.run.replay import Values, reduction, run_ranks
 from graphguard.ir import Capture, Placement, Promise
 from graphguard.ir.capture import Like
 

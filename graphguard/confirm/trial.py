@@ -8,17 +8,17 @@ from typing import Final
 
 import torch
 
-from graphguard.confirm.draws import GENERIC, Draw, Ranges, leaf_values
-from graphguard.confirm.elements import NARROW, UncoveredError, UnrunnableError
-from graphguard.confirm.precision import Held, cast_types
-from graphguard.confirm.preludes import Preludes
 from graphguard.confirm.promises import Comparison, Slack, comparisons, copied_axes, held_values, promised
-from graphguard.confirm.ranges import index_ranges
-from graphguard.confirm.replay import Arithmetic, Ties, Values, run_graph, run_ranks
-from graphguard.confirm.rounded_numbers import rounded_numbers
+from graphguard.confirm.run.draws import GENERIC, Draw, Ranges, leaf_values
+from graphguard.confirm.run.elements import NARROW, UncoveredError, UnrunnableError
+from graphguard.confirm.run.precision import Held, cast_types
+from graphguard.confirm.run.preludes import Preludes
+from graphguard.confirm.run.ranges import index_ranges
+from graphguard.confirm.run.replay import Arithmetic, Ties, Values, run_graph, run_ranks
+from graphguard.confirm.run.rounded_numbers import rounded_numbers
+from graphguard.confirm.run.ties import resting_on
+from graphguard.confirm.run.work import work_of, work_of_drawing
 from graphguard.confirm.strange_draws import redrawn
-from graphguard.confirm.ties import resting_on
-from graphguard.confirm.work import work_of, work_of_drawing
 from graphguard.ir import Capture, Graph, Node, Promise, Var
 from graphguard.ir.fuel import SECOND, Fuel, burn
 from graphguard.ir.joining import Joined, join

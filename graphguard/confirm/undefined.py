@@ -11,9 +11,9 @@ from typing import Final
 
 import torch
 
-from graphguard.confirm.draws import leaf_values
-from graphguard.confirm.elements import UnrunnableError
-from graphguard.confirm.replay import Arithmetic, Values
+from graphguard.confirm.run.draws import leaf_values
+from graphguard.confirm.run.elements import UnrunnableError
+from graphguard.confirm.run.replay import Arithmetic, Values
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Graph, Node
 from graphguard.ir.graph import COLLECTIVES

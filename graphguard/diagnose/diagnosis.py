@@ -14,8 +14,8 @@ from graphguard.ir import Capture, Var
 from graphguard.ir.collection import without_collection
 from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.proof import Proof
-from graphguard.refine.prove import expanded, prove
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.prove import expanded, prove
 from graphguard.repair.alignment import align
 from graphguard.repair.alike import alike, common_factor
 from graphguard.repair.bypassed import told_as_bypass

@@ -14,10 +14,11 @@ from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture
 from graphguard.ir.strict import STRICT
 from graphguard.refine.finding import Finding
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.alignment import Alignment
-from graphguard.repair.edits import InsertCall, InsertReduction
+from graphguard.repair.edits import InsertCall, InsertReduction, OtherCalls
 from graphguard.repair.frames import Sources
+from graphguard.repair.meanings import Sending
 from graphguard.repair.trials import Repair
 
 FUEL = 30_000
@@ -89,7 +90,7 @@ class Localised:
                 return True
             unknown = self.search.is_unknown(edit.tensors) and self.explains_all(self.broken)
             return unknown and self.findings()[0].rule == "wrong-scale"  # a sum over two ranks makes up for half of it
-        if isinstance(edit, InsertCall):  # what is right may lack a step before others read it
-            return False
+        if isinstance(edit, InsertCall) or (isinstance(edit, OtherCalls) and isinstance(edit.means, Sending)):
+            return False  # what is right may lack a step before others read it
         # A factor may stand on either side of what is linear.
         return repair.hypothesis.rule != "wrong-scale" and self.search.is_innocent(site.tensors)

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
 from graphguard.ops import aten
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors

@@ -9,7 +9,7 @@ from typing import Final
 
 from graphguard.ir import Capture, Frame, Graph, Node, Span, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.frames import Sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from graphguard.ir.fuel import Fuel
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.bounds import bounds
 from graphguard.repair.fills import fills

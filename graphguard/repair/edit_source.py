@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Span
 from graphguard.ops import aten
-from graphguard.refine.exposed import ROUNDED
+from graphguard.refine.evaluation.exposed import ROUNDED
 from graphguard.repair import gradients, idioms, plans, removal, source, triangles
 from graphguard.repair.accumulation import reduced_behind_loop
 from graphguard.repair.alignment import Position

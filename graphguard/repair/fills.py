@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Constant, Graph, Node, TensorType, Var
 from graphguard.ops import aten, traits_of
-from graphguard.refine.constants import elements
+from graphguard.refine.stages.constants import elements
 from graphguard.repair.editing import fresh
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.meanings import Filling

@@ -22,11 +22,14 @@ def other_groups(program: Program, span: Span, regrouping: Regrouping, capture: 
     if not isinstance(value, ast.Call):
         return
     size = max(regrouping.times, 1 / regrouping.times)
-    names = [*size_expressions(program, value, size, capture)[:1], str(size)]
+    named = size_expressions(program, value, size, capture)[:1]
     counts = [node for node in _counts(value) if not _is_sign(node)]
     for fewer in (regrouping.times < 1, regrouping.times > 1):
         for node in counts:
-            yield from (_scaled(program, node, name, fewer) for name in _of_number(node, size, fewer) or names[:1])
+            ways = [*named, *_of_number(node, size, fewer)] or [
+                str(size)
+            ]  # one that asks for the size serves other meshes too
+            yield from (_scaled(program, node, name, fewer) for name in ways)
 
 
 def _counts(call: ast.Call) -> Iterator[ast.expr]:

@@ -14,7 +14,7 @@ from graphguard.ir import Capture, Node, Placement, Span, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ops import aten, operators
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.alignment import FAMILIES
 from graphguard.repair.chains import chains
 from graphguard.repair.editing import substituted

@@ -7,7 +7,7 @@ from typing import Final
 
 from graphguard.ir import Capture, Var
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.edits import Tensors
 from graphguard.repair.slices import SPLITS, state_of
 

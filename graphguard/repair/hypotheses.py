@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.accumulation import only_added_to
 from graphguard.repair.attention import attention
 from graphguard.repair.called import called

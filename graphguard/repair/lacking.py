@@ -11,7 +11,7 @@ from typing import Final
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import operators, traits_of
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.chains import named_at
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors

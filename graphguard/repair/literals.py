@@ -12,7 +12,7 @@ import numpy as np
 from graphguard.ir import Graph, Node, TensorType, Var
 from graphguard.ir.graph import Constant, DType
 from graphguard.ops import aten
-from graphguard.refine.constants import elements
+from graphguard.refine.stages.constants import elements
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls
 from graphguard.repair.neighbours import Guess, Neighbours

@@ -7,7 +7,7 @@ from typing import Final
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.naming import operator
+from graphguard.refine.found.naming import operator
 from graphguard.repair.frames import Sources
 from graphguard.repair.words import spoiled_text
 

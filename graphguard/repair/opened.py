@@ -13,8 +13,8 @@ from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.ir.validity import well_formed
 from graphguard.ops import aten, traits_of
-from graphguard.refine.changes import respecified
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.changes import respecified
+from graphguard.refine.proving.proof import Proof
 
 _SDPA = "gg.sdpa"
 

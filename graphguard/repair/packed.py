@@ -13,9 +13,9 @@ from math import prod
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
 from graphguard.ops import aten
-from graphguard.refine.changes import retried
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.changes import retried
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.editing import fresh, with_nodes
 from graphguard.repair.frames import Sources
 from graphguard.repair.slices import SLICES, SPLITS

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphguard.confirm.closed_numbers import ClosedNumbers, generator
-from graphguard.confirm.point_run import PointRun, RuleFailedError
-from graphguard.confirm.ranges import IndexRange, index_ranges
+from graphguard.confirm.fields.closed_numbers import ClosedNumbers, generator
+from graphguard.confirm.fields.point_run import PointRun, RuleFailedError
+from graphguard.confirm.run.ranges import IndexRange, index_ranges
 from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Var
 from graphguard.ir.fuel import burn
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import Joined, JoinedCall, Step, join
-from graphguard.refine.constants import elements
-from graphguard.refine.evaluate import shape_of
+from graphguard.refine.evaluation.evaluate import shape_of
+from graphguard.refine.stages.constants import elements
 from graphguard.relations.algebra import Kind, Unsupported
 from graphguard.relations.numbers import Array, Number, Numbers
 from graphguard.rules import kind_of, parse_traits

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.capture import Like
-from graphguard.refine.flow import labelled
+from graphguard.refine.stages.flow import labelled
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.point import Changed, Point

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.finding import Finding, Related
-from graphguard.refine.naming import operator
+from graphguard.refine.found.naming import operator
 from graphguard.repair.asked import differentiated, forward_place, is_computed
 from graphguard.repair.attention import SDPA, masking_text
 from graphguard.repair.chains import chain_name, chain_text

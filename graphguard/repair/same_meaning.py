@@ -11,7 +11,7 @@ from typing import Final
 from graphguard.ir import Capture, Placement, Promise
 from graphguard.ir.fuel import SECOND
 from graphguard.ir.likeness import same_question
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 
 _AXIS: Final = "all"
 _STEPS: Final = 2 * SECOND

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture
 from graphguard.ir.fuel import SECOND, Fuel
-from graphguard.refine.changes import reprove
-from graphguard.refine.exposed import is_unmeant
+from graphguard.refine.evaluation.exposed import is_unmeant
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.changes import reprove
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.alignment import Alignment
 from graphguard.repair.derived import derived
 from graphguard.repair.frames import Sources

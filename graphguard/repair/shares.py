@@ -10,7 +10,7 @@ from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.fuel import Fuel, burn
 from graphguard.ops import aten, operators
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.relations.explain.weights import Weights
 from graphguard.relations.terms.kernels import Number
 from graphguard.repair.editing import fresh

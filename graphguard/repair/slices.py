@@ -9,8 +9,8 @@ from typing import Literal
 from graphguard.ir import Capture, Node, Var
 from graphguard.ir.joining import join
 from graphguard.ops import aten, operators
-from graphguard.refine.lookup import GroupRelation
-from graphguard.refine.proof import Proof
+from graphguard.refine.found.lookup import GroupRelation
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.alignment import Alignment, Position, outputs_of
 from graphguard.repair.edits import Tensors
 

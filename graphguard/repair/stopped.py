@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.outcome import SPECIFICATION, Location
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.alignment import Alignment, family
 from graphguard.repair.edits import Tensors
 from graphguard.repair.holding import holds_operand

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import aten
-from graphguard.refine.exposed import ROUNDED, is_unmeant
-from graphguard.refine.lookup import GroupRelation
+from graphguard.refine.evaluation.exposed import ROUNDED, is_unmeant
+from graphguard.refine.found.lookup import GroupRelation
 from graphguard.refine.outcome import SPECIFICATION, Location
 from graphguard.repair.alignment import family
 from graphguard.repair.attention import meant_attention, seen_keys

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ops import traits_of
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.editing import fresh, renamed
 from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.neighbours import Guess, Neighbours

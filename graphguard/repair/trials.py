@@ -8,8 +8,8 @@ from typing import Final
 
 from graphguard.ir import Capture, Var
 from graphguard.ir.fuel import burn
-from graphguard.refine.changes import retried
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.changes import retried
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.alignment import Alignment, align
 from graphguard.repair.editing import apply
 from graphguard.repair.hypotheses import Hypothesis

@@ -10,7 +10,7 @@ from typing import Final
 from graphguard.ir import Capture, Node, Span, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.refine.outcome import SPECIFICATION
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.repair.editing import fresh, like, renamed
 from graphguard.repair.edits import OtherCalls, Tensors
 from graphguard.repair.frames import Sources

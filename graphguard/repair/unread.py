@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphguard.confirm.closed_numbers import ClosedNumbers
+from graphguard.confirm.fields.closed_numbers import ClosedNumbers
 from graphguard.ir import Capture, Graph, Leaf, Placement, Promise, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.relations.numbers import Array, Number

@@ -161,11 +161,15 @@ def size_expressions(program: Program, at: ast.AST, factor: Fraction, capture: C
 
 
 def _asked(program: Program, at: ast.AST, factor: Fraction, capture: Capture) -> Iterator[str]:
-    """The number of ranks as a question to the group of the one axis that has so many."""
+    """The number of ranks as a question to the group, or the mesh, of the one axis that has so many."""
     axes = [axis for axis, size in capture.mesh.items() if size > 1 and factor in (size, Fraction(1, size))]
     dist = distributed_name(program)
-    if dist and len(axes) == 1:
-        yield from (f"{dist}.get_world_size({group})" for group in group_expressions(program, at, axes[0])[:1])
+    if len(axes) != 1:
+        return
+    groups = group_expressions(program, at, axes[0])[:1] if dist else []
+    yield from (f"{dist}.get_world_size({group})" for group in groups)
+    if not groups:
+        yield from (f'{mesh}["{axes[0]}"].size()' for mesh in _meshes(program, at))
 
 
 def passes_name(program: Program, at: ast.AST, factor: Fraction) -> str:

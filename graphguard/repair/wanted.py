@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphguard.confirm.field_run import FieldRun
-from graphguard.confirm.fields import Fields
-from graphguard.confirm.residues import P, Residues
+from graphguard.confirm.fields.field_run import FieldRun
+from graphguard.confirm.fields.fields import Fields
+from graphguard.confirm.fields.residues import P, Residues
 from graphguard.ir import Capture, Node, Placement, Var
 from graphguard.ir.fuel import SECOND, Fuel, burn
 from graphguard.ir.joining import join
 from graphguard.ops import aten, operators
-from graphguard.refine.constants import elements
+from graphguard.refine.stages.constants import elements
 from graphguard.relations.algebra import Unsupported
 from graphguard.repair.point import is_real
 from graphguard.repair.undoing import MOVED, Array, operand_parts, part_wanted, undone, with_elements

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from graphguard.ir import Graph, Node, Span, TensorType, Var
-from graphguard.refine.exposed import ROUNDED, is_unmeant
+from graphguard.refine.evaluation.exposed import ROUNDED, is_unmeant
 from graphguard.repair.frames import Sources
 from graphguard.repair.program import MODULES, Program
 from graphguard.repair.source import Draft

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphguard.confirm.check import confirm
-from graphguard.refine.memo import Memo
-from graphguard.refine.proof import Proof
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.prove import prove
 
 RECORDS = [json.loads(line) for line in Path(__file__).with_name("cases.jsonl").read_text().splitlines()]
 PROGRAMS = [(record["id"], variant, record["kind"]) for record in RECORDS for variant in ("buggy", "fixed")]

@@ -15,7 +15,7 @@ from graphguard.ir.building import Builder
 from graphguard.ir.capture import Leaf
 from graphguard.ir.graph import Graph, TensorType
 from graphguard.ir.plain import to_plain
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 
 ROOT = Path(__file__).parents[2] / "graphguard"
 DECIDING = ("ir", "ops", "relations", "rules", "refine", "confirm", "repair")

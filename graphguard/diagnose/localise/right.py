@@ -14,7 +14,7 @@ from graphguard.diagnose.localise.layouts import Cut, Laid, Layouts
 from graphguard.diagnose.localise.numbers import Run, same
 from graphguard.diagnose.localise.sites import MOVES, Site, Sites
 from graphguard.ir import Var
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array, kind_of_array
 
 _STATES: Final = 4  # of one site: equal tensors and layouts are many

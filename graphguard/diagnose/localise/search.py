@@ -14,7 +14,7 @@ from graphguard.diagnose.localise.sites import MOVES, Site, Sites
 from graphguard.ir import Capture, Promise, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import operators
-from graphguard.refine.proof import Proof
+from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array
 from graphguard.repair.alignment import Alignment
 

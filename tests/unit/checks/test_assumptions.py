@@ -1,6 +1,6 @@
 """What comments in a program assume of operators that nobody else knows."""
 
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from graphguard.trace.source.sources import meaning_digest
 
 OPERATOR = """

@@ -1,6 +1,6 @@
 """Values that ranks exchange while a check builds its programs: whoever waits for them is recorded again once they are known."""
 
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 
 EXCHANGE = """
 ranks = [None, None]

@@ -12,6 +12,7 @@ from graphguard.checks.mending import LARGE, Broken, proved_fixes
 from graphguard.checks.requests import CheckRequest
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
+from graphguard.ir.capture import Trouble
 from graphguard.ir.codec import capture_summary
 from graphguard.ir.plain import to_plain
 from graphguard.refine.finding import Finding
@@ -20,8 +21,17 @@ from graphguard.report.diagnostics import Fix, Report, Verdict
 
 CHECK = CheckRef("checks.py::c", "c", Span("checks.py", 1))
 SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
+TROUBLED = capture_summary(
+    Capture(CHECK, {"dp": 1}, (), None, (), (), troubles=(Trouble("check-error", "no group", None),))
+)
 REQUEST = CheckRequest("checks.py", "c", {"dp": 2}, "/")
-REPORT = Report(CHECK, {"dp": 2}, Verdict.BROKEN, operators={"spec": 5, "impl": 7}, proof="broken")
+REPORT = Report(CHECK, {"dp": 1}, Verdict.BROKEN, operators={"spec": 5, "impl": 7}, proof="broken")
+
+
+def candidate(title: str, **said: Any) -> dict[str, Any]:
+    """An edit that a prover would have proved; it touches no number."""
+    plain = to_plain(Fix(title, (), False))
+    return {"fix": plain, "texts": {"file": "edited"}, "headline": "", "varied": None, "brings_numbers": False, **said}
 
 
 def ended(steps: Any, answer: Callable[[Any], Any]) -> Any:
@@ -46,19 +56,19 @@ def test_a_fix_keeps_the_specification_and_its_promises(same, promises, counts):
     finding = Finding("wrong-scale", "twice", None, promises=("w",))
     outcome = Outcome(True, tuple(PromiseOutcome(name, True, "") for name in promises))
     answers = {
-        "candidates": [{"fix": to_plain(Fix("halve", (), False)), "texts": {}, "headline": ""}],
+        "candidates": [candidate("halve")],
         "capture": {"capture": b"", "summary": SUMMARY},
         "prove": {"proof": "fixed", "outcome": to_plain(outcome)},
         "same_question": same,
     }
-    broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}))
+    broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}), {})
     fixes, left, _ = ended(proved_fixes(broken, 0, finding, ()), lambda step: answers[step.method])
     assert (len(fixes), left) == ((1, frozenset()) if counts else (0, frozenset({"w"})))
 
 
 @pytest.mark.parametrize(("vain", "traced"), [(0, 3), (1, 3), (2, 3), (3, 4)])
 def test_tries_in_vain_count_against_alternatives(vain, traced):
-    candidates = [{"fix": to_plain(Fix(name, (), False)), "texts": {}, "headline": ""} for name in "abcdef"]
+    candidates = [candidate(name) for name in "abcdef"]
     traces: list[str] = []
 
     def answer(step: Any) -> Any:
@@ -72,14 +82,14 @@ def test_tries_in_vain_count_against_alternatives(vain, traced):
         return given.get(step.method, True)
 
     finding = Finding("wrong-scale", "twice", None, promises=("w",))
-    broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}))
+    broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}), {})
     fixes, *_ = ended(proved_fixes(broken, 0, finding, ()), answer)
     assert (len(traces), len(fixes)) == (traced, traced - vain)
 
 
 @pytest.mark.parametrize(("calls", "traced"), [(LARGE // 2, 3), (LARGE + 1, 1)])
 def test_of_a_large_program_no_alternatives_are_tried(calls, traced):
-    candidates = [{"fix": to_plain(Fix(name, (), False)), "texts": {}, "headline": ""} for name in "abcd"]
+    candidates = [candidate(name) for name in "abcd"]
     traces: list[str] = []
 
     def answer(step: Any) -> Any:
@@ -92,7 +102,7 @@ def test_of_a_large_program_no_alternatives_are_tried(calls, traced):
         return given.get(step.method, True)
 
     report = replace(REPORT, operators={"spec": 0, "impl": calls})
-    broken = Broken(REQUEST, report, (), frozenset({"w"}), frozenset({"w"}))
+    broken = Broken(REQUEST, report, (), frozenset({"w"}), frozenset({"w"}), {})
     fixes = offered_to(broken, answer)
     assert (len(traces), len(fixes)) == (traced, traced)
 
@@ -128,7 +138,7 @@ def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
     def answer(step: Any) -> Any:
         match step.method:
             case "candidates":
-                return [{"fix": to_plain(Fix("halve", (), False)), "texts": {}, "headline": ""}]
+                return [candidate("halve")]
             case "capture":
                 return {"capture": b"", "summary": SUMMARY}
             case "prove":
@@ -141,6 +151,67 @@ def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
         return True
 
     proofs: list[str] = []
-    broken = Broken(REQUEST, REPORT, (), frozenset({"w", "k"}), frozenset({"w"}))
+    broken = Broken(REQUEST, REPORT, (), frozenset({"w", "k"}), frozenset({"w"}), {})
     fixes = offered_to(broken, answer)
     assert (bool(fixes), proofs) == (offered, finished)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said", "wrong_at", "offered"),
+    [
+        ("missing-reduction", {}, {}, True),
+        ("missing-reduction", {}, {(1, "edited")}, False),  # one rank is right without the edit
+        ("missing-reduction", {}, {(1, "edited"), (1, "as it is")}, True),  # the check is of two ranks only
+        ("wrong-scale", {}, {(1, "edited"), (1, "as it is"), (1, "factor")}, False),  # on one rank it is another one
+        ("wrong-scale", {"varied": {"file": "varied"}}, {(2, "varied")}, False),
+        ("wrong-scale", {"varied": {"file": "varied"}}, {}, True),
+        ("wrong-shard", {"brings_numbers": True}, {}, True),
+        ("wrong-shard", {"brings_numbers": True}, {(1, "cannot run")}, False),  # the number was tried nowhere else
+        ("wrong-shard", {}, {(1, "cannot run")}, True),
+    ],
+)
+def test_an_edit_that_fits_one_mesh_or_one_constant_is_not_offered(rule, said, wrong_at, offered):
+    """``wrong_at``: the ranks and the text where numbers refute the program."""
+
+    def answer(step: Any) -> Any:
+        match step.method:
+            case "candidates":
+                return [candidate("edit", **said)]
+            case "capture":
+                asked = step.params
+                now.append((asked["mesh"]["dp"], asked["overlay"].get("file", "as it is")))
+                cannot = (now[-1][0], "cannot run") in wrong_at
+                return {"capture": b"", "summary": TROUBLED if cannot else SUMMARY}
+            case "prove":
+                return {"proof": "fixed", "outcome": outcome(*(("w",) if now[-1] in wrong_at else ()))}
+            case "confirm":
+                ratios = {"w": 0.5} if (now[-1][0], "factor") in wrong_at else None
+                return to_plain(Confirmation("differs", differing=("w",), ratios=ratios))
+        return True
+
+    now: list[tuple[int, str]] = []
+    finding = Finding(rule, "twice", None, promises=("w",))
+    broken = Broken(REQUEST, replace(REPORT, mesh={"dp": 2}), (), frozenset({"w"}), frozenset({"w"}), {})
+    fixes, *_ = ended(proved_fixes(broken, 0, finding, ()), answer)
+    assert bool(fixes) == offered
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "offered"),
+    [
+        ("k = k@0 = k@1", "k = sum(k@0, k@1)", False),
+        ("k = sum(k@0, k@1)", "k = sum(k@0, k@1)", True),
+        ("k = concat(k@0, k@1; dim=0)", "k = k@0 = k@1", True),
+    ],
+)
+def test_an_edit_that_leaves_partial_what_was_whole_is_not_offered(before, after, offered):
+    promises = (PromiseOutcome("w", True, "w"), PromiseOutcome("k", True, "", after))
+    answers = {
+        "candidates": [candidate("edit")],
+        "capture": {"capture": b"", "summary": SUMMARY},
+        "prove": {"proof": "fixed", "outcome": to_plain(Outcome(True, promises))},
+    }
+    finding = Finding("wrong-scale", "twice", None, promises=("w",))
+    broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}), {"k": before})
+    fixes, *_ = ended(proved_fixes(broken, 0, finding, ()), lambda step: answers.get(step.method, True))
+    assert bool(fixes) == offered

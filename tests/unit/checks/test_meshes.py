@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphguard.checks.meshes import smaller_meshes
+from graphguard.checks.meshes import meshes_to_try, smaller_meshes
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,16 @@ from graphguard.checks.meshes import smaller_meshes
 )
 def test_smaller_meshes_keep_every_axis_and_come_smallest_first(mesh, smaller):
     assert smaller_meshes(mesh) == smaller
+
+
+@pytest.mark.parametrize(
+    ("mesh", "others"),
+    [
+        ({"tp": 4}, [{"tp": 1}]),
+        ({"tp": 1}, []),
+        ({"dp": 2, "tp": 3, "pp": 1}, [{"dp": 1, "tp": 3, "pp": 1}, {"dp": 2, "tp": 1, "pp": 1}]),
+        ({}, []),
+    ],
+)
+def test_on_each_of_the_other_meshes_one_axis_has_one_rank(mesh, others):
+    assert meshes_to_try(mesh) == others

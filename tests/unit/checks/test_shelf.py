@@ -12,11 +12,11 @@ import pytest
 
 from graphguard.checks import shelf as module
 from graphguard.checks.shelf import DiskShelf, user_shelf
-from graphguard.refine.memo import Memo, Result
 from graphguard.refine.outcome import Outcome
-from graphguard.refine.proof import Proof
-from graphguard.refine.prove import prove
-from graphguard.refine.windows import Windowed
+from graphguard.refine.proving.memo import Memo, Result
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.prove import prove
+from graphguard.refine.stages.windows import Windowed
 from tests.unit.refine.stacks import instead, stack
 
 KEY = bytes(range(32))

@@ -13,7 +13,7 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.codec import capture_summary
 from graphguard.ir.plain import to_plain
-from graphguard.refine.audits import Audited
+from graphguard.refine.evaluation.audits import Audited
 from graphguard.refine.outcome import Outcome, PromiseOutcome
 from graphguard.report.diagnostics import OUT_OF_FUEL, Report, Verdict
 

@@ -291,7 +291,7 @@ class Rotary(nn.Module):
 
     def __init__(self, kind, theta=10000.0):
         super().__init__()
-        rows = (1 << 16) if kind == "large" else 4
+        rows = {"large": 1 << 19, "long": 1 << 16}.get(kind, 4)
         angles = torch.arange(rows)[:, None].float() / theta ** (torch.arange(0, 8, 2).float() / 8)
         if kind == "attribute":
             self.cos = angles.cos()
@@ -308,10 +308,12 @@ class Rotary(nn.Module):
     [
         ("buffer", 1e4, "refines"),
         ("attribute", 1e4, "refines"),
-        ("large", 1e4, "unknown"),
+        ("long", 1e4, "refines"),
+        ("large", 1e4, "unknown"),  # numbers of a literal that is not kept refute nothing
         ("buffer", 5e5, "broken"),
         ("attribute", 1e4 + 1, "broken"),
-        ("large", 5e5, "broken"),
+        ("long", 5e5, "broken"),
+        ("large", 5e5, "unknown"),
     ],
 )
 def test_tables_that_the_specification_computed_before_are_those_that_the_ranks_compute(kind, theta, verdict):

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from graphguard.confirm.kernels import cudnn_attention, cudnn_attention_backward
+from graphguard.confirm.run.kernels import cudnn_attention, cudnn_attention_backward
 
 F64 = torch.float64
 

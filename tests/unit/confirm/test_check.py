@@ -9,7 +9,8 @@ import pytest
 
 from graphguard.confirm import check, trial
 from graphguard.confirm.check import confirm
-from graphguard.confirm.draws import (
+from graphguard.confirm.opinion import second_opinion
+from graphguard.confirm.run.draws import (
     DRAWS,
     FURTHER_DRAWS,
     MILD_DRAWS,
@@ -19,8 +20,8 @@ from graphguard.confirm.draws import (
     leaf_value,
     leaf_values,
 )
-from graphguard.confirm.ranges import IndexRange, index_ranges
-from graphguard.confirm.replay import run_graph
+from graphguard.confirm.run.ranges import IndexRange, index_ranges
+from graphguard.confirm.run.replay import run_graph
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 from graphguard.ir.capture import Like
@@ -583,3 +584,28 @@ def test_numbers_that_differ_only_by_where_they_are_rounded(total: int, rounding
     ranks = [program(False, total)] * 2
     found = confirm(capture(program(True, 3), ranks, [leaf("x", 4, 5)], {"tp": Placement("replicate")}))
     assert (found.status, found.rounding) == ("differs", rounding)
+
+
+def scaled_by_table(digest: str) -> Graph:
+    """``x`` times a literal of which only the digest is known."""
+    b = Builder()
+    table = b.constant(b"", (2, 8), F32)
+    b.constants[table] = replace(b.constants[table], digest=digest, data=None)
+    b.outputs["out"] = b.call("aten.mul.Tensor", b.input("x", (2, 8)), table, out=((2, 8), F32))
+    return b.graph()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "status", "reason"),
+    [
+        ("table", ("table", "table"), "equal", ""),
+        ("table", ("other", "other"), "not-run", "only the specification has it"),
+        ("table", ("table", "other"), "not-run", "only the ranks have it"),
+    ],
+)
+def test_a_literal_that_was_not_kept_refutes_nothing_where_one_program_has_it(ours, theirs, status, reason):
+    """Its numbers are guessed: another way to compute the same table would differ."""
+    programs = capture(scaled_by_table(ours), [scaled_by_table(each) for each in theirs], LEAVES[:1], REPLICATED)
+    said = confirm(programs)
+    assert (said.status, said.reason.endswith(reason)) == (status, True)
+    assert second_opinion(programs) == ("equal" if status == "equal" else "unsure")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from graphguard.confirm.counterexample import CLEAR, clarity
-from graphguard.confirm.draws import DRAWS
 from graphguard.confirm.promises import Comparison, Slack
+from graphguard.confirm.run.draws import DRAWS
 from graphguard.confirm.trial import Failure
 from graphguard.ir import Promise
 

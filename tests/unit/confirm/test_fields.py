@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from graphguard.confirm.fields import Fields
+from graphguard.confirm.fields.fields import Fields
+from graphguard.confirm.fields.residues import P, Q, Residues, powers
 from graphguard.confirm.opinion import second_opinion
-from graphguard.confirm.residues import P, Q, Residues, powers
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 from graphguard.relations.algebra import Unsupported

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphguard.confirm.kernels import grouped_product
+from graphguard.confirm.run.kernels import grouped_product
 
 OFFSETS = torch.tensor([2, 2, 8], dtype=torch.int32)
 

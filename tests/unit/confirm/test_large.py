@@ -7,9 +7,9 @@ import torch
 
 from graphguard.confirm import promises
 from graphguard.confirm.check import confirm
-from graphguard.confirm.operators import cost_of
 from graphguard.confirm.promises import Slack
-from graphguard.confirm.ranges import edges_of, index_ranges
+from graphguard.confirm.run.operators import cost_of
+from graphguard.confirm.run.ranges import edges_of, index_ranges
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 

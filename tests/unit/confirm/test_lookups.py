@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphguard.confirm.lookups import LOOKUPS
+from graphguard.confirm.run.lookups import LOOKUPS
 
 NAN = float("nan")
 TABLE = torch.arange(1.0, 5.0, dtype=torch.float64)

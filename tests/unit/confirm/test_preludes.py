@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from graphguard.confirm.elements import UnrunnableError
-from graphguard.confirm.preludes import Preludes
-from graphguard.confirm.replay import run_ranks
+from graphguard.confirm.run.elements import UnrunnableError
+from graphguard.confirm.run.preludes import Preludes
+from graphguard.confirm.run.replay import run_ranks
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.building import Builder
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphguard.confirm.elements import UnrunnableError
-from graphguard.confirm.replay import run_ranks
+from graphguard.confirm.run.elements import UnrunnableError
+from graphguard.confirm.run.replay import run_ranks
 from graphguard.ir import Graph, Var
 from graphguard.ir.building import Builder
 from graphguard.ir.joining import join

@@ -6,8 +6,8 @@ import pytest
 
 from graphguard.confirm.check import compare
 from graphguard.confirm.confirmation import apart
-from graphguard.confirm.dimensions import divided
-from graphguard.confirm.shrink import shrunk
+from graphguard.confirm.reduced.dimensions import divided
+from graphguard.confirm.reduced.shrink import shrunk
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Placement, Promise, Span, TensorType
 from graphguard.ir.building import Builder
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphguard.confirm.operators import call
+from graphguard.confirm.run.operators import call
 from graphguard.ir.building import Builder
 
 ATEN = torch.ops.aten

@@ -12,7 +12,7 @@ from graphguard.diagnose.localise.search import Mend, Search
 from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
 from graphguard.refine.finding import Finding
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from graphguard.repair.alignment import align
 from graphguard.repair.frames import Sources
 from tests.graph_text import graph_from_text

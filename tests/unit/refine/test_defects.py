@@ -7,9 +7,9 @@ import pytest
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, TensorType, Var, validity
 from graphguard.ir.building import Builder
 from graphguard.ir.graph import Graph
-from graphguard.refine import evaluate
-from graphguard.refine.changes import reprove
-from graphguard.refine.prove import prove
+from graphguard.refine.evaluation import evaluate
+from graphguard.refine.proving.changes import reprove
+from graphguard.refine.proving.prove import prove
 
 KIND = TensorType((2, 3), "float32")
 

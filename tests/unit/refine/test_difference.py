@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from tests.graph_text import graph_from_text
 
 INPUT = 'input %0: float64[4, 3] = "x"\n'

@@ -7,9 +7,9 @@ from collections.abc import Collection
 import pytest
 
 from graphguard.ir import Node, TensorType, Var
-from graphguard.refine.evaluate import OneEach
-from graphguard.refine.hidden import Hidden
-from graphguard.refine.shards import Shards
+from graphguard.refine.evaluation.evaluate import OneEach
+from graphguard.refine.evaluation.hidden import Hidden
+from graphguard.refine.evaluation.shards import Shards
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
 

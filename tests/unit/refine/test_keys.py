@@ -11,13 +11,13 @@ import pytest
 from graphguard.ir import Capture, DType, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg, Constant
 from graphguard.ir.joining import join
-from graphguard.refine.calls import Calls, Unspelt
-from graphguard.refine.cuts import Division, divided
-from graphguard.refine.memo import Memo
-from graphguard.refine.prove import prove
-from graphguard.refine.spelling import Speller
-from graphguard.refine.twins import Programs
-from graphguard.refine.windows import Windowed
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.prove import prove
+from graphguard.refine.stages.calls import Calls, Unspelt
+from graphguard.refine.stages.cuts import Division, divided
+from graphguard.refine.stages.spelling import Speller
+from graphguard.refine.stages.twins import Programs
+from graphguard.refine.stages.windows import Windowed
 from tests.unit.refine.stacks import stack
 
 #: Literals many of which are equal in Python.

@@ -8,9 +8,9 @@ import pytest
 
 from graphguard.ir import Capture, Graph
 from graphguard.ir.validity import faults
-from graphguard.refine.exposed import ROUNDED, is_unmeant
-from graphguard.refine.memo import Memo
-from graphguard.refine.prove import prove
+from graphguard.refine.evaluation.exposed import ROUNDED, is_unmeant
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.prove import prove
 from tests.unit.refine.stacks import stack
 
 TYPE = "bfloat16"

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from graphguard.ir import Capture, Graph, Placement, Promise
-from graphguard.refine import programs
-from graphguard.refine.changes import reprove
-from graphguard.refine.memo import Memo
 from graphguard.refine.outcome import Outcome
-from graphguard.refine.prove import prove
-from graphguard.refine.segments import Work
+from graphguard.refine.proving import programs
+from graphguard.refine.proving.changes import reprove
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.prove import prove
+from graphguard.refine.proving.segments import Work
 from tests.unit.refine.stacks import instead, stack
 
 
@@ -119,7 +119,7 @@ def test_a_program_that_is_not_proved_is_not_remembered() -> None:
 
 
 def test_the_programs_used_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphguard.refine.memo._PROGRAM_ROWS", 200)
+    monkeypatch.setattr("graphguard.refine.proving.memo._PROGRAM_ROWS", 200)
     memo = Memo()
     for layers in range(1, 9):
         prove(stack(layers), memo)

@@ -12,10 +12,10 @@ from graphguard.ir import Capture, CheckRef, Graph, Leaf, Node, Placement, Promi
 from graphguard.ir.capture import Like
 from graphguard.ir.fuel import Fuel
 from graphguard.ir.joining import join
-from graphguard.refine.attempts import Attempt, completed
 from graphguard.refine.outcome import SPECIFICATION, Location, Outcome, PromiseOutcome
-from graphguard.refine.proof import Proof
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.attempts import Attempt, completed
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.prove import prove
 from graphguard.relations.terms.kernels import STEPS
 
 SHAPES = {"x": (3, 4), "w": (4, 8), "v": (8, 5), "y": (3, 5), "h": (3, 8), "g": (3, 8)}

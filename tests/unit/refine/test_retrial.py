@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from graphguard.ir import Capture, Node, Var
-from graphguard.refine.changes import reprove, retried
-from graphguard.refine.proof import Proof
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.changes import reprove, retried
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.prove import prove
 from graphguard.repair.alignment import align
 from graphguard.repair.editing import apply
 from graphguard.repair.edits import InsertReduction

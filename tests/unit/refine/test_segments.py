@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.trust.mutants import mutants
 from graphguard.ir import Capture, DType, Graph, Node, Placement, Promise, TensorType, Var
-from graphguard.refine.memo import Memo
 from graphguard.refine.outcome import Outcome
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.prove import prove
 from tests.unit.refine.stacks import INNER, ROWS, Spoil, instead, stack
 
 SPOILED: dict[str, Spoil] = {
@@ -40,8 +40,8 @@ def test_layers_that_are_alike_are_proved_once(ways: int, backward: bool) -> Non
 
 
 def test_what_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphguard.refine.programs._SMALL", 0)  # programs are known by their stages alone
-    monkeypatch.setattr("graphguard.refine.memo._ROWS", 130)
+    monkeypatch.setattr("graphguard.refine.proving.programs._SMALL", 0)  # programs are known by their stages alone
+    monkeypatch.setattr("graphguard.refine.proving.memo._ROWS", 130)
     memo, kept = Memo(), stack(4)
     layer = prove(kept, memo).evaluated
     others = [replaced(stack(4), 1, "aten.relu.default", f"aten.{op}.default") for op in ("sigmoid", "tanh", "exp")]

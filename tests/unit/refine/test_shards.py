@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphguard.ir import Graph, Node, TensorType, Var
-from graphguard.refine.shards import Shards
+from graphguard.refine.evaluation.shards import Shards
 from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue

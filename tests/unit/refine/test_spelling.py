@@ -7,9 +7,9 @@ from itertools import combinations
 
 from graphguard.ir import Capture, DType, Graph, Leaf, Node, TensorType, Var
 from graphguard.ir.graph import Arg, Constant
-from graphguard.refine.memo import Memo
-from graphguard.refine.programs import spelt
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.programs import spelt
+from graphguard.refine.proving.prove import prove
 from tests.unit.refine.stacks import stack
 
 X, Y = Var(0), Var(1)

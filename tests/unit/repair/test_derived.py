@@ -8,7 +8,7 @@ import pytest
 
 from graphguard.confirm.check import confirm
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, TensorType
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from graphguard.repair.alignment import align
 from graphguard.repair.edits import OtherCalls, SetArgument
 from graphguard.repair.frames import Sources

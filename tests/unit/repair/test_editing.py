@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from graphguard.repair.editing import apply
 from graphguard.repair.edits import Scale
 from tests.graph_text import graph_from_text

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from graphguard.ir import Capture, Graph, Node
-from graphguard.refine.changes import retried
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.changes import retried
+from graphguard.refine.proving.prove import prove
 from graphguard.repair.opened import opened
 from tests.unit.refine.stacks import stack
 from tests.unit.refine.test_retrial import SPOILED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Span, Var
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from graphguard.repair.edits import Bypass, Call, Edit, InsertCall, SetArgument, SwapTensors
 from graphguard.repair.hypotheses import Hypothesis
 from graphguard.repair.outdated import outdated

@@ -8,7 +8,7 @@ import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
 from graphguard.ir.capture import Like
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from graphguard.repair.refuting import Refuter
 from tests.graph_text import graph_from_text
 

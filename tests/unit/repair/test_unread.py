@@ -11,7 +11,7 @@ import graphguard as gg
 from graphguard.confirm.check import confirm
 from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 from graphguard.relations.numbers import Number
 from graphguard.repair.point import Point
 from tests.graph_text import graph_from_text

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from graphguard.ir import Node, Var
 from graphguard.ops import traits_of
-from graphguard.refine.batching import Dims, batching
+from graphguard.refine.evaluation.batching import Dims, batching
 
 from .bench import operator, tensors_of
 from .samples import SAMPLES, Make

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Graph, Node, Placement, Promise, Span, TensorType, Var
-from graphguard.refine.prove import prove
+from graphguard.refine.proving.prove import prove
 
 
 def program(*ops: str) -> Graph:

@@ -1,0 +1,95 @@
+"""Relation inference on one capture: both programs evaluated into one universe, every promise compared there.
+
+Equal normal forms mean equal values, so a promise that holds here holds for all inputs.  What does not hold is not thereby wrong:
+whether it is, a run on numbers decides.
+"""
+
+from __future__ import annotations
+
+from graphguard.ir import Capture
+from graphguard.ir.collection import without_collection
+from graphguard.ir.fuel import Fuel, burnt
+from graphguard.ir.joining import join
+from graphguard.refine.evaluation.exposed import exposed
+from graphguard.refine.proving.attempts import EXPANDED, PATIENCE, Attempt, Effort, Search
+from graphguard.refine.proving.memo import Memo
+from graphguard.refine.proving.programs import is_like_one_known, recalled, remember
+from graphguard.refine.proving.proof import Proof
+from graphguard.refine.proving.verdicts import failed, trouble_of
+from graphguard.refine.stages.cuts import divided
+from graphguard.relations.terms.kernels import STEPS
+from graphguard.rules import TraitError, parse_traits
+
+
+@without_collection()
+def prove(capture: Capture, memo: Memo | None = None, steps: float = STEPS, effort: Effort = "usual") -> Proof:
+    """Try to prove every promise of a capture; never raises for what a program does, and ends after about so many ``steps`` (:mod:`graphguard.ir.fuel`).
+
+    With a memo the stages of the program, or all of it where it cannot be cut, are first looked for there; what the memo knows is not proved again.
+    Further attempts get a sixth of them, ``patient`` ones as many again; an outcome that is ``hurried`` may come out otherwise with these.  A ``hasty`` proof
+    leaves them out: :func:`finished` makes up for it.
+    """
+    started = burnt()
+    patience = min(PATIENCE[effort], steps)
+    spelling = None
+    if memo is not None and is_like_one_known(capture, memo):  # one walk tells
+        outcome, spelling = recalled(capture, memo, started)
+        if outcome is not None:
+            return Proof(capture, outcome, again=lambda: _searched(capture, memo, steps, patience))
+    search = _search(capture, memo, steps, patience)
+    if isinstance(search, str):
+        return Proof(capture, failed(capture, search, started))
+    if memo is not None and search.division is None and spelling is None:
+        outcome, spelling = recalled(capture, memo, started)
+        if outcome is not None:
+            return Proof(capture, outcome, again=lambda: search.run(burnt()))
+    proof = search.run(started)
+    if proof.roundings and not proof.outcome.proved:
+        written = prove(exposed(capture, proof.roundings), memo, max(0.0, steps - proof.outcome.fuel), effort)
+        doubted = any(rounding.doubted for found in proof.roundings.values() for rounding in found)
+        return proof if doubted and written.outcome.proved else written
+    if memo is not None and proof.outcome.proved:
+        remember(capture, memo, proof.outcome, spelling, cut=search.division is not None)
+    return proof
+
+
+def _searched(capture: Capture, memo: Memo, steps: float, patience: float) -> Proof:
+    """The proof of a capture that is known to have one, made anew with what is known of its stages."""
+    search = _search(capture, memo, steps, patience)
+    assert isinstance(search, Search)
+    return search.run(burnt())
+
+
+def _search(capture: Capture, memo: Memo | None, steps: float, patience: float) -> Search | str:
+    """How a capture is to be proved; or why there is nothing to prove."""
+    try:
+        traits = parse_traits(capture.traits)
+    except TraitError as error:
+        return str(error)
+    joined = join(capture.ranks)
+    trouble = trouble_of(capture, joined)
+    if trouble:
+        return trouble
+    division = None if memo is None else divided(capture, joined)
+    return Search(capture, traits, joined, memo, division, steps, patience)
+
+
+@without_collection()
+def finished(proof: Proof, memo: Memo | None = None) -> Proof:
+    """A hasty proof with the further attempts that it left out."""
+    capture, outcome, started = proof.capture, proof.outcome, burnt()
+    if outcome.proved or outcome.gaps or proof.known is None or outcome.fuel > STEPS / 4:
+        return proof
+    joined = join(capture.ranks)
+    search = Search(capture, parse_traits(capture.traits), joined, None, None, STEPS, PATIENCE["usual"])
+    again = search.again(proof, started)
+    if again.outcome.proved and memo is not None and divided(capture, joined) is None:
+        remember(capture, memo, again.outcome, None, cut=False)
+    return again
+
+
+def expanded(proof: Proof, fuel: Fuel) -> Proof:
+    """The attempt that writes out products of sums, which costs more and may understand more; it ends with the fuel."""
+    capture = proof.capture
+    attempt = Attempt(capture, parse_traits(capture.traits), join(capture.ranks), proof.facts, EXPANDED, fuel)
+    return attempt.run(burnt())

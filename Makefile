@@ -10,9 +10,11 @@ PIP_ARGS ?=
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+# What builds the documentation: no torch, nothing of ours.
+DOCS := .venv-docs
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs frameworks scripts matrix package clean
+.PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs generated frameworks scripts matrix package clean
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -98,10 +100,19 @@ scripts: setup ## public training scripts, fetched: as they are, and each with a
 	$(BIN)/python -m tests.frameworks.test_scripts
 	$(BIN)/pytest -m frameworks tests/frameworks/test_scripts.py
 
-docs: setup ## regenerate the generated documents
+docs: $(DOCS)/.ready ## the documentation as a site, in dist/site, its links checked
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+
+$(DOCS)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(DOCS)/bin/python -m pip install --quiet $(PIP_ARGS) --group docs
+	@touch $@
+
+generated: setup ## regenerate the generated documents
 	$(BIN)/python -m graphguard.report.pages docs/rules
 	$(BIN)/python -m graphguard.rules.document > docs/operators.md
 	$(BIN)/python -m tests.cases.messages
 
 clean: ## remove what the other commands made
-	rm -rf .scripts $(VENV) node_modules dist client/out .e2e .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .scripts $(VENV) $(DOCS) node_modules dist client/out .e2e .mypy_cache .ruff_cache .pytest_cache

@@ -172,8 +172,8 @@ _VALUES = (
         summary="The relations of the inputs contradict each other.",
         what="Two statements about how the ranks' inputs or parameters come from the specification's cannot hold together.",
         why="From a contradiction everything follows, so nothing that is proved from it would mean anything.",
-        wrong=('in_relations={"x": {"tp": Shard(0)}}, shard_inputs=lambda inputs, mesh: inputs'),
-        right=('in_relations={"x": {"tp": Shard(0)}}'),
+        wrong='gg.Refinement(spec, impl, (x,), in_relations={"tp": Shard(0)}, shard_inputs=lambda inputs, mesh: inputs)',
+        right='gg.Refinement(spec, impl, (x,), in_relations={"tp": Shard(0)})',
     ),
 )
 

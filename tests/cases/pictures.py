@@ -20,14 +20,14 @@ def picture(text: str) -> str:
     columns = max(width(_CODE.sub("", row)) for row in rows)
     wide, high = round(columns * COLUMN + 2 * MARGIN), len(rows) * LINE + 2 * MARGIN
     lines = "\n".join(
-        f'<text x="{MARGIN}" y="{MARGIN + LINE * number + 15}">{"".join(_spans(row))}</text>'
+        f'<text x="{MARGIN}" y="{MARGIN + LINE * number + 15}" xml:space="preserve">{"".join(_spans(row))}</text>'
         for number, row in enumerate(rows)
     )
-    style = "font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; white-space: pre"
+    style = "font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}">\n'
         f'<rect width="{wide}" height="{high}" rx="8" fill="{_GROUND}"/>\n'
-        f'<g style="{style}" fill="{_PLAIN}" xml:space="preserve">\n{lines}\n</g>\n</svg>\n'
+        f'<g style="{style}" fill="{_PLAIN}">\n{lines}\n</g>\n</svg>\n'
     )
 
 

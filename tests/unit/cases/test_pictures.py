@@ -14,3 +14,9 @@ def test_a_picture_shows_every_line_in_its_colours():
     assert lines == plain.rstrip("\n").split("\n")
     first = next(tree.iter("{http://www.w3.org/2000/svg}tspan"))
     assert (first.text, first.get("fill")) == ("error[missing-reduction]", "#f47067")
+
+
+def test_browsers_keep_the_spaces_of_a_picture():
+    """They collapse them unless each line says so itself: what a group says does not reach its lines."""
+    lines = [*ElementTree.fromstring(picture("  --> a.py\n   |")).iter("{http://www.w3.org/2000/svg}text")]
+    assert [line.get("{http://www.w3.org/XML/1998/namespace}space") for line in lines] == ["preserve", "preserve"]

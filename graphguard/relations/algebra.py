@@ -3,7 +3,7 @@
 A rule says what an operator does to values by calling an :class:`Algebra`; it never looks inside a value.  The same rules
 therefore run over several algebras: the *normal form* (``relations.prove.normal_form``), which proves; plain *numbers*
 (``relations.numbers``), which tests every rule against PyTorch; and a pair of *finite fields*
-(``confirm.fields.fields.fields``), the second opinion.
+(``confirm.fields.fields``), the second opinion.
 
 A value has a shape and a kind, ``bool``, ``int`` or ``float``; the kinds never mix silently: arithmetic takes
 numbers, ``number`` turns a bool into one.  Shapes are concrete.  Rules broadcast by ``expand`` before they call.

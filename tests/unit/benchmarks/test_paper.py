@@ -15,7 +15,7 @@ from benchmarks.graphs.make import concat, dist, piece, ref, seq, task, tasks
 from benchmarks.paper import truths, verify
 from benchmarks.peer_pair.convert import convert
 from benchmarks.peer_pair.document import DocumentError, read_task, task_of
-from graphguard.confirm.fields.fields import field_run
+from graphguard.confirm.fields import field_run
 from graphguard.refine.evaluation import evaluate
 
 ROOT = Path(__file__).parents[3]

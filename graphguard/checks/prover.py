@@ -185,7 +185,7 @@ class Prover:
                 "texts": each.texts,
                 "headline": each.headline,
                 "varied": varied(each.fix.edits, each.texts, read),
-                "plain": varied(each.fix.edits, each.texts, read, kept=True),
+                "plain": varied(each.fix.edits, {file: read(file) or "" for file in each.texts}, read),
                 "brings_numbers": brings_numbers(each.fix.edits, read, known),
             }
             for each in found

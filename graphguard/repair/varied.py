@@ -20,18 +20,15 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.])", re.IGNORECASE)
 
 
-def varied(
-    edits: tuple[TextEdit, ...], texts: dict[str, str], read: Read, *, kept: bool = False
-) -> dict[str, str] | None:
-    """The texts after edits, or as they were where ``kept``, with other numbers for the module's constants that edits put in or take out; None where there is no such constant."""
+def varied(edits: tuple[TextEdit, ...], texts: dict[str, str], read: Read) -> dict[str, str] | None:
+    """Texts, those after edits or those before, with other numbers for the module's constants that edits put in or take out; None where there is no such constant."""
     found = {}
     for file in {edit.span.file for edit in edits}:
         touched = {name for text in _touched(file, edits, read) for name in _NAME.findall(text)}
-        after = (read(file) or "") if kept else texts[file]
-        changes = [TextEdit(span, repr(number * _OTHER)) for span, number in _constants(file, after, touched)]
+        changes = [TextEdit(span, repr(number * _OTHER)) for span, number in _constants(file, texts[file], touched)]
         if changes:
-            found[file] = edited(after, changes)
-    return {**({} if kept else texts), **found} if found else None
+            found[file] = edited(texts[file], changes)
+    return {**texts, **found} if found else None
 
 
 def brings_numbers(edits: tuple[TextEdit, ...], read: Read, known: str = "") -> bool:

@@ -56,3 +56,9 @@ def test_the_constants_that_an_edit_touches_are_others(change, first_lines):
 def test_a_number_that_an_edit_brings_in(change, brings):
     assert brings_numbers((change,), {PATH: SOURCE}.get) == brings
     assert not brings_numbers((change,), {PATH: SOURCE}.get, "x * 3 + 1.5e-3")
+
+
+def test_the_program_without_the_edit_is_varied_likewise():
+    change = edit(6, "RATE * gradient", "gradient")
+    found = varied((change,), {PATH: SOURCE}, {PATH: SOURCE}.get)
+    assert found == {PATH: SOURCE.replace("RATE, DECAY = 0.5", "RATE, DECAY = 0.40625")}

@@ -44,3 +44,6 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("GRAPHGUARD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+    beside = tmp_path_factory.getbasetemp()
+    left = [name for name in (".git", "pyproject.toml") if (beside / name).exists()]
+    assert not left, f"a test left {left} in {beside}, and so made one project of the folders of all tests"

@@ -114,7 +114,12 @@ def test_files_are_named_from_where_the_command_is_called(project, capsys, monke
 
 
 def test_a_project_of_a_larger_repository_annotates_from_the_repository(project, capsys, monkeypatch):
-    (project.parent / ".git").mkdir(exist_ok=True)
-    (project / "checks" / "model.py").write_text(HEAD + CHECK + "raise ValueError('no')")
+    part = project / "part"
+    part.mkdir()
+    (project / ".git").mkdir()
+    for made in ("pyproject.toml", "checks"):
+        (project / made).rename(part / made)
+    (part / "checks" / "model.py").write_text(HEAD + CHECK + "raise ValueError('no')")
+    monkeypatch.chdir(part)
     assert main(["check", "--output-format", "github"]) == 2
-    assert f"file={project.name}/checks/model.py,line=12" in capsys.readouterr().out
+    assert "file=part/checks/model.py,line=12" in capsys.readouterr().out

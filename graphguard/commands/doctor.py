@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.worker_client import NO_FORK, WorkerClient, WorkerError
+from graphguard.checks.project.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.running.worker_client import NO_FORK, WorkerClient, WorkerError
 from graphguard.report.layout import page_for
 from graphguard.trace import OLDEST_TORCH, release
 

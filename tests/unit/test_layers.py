@@ -13,7 +13,10 @@ SERVER = ROOT / "server"
 RELATIONS = ROOT / "graphguard" / "relations"
 REFINE = ROOT / "graphguard" / "refine"
 CONFIRM = ROOT / "graphguard" / "confirm"
-WITHOUT_RINGS = (TRACE, RELATIONS, REFINE, CONFIRM)
+RULES = ROOT / "graphguard" / "rules"
+REPAIR = ROOT / "graphguard" / "repair"
+CHECKS = ROOT / "graphguard" / "checks"
+WITHOUT_RINGS = (TRACE, RELATIONS, REFINE, CONFIRM, RULES, REPAIR, CHECKS)
 # A folder is read at a glance.
 MOST_FILES = 25
 TORCH_ALLOWED = ("graphguard/trace/", "graphguard/confirm/", "graphguard/checks/", "graphguard/frameworks/")
@@ -65,7 +68,7 @@ def test_engine_layers(path: Path) -> None:
     "module",
     [
         "graphguard",
-        "graphguard.checks.prover",
+        "graphguard.checks.proving.prover",
         "graphguard.cli",
         "graphguard.trace.programs.worker",
         "graphguard_server",

@@ -1,6 +1,7 @@
 """The layers of ARCHITECTURE.md: who may import whom, read from the sources."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -170,3 +171,14 @@ def test_rooms(folder: Path) -> None:
 
 def test_trace_is_rooms_alone() -> None:
     assert {path.name for path in TRACE.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+@pytest.mark.parametrize("folder", ["graphguard", "server"])
+def test_no_file_counts_the_folders_above_it(folder: str) -> None:
+    """A file that moves would find another folder, and a digest of its sources would be one of fewer files in silence."""
+    counting = [
+        path.relative_to(ROOT).as_posix()
+        for path in sources(folder)
+        if re.search(r"Path\(__file__\)(\.resolve\(\))?\.parent(s\[[1-9]|\.parent)", path.read_text())
+    ]
+    assert counting == []

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
+import graphguard
 from graphguard.ir.plain import CodecError, from_plain, to_plain
 from graphguard.trace.depends.cache import cache_folder, write_whole
 
@@ -114,7 +115,7 @@ class DiskShelf:
 def _engine() -> str:
     """A digest of the sources that prove: another version may prove other things."""
     digest = hashlib.sha256(sys.version.encode())
-    home = Path(__file__).parents[1]
+    home = Path(graphguard.__file__).parent
     for folder in _ENGINE:
         for source in sorted((home / folder).rglob("*.py")):
             text = source.read_bytes()

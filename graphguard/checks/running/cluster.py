@@ -27,6 +27,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final
 
+import graphguard
 from graphguard.checks.project.configuration import Configuration
 from graphguard.checks.project.discovery import python_files
 from graphguard.checks.running.driver import (
@@ -350,7 +351,7 @@ def digests(files: Iterable[str]) -> dict[str, str]:
 @cache
 def installation(python: tuple[str, ...]) -> dict[str, str]:
     """What the verdicts of a machine rest on, torch as the interpreter of the project sees it."""
-    home, sources = Path(__file__).parents[1], hashlib.sha256()
+    home, sources = Path(graphguard.__file__).parent, hashlib.sha256()
     for source in sorted(home.rglob("*.py")):
         sources.update(f"{source.relative_to(home)} {text_digest(source.read_bytes())}\n".encode())
     installed = {

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, Self
 
+import graphguard
 from graphguard.checks.project.configuration import Configuration
 from graphguard.trace.process import wire
 from graphguard.trace.source.sources import SOURCES
@@ -30,7 +31,7 @@ def worker_command(python: Sequence[str], sources: Sequence[str] = ()) -> tuple[
 
     The worker is started by its place, so that the interpreter need not have GraphGuard installed.
     """
-    script = Path(__file__).resolve().parents[1] / "trace" / "__main__.py"
+    script = Path(graphguard.__file__).resolve().parent / "trace" / "__main__.py"
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     environment[SOURCES] = ",".join(sources)
     return [*(python or (sys.executable,)), str(script)], environment
@@ -207,7 +208,7 @@ class ProverClient(ProcessClient):
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         """This interpreter runs it, with this copy of GraphGuard and nothing of the folder it runs in."""
-        home = str(Path(__file__).resolve().parents[2])
+        home = str(Path(graphguard.__file__).resolve().parents[1])
         path = os.pathsep.join((home, *filter(None, (os.environ.get("PYTHONPATH"),))))
         bare = () if self._cache else ("--no-cache",)
         return [sys.executable, "-P", "-m", "graphguard.checks.proving.prover", *bare], {

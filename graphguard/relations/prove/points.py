@@ -304,9 +304,7 @@ class _Drawn(Denotation):
         if kernel.id not in self.tables:
             if prod(kernel.shape) > _DRAWN:
                 raise Unsupported("an unknown too large to draw")
-            draw = np.random.default_rng(
-                int.from_bytes(hashlib.blake2b(kernel.name.encode(), digest_size=8).digest(), "little")
-            )
+            draw = np.random.default_rng(_seed(kernel.name))
             low, high = kernel.range or (0, 2)
             start = low if low > -UNBOUNDED // 2 else min(0, high - 1)
             whole = kernel.type != "float"
@@ -318,9 +316,21 @@ class _Drawn(Denotation):
             }
         return super()._table(kernel)
 
+    def _compute(self, kernel: Kernel, window: Window, index: list[Any]) -> Any:
+        """A function of whole dims is an unknown of its own, as it is where elements are written out."""
+        if kernel.kind != "opaque" or kernel.name == "argsort":
+            return super()._compute(kernel, window, index)
+        if prod(kernel.shape) > _DRAWN:
+            raise Unsupported("a function of too many elements to draw")
+        table = np.random.default_rng(_seed(kernel.id, window)).uniform(0.5, 1.5, kernel.shape)
+        return table[tuple(index)] if index else table
+
 
 def _invented(name: str, attributes: tuple[Any, ...], arrays: Sequence[Any]) -> Any:
-    seed = hashlib.blake2b(repr((name, attributes)).encode(), digest_size=4).digest()
-    phase = int.from_bytes(seed, "little") % 1000 / 1000
+    phase = _seed(name, attributes) % 1000 / 1000
     total = sum((0.7 + 0.1 * index) * np.asarray(array) for index, array in enumerate(arrays))
     return np.sin(total + phase) + 1.5
+
+
+def _seed(*key: Any) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")

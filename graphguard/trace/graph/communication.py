@@ -8,7 +8,7 @@ from typing import Any
 
 from graphguard.ir.graph import COMMUNICATOR, DType, Size, Sym, Var
 from graphguard.ir.layouts import ORDERS, SUMMED
-from graphguard.ops import gg
+from graphguard.ops import aten, gg
 from graphguard.trace.calls.collectives import ADDED, CLONED, Call, on_nccl
 from graphguard.trace.calls.events import Members, Ref
 from graphguard.trace.graph.builder import Builder
@@ -41,9 +41,7 @@ class Communication:
         if not order:
             return value
         kind = self.builder.types[value]
-        lying = self.builder.one(
-            "aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype
-        )
+        lying = self.builder.one(aten.permute.default, (value, order), tuple(kind.shape[d] for d in order), kind.dtype)
         return self.builder.reshaped(lying, kind.shape)
 
     def _fill(self, ref: Ref, way: str, value: Var) -> None:
@@ -52,7 +50,7 @@ class Communication:
         if order:
             lying = self.builder.reshaped(value, tuple(shape[d] for d in order))
             back = tuple(order.index(d) for d in range(len(order)))
-            value = self.builder.one("aten.permute.default", (lying, back), shape, self.builder.types[lying].dtype)
+            value = self.builder.one(aten.permute.default, (lying, back), shape, self.builder.types[lying].dtype)
         self.memory.write(ref, value)
 
     def _notes(self, call: Call) -> dict[str, Any]:
@@ -100,7 +98,7 @@ class Communication:
         """A sum whose operands are scaled first: the scaled operands in memory of their own."""
         scaled = []
         for ref in call.reads:
-            value = self.builder.one("aten.mul.Scalar", (self.memory.read(ref), factor), *type_of(ref))
+            value = self.builder.one(aten.mul.Scalar, (self.memory.read(ref), factor), *type_of(ref))
             self._scratch -= 1
             scaled.append(Ref(self._scratch, ref.geometry))
             self.memory.define(scaled[-1], value)
@@ -117,7 +115,7 @@ class Communication:
         orders = self._notes(call)
         arrived = self.builder.one(gg.broadcast, (source, call.peer, call.group), kind.shape, kind.dtype, **orders)
         shape, dtype = type_of(call.writes[0])
-        self.memory.write(call.writes[0], self.builder.one("aten.view.dtype", (arrived, DType(dtype)), shape, dtype))
+        self.memory.write(call.writes[0], self.builder.one(aten.view.dtype, (arrived, DType(dtype)), shape, dtype))
 
     def _in_place(self, call: Call) -> None:
         args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
@@ -150,9 +148,9 @@ class Communication:
         kind = self.builder.types[whole]
         members = len(call.group)
         if shape and kind.shape[1:] == shape[1:] and len(kind.shape) == len(shape):
-            return self.builder.emit("aten.split.Tensor", (whole, shape[0], 0), [(shape, dtype)] * members)
+            return self.builder.emit(aten.split.Tensor, (whole, shape[0], 0), [(shape, dtype)] * members)
         whole = self.builder.reshaped(whole, (members, *shape))
-        return self.builder.emit("aten.unbind.int", (whole, 0), [(shape, dtype)] * members)
+        return self.builder.emit(aten.unbind.int, (whole, 0), [(shape, dtype)] * members)
 
     def _all_to_all(self, call: Call) -> None:
         if not call.flat:
@@ -169,9 +167,7 @@ class Communication:
         sent = self._split_sizes(call.read_splits, call.reads[0], len(call.group))
         received = self._split_sizes(call.write_splits, call.writes[0], len(call.group))
         rest, dtype = call.reads[0].shape[1:], type_of(call.reads[0])[1]
-        pieces = self.builder.emit(
-            "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
-        )
+        pieces = self.builder.emit(aten.split_with_sizes.default, (whole, sent, 0), [((n, *rest), dtype) for n in sent])
         types = [((n, *call.writes[0].shape[1:]), dtype) for n in received]
         values = self.builder.emit(gg.all_to_all, (pieces, call.group), types, **_which(call.earlier))
         self._fill(call.writes[0], call.taken, self.builder.joined(values, *type_of(call.writes[0])))

@@ -107,12 +107,8 @@ def names_in(folder):
 
 
 @pytest.mark.parametrize(
-    "folder", ["ir", "relations", "refine", "confirm", "diagnose", "repair", "checks", "report", "commands"]
+    "folder", ["ir", "trace", "relations", "refine", "confirm", "diagnose", "repair", "checks", "report", "commands"]
 )
 def test_no_list_of_names_stands_elsewhere(folder):
     """Outside of the table and the rules, whoever means an operator names its entry."""
     assert not [place for place, name in names_in(folder) if name.startswith("aten.") or name in COLLECTIVE]
-
-
-def test_what_is_recorded_names_its_collective():
-    assert not [place for place, name in names_in("trace") if name in COLLECTIVE]

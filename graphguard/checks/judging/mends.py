@@ -11,9 +11,8 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
+from graphguard.relations.relation import says_partial
 from graphguard.report.diagnostics import Diagnostic, Report
-
-SUM = "sum("  # in the text of a relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def mends(
 def _weakens(broken: Broken, outcome: Outcome) -> bool:
     """Whether an output of which every rank had all, or a part, is a sum of what the ranks hold after an edit."""
     after = {each.name: each.found for each in outcome.promises if each.holds}
-    return any(SUM in after.get(name, "") and SUM not in found for name, found in broken.held.items())
+    return any(says_partial(after.get(name, "")) and not says_partial(found) for name, found in broken.held.items())
 
 
 def _judged(

@@ -18,6 +18,7 @@ from typing import Any, Final
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 import torch.distributed.distributed_c10d as c10d
+from torch._C._distributed_c10d import Backend
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -27,7 +28,6 @@ from graphguard.trace.classes import calls
 from graphguard.trace.classes.calls import Following
 from graphguard.trace.classes.numbers import Number, Sounding
 from graphguard.trace.classes.subscripts import container, taken
-from graphguard.trace.record import recorder as recorder_module
 from graphguard.trace.record import values as values_module
 from graphguard.trace.source.rewriting import NAME
 from graphguard.trace.source.sources import is_standard, is_torch
@@ -53,7 +53,8 @@ _VARIABLES: Final = frozenset(
     )
 )
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_CLAIMS: Final = _HERE + "claims" + os.sep
+# What a check claims is recorded as well, and memory that ranks share is told to programs with their ranks.
+_NOT_OURS: Final = (_HERE + "claims" + os.sep, os.path.join(_HERE, "replace", "symmetric.py"))
 _ASKS: Final = "get_node_local_rank"
 _MESHES: Final = ("get_rank", "get_local_rank", "get_coordinate", "_sym_get_coordinate")
 
@@ -137,7 +138,11 @@ class Asking:
     def _get_process_group_ranks(self, group: Any) -> Any:
         members = self.of_group(group)
         count = len(members(self.sounding.me))
-        return [self.number(lambda rank, at=at: members(rank)[at]) for at in range(count)]
+
+        def member(at: int) -> Any:
+            return self.number(lambda rank: members(rank)[at])
+
+        return [member(at) for at in range(count)]
 
     def _get_group_rank(self, group: Any, global_rank: Any) -> Any:
         members = self.of_group(group)
@@ -163,8 +168,15 @@ class Asking:
         return group
 
     def _made(self, original: Any, args: Any, kwargs: Any) -> Any:
+        """Groups are made in some other way: what this rank's is says nothing of others but its members."""
         with self.plain():
-            return original(*_settled(args), **_settled(kwargs))
+            result = original(*_settled(args), **_settled(kwargs))
+        group = result[0] if isinstance(result, tuple) else result  # its own, and then those of all
+        if isinstance(group, dist.ProcessGroup):
+            self.of_group(group)
+        else:
+            self.sounding.alone()
+        return result
 
     def _note_peers(self, arguments: dict[str, Any]) -> None:
         """Ranks are alike if they are the root, or not."""
@@ -210,6 +222,15 @@ class Asking:
             return self._get_rank(group)
 
         group_type.rank = rank
+        backend: Any = Backend
+        rank_in = backend.rank
+
+        def rank_of_backend(this: Any) -> Any:
+            if not self.sounding.depth:
+                self.sounding.alone()
+            return rank_in(this)
+
+        backend.rank = rank_of_backend
         made = c10d.P2POp.__init__
 
         def init(
@@ -227,7 +248,7 @@ class Asking:
                     *map(self.sounding.literal, (group_peer,)),
                 )
 
-        c10d.P2POp.__init__ = init  # type: ignore[method-assign]
+        c10d.P2POp.__init__ = init
 
     # -- meshes --------------------------------------------------------------------------------------------------------
     def siblings(self, mesh: Any) -> dict[int, tuple[tuple[int, ...], Any]]:
@@ -267,7 +288,7 @@ class Asking:
             with self.plain():
                 return whole.fget(this)
 
-        device_mesh.DeviceMesh.mesh = property(mesh)  # type: ignore[assignment]
+        device_mesh.DeviceMesh.mesh = property(mesh)
         for name in ("init_device_mesh",):
             original = getattr(device_mesh, name)
             for module in (device_mesh, dist):
@@ -296,9 +317,12 @@ class Asking:
         if name == "get_rank":
             return self._own()
         if name == "get_coordinate":
-            return type(result)(self.number(lambda rank, at=at: found[rank][0][at]) for at in range(len(result)))
+            return type(result)(self._coordinate(found, at) for at in range(len(result)))
         dim = args[0] if args else next(iter(kwargs.values()), None)
         at = self._dim(mesh, dim)
+        return self._coordinate(found, at)
+
+    def _coordinate(self, found: dict[int, tuple[tuple[int, ...], Any]], at: int) -> Any:
         return self.number(lambda rank: found[rank][0][at])
 
     def _dim(self, mesh: Any, dim: Any) -> int:
@@ -344,41 +368,65 @@ class Asking:
 
     # -- what is read of tensors ---------------------------------------------------------------------------------------
     def _constants(self, following: Following) -> None:
-        """Elements that are known, and depend on such numbers, are read: nobody knows what they are on other ranks."""
-        tainted = following.tainted
-        computing = [False]
-        kept = constants_module.Constants.set
-        compute = values_module.Values._compute  # noqa: SLF001 - where it is decided what is known
-        result = values_module.Values.result
-        needs = recorder_module.Recorder.need_elements
+        """Elements that are known, and depend on such numbers, are read: nobody knows what they are on other ranks.
 
-        def set_(this: Any, tensor: Any, value: Any) -> None:
-            if following.in_numbers or computing[0]:
-                tainted.add(storage_of(tensor))
-            kept(this, tensor, value)
+        What is worked out of them depends on them as well.
+        """
+        tainted, working, computing = following.tainted, [0], [False]
+        module: Any = values_module
+        constants, values = constants_module.Constants, module.Values
+        real, result = constants.real, values.result
 
-        def compute_(this: Any, func: Any, args: Any, kwargs: Any, *rest: Any) -> None:
-            before = computing[0]
-            computing[0] = before or any(
-                storage_of(one) in tainted for one in tensors_in((args, kwargs)) if isinstance(one, FakeTensor)
-            )
-            try:
-                compute(this, func, args, kwargs, *rest)
-            finally:
-                computing[0] = before
+        def at_work(original: Any) -> Any:
+            def work(*args: Any, **kwargs: Any) -> Any:
+                working[0] += 1
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    working[0] -= 1
+
+            return work
+
+        def is_tainted(value: Any) -> bool:
+            return any(storage_of(one) in tainted for one in tensors_in(value) if isinstance(one, FakeTensor))
+
+        def set_(original: Any) -> Any:
+            def set_known(this: Any, tensor: Any, value: Any) -> None:
+                if following.in_numbers or computing[0]:
+                    tainted.add(storage_of(tensor))
+                original(this, tensor, value)
+
+            return set_known
+
+        def compute_(original: Any) -> Any:
+            def compute(this: Any, func: Any, args: Any, kwargs: Any, *rest: Any) -> None:
+                before, computing[0] = computing[0], computing[0] or is_tainted((args, kwargs))
+                try:
+                    original(this, func, args, kwargs, *rest)
+                finally:
+                    computing[0] = before
+
+            return compute
+
+        def real_(this: Any, tensor: Any) -> Any:
+            if not working[0]:
+                following.read([tensor])
+            return real(this, tensor)
 
         def result_(this: Any, func: Any, args: Any, kwargs: Any) -> Any:
             following.read((args, kwargs))
             return result(this, func, args, kwargs)
 
-        def needs_(this: Any, tensor: Any) -> None:
-            following.read([tensor])
-            needs(this, tensor)
-
-        constants_module.Constants.set = set_  # type: ignore[method-assign]
-        values_module.Values._compute = compute_  # type: ignore[method-assign]  # noqa: SLF001
-        values_module.Values.result = result_  # type: ignore[method-assign]
-        recorder_module.Recorder.need_elements = needs_  # type: ignore[method-assign]
+        replaced = (
+            (constants, "set", set_(at_work(constants.set))),
+            (constants, "real", real_),
+            (values, "_run", at_work(values._run)),  # noqa: SLF001 - where it is worked out what is known
+            (values, "_compute", compute_(values._compute)),  # noqa: SLF001
+            (values, "result", result_),
+            (module, "communicate", at_work(module.communicate)),
+        )
+        for owner, name, replacement in replaced:
+            setattr(owner, name, replacement)
 
 
 _originals: dict[str, Any] = {}
@@ -400,8 +448,8 @@ def _taken(following: Following, number: Number, frame: Any) -> bool:
 
 
 def _is_ours(file: str) -> bool:
-    """Whether the recorder asks, and not what it records: what a check claims is recorded as well."""
-    return file.startswith(_HERE) and not file.startswith(_CLAIMS)
+    """Whether the recorder asks, and not what it records."""
+    return file.startswith(_HERE) and not file.startswith(_NOT_OURS)
 
 
 def _is_program(frame: FrameType | None) -> bool:

@@ -5,12 +5,14 @@ That is where a number says which elements are taken, or is an operand by itself
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
@@ -31,6 +33,8 @@ _METHODS: Final = (
     "clamp", "clamp_", "clip", "clamp_min", "clamp_max", "masked_fill", "masked_fill_", "fill_", "new_full", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_",
     "eq", "ne", "lt", "le", "gt", "ge", "remainder", "floor_divide", "index_fill", "index_fill_", "narrow", "select", "tril", "triu", "tril_", "triu_",
 )  # fmt: skip
+# Operators of PyTorch's own that take a rank to find this rank's part of a buffer, which is as large on all.
+_FOLLOWED: Final = ("fsdp.all_gather_copy_in",)
 _SEQUENCES: Final = (list, tuple)
 _READ: Final = frozenset(
     (
@@ -74,23 +78,23 @@ class Following(TorchFunctionMode):
         if type(result) in _SEQUENCES:
             place = place_of(frame)
             if place is not None:
-                self.results[id(frame), place] = result
+                self.results[frame, place] = result  # which keeps the frame, so that no other is taken for it
         return result
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call with such numbers among its arguments."""
         name = getattr(func, "__name__", "")
         if name in ("__getitem__", "__setitem__") and len(args) > 1 and self._indexes(args[0], args[1]):
-            return self._with_literals(func, args, kwargs)
+            return self.with_literals(func, args, kwargs)
         if name in ("narrow", "select") and self._selects(name, args, kwargs):
-            return self._with_literals(func, args, kwargs)
+            return self.with_literals(func, args, kwargs)
         if name == "arange" and self._counts(args, kwargs):
-            return self._with_literals(func, args, kwargs)
+            return self.with_literals(func, args, kwargs)
         if name in ("full", "new_full") and not has_number(args[0 if name == "full" else 1]):
-            return self._with_literals(func, args, kwargs)
+            return self.with_literals(func, args, kwargs)
         if name.strip("_") in _OPERANDS or name in _OPERANDS:
-            return self._with_literals(func, args, kwargs)
-        return self._with_literals(func, settled(args), settled(kwargs))
+            return self.with_literals(func, args, kwargs)
+        return self.with_literals(func, settled(args), settled(kwargs))
 
     def on_tensor(self, number: Number, operation: Callable[[Any, Any], Any], tensor: Any, reflected: bool) -> Any:
         """An operator of Python's on a number and a tensor."""
@@ -100,7 +104,8 @@ class Following(TorchFunctionMode):
             mine = self.sounding.literal(number)
             return self._taint(operation(tensor, mine) if reflected else operation(mine, tensor))
 
-    def _with_literals(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def with_literals(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The call with every such number as a literal."""
         with self._numbers():
             result = func(*self.sounding.plainly(tuple(args)), **self.sounding.plainly(dict(kwargs)))
             if getattr(func, "__name__", "") == "__setitem__":
@@ -207,10 +212,23 @@ def settled(value: Any) -> Any:
 
 def install(following: Following) -> None:
     """Have the functions of PyTorch that take numbers, and nothing that stands for one, take such: for the rest of this process."""
+    for kind in (OpOverloadPacket, OpOverload):
+        kind.__call__ = _taking_operators(kind.__call__, following)
     for name in _SCALARS:
         setattr(torch, name, _taking(getattr(torch, name), following))
     for name in _METHODS:
         setattr(torch.Tensor, name, _taking(getattr(torch.Tensor, name), following))
+
+
+def _taking_operators(original: Any, following: Following) -> Any:
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not has_number(args) and not has_number(kwargs):
+            return original(self, *args, **kwargs)
+        follows = str(self).startswith(_FOLLOWED)
+        given = (args, kwargs) if follows else (settled(args), settled(kwargs))
+        return following.with_literals(functools.partial(original, self), *given)
+
+    return call
 
 
 def _taking(original: Any, following: Following) -> Any:

@@ -67,7 +67,8 @@ class Plan(Generic[R]):
                 break
             if self._is_too_much(left):
                 return None
-            more = [left[0]] if len(left) < 2 * _FEW else [left[0], left[-1]]
+            more = self._unclassed() or left  # those that are recorded already tell as much
+            more = more[:1] if len(left) < 2 * _FEW else [more[0], more[-1]]
             if not self._record(more, more):
                 return None
         return self._foretold(everyone)
@@ -107,10 +108,15 @@ class Plan(Generic[R]):
         known = {rank for one in self.sounded.values() for rank in one.alike} | self.recorded.keys()
         return [rank for rank in everyone if rank not in known]
 
+    def _unclassed(self) -> list[int]:
+        """Ranks that were recorded and are in no class yet."""
+        classed = {rank for one in self.sounded.values() for rank in one.alike}
+        return sorted(self.recorded.keys() - classed)
+
     def _is_too_much(self, left: Sequence[int]) -> bool:
-        """Whether as much as is to be recorded still is hardly less than everything."""
+        """Whether as much as is to be recorded still is hardly less than everything; a few soundings tell how large classes are."""
         classes = {one.alike for one in self.sounded.values()}
-        usual = sum(map(len, classes)) / len(classes)
+        usual = sum(map(len, classes)) / len(classes) if len(self.sounded) >= _FEW else len(left)
         each = min(usual, len(chosen(range(self.mesh.count), self.mesh)) + CHECKS)
         expected = len(self.recorded) + len(left) / usual * (each + 1)
         return expected > _MOST * self.mesh.count

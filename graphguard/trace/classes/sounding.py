@@ -9,7 +9,7 @@ from typing import Any
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.classes.asking import Asking
 from graphguard.trace.classes.calls import Following
-from graphguard.trace.classes.numbers import Sounding
+from graphguard.trace.classes.numbers import Number, Sounding, on
 from graphguard.trace.classes.plan import Sounded
 from graphguard.trace.classes.predictions import Mapped
 
@@ -28,6 +28,29 @@ class Plain:
         """It was not asked which ranks run the same program."""
 
 
+class _Seen(Mesh):
+    """The mesh as all ranks see it at once."""
+
+    def members(self, axis: str) -> tuple[int, ...]:
+        return _Members(super().members(axis))
+
+
+class _Members(tuple[Any, ...]):
+    """Ranks along an axis; whether they are those of a group is asked of each rank as a whole."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, tuple):
+            return NotImplemented
+        sounding = next((one.sounding for one in (*self, *other) if type(one) is Number), None)
+        if sounding is None:
+            return tuple.__eq__(self, other)
+        return bool(sounding.keep({rank: on(tuple(self), rank) == on(tuple(other), rank) for rank in sounding.alike}))
+
+    __hash__ = tuple.__hash__
+
+
 class Soundings:
     """The sounding of one rank of a mesh, in a process that does nothing after it."""
 
@@ -39,7 +62,7 @@ class Soundings:
             axis: self._sounding.number({each: place[at] for each, place in enumerate(places)})
             for at, axis in enumerate(mesh)
         }
-        self.mesh = Mesh(dict(mesh), coordinates)
+        self.mesh: Mesh = _Seen(dict(mesh), coordinates)
 
     @contextmanager
     def begun(self) -> Iterator[None]:

@@ -22,12 +22,12 @@ from graphguard.trace.classes.numbers import Number, Sounding
 
 Place: TypeAlias = tuple[int, int, int, int]
 """First line and column, last line and column, as Python's syntax tree has them."""
-Results: TypeAlias = dict[tuple[int, Place], Any]
+Results: TypeAlias = dict[tuple[FrameType, Place], Any]
 """What calls of PyTorch gave last, by the frame that called and the place of the call."""
 
 _UNKNOWN: Final = object()
 _SIMPLE: Final = (int, float, bool, str, bytes, type(None), torch.dtype)
-_SUBSCRIPT: Final = "BINARY_SUBSCR"
+_SUBSCRIPTS: Final = ("BINARY_SUBSCR", "BINARY_OP[]")  # as Python 3.14 calls it
 
 
 def place_of(frame: FrameType) -> Place | None:
@@ -43,7 +43,10 @@ def _places(code: CodeType) -> dict[int, tuple[int | None, ...]]:
 
 @cache
 def _operations(code: CodeType) -> dict[int, str]:
-    return {one.offset: one.opname for one in dis.get_instructions(code)}
+    return {
+        one.offset: one.opname + (one.argrepr if one.opname == "BINARY_OP" else "")
+        for one in dis.get_instructions(code)
+    }
 
 
 @cache
@@ -63,7 +66,7 @@ def _place(node: ast.expr) -> Place:
 
 def container(frame: FrameType, results: Results) -> Any:
     """The list or tuple that a frame takes an element of; None where it does something else, or nobody knows of which."""
-    if not _operations(frame.f_code).get(frame.f_lasti, "").startswith(_SUBSCRIPT):
+    if not _operations(frame.f_code).get(frame.f_lasti, "").startswith(_SUBSCRIPTS):
         return None
     place = place_of(frame)
     node = None if place is None else _subscripts(frame.f_code.co_filename).get(place)
@@ -79,7 +82,7 @@ def _value(node: ast.expr, frame: FrameType, results: Results) -> Any:
             found = _value(owner, frame, results)
             return _UNKNOWN if found is _UNKNOWN else getattr(found, name, _UNKNOWN)
         case ast.Call():
-            return results.get((id(frame), _place(node)), _UNKNOWN)
+            return results.get((frame, _place(node)), _UNKNOWN)
     return _UNKNOWN
 
 
@@ -121,7 +124,7 @@ class _Origins:
     """How tensors came about: what was called on their memory, and which numbers say which of several tensors, or where in memory, each is."""
 
     def __init__(self) -> None:
-        self._recorder = state.current_recorder()
+        self._recorder: Any = state.current_recorder()
         self._events: dict[int, list[Event]] | None = None
 
     def of(self, tensor: torch.Tensor) -> tuple[Any, tuple[int, ...]] | None:

@@ -35,8 +35,14 @@ class Programs(Protocol):
 
 
 def is_for_some(job: Job, world_size: int) -> bool:
-    """Whether a few ranks may be recorded for all of them."""
-    return job.ranks is not None and world_size > job.ranks and job.script is None and job.machines == 1
+    """Whether a few ranks may be recorded for all of them: not where each has a device of its own number, nor where a script asks the environment who it is."""
+    return (
+        job.ranks is not None
+        and world_size > job.ranks
+        and job.script is None
+        and job.machines == 1
+        and job.device == "cpu"
+    )
 
 
 def representatives(programs: Programs, world_size: int) -> tuple[list[Recorded], tuple[str, ...]]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from graphguard.checks.configuration import RANKS
+from graphguard.checks.project.configuration import RANKS
 from graphguard.commands.formats import NAMES, WHOLE
 from graphguard.commands.launch_arguments import add_torchrun_arguments
 from graphguard.commands.mesh import MeshError, parse_mesh

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphguard.ir.graph import COMMUNICATOR, DType, Size, Sym, Var
 from graphguard.ir.layouts import ORDERS, SUMMED
+from graphguard.ops import gg
 from graphguard.trace.calls.collectives import ADDED, CLONED, Call, on_nccl
 from graphguard.trace.calls.events import Members, Ref
 from graphguard.trace.graph.builder import Builder
@@ -114,7 +115,7 @@ class Communication:
             return
         kind = self.builder.types[source]
         orders = self._notes(call)
-        arrived = self.builder.one("gg.broadcast", (source, call.peer, call.group), kind.shape, kind.dtype, **orders)
+        arrived = self.builder.one(gg.broadcast, (source, call.peer, call.group), kind.shape, kind.dtype, **orders)
         shape, dtype = type_of(call.writes[0])
         self.memory.write(call.writes[0], self.builder.one("aten.view.dtype", (arrived, DType(dtype)), shape, dtype))
 
@@ -128,7 +129,7 @@ class Communication:
         mine = self.memory.read(call.reads[0])
         kind = self.builder.types[mine]
         types = [type_of(ref) for ref in call.writes] if not call.flat else [(kind.shape, kind.dtype)] * len(call.group)
-        values = self.builder.emit("gg.all_gather", (mine, call.group), types, **self._notes(call))
+        values = self.builder.emit(gg.all_gather, (mine, call.group), types, **self._notes(call))
         if not call.flat:
             for ref, value in zip(call.writes, values, strict=True):
                 self.memory.write(ref, value)
@@ -139,7 +140,7 @@ class Communication:
         target = call.writes[0]
         parts = self._cut(call, target) if call.flat else self._all(call.reads)
         arguments = (parts, call.reduce, call.group)
-        value = self.builder.one("gg.reduce_scatter", arguments, *type_of(target), **self._notes(call))
+        value = self.builder.one(gg.reduce_scatter, arguments, *type_of(target), **self._notes(call))
         self.memory.write(target, value)
 
     def _cut(self, call: Call, target: Ref) -> tuple[Var, ...]:
@@ -156,7 +157,7 @@ class Communication:
     def _all_to_all(self, call: Call) -> None:
         if not call.flat:
             values = self.builder.emit(
-                "gg.all_to_all",
+                gg.all_to_all,
                 (self._all(call.reads), call.group),
                 [type_of(ref) for ref in call.writes],
                 **self._notes(call),
@@ -172,7 +173,7 @@ class Communication:
             "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
         )
         types = [((n, *call.writes[0].shape[1:]), dtype) for n in received]
-        values = self.builder.emit("gg.all_to_all", (pieces, call.group), types, **_which(call.earlier))
+        values = self.builder.emit(gg.all_to_all, (pieces, call.group), types, **_which(call.earlier))
         self._fill(call.writes[0], call.taken, self.builder.joined(values, *type_of(call.writes[0])))
 
     @staticmethod
@@ -186,14 +187,14 @@ class Communication:
     def _gather(self, call: Call) -> None:
         types = [type_of(ref) for ref in call.writes]
         arguments = (self.memory.read(call.reads[0]), call.peer, call.group)
-        values = self.builder.emit("gg.gather", arguments, types, **self._notes(call))
+        values = self.builder.emit(gg.gather, arguments, types, **self._notes(call))
         for ref, value in zip(call.writes, values, strict=True):
             self.memory.write(ref, value)
 
     def _scatter(self, call: Call) -> None:
         target = call.writes[0]
         arguments = (self._all(call.reads), call.peer, call.group)
-        value = self.builder.one("gg.scatter", arguments, *type_of(target), **self._notes(call))
+        value = self.builder.one(gg.scatter, arguments, *type_of(target), **self._notes(call))
         self.memory.write(target, value)
 
     def _send(self, call: Call) -> None:
@@ -202,7 +203,7 @@ class Communication:
             self._to_self.setdefault(call.tag, []).append(value)
         else:
             arguments = (value, call.peer, call.tag, call.group)
-            self.builder.emit("gg.send", arguments, [], **self._blocking(), **self._notes(call))
+            self.builder.emit(gg.send, arguments, [], **self._blocking(), **self._notes(call))
 
     def _receive(self, call: Call) -> None:
         target = call.writes[0]
@@ -211,14 +212,14 @@ class Communication:
         else:
             arguments = (call.peer, call.tag, call.group)
             orders = self._notes(call)
-            value = self.builder.one("gg.recv", arguments, *type_of(target), **self._blocking(), **orders)
+            value = self.builder.one(gg.recv, arguments, *type_of(target), **self._blocking(), **orders)
             self.memory.write(target, value)
 
     def _blocking(self) -> dict[str, Any]:
         return {"blocking": True} if self.builder.at.kwargs.get("blocking") else {}
 
     def _barrier(self, call: Call) -> None:
-        self.builder.emit("gg.barrier", (call.group,), [], **_which(call.earlier))
+        self.builder.emit(gg.barrier, (call.group,), [], **_which(call.earlier))
 
     def meet(self, call: str, among: str, group: Members) -> None:
         """The members of a group wait for each other where they make it."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from spoiled_checks import NAMES, ODD, RANKS, SPOILS
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.ir import Capture, capture_from_json
 from graphguard.ir.ranks import some_recorded
 

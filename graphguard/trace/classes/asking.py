@@ -401,6 +401,11 @@ class Asking:
         def compute_(original: Any) -> Any:
             def compute(this: Any, func: Any, args: Any, kwargs: Any, *rest: Any) -> None:
                 before, computing[0] = computing[0], computing[0] or is_tainted((args, kwargs))
+                if computing[0]:
+                    changed = (args, kwargs) if func._schema.is_mutable else ()  # noqa: SLF001 - as its kind is told
+                    tainted.update(
+                        storage_of(one) for one in tensors_in((rest, changed)) if isinstance(one, FakeTensor)
+                    )
                 try:
                     original(this, func, args, kwargs, *rest)
                 finally:

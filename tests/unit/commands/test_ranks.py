@@ -65,19 +65,20 @@ def recorded(count):
 
 @pytest.mark.slow
 def test_reports_say_how_many_were_recorded(project, capsys):
-    verdicts, told = checked(capsys)
+    verdicts, told = checked(capsys, "--ranks", "auto")
     assert verdicts == VERDICTS
     assert told["right"] == [recorded(5)]
     assert told["wrong"] in ([recorded(count)] for count in range(5, 10))  # and the odd one is among them
 
 
 @pytest.mark.slow
-def test_all_are_recorded_where_that_is_asked(project, capsys):
-    assert checked(capsys, "--ranks", "all") == (VERDICTS, {"right": [], "wrong": []})
+@pytest.mark.parametrize("asked", [(), ("--ranks", "all")])
+def test_all_are_recorded_unless_less_is_asked(project, capsys, asked):
+    assert checked(capsys, *asked) == (VERDICTS, {"right": [], "wrong": []})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("setting", "told"), [('"all"', []), ("18", []), ("17", [recorded(5)])])
+@pytest.mark.parametrize(("setting", "told"), [('"auto"', [recorded(5)]), ("18", []), ("17", [recorded(5)])])
 def test_a_project_says_how_many(project, capsys, setting, told):
     project(f"ranks = {setting}")
     assert checked(capsys, "checks/sums.py::right")[1] == {"right": told}

@@ -87,6 +87,12 @@ def written_part(y: torch.Tensor, rank: Any, size: int) -> torch.Tensor:
     return y * factors.chunk(size)[rank]
 
 
+def written_in_place(y: torch.Tensor, rank: Any, size: int) -> torch.Tensor:
+    """One element of a table is another on every rank, and one of these is read."""
+    table = torch.zeros(size).scatter_(0, torch.tensor([rank]), 1.0)
+    return y * (2 if table[ODD].item() else 1)
+
+
 SPOILS: dict[str, tuple[Spoils, int]] = {
     "one rank doubles": (lambda y, rank, _: y * 2 if rank == ODD else y, RANKS - 1),
     "one rank halves": (lambda y, rank, size: y * 0.5 if rank == size // 2 else y, RANKS - 1),
@@ -103,6 +109,7 @@ SPOILS: dict[str, tuple[Spoils, int]] = {
     "a square": (lambda y, rank, _: y * (rank * rank), RANKS),
     "one part of a list": (odd_part, RANKS),
     "one part that is written": (written_part, RANKS),
+    "a table that is written in place": (written_in_place, RANKS),
     "objects of other ranks": (exchanged, RANKS),
     "groups by parity": (by_parity, RANKS - 1),
 }

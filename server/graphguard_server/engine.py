@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from graphguard.checks.requests import CheckRequest, Steps
+from graphguard.checks.judging.requests import CheckRequest, Steps
 from graphguard.ir.capture import CheckRef
 from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Diagnostic, Report

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from graphguard.checks.requests import CheckRequest, Step
+from graphguard.checks.judging.requests import CheckRequest, Step
 from graphguard.ir.plain import CodecError, from_plain
 from graphguard.report.diagnostics import Report
 from graphguard_server.checks import Check, Run, RunKey

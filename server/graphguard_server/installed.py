@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from graphguard.checks.configuration import ConfigurationError, load_configuration
-from graphguard.checks.steps import check_steps
-from graphguard.checks.worker_client import worker_command
+from graphguard.checks.judging.steps import check_steps
+from graphguard.checks.project.configuration import ConfigurationError, load_configuration
+from graphguard.checks.running.worker_client import worker_command
 from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Diagnostic, Report
 from graphguard.report.sources import Sources
@@ -97,7 +97,7 @@ def _worker(python: Sequence[str], root: str, sources: Sequence[str]) -> Launch:
 
 
 def _prover() -> Launch:
-    return Launch([sys.executable, "-m", "graphguard.checks.prover"], _engine_path())
+    return Launch([sys.executable, "-m", "graphguard.checks.proving.prover"], _engine_path())
 
 
 def _engine_path() -> dict[str, str]:

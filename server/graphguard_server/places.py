@@ -18,7 +18,7 @@ Point: TypeAlias = tuple[int, int]
 class Place:
     """A source range that made a tensor, and what it is in terms of the other program: the prover's answer to ``places``.
 
-    Fields as in :class:`graphguard.checks.places.Place`, which this process does not import, for it brings the whole prover along.
+    Fields as in :class:`graphguard.checks.proving.places.Place`, which this process does not import, for it brings the whole prover along.
     """
 
     span: Span

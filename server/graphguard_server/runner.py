@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from graphguard.checks.requests import CheckRequest, Step, Steps
+from graphguard.checks.judging.requests import CheckRequest, Step, Steps
 from graphguard.ir.fuel import hanging_after
 from graphguard.report.diagnostics import Report
 from graphguard_server.processes import CallFailedError, Process

@@ -16,7 +16,7 @@ from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import operators
 from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array
-from graphguard.repair.alignment import Alignment
+from graphguard.repair.graph.alignment import Alignment
 
 Evidence = Literal["operator", "layout", "step", "factor", "region", "another"]
 """What a mend says of its site, best first.  ``operator``: its operands are right, its result is not.  ``layout``: it is right, but its reader needs it in another layout.

@@ -12,7 +12,7 @@ from graphguard.ir import Node, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall
 from graphguard.ops import operators
-from graphguard.repair.alignment import Alignment, Position
+from graphguard.repair.graph.alignment import Alignment, Position
 
 LEAF = "leaf"
 #: Operators that only rearrange, copy or cut; a defect is never in what they compute.

@@ -18,7 +18,7 @@ from graphguard.ir import Span, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import aten
 from graphguard.refine.finding import Finding, Related
-from graphguard.repair.words import axis_of_group, factor_text, group_text, listed, operation
+from graphguard.repair.writing.words import axis_of_group, factor_text, group_text, listed, operation
 
 _LONG = 60
 _PARTS = 4  # ranges of positions that are shown

@@ -22,8 +22,8 @@ from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.kernels import Exhausted
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import Trait, combine, evaluate_node, kind_of
-from graphguard.rules.arithmetic import chosen, compared, plus
-from graphguard.rules.casting import DOUBLES, as_single
+from graphguard.rules.basis.arithmetic import chosen, compared, plus
+from graphguard.rules.basis.casting import DOUBLES, as_single
 
 _FAILED = "the rule failed: {} {}"
 

@@ -10,7 +10,7 @@ from graphguard.ops import traits_of
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import find_rule
-from graphguard.rules.registry import COMPLEX_PART, FLOAT_BITS, holds
+from graphguard.rules.basis.registry import COMPLEX_PART, FLOAT_BITS, holds
 
 #: Types in which arithmetic is coarse, each with those that hold all of its numbers, narrow before wide, and with all others.
 WIDER_AND_OTHERS: Final = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.mending import LARGE, proved_fixes
-from graphguard.checks.mends import Broken
-from graphguard.checks.requests import CheckRequest
+from graphguard.checks.judging.mending import LARGE, proved_fixes
+from graphguard.checks.judging.mends import Broken
+from graphguard.checks.judging.requests import CheckRequest
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.capture import Trouble

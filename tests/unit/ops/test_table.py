@@ -11,7 +11,7 @@ import torch
 
 import graphguard.rules.evaluate  # noqa: F401 - registers every rule
 from graphguard.ops import OPERATORS, Traits, aten, operators, traits_of
-from graphguard.rules.registry import RULES
+from graphguard.rules.basis.registry import RULES
 
 ROOT = Path(__file__).parents[3]
 

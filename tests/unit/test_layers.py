@@ -17,7 +17,7 @@ CONFIRM = ROOT / "graphguard" / "confirm"
 RULES = ROOT / "graphguard" / "rules"
 REPAIR = ROOT / "graphguard" / "repair"
 CHECKS = ROOT / "graphguard" / "checks"
-WITHOUT_RINGS = (TRACE, RELATIONS, REFINE, CONFIRM, RULES, REPAIR, CHECKS)
+WITHOUT_RINGS = (TRACE, RELATIONS, REFINE, CONFIRM, RULES, REPAIR, CHECKS, SERVER / "graphguard_server")
 # A folder is read at a glance.
 MOST_FILES = 25
 TORCH_ALLOWED = ("graphguard/trace/", "graphguard/confirm/", "graphguard/checks/", "graphguard/frameworks/")

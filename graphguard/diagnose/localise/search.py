@@ -14,7 +14,7 @@ from graphguard.diagnose.localise.right import Right
 from graphguard.diagnose.localise.sites import MOVES, Site, Sites
 from graphguard.ir import Capture, Promise, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.ops import operators
+from graphguard.ops import REDUCTIONS, aten, gg, operators
 from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array
 from graphguard.repair.graph.alignment import Alignment
@@ -28,12 +28,12 @@ STRENGTH: Final[dict[str, int]] = {"operator": 0, "layout": 0, "step": 1, "facto
 _CULPRITS: Final = 3
 _COMPARED: Final = 150_000  # sites times tensors of the specification
 _FUEL: Final = 2  # calls that laying out values takes
-_COMPLETING: Final = frozenset({"gg.all_reduce", "gg.reduce", "gg.reduce_scatter", "gg.broadcast"})
+_COMPLETING: Final = REDUCTIONS | {gg.broadcast}
 _TOGETHER: Final = 8  # calls of a family that are put right at once
 _FAR: Final = 24  # layouts that are tried where what is read is wrong as well
 _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
-    ("aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar", "aten.pow.Tensor_Scalar", "aten.full.default", "gg.all_reduce", "gg.reduce_scatter", "gg.reduce", "gg.sdpa")
-)  # fmt: skip
+    (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar, aten.full.default, "gg.sdpa")
+) | REDUCTIONS  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -435,7 +435,7 @@ class Search:
 
     def _is_handed_on(self, site: Site) -> bool:
         """Whether a site is one rank's part, on all ranks, of what is right: as a gather gives it."""
-        return not site.states and site.node.op == "gg.all_gather" and self._is_well_fed(site)
+        return not site.states and site.node.op == gg.all_gather and self._is_well_fed(site)
 
     def _is_read(self, site: Site) -> bool:
         """Whether a site is read as one, or an output: parts of a split that ranks read crosswise are a site of their own where they are read."""
@@ -448,7 +448,7 @@ class Search:
 
     def _scales(self, site: Site) -> bool:
         """Whether an operator can bring in a factor: it reads a number, or it counts."""
-        if site.node.op in ("aten.mul.Tensor", "aten.div.Tensor"):
+        if site.node.op in (aten.mul.Tensor, aten.div.Tensor):
             operands = self.sites.operands(site)
             return len(operands) < 2 or any(self.sites.idle(each) for each in operands)
         return site.node.op in _FACTORS

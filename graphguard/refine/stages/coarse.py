@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from graphguard.ir import Node, Var
-from graphguard.ops import traits_of
+from graphguard.ops import REDUCTIONS, traits_of
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import find_rule
@@ -21,7 +21,6 @@ WIDER_AND_OTHERS: Final = {
     for dtype in FLOAT_BITS
     if FLOAT_BITS[dtype] < FLOAT_BITS["float32"]
 }
-REDUCTIONS: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.reduce_scatter"))
 
 
 def float_types(dtypes: Iterable[str]) -> frozenset[str]:

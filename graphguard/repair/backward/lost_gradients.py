@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
+from graphguard.ops import gg
 from graphguard.refine.outcome import Location
 from graphguard.repair.backward.asked import by_hand, is_asked
 from graphguard.repair.graph.slices import JOINING, LAYOUT
@@ -51,7 +52,7 @@ def cut_gather(capture: Capture) -> Location | None:
     learnt = {leaf.name for leaf in capture.leaves if leaf.kind == "parameter"}
     differentiated = {node.forward for node in graph.nodes if node.phase == "backward"}
     for index, node in enumerate(graph.nodes):
-        if node.op != "gg.all_gather" or node.phase != "forward" or node.stack in differentiated:
+        if node.op != gg.all_gather or node.phase != "forward" or node.stack in differentiated:
             continue
         made = [at for var in node.operands() if (at := _computed(graph, producers, var)) is not None]
         rests = any(_rests_on(graph, producers, out, learnt) for at in made for out in graph.nodes[at].outs)
@@ -67,7 +68,7 @@ def _comes_back(graph: Graph, gather: Node) -> bool:
     part, group = _elements(graph, next(gather.operands())), gather.args[-1]
     begun = next((index for index, node in enumerate(graph.nodes) if node.phase == "backward"), len(graph.nodes))
     return part is not None and any(
-        node.op == "gg.reduce_scatter" and node.args[-1] == group and _elements(graph, node.outs[0]) == part
+        node.op == gg.reduce_scatter and node.args[-1] == group and _elements(graph, node.outs[0]) == part
         for node in graph.nodes[begun:]
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Span
+from graphguard.ops import gg
 from graphguard.refine.finding import Finding, Related
 from graphguard.repair.graph.edits import InsertReduction, group_of
 from graphguard.repair.text.frames import Sources
@@ -34,7 +35,7 @@ def bypass(capture: Capture, repair: Repair, sources: Sources) -> Bypass | None:
     if repair.hypothesis.rule != "gradient-not-reduced" or not isinstance(edit, InsertReduction) or node.forward < 0:
         return None
     group = group_of(capture, rank, edit.axis)
-    if any(each.op == "gg.all_reduce" and each.phase == "backward" and each.args[-1] == group for each in graph.nodes):
+    if any(each.op == gg.all_reduce and each.phase == "backward" and each.args[-1] == group for each in graph.nodes):
         return None  # a wrapper over these ranks was called
     wrapped = _wrapped(sources, {frame.span for frame in graph.frames})
     for frame in graph.stack_of(node.forward) if wrapped else ():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Var
-from graphguard.ops import aten
+from graphguard.ops import aten, gg
 from graphguard.relations.relation import describe_placements
 from graphguard.repair.findings.guided_words import guided_text
 from graphguard.repair.findings.part_words import untranslated_text, wrong_part_text, wrong_place_text
@@ -224,7 +224,7 @@ def _added_early(edit: AddAfterReduction | BiasAfterReduction, capture: Capture,
 def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) -> str:
     """A collective, or the joining of what it gathered, with one argument that is wrong."""
     wanted = next(iter(edit.values.values()))
-    if edit.what == "order" and site.node.op == "gg.all_to_all":
+    if edit.what == "order" and site.node.op == gg.all_to_all:
         return f"the parts that are exchanged for '{name}' are not sent in rank order"
     if edit.what == "order":
         return f"the gathered parts in '{name}' are not joined in rank order"
@@ -237,9 +237,9 @@ def _wrong_argument(edit: SetArgument, name: str, site: Site, capture: Capture) 
         return f"'{name}' is sent by rank {site.node.args[1]}; what the specification computes is on rank {wanted}"
     if edit.what == "row":
         return untranslated_text(edit, name, site)
-    group = site.node.args[1 if site.node.op == "gg.all_gather" else 2]
+    group = site.node.args[1 if site.node.op == gg.all_gather else 2]
     if edit.what != "reduce":
-        verb = "gathered" if site.node.op == "gg.all_gather" else "reduced"
+        verb = "gathered" if site.node.op == gg.all_gather else "reduced"
         return f"'{name}' is {verb} over {group_text(group, capture)} instead of axis '{edit.what}'"
     size, axis = group_size(group), axis_of_group(group, capture)
     if (other := _OTHER_REDUCTIONS.get(str(site.node.args[1]))) is not None:

@@ -7,6 +7,7 @@ import re
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
+from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.found.naming import operator
 from graphguard.repair.backward.asked import differentiated, forward_place, is_computed
@@ -45,7 +46,7 @@ from graphguard.repair.graph.meanings import (
     Term,
     Unapplied,
 )
-from graphguard.repair.graph.neighbours import REDUCING, SCALING
+from graphguard.repair.graph.neighbours import SCALING
 from graphguard.repair.operators.chains import chain_name, chain_text
 from graphguard.repair.operators.guided_source import exchanged_places, names_of
 from graphguard.repair.operators.lacking import term_text
@@ -417,7 +418,7 @@ def _in_vain(capture: Capture, graph: Graph, repair: Repair, sources: Sources) -
         return []
     group = group_of(capture, rank, edit.axis)
     for node in dead_everywhere(capture, rank):
-        if node.op in REDUCING and node.args[-1] == group and (place := sources.place(graph, node)) is not None:
+        if node.op in REDUCTIONS and node.args[-1] == group and (place := sources.place(graph, node)) is not None:
             return [Related(place, f"what is reduced over '{edit.axis}' here is read nowhere")]
     return []
 

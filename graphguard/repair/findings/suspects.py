@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphguard.ir import Capture, Graph, Node, Placement, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.ops import aten
+from graphguard.ops import REDUCTIONS, aten, gg
 from graphguard.refine.evaluation.exposed import ROUNDED, is_unmeant
 from graphguard.refine.found.lookup import GroupRelation
 from graphguard.refine.outcome import SPECIFICATION, Location
@@ -16,7 +16,7 @@ from graphguard.repair.backward.stopped import is_gradient, stopped_gradient
 from graphguard.repair.graph.alignment import family
 from graphguard.repair.graph.edits import Tensors, group_of
 from graphguard.repair.graph.holding import holds_operand
-from graphguard.repair.graph.neighbours import REDUCING, Neighbours
+from graphguard.repair.graph.neighbours import Neighbours
 from graphguard.repair.graph.parts import split_dim
 from graphguard.repair.graph.retyping import CASTS
 from graphguard.repair.graph.slices import JOINING, LAYOUT, SPLITS, Site, backward_slice
@@ -40,7 +40,7 @@ CUT = "'{what}' carries no gradient: none comes back through it to what the rank
 SWITCHED = "gradients that are worked out while this call has their reduction switched off are read nowhere: no rank gets their sum"
 SOME_PASSES = "of what is computed here in {passes} passes, only that of {used} reaches anything that is compared"
 _EMPTY = frozenset({aten.empty.memory_format, aten.full.default})  # what is written to later
-_MOVING = LAYOUT | JOINING | (COLLECTIVES - {"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
+_MOVING = LAYOUT | JOINING | (COLLECTIVES - REDUCTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _certain(found: Search, promise: str, around: Neighbours, sources: Sources) 
         return Suspect("wrong-scale", _location(parted[0]), reason=parted[1])
     for node in () if found.repairs else dead_everywhere(capture):  # an edit may have left one without a reader
         # nor does what spreads initial values, before the program itself
-        if node.phase != "prelude" and (node.op != "gg.all_gather" or node.phase != "backward"):
+        if node.phase != "prelude" and (node.op != gg.all_gather or node.phase != "backward"):
             where = Location(0, capture.ranks[0].nodes.index(node))
             used, passes = _used_passes(capture, node)
             if not used:
@@ -200,7 +200,7 @@ def reason(site: Site, found: Search, around: Neighbours) -> str:
     groups = [found.proof.group(tensors) for tensors in _operands(site, around)]
     held = [related for related in (*groups, *(_related(each, around) for each in around.operands(site))) if related]
     shards = [(axis, place.dim) for relation in held for axis, place in _shards(relation)]
-    if site.node.op in REDUCING:
+    if site.node.op in REDUCTIONS:
         group = site.node.args[2]
         over = next((axis for axis, _ in shards if group_of(around.capture, min(site.position), axis) == group), "")
         return (
@@ -377,7 +377,7 @@ def _outs(site: Site, rank: int, around: Neighbours) -> tuple[object, ...]:
 
 def _only_rearranged(site: Site, sites: Mapping[int, Site]) -> bool:
     """Whether a site joins what was gathered, and all that happens from there on is rearrangement: then that is what is wrong."""
-    gathers = (sites[number].node.op == "gg.all_gather" for number in site.operands if number in sites)
+    gathers = (sites[number].node.op == gg.all_gather for number in site.operands if number in sites)
     later = (each for each in sites.values() if each.state == "off")
     return site.node.op in JOINING and any(gathers) and all(each.node.op in LAYOUT | JOINING for each in later)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphguard.ir import Capture, Graph, Span
+from graphguard.ops import gg
 from graphguard.refine.finding import Finding, Related
 from graphguard.repair.graph.slices import JOINING, LAYOUT
 from graphguard.repair.text.frames import Sources
 from graphguard.repair.trying.search import Search
 from graphguard.repair.writing.words import listed
 
-_MOVING = LAYOUT | JOINING | {"gg.all_gather"}
+_MOVING = LAYOUT | JOINING | {gg.all_gather}
 
 
 def unchanged(capture: Capture, outputs: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import Arg
 from graphguard.ir.validity import reads_ahead
-from graphguard.ops import aten
+from graphguard.ops import aten, gg
 from graphguard.repair.graph.edits import (
     Accumulate,
     AddAfterReduction,
@@ -86,7 +86,7 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case InsertReduction(tensors, axis, reduce):
             group = group_of(capture, rank, axis)
             return _insert(
-                graph, tensors[rank], "gg.all_reduce", (tensors[rank], reduce, group), graph.types[tensors[rank]]
+                graph, tensors[rank], gg.all_reduce, (tensors[rank], reduce, group), graph.types[tensors[rank]]
             )
         case InsertGather(tensors, axis, dim):
             return _insert_gather(graph, tensors[rank], group_of(capture, rank, axis), dim)
@@ -105,7 +105,7 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
         case ReduceToAll(position):
             node = graph.nodes[position[rank]]
             args = (node.args[0], *node.args[2:])
-            return with_nodes(graph, {position[rank]: (replace(node, op="gg.all_reduce", args=args),)})
+            return with_nodes(graph, {position[rank]: (replace(node, op=gg.all_reduce, args=args),)})
         case SetArgument(position, index, values, _):
             node = graph.nodes[position[rank]]
             args = (*node.args[:index], values[rank], *node.args[index + 1 :])
@@ -116,7 +116,7 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             return _split_bias(graph, product[rank], reduction[rank])
         case MoveReduction(tensors, axis, reduction):
             var, reduced = tensors[rank], _bypass(graph, reduction[rank], 0, rank)
-            return _insert(reduced, var, "gg.all_reduce", (var, "sum", group_of(capture, rank, axis)), graph.types[var])
+            return _insert(reduced, var, gg.all_reduce, (var, "sum", group_of(capture, rank, axis)), graph.types[var])
         case OtherCalls(calls, types):
             return with_nodes(graph, dict(calls[rank]), dict(types[rank]))
         case MoveSlice() | Shift() | MoveDiagonal() | OtherPart() | OwnPlace():
@@ -332,7 +332,7 @@ def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> 
     if not isinstance(size, int):
         raise IndexError("parts as large as the data decides, which need not be equal on all ranks")
     shape = (*kind.shape[:dim], size * len(group), *kind.shape[dim + 1 :])
-    nodes = (Node("gg.all_gather", (var, group), {}, parts), Node(aten.cat.default, (parts, dim), {}, (whole,)))
+    nodes = (Node(gg.all_gather, (var, group), {}, parts), Node(aten.cat.default, (parts, dim), {}, (whole,)))
     return _spliced(graph, var, nodes, {**dict.fromkeys(parts, kind), whole: replace(kind, shape=shape)}, whole)
 
 
@@ -363,7 +363,7 @@ def _bypass(graph: Graph, index: int, kept: int, rank: int) -> Graph:
     """Take a node out; of a reduce-scatter the rank keeps its own part."""
     node = graph.nodes[index]
     operand = tuple(node.operands())[kept]
-    if node.op == "gg.reduce_scatter":
+    if node.op == gg.reduce_scatter:
         parts, group = node.args[0], node.args[2]
         assert isinstance(parts, tuple)
         assert isinstance(group, tuple)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphguard.ir import Capture, Var
-from graphguard.ops import aten, operators
+from graphguard.ops import aten, gg, operators
 from graphguard.repair.graph.edits import Edit, group_of
 from graphguard.repair.graph.slices import JOINING, LAYOUT, Site, exposed
 from graphguard.rules import kind_of
@@ -14,8 +14,7 @@ from graphguard.rules import kind_of
 Guess = tuple[str, Edit, Site, int]
 """A rule, an edit that would be a repair, the site where it applies, and its cost."""
 
-REDUCING = frozenset({"gg.all_reduce", "gg.reduce_scatter", "gg.reduce"})
-SUMMING = frozenset({"gg.all_reduce", "gg.reduce_scatter"})
+SUMMING = frozenset({gg.all_reduce, gg.reduce_scatter})
 SCALING = operators(lambda op: op.symbol in ("*", "/"))
 CONTRACTING = operators(lambda op: op.sums)
 FILLING = frozenset({aten.slice_scatter.default, aten.select_scatter.default, aten.constant_pad_nd.default})
@@ -76,7 +75,7 @@ class Neighbours:
 
     def made(self, site: Site) -> Site:
         """The site whose tensor a site merely moves from rank to rank, or the site itself."""
-        while site.node.op == "gg.broadcast" and (source := self._sent(site)) is not None:
+        while site.node.op == gg.broadcast and (source := self._sent(site)) is not None:
             site = source
         return site
 

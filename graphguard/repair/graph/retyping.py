@@ -11,7 +11,7 @@ import numpy as np
 from graphguard.ir import Capture, Graph, Node, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall, join
-from graphguard.ops import aten, operators
+from graphguard.ops import COLLECTIVE, aten, operators
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import DTYPES, Number, Numbers
 from graphguard.rules import RULES, find_rule, kind_of
@@ -29,7 +29,6 @@ _RESHAPING = RULES[aten.view.default]
 #: Casts, and arithmetic that rounds as one does.
 CASTS = operators(lambda op: op.casts)
 _STORING = operators(lambda op: op.stores)
-_ALIKE = frozenset({"gg.all_reduce", "gg.reduce", "gg.broadcast"})
 
 
 def refitted(capture: Capture, calls: Mapping[int, Mapping[int, tuple[Node, ...]]]) -> tuple[Calls, Types] | None:
@@ -124,20 +123,14 @@ def _exchanged(capture: Capture, call: JoinedCall, types: Types) -> bool:
     if all(types[rank].keys().isdisjoint(node.operands()) for rank, node in nodes.items()):
         return True
     given = {rank: [_type(var, ranks[rank], types[rank]) for var in node.operands()] for rank, node in nodes.items()}
-    for rank, node in nodes.items():
-        if call.kind == "gg.all_gather":
-            kinds = [given[member][0] for member in call.group]
-        elif call.kind in _ALIKE:
-            kinds = given[rank]
-        elif call.kind == "gg.all_to_all":
-            kinds = [given[member][call.group.index(rank)] for member in call.group]
-        elif call.kind == "gg.reduce_scatter":
-            kinds = [given[rank][call.group.index(rank)]]
-        else:
-            return False
-        if call.kind in _ALIKE and len({each[0].shape for each in given.values()}) > 1:
-            return False
-        _keep(ranks[rank], node, [_sizes(kind) for kind in kinds], types[rank])
+    collective, members = COLLECTIVE[call.kind], call.group
+    if collective.alike and len({each[0].shape for each in given.values()}) > 1:
+        return False
+    root = collective.root(nodes[members[0]].args, members)
+    for member, rank in enumerate(members):
+        made = [places[0] for places, _ in collective.made(member, len(members), root)]
+        kinds = [given[members[place.member]][place.position] for place in made]
+        _keep(ranks[rank], nodes[rank], [_sizes(kind) for kind in kinds], types[rank])
     return True
 
 

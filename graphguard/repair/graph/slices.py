@@ -8,7 +8,7 @@ from typing import Literal
 
 from graphguard.ir import Capture, Node, Var
 from graphguard.ir.joining import join
-from graphguard.ops import aten, operators
+from graphguard.ops import aten, gg, operators
 from graphguard.refine.found.lookup import GroupRelation
 from graphguard.refine.proving.proof import Proof
 from graphguard.repair.graph.alignment import Alignment, Position, outputs_of
@@ -113,11 +113,11 @@ def exposed(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]]) -
 
 def _sent(capture: Capture) -> dict[tuple[int, int], tuple[int, Var]]:
     """For every receive, by rank and node, the rank and the tensor that it gets."""
-    if not any(node.op == "gg.recv" for graph in capture.ranks for node in graph.nodes):
+    if not any(node.op == gg.recv for graph in capture.ranks for node in graph.nodes):
         return {}
     found = {}
     for call in join(capture.ranks).collectives:
-        if call.kind == "gg.send" and len(call.nodes) == 2:
+        if call.kind == gg.send and len(call.nodes) == 2:
             source, target = call.group
             tensor = next(capture.ranks[source].nodes[call.nodes[source]].operands())
             found[target, call.nodes[target]] = (source, tensor)
@@ -127,7 +127,7 @@ def _sent(capture: Capture) -> dict[tuple[int, int], tuple[int, Var]]:
 def _in_context(site: Site, sites: dict[int, Site]) -> Site:
     """A part of a related tensor is related, though no tensor of the specification may be that part."""
     states = {sites[number].state for number in site.operands if number in sites}
-    if site.state == "off" and site.node.op == "gg.all_gather" and states <= {"whole"}:
+    if site.state == "off" and site.node.op == gg.all_gather and states <= {"whole"}:
         return replace(site, state="whole")
     if site.state != "off" or site.node.op not in LAYOUT:
         return site

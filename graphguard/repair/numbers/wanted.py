@@ -18,7 +18,7 @@ from graphguard.confirm.fields.residues import P, Residues
 from graphguard.ir import Capture, Node, Placement, Var
 from graphguard.ir.fuel import SECOND, Fuel, burn
 from graphguard.ir.joining import join
-from graphguard.ops import aten, operators
+from graphguard.ops import aten, gg, operators
 from graphguard.refine.stages.constants import elements
 from graphguard.relations.algebra import Unsupported
 from graphguard.repair.numbers.point import is_real
@@ -32,7 +32,7 @@ _MOVES = 4  # rearrangements of all of a tensor that are looked through for a re
 _DEPTH = 6  # rearrangements between a part and the tensor that it is taken from
 _CHOOSING = operators(lambda op: op.moves in ("part", "split")) | {aten.index.Tensor, aten.index_select.default}
 
-_EXCHANGING = frozenset({"gg.all_gather", "gg.all_to_all"})
+_EXCHANGING = frozenset({gg.all_gather, gg.all_to_all})
 
 Positions = Sequence[Mapping[int, int]]
 """For each step of the programs, in order, the number of its node on every rank that has it."""
@@ -196,7 +196,7 @@ class _Search:
         if op in _CHOOSING:
             added = [(rank, self._before_choice(nodes[rank][1], rank, out, want)) for (rank, out), want in here.items()]
             yield from self._with(rest, [((rank, next(nodes[rank][1].operands())), whole) for rank, whole in added])
-        elif op == "gg.all_gather":
+        elif op == gg.all_gather:
             yield from self._before_gather(step, nodes, here, rest)
         elif op in MOVED:
             moved: list[_Want] = []

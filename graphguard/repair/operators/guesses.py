@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.ops import aten, operators
+from graphguard.ops import REDUCTIONS, aten, gg, operators
 from graphguard.repair.graph.edits import (
     AddAfterReduction,
     BiasAfterReduction,
@@ -31,7 +31,6 @@ from graphguard.repair.graph.neighbours import (
     MASKING,
     MAXIMA,
     NEAR,
-    REDUCING,
     SCALING,
     SUMMING,
     Guess,
@@ -57,9 +56,9 @@ def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
     operands = around.operands(site)
     if site.state == "partial":
         yield from _partial(site, around)
-    if site.node.op == "gg.all_gather":
+    if site.node.op == gg.all_gather:
         yield from _other_groups(site, 1, around.capture)
-    if site.node.op in REDUCING:
+    if site.node.op in REDUCTIONS:
         yield from _at_reduction(site, around)
     if around.at_frontier(site):
         yield from _at_frontier(site, around)
@@ -149,11 +148,11 @@ def _reduction_rule(site: Site) -> str:
 def _at_reduction(site: Site, around: Neighbours) -> Iterator[Guess]:
     capture = around.capture
     states = {operand.state for operand in around.operands(site)} or {"whole"}
-    if site.node.op == "gg.all_reduce":
+    if site.node.op == gg.all_reduce:
         yield "extra-reduction", Bypass(site.position), site, 3 if "partial" in states else 0
     if site.node.op in SUMMING:
         yield from _biases(site, around)
-    if site.node.op == "gg.reduce":
+    if site.node.op == gg.reduce:
         yield "missing-reduction", ReduceToAll(site.position), site, 1
         return
     for other in ("sum", "avg"):
@@ -191,7 +190,7 @@ def _other_groups(
     rank = min(site.position)
     for axis in capture.mesh:
         groups = {member: group_of(capture, member, axis) for member in site.position}
-        fits = site.node.op != "gg.all_gather" or len(groups[rank]) == len(site.node.outs)
+        fits = site.node.op != gg.all_gather or len(groups[rank]) == len(site.node.outs)
         if groups[rank] != site.node.args[argument] and len(capture.mesh) > 1 and fits:
             in_vain = axis in partial and site.node.args[1] == "avg" and site.state == "partial"
             yield "wrong-group", SetArgument(site.position, argument, groups, axis), site, 0 if in_vain else 1
@@ -208,7 +207,7 @@ def _scales(reduction: Site, around: Neighbours) -> bool:
     size = len(group) if isinstance(group, tuple) else 1
     summands = [operand for operand in around.operands(reduction) if operand.state == "partial"]
     if reduction.node.args[1] == "avg":
-        return bool(summands) or reduction.node.op == "gg.reduce_scatter"  # which reads pieces of the summand
+        return bool(summands) or reduction.node.op == gg.reduce_scatter  # which reads pieces of the summand
     return any(_factor(operand) == size for operand in summands)
 
 

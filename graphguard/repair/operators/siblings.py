@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Graph, Node, TensorType, Var
+from graphguard.ops import gg
 from graphguard.repair.graph.editing import fresh, renamed
 from graphguard.repair.graph.edits import OtherCalls, Tensors
 from graphguard.repair.graph.meanings import Sending
@@ -48,7 +49,7 @@ def _exchanges(around: Neighbours) -> Iterator[_Exchange]:
     for site in around.sites.values():
         if site.node.phase != "forward" or len(site.position) < around.capture.world_size:
             continue
-        find = {"gg.recv": _passed, "gg.all_to_all": _dealt}.get(site.node.op)
+        find = {gg.recv: _passed, gg.all_to_all: _dealt}.get(site.node.op)
         rows = {rank: find(around, rank, index) for rank, index in site.position.items()} if find is not None else {}
         known = {rank: row for rank, row in rows.items() if row is not None}
         if known and len(known) == len(rows):
@@ -61,8 +62,8 @@ def _passed(around: Neighbours, rank: int, index: int) -> tuple[tuple[int, ...],
     graph = around.capture.ranks[rank]
     stack = graph.nodes[index].stack
     near = [place for place, node in enumerate(graph.nodes) if node.stack == stack]
-    received = [place for place in near if graph.nodes[place].op == "gg.recv"]
-    sent = [place for place in near if graph.nodes[place].op == "gg.send"]
+    received = [place for place in near if graph.nodes[place].op == gg.recv]
+    sent = [place for place in near if graph.nodes[place].op == gg.send]
     if len(sent) != len(received):
         return None
     other = sent[received.index(index)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
-from graphguard.ops import aten
+from graphguard.ops import aten, gg
 from graphguard.repair.graph.editing import fresh
 from graphguard.repair.graph.edits import OtherCalls, group_of
 from graphguard.repair.graph.meanings import CountedTargets
@@ -76,7 +76,7 @@ def _of_all(
         replace(node, op=aten.ne.Scalar, args=(target, ignored), outs=(counts,)),
         replace(node, op=aten.sum.default, args=(counts,), outs=(count,)),
         replace(node, op=aten._to_copy.default, args=(count,), kwargs={"dtype": DType(kind.dtype)}, outs=(real,)),
-        replace(node, op="gg.all_reduce", args=(real, "avg", group), outs=(mean,)),
+        replace(node, op=gg.all_reduce, args=(real, "avg", group), outs=(mean,)),
         replace(node, args=(*node.args[:3], _SUM, *node.args[4:]), outs=(summed, total)),
         replace(node, op=aten.div.Tensor, args=(summed, mean), outs=(loss,)),
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from graphguard.ir import Capture, DType, Graph, Node, Span, TensorType, Var
-from graphguard.ops import aten
+from graphguard.ops import aten, gg
 from graphguard.repair.graph.editing import fresh, renamed
 from graphguard.repair.graph.edits import InsertReduction, OtherCalls, Tensors, group_of
 from graphguard.repair.graph.meanings import Averaging
@@ -74,7 +74,7 @@ def _reread(
             replace(node, op=aten._to_copy.default, args=(var,), kwargs={"dtype": DType("float32")}, outs=(operand,))
         )
     types[reduced] = kind
-    new.append(replace(node, op="gg.all_reduce", args=(operand, "avg", group), kwargs={}, outs=(reduced,)))
+    new.append(replace(node, op=gg.all_reduce, args=(operand, "avg", group), kwargs={}, outs=(reduced,)))
     later = {
         index: (renamed(each, {var: reduced}),)
         for index, each in enumerate(graph.nodes)

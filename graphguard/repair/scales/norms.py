@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
-from graphguard.ops import aten
+from graphguard.ops import aten, gg
 from graphguard.repair.graph.editing import fresh
 from graphguard.repair.graph.edits import InsertReduction, OtherCalls, group_of
 from graphguard.repair.graph.meanings import Squaring
@@ -35,7 +35,7 @@ _TOLD: Final = "'{{name}}' adds up norms over {over}: what is to be added are th
 def norms(around: Neighbours) -> Iterator[Guess]:
     """Guesses for each sum over the ranks of norms: of the squares instead, with the root behind it or without."""
     for site in around.sites.values():
-        if site.node.op != "gg.all_reduce" or site.node.args[1] != "sum" or not _is_norm(site, around):
+        if site.node.op != gg.all_reduce or site.node.args[1] != "sum" or not _is_norm(site, around):
             continue
         axis = axis_of_group(site.node.args[2], around.capture)
         over = f"axis '{axis}'" if axis else "all ranks"
@@ -86,7 +86,7 @@ def _of_all(
                 replace(node, op=aten.mul.Tensor, args=(norm, norm), kwargs={}, outs=(square,)),
                 replace(
                     node,
-                    op="gg.all_reduce",
+                    op=gg.all_reduce,
                     args=(square, "sum", group_of(capture, rank, axis)),
                     kwargs={},
                     outs=(total,),

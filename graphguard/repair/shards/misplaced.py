@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Var
-from graphguard.ops import aten, traits_of
+from graphguard.ops import aten, gg, traits_of
 from graphguard.repair.graph.edits import MoveSlice, OtherPart, SetArgument, Shift
 from graphguard.repair.graph.neighbours import Guess, Neighbours
 from graphguard.repair.graph.parts import needed_parts, read_parts
@@ -18,9 +18,9 @@ def misplaced(site: Site, around: Neighbours) -> Iterator[Guess]:
         yield from _at_slices(site, around.capture)
     if site.node.op == aten.cat.default:
         yield from _at_gathered(site, around)
-    if site.node.op == "gg.all_to_all":
+    if site.node.op == gg.all_to_all:
         yield from _at_exchange(site, around)
-    if site.node.op == "gg.broadcast":
+    if site.node.op == gg.broadcast:
         yield from _at_broadcast(site)
     if traits_of(site.node.op).makes == "range":
         yield from _at_positions(site, around.capture)
@@ -58,7 +58,7 @@ def _at_gathered(site: Site, around: Neighbours) -> Iterator[Guess]:
     operands = around.operands(site)
     capture = around.capture
     yield from _turned(site, operands, capture)
-    if len(operands) != 1 or operands[0].node.op not in ("gg.all_gather", "gg.all_to_all"):
+    if len(operands) != 1 or operands[0].node.op not in (gg.all_gather, gg.all_to_all):
         return
     nodes = {rank: capture.ranks[rank].nodes[index] for rank, index in site.position.items()}
     gathered = {rank: capture.ranks[rank].nodes[index] for rank, index in operands[0].position.items()}

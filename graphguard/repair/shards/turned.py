@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
-from graphguard.ops import aten
+from graphguard.ops import aten, gg
 from graphguard.repair.graph.editing import fresh
 from graphguard.repair.graph.edits import OtherCalls
 from graphguard.repair.graph.meanings import Turning
@@ -27,7 +27,7 @@ _SHOWN = 6  # parts that are told one by one
 def turned(around: Neighbours) -> Iterator[Guess]:
     """A guess for each tensor whose parts are sent, or were received, for each way to tell them apart."""
     for site in around.sites.values():
-        if site.node.op != "gg.all_to_all":
+        if site.node.op != gg.all_to_all:
             continue
         size = len(site.node.outs)
         for split in (each for each in around.operands(site) if each.node.op in SPLITS):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Node, Var
+from graphguard.ops import REDUCTIONS
 from graphguard.repair.graph.edits import SetArgument, Tensors
-from graphguard.repair.graph.neighbours import REDUCING, Guess, Neighbours
+from graphguard.repair.graph.neighbours import Guess, Neighbours
 from graphguard.repair.graph.slices import Site
 
 _DEPTH = 8  # operators between two tensors of which one may be the reduced other
@@ -62,7 +63,7 @@ def _rule(tensors: Tensors, read: Tensors, reader: Site, around: Neighbours) -> 
     edge, reduced = [tensors[rank]], False
     for _ in range(_DEPTH):
         nodes: list[Node] = [graph.nodes[producers[var]] for var in edge if var in producers]
-        reduced = reduced or any(node.op in REDUCING for node in nodes)
+        reduced = reduced or any(node.op in REDUCTIONS for node in nodes)
         edge = [var for node in nodes for var in node.operands()]
         if read[rank] in edge:
             break

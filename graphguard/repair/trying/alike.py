@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from graphguard.ir import Capture
+from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding
 from graphguard.repair.backward.stopped import is_gradient
 from graphguard.repair.graph.edits import (
@@ -17,7 +18,6 @@ from graphguard.repair.graph.edits import (
     Scale,
     SetArgument,
 )
-from graphguard.repair.graph.neighbours import REDUCING
 from graphguard.repair.trying.trials import Repair
 from graphguard.repair.writing.words import axis_of_group
 
@@ -68,7 +68,7 @@ def _summed_over(capture: Capture, repair: Repair) -> str:
     match repair.hypothesis.edit:
         case InsertReduction(axis=axis) | MoveReduction(axis=axis):
             return axis
-        case Bypass() if repair.hypothesis.site.node.op in REDUCING:
+        case Bypass() if repair.hypothesis.site.node.op in REDUCTIONS:
             return axis_of_group(repair.hypothesis.site.node.args[-1], capture)
     return ""
 

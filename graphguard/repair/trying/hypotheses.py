@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ops import REDUCTIONS
 from graphguard.refine.proving.proof import Proof
 from graphguard.repair.graph.edits import (
     Bypass,
@@ -24,7 +25,7 @@ from graphguard.repair.graph.edits import (
     Tensors,
 )
 from graphguard.repair.graph.meanings import Sending
-from graphguard.repair.graph.neighbours import REDUCING, SCALING, Guess, Neighbours
+from graphguard.repair.graph.neighbours import SCALING, Guess, Neighbours
 from graphguard.repair.graph.places import places as own_places
 from graphguard.repair.graph.slices import JOINING, LAYOUT, Site
 from graphguard.repair.operators.called import called
@@ -146,7 +147,7 @@ def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[
         return 1 if 1 <= cost <= 3 and site.node.phase != "backward" and not named(site) else 0
     if isinstance(edit, OtherCalls) and isinstance(edit.means, Sending):
         return 0 if edit.means.later or named(_maker(edit.means.tensors, site, proof.capture)) else 1
-    if site.node.op not in REDUCING or not isinstance(edit, Bypass | SetArgument):
+    if site.node.op not in REDUCTIONS or not isinstance(edit, Bypass | SetArgument):
         return 0
     nodes = ((rank, proof.capture.ranks[rank].nodes[index]) for rank, index in site.position.items())
     return COUNTED if _is_constant(proof, {rank: next(node.operands()) for rank, node in nodes}) else 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from graphguard.ir import Graph, Var
-from graphguard.ops import aten
+from graphguard.ops import REDUCTIONS, aten
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.relations.explain.weights import Weights
 from graphguard.repair.graph.leaves import leaf_behind
-from graphguard.repair.graph.neighbours import REDUCING, Neighbours
+from graphguard.repair.graph.neighbours import Neighbours
 from graphguard.repair.graph.slices import Site
 from graphguard.repair.numbers.weighing import LEFT_OUT, Told, uneven
 from graphguard.repair.trying.search import Search
@@ -45,7 +45,7 @@ def unevenly_summed(found: Search, around: Neighbours, promise: str) -> tuple[Si
 def _like(site: Site, spec: Graph) -> list[Var]:
     """The last numbers that the specification adds up, where a site adds some up that are none of them."""
     rank = min(site.position)
-    if site.state != "off" or site.node.op not in _ADDING | REDUCING or rank not in site.tensors:
+    if site.state != "off" or site.node.op not in _ADDING | REDUCTIONS or rank not in site.tensors:
         return []
     added = [node.outs[0] for node in spec.nodes if node.op in _ADDING and spec.types[node.outs[0]].shape == ()]
     return added[:-_LAST:-1]

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import join
-from graphguard.ops import operators
+from graphguard.ops import gg, operators
 from graphguard.repair.text.program import Program, first_operand
 from graphguard.repair.writing.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
 _SAME_VALUES = operators(lambda op: op.moves in ("same", "view", "permute"))
-_SILENT = frozenset({"gg.barrier", "gg.send"})
-_RECEIVING = frozenset({"gg.recv", "gg.broadcast", "gg.scatter"})
+_SILENT = frozenset({gg.barrier, gg.send})
+_RECEIVING = frozenset({gg.recv, gg.broadcast, gg.scatter})
 
 
 def dead_everywhere(capture: Capture, rank: int = 0) -> list[Node]:
@@ -65,7 +65,7 @@ def dead_reduction(capture: Capture, rank: int, partial: Node) -> Node | None:
     """A sum over ranks of this node's own value, rearranged at most, whose result no rank reads."""
     graph = capture.ranks[rank]
     for node in dead_everywhere(capture, rank):
-        if node.op in ("gg.all_reduce", "gg.reduce_scatter") and any(
+        if node.op in (gg.all_reduce, gg.reduce_scatter) and any(
             _rests_on(graph, operand, partial) for operand in node.operands()
         ):
             return node

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Span, Var
+from graphguard.ops import gg
 from graphguard.refine.outcome import Location
 from graphguard.repair.graph.slices import JOINING, LAYOUT
 from graphguard.repair.text.frames import COPYING, Sources
@@ -31,7 +32,7 @@ def without_gradient(capture: Capture, reader: Location, sources: Sources) -> Sp
             continue
         seen.add(var)
         node = graph.nodes[index]
-        if node.op == "gg.all_gather" and node.phase == "forward":
+        if node.op == gg.all_gather and node.phase == "forward":
             for frame in sources.frames(graph, node):
                 program = sources.program(frame.span.file)
                 if program is not None and _gather(program, frame.span) is not None:

@@ -60,6 +60,8 @@ class Selection:
     plain: bool
     picks: Mapping[int, Array]
     role: str = ""
+    order: bool = False
+    """Whether all ranks were seen to have all positions in an order of their own, of which this is all or a shard: which may be the defect."""
 
 
 @dataclass(slots=True)
@@ -173,11 +175,11 @@ class Layouts:
     def _add_order(self, size: int, order: Array) -> None:
         """All ranks have all positions in another order, as one gathers over one axis after the other: that order, and its shards."""
         role = f"in the order {ranges(order.tolist())}"
-        self._add(size, Selection((), False, dict.fromkeys(self._ranks, order), role))
+        self._add(size, Selection((), False, dict.fromkeys(self._ranks, order), role, order=True))
         for count in (1, 2):
             for axes in itertools.permutations(self.axes, count):
                 picks = {rank: order[self._shard(len(order), axes, rank)] for rank in self._ranks}
-                self._add(size, Selection(axes, False, picks, role))
+                self._add(size, Selection(axes, False, picks, role, order=True))
 
     def _add(self, size: int, found: Selection) -> None:
         key = size, tuple(tuple(found.picks[rank].tolist()) for rank in sorted(found.picks)), tuple(sorted(found.picks))
@@ -232,6 +234,11 @@ class Layouts:
         return {
             axis for cut in laid.cuts if cut.selection >= 0 for axis in self.known[shape[cut.dim]][cut.selection].axes
         }
+
+    def is_ordered(self, laid: Laid) -> bool:
+        """Whether some positions are in an order that only the ranks have."""
+        shape = self.runs[0].spec[laid.var].shape
+        return any(cut.selection >= 0 and self.known[shape[cut.dim]][cut.selection].order for cut in laid.cuts)
 
     def is_lacking(self, laid: Laid) -> bool:
         """Whether some positions are on no rank."""

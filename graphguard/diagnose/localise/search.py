@@ -384,7 +384,7 @@ class Search:
         site = self._at_tensors(tensors)
         if site is None or not site.live or not site.readers or self._is_border(site):
             return False
-        right = (state for state in site.states if not (state.share or state.lacking))
+        right = (state for state in site.states if not (state.share or state.lacking or self.layouts.is_ordered(state)))
         return any(all(cut.selection >= 0 and cut.pieces == 1 for cut in state.cuts) for state in right)
 
     def _at_tensors(self, tensors: Mapping[int, Var]) -> Site | None:

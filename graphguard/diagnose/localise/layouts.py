@@ -17,6 +17,7 @@ from graphguard.ops import aten
 from graphguard.relations.numbers import Array
 
 _OPTIONS: Final = 12  # ways to cut one dim
+_PARTS: Final = 4  # ranges of positions that are shown
 _STEPS: Final = 4  # operators between a tensor and what is made of it alone
 _CHOICES: Final = 24  # ways to cut all dims
 _PRODUCTS_WITH_TERM: Final = frozenset({aten.addmm.default, aten.baddbmm.default})
@@ -59,6 +60,8 @@ class Selection:
     plain: bool
     picks: Mapping[int, Array]
     role: str = ""
+    order: bool = False
+    """Whether all ranks were seen to have all positions in an order of their own, of which this is all or a shard: which may be the defect."""
 
 
 @dataclass(slots=True)
@@ -166,6 +169,17 @@ class Layouts:
         axes = tuple(axis for axis in self.axes if self._varies(picks, axis))
         if axes:
             self._add(size, Selection(axes, False, picks))
+        elif len(picks) == self.capture.world_size and all(len(index) == size for index in picks.values()):
+            self._add_order(size, next(iter(picks.values())))
+
+    def _add_order(self, size: int, order: Array) -> None:
+        """All ranks have all positions in another order, as one gathers over one axis after the other: that order, and its shards."""
+        role = f"in the order {ranges(order.tolist())}"
+        self._add(size, Selection((), False, dict.fromkeys(self._ranks, order), role, order=True))
+        for count in (1, 2):
+            for axes in itertools.permutations(self.axes, count):
+                picks = {rank: order[self._shard(len(order), axes, rank)] for rank in self._ranks}
+                self._add(size, Selection(axes, False, picks, role, order=True))
 
     def _add(self, size: int, found: Selection) -> None:
         key = size, tuple(tuple(found.picks[rank].tolist()) for rank in sorted(found.picks)), tuple(sorted(found.picks))
@@ -220,6 +234,11 @@ class Layouts:
         return {
             axis for cut in laid.cuts if cut.selection >= 0 for axis in self.known[shape[cut.dim]][cut.selection].axes
         }
+
+    def is_ordered(self, laid: Laid) -> bool:
+        """Whether some positions are in an order that only the ranks have."""
+        shape = self.runs[0].spec[laid.var].shape
+        return any(cut.selection >= 0 and self.known[shape[cut.dim]][cut.selection].order for cut in laid.cuts)
 
     def is_lacking(self, laid: Laid) -> bool:
         """Whether some positions are on no rank."""
@@ -288,3 +307,15 @@ def chunk(index: Array, parts: int, number: int) -> Array:
     """One of the parts that ``torch.chunk`` makes, empty where it makes fewer."""
     size = -(-len(index) // parts)
     return index[number * size : (number + 1) * size]
+
+
+def ranges(positions: Sequence[int]) -> str:
+    """Positions as ranges: ``0..1, 6..7``."""
+    parts: list[list[int]] = []
+    for each in positions:
+        if parts and each == parts[-1][-1] + 1:
+            parts[-1].append(each)
+        else:
+            parts.append([each])
+    shown = [str(part[0]) if len(part) == 1 else f"{part[0]}..{part[-1]}" for part in parts[:_PARTS]]
+    return ", ".join(shown) + (", ..." if len(parts) > _PARTS else "")

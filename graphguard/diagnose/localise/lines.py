@@ -28,7 +28,7 @@ class Lines:
     def told(self, mend: Mend) -> Span | None:
         """The line of a culprit."""
         site = mend.blame or mend.site
-        if mend.evidence == "region":
+        if mend.evidence == "region" and not mend.late:
             region = self.region(mend.site)
             only_moved = all(each.node.op in MOVES | COLLECTIVES for each in region)
             shared = None if only_moved else self._common(region)

@@ -9,6 +9,7 @@ from typing import Final, Literal
 from graphguard.diagnose.localise.interventions import Intervention, Interventions
 from graphguard.diagnose.localise.layouts import Laid, Layouts
 from graphguard.diagnose.localise.numbers import Numbers, OutOfFuelError, Place
+from graphguard.diagnose.localise.reach import Lack, Reach
 from graphguard.diagnose.localise.right import Right
 from graphguard.diagnose.localise.sites import MOVES, Site, Sites
 from graphguard.ir import Capture, Promise, Var
@@ -37,12 +38,17 @@ _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
 
 @dataclass(slots=True)
 class Mend:
-    """An intervention that puts outputs right, and what it says; ``blame`` is a collective that should have done it."""
+    """An intervention that puts outputs right, and what it says; ``blame`` is a collective that should have done it.
+
+    ``lack`` is what a rank would need for it and does not have; ``late``: before it, what mends is lacking, so that the region ends there.
+    """
 
     tried: Intervention
     mended: frozenset[str]
     evidence: Evidence
     blame: Site | None = None
+    lack: Lack | None = None
+    late: bool = False
 
     @property
     def site(self) -> Site:
@@ -66,6 +72,7 @@ class Search:
     layouts: Layouts
     right: Right
     interventions: Interventions
+    reach: Reach
     loose: bool = False
     outputs: set[tuple[int, Var]] = field(default_factory=set)
     _found: bool = False
@@ -82,7 +89,14 @@ class Search:
         layouts = Layouts(numbers.capture, numbers.runs)
         if sum(site.live for site in sites.all) * len(layouts.tensors) > _COMPARED:
             return None
-        made = cls(numbers, sites, layouts, Right(sites, layouts, proof), Interventions(sites, layouts))
+        made = cls(
+            numbers,
+            sites,
+            layouts,
+            Right(sites, layouts, proof),
+            Interventions(sites, layouts),
+            Reach(numbers, layouts),
+        )
         made._expect(numbers.failing)
         return made
 
@@ -190,7 +204,9 @@ class Search:
         """What mends at one family."""
         doubtful = {site.number for site in family if not site.is_right or self._is_border(site)}
         is_near = any(site.is_right or self._is_well_fed(site) for site in family)
-        if near is not is_near or self._is_blank(family[0]):
+        if near is not is_near or self._is_blank(family[0]) or not any(map(self._is_read, family)):
+            return []
+        if all(map(self._is_handed_on, family)):
             return []
         found: list[Mend] = []
         for tried in self.interventions.at(family) if near else self.interventions.at(family, _FAR):
@@ -285,7 +301,26 @@ class Search:
         if relaid:
             widest = [mend for mend in widest if not self._is_claimed(mend)]
         best = min(widest, key=lambda mend: (STRENGTH[mend.evidence], mend.tried.sites[0].order, len(mend.tried.sites)))
-        return self._refined(best, left) if best.evidence == "layout" else best
+        return self._refined(best, left) if best.evidence == "layout" else self._within_reach(best, widest)
+
+    def _within_reach(self, best: Mend, others: Sequence[Mend]) -> Mend:
+        """The first mend of its kind for which every rank has what it takes; what is computed before it is only on the way."""
+        best.lack = self._lack(best)
+        if best.lack is None or best.evidence not in ("operator", "region"):
+            return best
+        later = sorted(
+            (mend for mend in others if mend.evidence in ("operator", "region") and mend is not best),
+            key=lambda mend: mend.tried.sites[0].order,
+        )
+        for mend in later:
+            if mend.tried.sites[0].computes and self._lack(mend) is None:
+                mend.late = True
+                return mend
+        return best
+
+    def _lack(self, mend: Mend) -> Lack | None:
+        pairs = zip(mend.tried.sites, mend.tried.laid, strict=False)
+        return next((lack for site, laid in pairs if laid is not None and (lack := self.reach.lack(site, laid))), None)
 
     def _refined(self, best: Mend, left: Sequence[Promise]) -> Mend:
         """Where a summand is whole too late, or a whole meets a summand, the reader that mixes them is told; else the collective that should have made it whole."""
@@ -349,7 +384,7 @@ class Search:
         site = self._at_tensors(tensors)
         if site is None or not site.live or not site.readers or self._is_border(site):
             return False
-        right = (state for state in site.states if not (state.share or state.lacking))
+        right = (state for state in site.states if not (state.share or state.lacking or self.layouts.is_ordered(state)))
         return any(all(cut.selection >= 0 and cut.pieces == 1 for cut in state.cuts) for state in right)
 
     def _at_tensors(self, tensors: Mapping[int, Var]) -> Site | None:
@@ -396,7 +431,15 @@ class Search:
         return found
 
     def _is_fine(self, site: Site) -> bool:
-        return site.is_right or site.is_leaf or self.sites.idle(site)
+        return site.is_right or site.is_leaf or self.sites.idle(site) or self._is_handed_on(site)
+
+    def _is_handed_on(self, site: Site) -> bool:
+        """Whether a site is one rank's part, on all ranks, of what is right: as a gather gives it."""
+        return not site.states and site.node.op == gg.all_gather and self._is_well_fed(site)
+
+    def _is_read(self, site: Site) -> bool:
+        """Whether a site is read as one, or an output: parts of a split that ranks read crosswise are a site of their own where they are read."""
+        return bool(site.readers) or any(place in self.outputs for place in site.tensors.items())
 
     def _is_blank(self, site: Site) -> bool:
         """Whether a site is a new buffer: zeros, or memory that nobody wrote."""

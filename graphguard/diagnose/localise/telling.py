@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from graphguard.diagnose.libraries import with_library
-from graphguard.diagnose.localise.layouts import Laid
+from graphguard.diagnose.localise.layouts import Laid, Selection, ranges
 from graphguard.diagnose.localise.lines import Lines
 from graphguard.diagnose.localise.search import Mend
 from graphguard.diagnose.localise.sites import LEAF, MOVES, Site
@@ -21,7 +21,6 @@ from graphguard.refine.finding import Finding, Related
 from graphguard.repair.writing.words import axis_of_group, factor_text, group_text, listed, operation
 
 _LONG = 60
-_PARTS = 4  # ranges of positions that are shown
 _ADDING = frozenset({aten.add.Tensor, aten.addmm.default, aten.sub.Tensor})
 
 
@@ -53,13 +52,14 @@ class Telling:
             related += [Related(each, "part of where it goes wrong") for each in lines[:4] if each.line != span.line]
         wanted = "" if needed is None else f"{self._tensor(needed.var)}: {self.layout(needed)}"
         held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0])}" if site.states else ""
+        repeated = needed is not None and self._laid(needed) in text and not held
         spoiled = sorted(mend.mended)
         related.append(Related(capture.check.span, f"the check that fails: {listed(spoiled)}"))
         finding = Finding(
             rule=rule,
             headline=text,
             span=span,
-            needed=wanted,
+            needed="" if repeated else wanted,
             found="" if held == wanted else held,
             tensor=name,
             promises=tuple(spoiled),
@@ -109,6 +109,11 @@ class Telling:
         if site.states:
             held = self._laid(site.states[0])
             return "wrong-relation", f"{what} is {held}, where {wanted} is needed"
+        if mend.lack is not None:
+            return (
+                "wrong-relation",
+                f"{what} cannot be {wanted}, as is needed: that takes elements of '{mend.lack.leaf}' that rank {mend.lack.rank} does not have, and nothing brings them there",
+            )
         return "wrong-relation", f"{what} is not {wanted}, as is needed{self._operands(mend, site)}"
 
     def _relaid(self, mend: Mend, what: str, now: Laid, needed: Laid) -> tuple[str, str]:
@@ -147,7 +152,7 @@ class Telling:
             for dim, size in enumerate(shape):
                 mine, its = self._positions(now, dim, size, rank), self._positions(needed, dim, size, rank)
                 if mine != its:
-                    return f"{what} is another part of {name} than is needed: rank {rank} has {_ranges(mine)} of its dim {dim}, and needs {_ranges(its)}"
+                    return f"{what} is another part of {name} than is needed: rank {rank} has {ranges(mine)} of its dim {dim}, and needs {ranges(its)}"
         return f"{what} is {name} {self.layout(now)}, where it is needed {self.layout(needed)}"
 
     def _positions(self, laid: Laid, dim: int, size: int, rank: int) -> list[int]:
@@ -279,6 +284,10 @@ class Telling:
         gradients = [name for name, out in spec.outputs.items() if self.lines.search.layouts.same_as.get(out) == var]
         if gradients:
             return f"'{gradients[0]}'"
+        through = self.lines.sources.forward_call(spec, node) if node.phase == "backward" else None
+        if through is not None:
+            called = _short(self.lines.sources.name_at(through))
+            return f"what comes back through '{called}' (line {through.line} of the specification)"
         name = _short(self.lines.sources.name_at(self.lines.sources.name_place(spec, node)))
         line = self._specified(var)
         where = f" (line {line.line} of the specification)" if line is not None else ""
@@ -300,12 +309,15 @@ class Telling:
                 words.append(f"{piece}dim {cut.dim}")
                 continue
             selection = search.layouts.known[shape[cut.dim]][cut.selection]
-            over = _axes(selection.axes)
-            words.append(
-                f"{piece}Shard({cut.dim}) over {over}"
-                if selection.plain
-                else f"{piece}the inputs' positions of dim {cut.dim} over {over}"
-            )
+            words.append(piece + self._selected(cut.dim, selection))
+        axes = [
+            axis
+            for cut in laid.cuts
+            if cut.selection >= 0
+            for axis in search.layouts.known[shape[cut.dim]][cut.selection].axes
+        ]
+        if len(set(axes)) < len(axes):
+            words = [f"{' and '.join(words)} at once, so the blocks on the diagonal alone"]
         if laid.partial:
             words.append(
                 f"{'an equal share' if laid.share else 'Partial(avg)' if laid.mean else 'Partial(sum)'} over {_axes(laid.partial)}"
@@ -316,17 +328,23 @@ class Telling:
             words.append(f"a summand in each of {laid.passes} passes")
         return ", ".join(words) or "whole on every rank"
 
-
-def _ranges(positions: list[int]) -> str:
-    """Positions as ranges: ``0..1, 6..7``."""
-    parts: list[list[int]] = []
-    for each in positions:
-        if parts and each == parts[-1][-1] + 1:
-            parts[-1].append(each)
-        else:
-            parts.append([each])
-    shown = [str(part[0]) if len(part) == 1 else f"{part[0]}..{part[-1]}" for part in parts[:_PARTS]]
-    return ", ".join(shown) + (", ..." if len(parts) > _PARTS else "")
+    def _selected(self, dim: int, selection: Selection) -> str:
+        """Positions of a dim: a shard, or those that the ranks are seen to have."""
+        over = _axes(selection.axes)
+        if selection.plain:
+            return f"Shard({dim}) over {over}"
+        if not selection.axes:
+            return f"whole on every rank, dim {dim} {selection.role}"
+        home = self.lines.sources.capture.coordinates(0)
+        other = next(
+            rank
+            for rank in selection.picks
+            if self.lines.sources.capture.coordinates(rank)[selection.axes[-1]] != home[selection.axes[-1]]
+        )
+        held = (
+            f"{ranges(selection.picks[rank].tolist())} on rank {rank}" for rank in (0, other) if rank in selection.picks
+        )
+        return f"positions of dim {dim} over {over}: {', '.join(held)}"
 
 
 def _axes(axes: Iterable[str]) -> str:

@@ -38,6 +38,8 @@ def guided_text(edit: Edit, name: str, site: Site, capture: Capture, named: Name
         case InsertCall(call=call) if (factor := _factor_of(call)) is not None:
             return f"'{name}' is not {factor}, as in the specification"
         case InsertCall(tensors, call) if call.op == aten.add.Tensor and (term := _term(tensors, call, named)):
+            if term == name:
+                return f"two values of '{name}' are not added to each other, as they are in the specification"
             return f"'{term}' is not added to '{name}', as it is in the specification"
         case InsertCall(call=call):
             return f"'{name}' lacks {operation(call.op)}, which the specification computes of it"

@@ -38,6 +38,7 @@ NOT_PASSED_ON = "'{what}' is gathered without a gradient: what is worked out for
 CUT_GATHER = "what is gathered here carries no gradient: what the other ranks compute with this rank's part does not come back to it"
 CUT = "'{what}' carries no gradient: none comes back through it to what the ranks put in, and what is computed of it has none at all"
 SWITCHED = "gradients that are worked out while this call has their reduction switched off are read nowhere: no rank gets their sum"
+SOME_PASSES = "of what is computed here in {passes} passes, only that of {used} reaches anything that is compared"
 _EMPTY = frozenset({aten.empty.memory_format, aten.full.default})  # what is written to later
 _MOVING = LAYOUT | JOINING | (COLLECTIVES - REDUCTIONS)
 
@@ -46,7 +47,7 @@ _MOVING = LAYOUT | JOINING | (COLLECTIVES - REDUCTIONS)
 class Suspect:
     """A rule and a place; ``meant`` is the specification's operator that reads another tensor where the ranks' ``reader`` reads that of the place.
 
-    ``reason`` says what is wrong with ``{what}`` there, as far as relations tell.
+    ``reason`` says what is wrong with ``{what}`` there, as far as relations tell; ``summed`` are the first rank's tensor and the specification's whose terms it counts otherwise.
     """
 
     rule: str
@@ -54,6 +55,7 @@ class Suspect:
     meant: Location | None = None
     reader: Location | None = None
     reason: str = ""
+    summed: tuple[Var, Var] | None = None
 
 
 def suspect(found: Search, promise: str, sources: Sources) -> Suspect:
@@ -87,8 +89,21 @@ def _certain(found: Search, promise: str, around: Neighbours, sources: Sources) 
     for node in () if found.repairs else dead_everywhere(capture):  # an edit may have left one without a reader
         # nor does what spreads initial values, before the program itself
         if node.phase != "prelude" and (node.op != gg.all_gather or node.phase != "backward"):
-            return Suspect("dead-collective", Location(0, capture.ranks[0].nodes.index(node)))
+            where = Location(0, capture.ranks[0].nodes.index(node))
+            used, passes = _used_passes(capture, node)
+            if not used:
+                return Suspect("dead-collective", where)
+            told = SOME_PASSES.format(used=f"pass {' and '.join(map(str, used))}", passes=passes)
+            return Suspect("wrong-relation", where, reason=told)
     return None
+
+
+def _used_passes(capture: Capture, dead: Node) -> tuple[list[int], int]:
+    """The passes of a call, counted from one, in which its result reaches an output; and how many there are."""
+    graph = capture.ranks[0]
+    unused = {id(node) for node in dead_everywhere(capture)}
+    passes = [node for node in graph.nodes if node.op == dead.op and node.stack == dead.stack]
+    return [number for number, node in enumerate(passes, 1) if id(node) not in unused], len(passes)
 
 
 def _trained(capture: Capture, promise: str) -> Suspect | None:
@@ -117,8 +132,9 @@ def _at_frontier(found: Search, promise: str, sites: Mapping[int, Site], around:
         if is_nonlinear(site) and any(operand.state == "partial" for operand in operands):
             return Suspect("nonlinear-on-partial", _location(site))
     if (weighed := unevenly_summed(found, around, promise)) is not None:
-        where, rule, text = weighed
-        return Suspect(rule, _location(where), reason=text)
+        where, rule, text, whole = weighed
+        own = where.tensors.get(0)
+        return Suspect(rule, _location(where), reason=text, summed=None if own is None else (own, whole))
     if (less := _unread(found, promise, around)) is not None:
         return less
     if is_gradient(capture, promise) and (gather := cut_gather(capture)) is not None:

@@ -14,6 +14,7 @@ from graphguard.repair.backward.lost_gradients import gathered, switch
 from graphguard.repair.backward.stopped import detached_by
 from graphguard.repair.findings.messages import asked_for, gradients_unreduced
 from graphguard.repair.findings.suspects import CUT_GATHER, NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
+from graphguard.repair.findings.term_words import terms_text
 from graphguard.repair.findings.unchanged import made_by_specification
 from graphguard.repair.findings.undecided import causes, graph_at, why_closed
 from graphguard.repair.graph.slices import JOINING, LAYOUT, partial_axes
@@ -212,6 +213,8 @@ def _unexplained_text(rule: str, what: str, found: Search, suspected: Suspect, s
         if suspected.where == suspected.reader:
             return f"'{what}' is computed from another tensor than the specification's {does}"
         return f"'{what}' is not what the specification's {does} reads"
+    if suspected.summed is not None and (counted := terms_text(what, *suspected.summed, found, sources)):
+        return counted
     if suspected.reason:
         return suspected.reason.format(what=what)
     graph = graph_at(found.capture, where)

@@ -111,6 +111,25 @@ class Refuter:
         ranks = [rank for rank, graph in enumerate(changed.edited.ranks) if promise.name in graph.outputs]
         return self._refuted(promise, changed, ranks)
 
+    def parts(self, changed: Changed, names: Sequence[str]) -> bool:
+        """Whether one of these outputs, which all ranks had alike, is another one on every rank of a changed program: a fix makes no relation weaker."""
+        holders = {name: self._sharers(name) for name in names}
+        holders = {name: ranks for name, ranks in holders.items() if ranks}
+        graphs = changed.edited.ranks
+        for name in self.point.towards(changed, holders):
+            held = [changed.value(rank, graphs[rank].outputs[name]) for rank in holders[name]]
+            if not _are_alike([value.array for value in held if value is not None]):
+                return True
+        return False
+
+    def _sharers(self, name: str) -> list[int]:
+        """The ranks that have an output, where all of them have the same; none where they do not."""
+        graphs = self.point.capture.ranks
+        ranks = [rank for rank, graph in enumerate(graphs) if name in graph.outputs]
+        held = [self.point.ranks[rank].get(graphs[rank].outputs[name]) for rank in ranks]
+        arrays = [value.array for value in held if value is not None]
+        return ranks if len(arrays) == len(ranks) > 1 and _are_alike(arrays) else []
+
     def is_like(self, promise: Promise, changed: Changed, held: Held) -> bool:
         """Whether what ranks hold is known to be laid out as a leaf is, and right."""
         assert isinstance(promise.wanted, Like)
@@ -279,3 +298,7 @@ def _apart(found: Array, target: Array) -> bool:
     numbers = np.isfinite(target)
     largest = abs(target[numbers]).max(initial=0.0)
     return not bool((abs(found[numbers] - target[numbers]) <= _NOISE + _RELATIVE * largest).all())
+
+
+def _are_alike(arrays: Sequence[Array]) -> bool:
+    return not any(_apart(array, arrays[0]) for array in arrays[1:])

@@ -19,8 +19,8 @@ _ADDING: Final = frozenset({aten.add.Tensor, aten.sum.default, aten.sum.dim_IntL
 _LAST: Final = 8  # sums of the specification that one is compared with
 
 
-def unevenly_summed(found: Search, around: Neighbours, promise: str) -> tuple[Site, str, str] | None:
-    """A tensor made of a specification's tensor's summands where they count otherwise, one from the next or rank from rank: the last on its way."""
+def unevenly_summed(found: Search, around: Neighbours, promise: str) -> tuple[Site, str, str, Var] | None:
+    """A tensor made of a specification's tensor's summands where they count otherwise, one from the next or rank from rank: the last on its way; and the tensor of the specification."""
     spec = found.capture.spec
     if spec is None:
         return None
@@ -38,7 +38,7 @@ def unevenly_summed(found: Search, around: Neighbours, promise: str) -> tuple[Si
                 else:
                     break
             if told:
-                return site, told[0], _naming(told[1], _of_what(site, var, found))
+                return site, told[0], _naming(told[1], _of_what(site, var, found)), var
     return None
 
 

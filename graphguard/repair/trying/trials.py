@@ -92,6 +92,9 @@ class Trials:
             return None
         found = _proved(guess, self.capture, edited, proof, sites, broken, left)
         self.doubtful |= found is None
+        if found is not None and self._parts(changed, broken, found):
+            known.update(left)
+            return None
         return found
 
     def regaining(
@@ -108,9 +111,17 @@ class Trials:
             known.update(left)
             return None
         found = _proved(guess, self.capture, edited, proof, sites, broken, ())
+        if found is not None and self._parts(changed, broken, found):
+            known.update(left)
+            return None
         regained = () if found is None else tuple(var for var in missing if holds(found.proof, var))
         self.doubtful |= not regained
         return replace(found, regains=regained) if found is not None and regained else None
+
+    def _parts(self, changed: Changed | None, broken: Sequence[str], found: Repair) -> bool:
+        """Whether an output that stays broken, and that all ranks had alike, is another one on every rank."""
+        others = [name for name in broken if name not in found.mends]
+        return bool(others) and self.refuter is not None and changed is not None and self.refuter.parts(changed, others)
 
     def _made(self, guess: Hypothesis, key: str) -> tuple[Capture | None, Changed | None]:
         """The program after an edit, and what is known of its numbers."""

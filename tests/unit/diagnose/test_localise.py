@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from graphguard.diagnose.localise.lines import Lines
@@ -124,3 +125,39 @@ def test_fuel_bounds_the_search(fuel: int) -> None:
 def test_a_right_program_has_no_search() -> None:
     right = capture(RIGHT)
     assert Search.of(right, prove(right), align(right), ("out",), 100) is None
+
+
+def test_what_rests_on_elements_that_a_rank_does_not_have_cannot_be_meant_there() -> None:
+    body = """%6: float64[4, 3] = aten.sin.default(%5) forward
+%7: float64[4, 3] = aten.add.Tensor(%6, %2) forward
+output "out" = %7"""
+    mend, finding = told(searched(capture(body)))
+    assert mend.lack is not None
+    assert mend.lack.leaf in ("x", "w")
+    assert f"elements of '{mend.lack.leaf}' that rank {mend.lack.rank} does not have" in finding.headline
+    assert not finding.needed  # the headline has said it
+
+
+def test_nothing_is_lacking_behind_a_collective() -> None:
+    mend, finding = told(searched(capture(RIGHT.replace("aten.tanh.default", "aten.sin.default"))))
+    assert mend.lack is None
+    assert "does not have" not in finding.headline
+
+
+def test_an_order_that_all_ranks_have_is_a_layout_and_so_are_its_shards() -> None:
+    layouts = searched(capture(RIGHT.replace("aten.tanh.default", "aten.sin.default"))).layouts
+    order = np.array([0, 4, 1, 5, 2, 6, 3, 7])
+    layouts.learn(8, {0: order, 1: order})
+    known = {
+        tuple(tuple(selection.picks[rank].tolist()) for rank in (0, 1))
+        for selection in layouts.selections(8)
+        if not selection.plain
+    }
+    assert known == {(tuple(order.tolist()),) * 2, ((0, 4, 1, 5), (2, 6, 3, 7))}
+
+
+def test_what_all_ranks_have_in_order_is_no_order_of_its_own() -> None:
+    layouts = searched(capture(RIGHT.replace("aten.tanh.default", "aten.sin.default"))).layouts
+    before = len(layouts.selections(8))
+    layouts.learn(8, {0: np.array([0, 4]), 1: np.array([0, 4])})  # some positions are on no rank
+    assert len(layouts.selections(8)) == before

@@ -177,3 +177,25 @@ def test_programs_that_are_large_are_not_run() -> None:
     leaves = tuple(Leaf(name, "input", graphs[0].types[var]) for var, name in graphs[0].inputs.items())
     deep = Capture(CHECK, {"tp": 1}, leaves, graphs[0], (graphs[1],), (Promise("out", "infer"),))
     assert Refuter.of(deep) is None
+
+
+@pytest.mark.parametrize(
+    ("edit", "apart"), [("aten.mul.Tensor(%4, 3)", True), ('gg.all_reduce(%4, "max", [0, 1])', False)]
+)
+def test_what_ranks_share_is_another_one_on_every_rank_after_an_edit_or_is_not(edit: str, apart: bool) -> None:
+    whole = {"tp": Placement("replicate")}
+    broken = parts('%5: float64[4, 4] = gg.all_reduce(%4, "min", [0, 1]) forward', whole)
+    refuter = Refuter.of(broken)
+    assert refuter is not None
+    changed = refuter.point.changed(parts(f"%5: float64[4, 4] = {edit} forward", whole))
+    assert changed is not None
+    assert refuter.parts(changed, ["out"]) is apart
+
+
+def test_what_ranks_did_not_share_may_stay_so() -> None:
+    broken = parts(DOUBLED, {"tp": Placement("replicate")})
+    refuter = Refuter.of(broken)
+    assert refuter is not None
+    changed = refuter.point.changed(parts("%5: float64[4, 4] = aten.mul.Tensor(%4, 3) forward", {}))
+    assert changed is not None
+    assert not refuter.parts(changed, ["out"])

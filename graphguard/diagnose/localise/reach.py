@@ -1,0 +1,124 @@
+"""Which elements of inputs and parameters have come to a rank by the time that it computes something: what is needed there and rests on others cannot be meant there.
+
+Asked of numbers: some elements of a leaf get other values, and both programs run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from graphguard.diagnose.localise.layouts import Laid, Layouts
+from graphguard.diagnose.localise.numbers import Numbers, same
+from graphguard.diagnose.localise.sites import Site
+from graphguard.ir import Leaf, Var
+from graphguard.relations.numbers import Array, Number
+
+_CALLS: Final = 20_000  # that are run again at most, for all questions
+_DIMS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Elements of a leaf that a rank has not, and needs."""
+
+    rank: int
+    leaf: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """The tensors of both programs that rest on some elements of a leaf, with their values where these are others."""
+
+    leaf: str
+    spec: dict[Var, Array]
+    ranks: tuple[frozenset[Var], ...]
+
+
+@dataclass(slots=True)
+class Reach:
+    """The answers for one capture."""
+
+    numbers: Numbers
+    layouts: Layouts
+    _moved: list[_Moved] | None = None
+
+    def lack(self, site: Site, laid: Laid) -> Lack | None:
+        """What a rank would need for a value at a site, and nothing has brought there; None where it has all, or where that is not known.
+
+        How a sum is parted among ranks is free, so nothing is said of summands.
+        """
+        run = self.numbers.runs[0]
+        if laid.partial:
+            return None
+        for moved in self._all():
+            other = moved.spec.get(laid.var)
+            if other is None or other.shape != run.spec[laid.var].shape:
+                continue
+            for rank, var in site.tensors.items():
+                before, after = (self._cut(value, laid, rank) for value in (run.spec[laid.var], other))
+                if not same(before, after) and not self._has(rank, var, moved):
+                    return Lack(rank, moved.leaf)
+        return None
+
+    def _cut(self, value: Array, laid: Laid, rank: int) -> Array:
+        for cut in laid.cuts:
+            value = value.take(self.layouts.positions(value.shape[cut.dim], cut, rank), axis=cut.dim)
+        return value
+
+    def _has(self, rank: int, var: Var, moved: _Moved) -> bool:
+        """Whether anything that a rank computes up to a tensor, or reads for it, rests on the elements."""
+        graph = self.numbers.capture.ranks[rank]
+        last = graph.producers().get(var, -1)
+        return any(
+            not moved.ranks[rank].isdisjoint((*node.reads, *node.outs))
+            for node in graph.nodes[: last + 1]
+            if node.phase != "prelude"
+        )
+
+    def _all(self) -> list[_Moved]:
+        if self._moved is None:
+            capture = self.numbers.capture
+            blocks = [each for leaf in capture.leaves for each in _blocks(leaf, capture.world_size)]
+            small = capture.calls * len(blocks) <= _CALLS
+            self._moved = [self._other(leaf, block) for leaf, block in blocks] if small else []
+        return self._moved
+
+    def _other(self, leaf: str, block: tuple[slice, ...]) -> _Moved:
+        run = self.numbers.runs[0]
+        point = run.refuter.point
+        value = point.leaves[leaf].array.copy()
+        value[block] += 1 + np.arange(value[block].size).reshape(value[block].shape) / value[block].size
+        spec, ranks = point.elsewhere({leaf: Number(value)})
+        return _Moved(
+            leaf,
+            {
+                var: each.array
+                for var, each in spec.items()
+                if var in run.spec and not _equal(each.array, run.spec[var])
+            },
+            tuple(
+                frozenset(var for var, each in held.items() if var in mine and not _equal(each.array, mine[var]))
+                for held, mine in zip(ranks, run.ranks, strict=True)
+            ),
+        )
+
+
+def _blocks(leaf: Leaf, count: int) -> Iterator[tuple[str, tuple[slice, ...]]]:
+    """The elements of a leaf of real numbers, along each of its first dims in as many parts as there are ranks."""
+    shape = leaf.type.shape
+    if leaf.value is not None or not leaf.type.dtype.startswith(("float", "bfloat")):
+        return
+    for dim, size in enumerate(shape[:_DIMS]):
+        if not isinstance(size, int) or size < count:
+            continue
+        part = -(-size // count)
+        for start in range(0, size, part):
+            yield leaf.name, (*(slice(None),) * dim, slice(start, start + part))
+
+
+def _equal(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))

@@ -1,11 +1,15 @@
 """Public training scripts as they are, and each with a planted mistake: `graphguard torchrun` proves the one and finds the other at its line.
 
-`make scripts` fetches them, at the commits below; none of them is a part of this project.
+`make scripts` fetches them, at the commits below; none of them is a part of this project.  torchtitan's trainer is the installed package's.
 """
 
+import importlib.util
 import json
+import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +19,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.timeout(1800
 FETCHED = Path(__file__).parents[2] / ".scripts"
 REPOSITORIES = {
     "deepspeedai/DeepSpeedExamples": "45b4b7156c8794a3452a5a7d03dbd8d797068569",
+    "NVIDIA/Megatron-LM": "55ac7082517c3878ae653c07c09c534b8aed49f6",  # core_v0.16.1, the last that knows Python 3.11
 }
 #: A data set that is made here, in place of one that would be downloaded.
 TORCHVISION = """import sys, torch
@@ -40,95 +45,184 @@ Compose = ToTensor = Normalize = nothing
 """
 
 
+#: A model, texts and a tokenizer that are made here, for torchtitan's trainer.
+TINY = Path(__file__).parent / "titan_tiny.py"
+MEGATRON = """--num-layers 1 --hidden-size 16 --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 --micro-batch-size 2 --global-batch-size 4
+--mock-data --tokenizer-type NullTokenizer --vocab-size 32 --split 99,1,0 --train-iters 2 --lr 1e-3 --eval-iters 0 --eval-interval 1 --clip-grad 0
+--transformer-impl local --no-masked-softmax-fusion --no-bias-gelu-fusion --no-bias-dropout-fusion --no-persist-layer-norm --no-rope-fusion
+--no-gradient-accumulation-fusion --attention-dropout 0 --hidden-dropout 0 --position-embedding-type rope --disable-bias-linear --normalization RMSNorm"""
+TITAN = "-m torchtitan.train --module titan_tiny --config small"
+
+
 @dataclass(frozen=True)
 class Case:
-    """A script of a repository, its arguments, and a text of it that the planted mistake replaces; ``rule`` and a part of the line where that is found."""
+    """A training script, and a text of one of its files that the planted mistake replaces; ``rule`` and a part of the line where that is found.
 
+    ``tree`` lies in ``repository`` (none: it is an installed package) and is copied, with the files beside the script.  ``command`` are script and arguments, ``reference`` those for one rank.
+    """
+
+    name: str
     repository: str
-    script: str
-    arguments: str
+    tree: str
+    command: str
+    reference: str
+    file: str
     right: str
     wrong: str
     rule: str
     line: str
-    needs: str = ""
+    needs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.script
+        return self.name
 
 
 CASES = [
     Case(
+        "deepspeed-cifar",
         "deepspeedai/DeepSpeedExamples",
-        "training/cifar/cifar10_deepspeed.py",
-        "--dtype fp32",
+        "training/cifar",
+        "cifar10_deepspeed.py --dtype fp32",
+        "",
+        "cifar10_deepspeed.py",
         "enumerate(trainloader)",
         "enumerate(torch.utils.data.DataLoader(trainset, batch_size=8))",
         "wrong-shard",
         "enumerate(torch.utils.data.DataLoader(trainset, batch_size=8))",
-        "deepspeed",
+        ("deepspeed",),
+    ),
+    Case(
+        "megatron-pretrain-gpt-tp",
+        "NVIDIA/Megatron-LM",
+        "megatron",
+        f"pretrain_gpt.py {MEGATRON} --tensor-model-parallel-size 2",
+        "--tensor-model-parallel-size 1",
+        "megatron/core/tensor_parallel/layers.py",
+        "            output_ = reduce_from_tensor_model_parallel_region(output_parallel, group=self.tp_group)",
+        "            output_ = output_parallel",
+        "missing-reduction",
+        "output_",
+        ("pybind11", "einops"),
+    ),
+    Case(
+        "torchtitan-train-tp",
+        "",
+        "torchtitan",
+        f"{TITAN} --parallelism.tensor-parallel-degree 2",
+        "--parallelism.tensor-parallel-degree 1",
+        "torchtitan/models/llama3/sharding.py",
+        "    norm = norm_config(enable_sp=enable_sp)\n    layer_cfg",
+        "    norm = norm_config(enable_sp=False)\n    layer_cfg",
+        "gradient-not-reduced",
+        "",
+        ("torchtitan", "datasets"),
+    ),
+    Case(
+        "torchtitan-train-fsdp",
+        "",
+        "torchtitan",
+        TITAN,
+        "--training.local-batch-size 4",
+        "torchtitan/trainer.py",
+        '        if parallel_dims.dp_enabled:\n            batch_mesh = parallel_dims.get_mesh("batch")\n            global_valid',
+        '        if parallel_dims.pp_enabled:\n            batch_mesh = parallel_dims.get_mesh("batch")\n            global_valid',
+        "wrong-scale",
+        "",
+        ("torchtitan", "datasets"),
     ),
 ]
 
 
 def fetch(folder: Path) -> None:
-    """The repositories, without their history and their large files."""
+    """The repositories, without their history and their large files, and what one of them compiles."""
     for name, commit in REPOSITORIES.items():
         target = folder / name
         if (target / ".git").is_dir():
             continue
         target.mkdir(parents=True)
-        paths = sorted({case.script.rpartition("/")[0] for case in CASES if case.repository == name})
+        trees = sorted({case.tree for case in CASES if case.repository == name})
         for command in (
             ["init", "--quiet"],
             ["remote", "add", "origin", f"https://github.com/{name}"],
-            ["sparse-checkout", "set", *paths],
+            ["sparse-checkout", "set", *trees],
             ["fetch", "--quiet", "--depth", "1", "--filter", "blob:none", "origin", commit],
             ["checkout", "--quiet", "FETCH_HEAD"],
         ):
             subprocess.run(["git", "-C", target, *command], check=True)
+    compile_helpers(folder / "NVIDIA/Megatron-LM")
 
 
-def judged(case: Case, text: str, folder: Path) -> dict[str, object]:
-    """What is said of a script whose text this is, beside the files that it has beside it."""
-    source = FETCHED / case.repository / case.script
-    for file in source.parent.glob("*.py"):
-        (folder / file.name).write_bytes(file.read_bytes())
+def compile_helpers(repository: Path) -> None:
+    """Megatron's index of samples, for this interpreter: its own Makefile asks whichever ``python3-config`` comes first."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    make = ["make", "--silent", "-C", repository / "megatron/core/datasets"]
+    flags = subprocess.run([sys.executable, "-m", "pybind11", "--includes"], capture_output=True, text=True, check=True)
+    for extension in ([], [f"LIBEXT={suffix}"]):
+        subprocess.run([*make, f"CPPFLAGS={flags.stdout.strip()}", *extension], check=True)
+
+
+def laid_out(case: Case, folder: Path) -> Path:
+    """A copy of the case's files in a folder, in which its command is given; returns the file that the mistake is planted in."""
+    for package in case.needs:
+        pytest.importorskip(package)
+    if case.repository:
+        source = FETCHED / case.repository / case.tree
+        if not source.is_dir():
+            pytest.skip(f"{case.repository} is not there: make scripts")
+        beside = source if (source / case.file).is_file() else source.parent
+        for file in beside.glob("*.py"):
+            shutil.copy(file, folder)
+    else:
+        found = importlib.util.find_spec(case.tree)
+        assert found is not None
+        assert found.origin is not None
+        source = Path(found.origin).parent
+        shutil.copy(TINY, folder)
+        subprocess.run([sys.executable, TINY.name], cwd=folder, check=True)
+    if not (folder / case.file).is_file():
+        shutil.copytree(source, folder / case.tree, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "torchvision.py").write_text(TORCHVISION)
-    (folder / source.name).write_text(text)
-    options = ["--nproc-per-node", "2", "--timeout", "900", "--output-format", "json"]
-    command = [sys.executable, "-m", "graphguard.cli", "torchrun", *options, source.name, *case.arguments.split()]
+    return folder / case.file
+
+
+def judged(case: Case, folder: Path) -> dict[str, object]:
+    """What is said of the script in a folder."""
+    options = [
+        "--nproc-per-node",
+        "2",
+        "--timeout",
+        "1200",
+        "--output-format",
+        "json",
+        "--reference-args",
+        case.reference,
+    ]
+    command = [sys.executable, "-m", "graphguard.cli", "torchrun", *options, *shlex.split(case.command)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     (report,) = json.loads(done.stdout)["checks"]
     return report
 
 
-def text_of(case: Case) -> str:
-    source = FETCHED / case.repository / case.script
-    if not source.is_file():
-        pytest.skip(f"{case.repository} is not there: make scripts")
-    if case.needs:
-        pytest.importorskip(case.needs)
-    return source.read_text()
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_as_it_is(case: Case, tmp_path: Path) -> None:
-    report = judged(case, text_of(case), tmp_path)
+    laid_out(case, tmp_path)
+    report = judged(case, tmp_path)
     assert report["verdict"] == "refines", report["diagnostics"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_with_a_planted_mistake(case: Case, tmp_path: Path) -> None:
-    text = text_of(case)
+    file = laid_out(case, tmp_path)
+    text = file.read_text()
     assert text.count(case.right) == 1
-    wrong = text.replace(case.right, case.wrong)
-    report = judged(case, wrong, tmp_path)
+    file.write_text(text.replace(case.right, case.wrong))
+    report = judged(case, tmp_path)
     assert report["verdict"] == "broken", report["diagnostics"]
     (finding, *_) = report["diagnostics"]
     assert finding["rule"] == case.rule
-    assert case.line in wrong.splitlines()[finding["range"]["start"]["line"] - 1]
+    found = (tmp_path / finding["file"]).read_text().splitlines()
+    assert case.line in found[finding["range"]["start"]["line"] - 1]
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ Compose = ToTensor = Normalize = nothing
 #: A model, texts and a tokenizer that are made here, for torchtitan's trainer.
 TINY = Path(__file__).parent / "titan_tiny.py"
 MEGATRON = """--num-layers 1 --hidden-size 16 --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 --micro-batch-size 2 --global-batch-size 4
---mock-data --tokenizer-type NullTokenizer --vocab-size 32 --split 99,1,0 --train-iters 2 --lr 1e-3 --eval-iters 0 --eval-interval 1 --clip-grad 0
+--mock-data --tokenizer-type NullTokenizer --vocab-size 31 --make-vocab-size-divisible-by 16 --split 99,1,0 --train-iters 2 --lr 1e-3 --eval-iters 0 --eval-interval 1 --clip-grad 0
 --transformer-impl local --no-masked-softmax-fusion --no-bias-gelu-fusion --no-bias-dropout-fusion --no-persist-layer-norm --no-rope-fusion
 --no-gradient-accumulation-fusion --attention-dropout 0 --hidden-dropout 0 --position-embedding-type rope --disable-bias-linear --normalization RMSNorm"""
-TITAN = "-m torchtitan.train --module titan_tiny --config small"
+TITAN = "-m torchtitan.train --module titan_tiny --config small --parallelism.spmd-backend partial_dtensor"
 
 
 @dataclass(frozen=True)

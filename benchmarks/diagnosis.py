@@ -23,12 +23,12 @@ from typing import Any, TypeAlias
 from benchmarks.mutants.edit import ROOT, SourceEdit
 from benchmarks.mutants.lists import EDITS
 from benchmarks.mutants.table import MARKS, Row, document, shares
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.driver import drive
-from graphguard.checks.prover import Prover
-from graphguard.checks.requests import CheckRequest, Step, Steps
-from graphguard.checks.steps import check_steps
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.judging.requests import CheckRequest, Step, Steps
+from graphguard.checks.judging.steps import check_steps
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.proving.prover import Prover
+from graphguard.checks.running.driver import drive
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.report.diagnostics import Report, Verdict
 
 SHOWN = ("check", "fixes", "smallest")

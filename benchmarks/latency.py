@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "server"))
 from lsp_editor import Editor, editing
 from lsprotocol import types
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.prover import Prover
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.proving.prover import Prover
+from graphguard.checks.running.worker_client import WorkerClient
 
 ROOT = Path(__file__).parents[1]
 REAL = [sys.executable, "-m", "graphguard_server"]

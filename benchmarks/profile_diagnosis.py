@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from benchmarks.diagnosis import watched, worker_time
 from benchmarks.mutants.edit import ROOT, SourceEdit
 from benchmarks.mutants.lists import EDITS
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.driver import drive
-from graphguard.checks.prover import Prover
-from graphguard.checks.requests import CheckRequest, Step, Steps
-from graphguard.checks.steps import check_steps
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.judging.requests import CheckRequest, Step, Steps
+from graphguard.checks.judging.steps import check_steps
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.proving.prover import Prover
+from graphguard.checks.running.driver import drive
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.report.diagnostics import Report
 
 PARTS = ("check", "diagnosis", "fixes", "smallest")

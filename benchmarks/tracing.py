@@ -19,8 +19,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.llama_tp import Block, Config, Llama
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.ir import Graph
 from graphguard.ir.collection import without_collection
 from graphguard.trace.process.limits import Limits

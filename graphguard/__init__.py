@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphguard.checks.verify import assert_refines, verify
+    from graphguard.checks.running.verify import assert_refines, verify
     from graphguard.report.diagnostics import Verdict
     from graphguard.trace.claims.api import Refinement, Same, check, constant, gradients, tensor
 
@@ -19,8 +19,8 @@ _HOMES = {
     "constant": "graphguard.trace.claims.api",
     "gradients": "graphguard.trace.claims.api",
     "tensor": "graphguard.trace.claims.api",
-    "assert_refines": "graphguard.checks.verify",
-    "verify": "graphguard.checks.verify",
+    "assert_refines": "graphguard.checks.running.verify",
+    "verify": "graphguard.checks.running.verify",
     "Verdict": "graphguard.report.diagnostics",
 }
 

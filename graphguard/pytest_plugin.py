@@ -18,9 +18,9 @@ from graphguard.commands.mesh import MeshError, parse_mesh
 if TYPE_CHECKING:
     from _pytest._code.code import TerminalRepr
 
-    from graphguard.checks.configuration import Configuration
-    from graphguard.checks.driver import LoadedProver
-    from graphguard.checks.worker_client import WorkerClient
+    from graphguard.checks.project.configuration import Configuration
+    from graphguard.checks.running.driver import LoadedProver
+    from graphguard.checks.running.worker_client import WorkerClient
     from graphguard.report.diagnostics import Report
     from graphguard.report.sources import Sources
     from graphguard.trace.claims.declared import FoundCheck
@@ -159,14 +159,14 @@ class Projects:
 
     def checks(self, file: Path) -> list[FoundCheck]:
         """The checks of a file; one that does not parse is an entry with a trouble."""
-        from graphguard.checks.discovery import discover
+        from graphguard.checks.project.discovery import discover
 
         return discover([file], self._configuration(file))
 
     def verify(self, file: Path, check: FoundCheck, mesh: Mesh | None) -> list[Report]:
         """The reports of a check on a mesh, or on all of its own, with what is waived taken out."""
-        from graphguard.checks.driver import LoadedProver, Options, run_checks
-        from graphguard.checks.worker_client import WorkerClient
+        from graphguard.checks.running.driver import LoadedProver, Options, run_checks
+        from graphguard.checks.running.worker_client import WorkerClient
         from graphguard.report.waivers import Waivers
 
         configuration = self._configuration(file)
@@ -191,7 +191,7 @@ class Projects:
         self._running.clear()
 
     def _configuration(self, file: Path) -> Configuration:
-        from graphguard.checks.configuration import ConfigurationError, load_configuration
+        from graphguard.checks.project.configuration import ConfigurationError, load_configuration
 
         folder = file.parent
         if folder not in self._configurations:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.strangers.program import PROGRAMS, Program, programs
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.driver import drive
-from graphguard.checks.prover import Prover
-from graphguard.checks.requests import CheckRequest
-from graphguard.checks.steps import check_steps
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.judging.requests import CheckRequest
+from graphguard.checks.judging.steps import check_steps
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.proving.prover import Prover
+from graphguard.checks.running.driver import drive
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.report.diagnostics import Report, Verdict
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from graphguard.rules.elementwise import pow_base
+from graphguard.rules.elements.elementwise import pow_base
 
 if TYPE_CHECKING:
     from benchmarks.trust.fuzz import Program

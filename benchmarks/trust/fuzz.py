@@ -24,7 +24,7 @@ from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.prove.points import equal_at_points
 from graphguard.relations.terms.denotation import Denotation
 from graphguard.relations.terms.kernels import Exhausted, Universe
-from graphguard.rules.registry import FLOAT_BITS
+from graphguard.rules.basis.registry import FLOAT_BITS
 
 SHAPES = [(4, 6), (2, 4, 6), (6, 4), (2, 6, 4), (4,), (6,), (2, 2, 6), (3, 4), (4, 4), (1, 6)]
 _MINUTE = 60.0

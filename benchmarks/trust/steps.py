@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.trust.decays import DECAYS
 from benchmarks.trust.gradients import GRADIENTS
 from graphguard.relations.algebra import Unsupported
-from graphguard.rules.scaled_products import membership
+from graphguard.rules.lines.scaled_products import membership
 
 if TYPE_CHECKING:
     from benchmarks.trust.fuzz import Program

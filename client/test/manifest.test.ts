@@ -8,7 +8,7 @@ const manifest = JSON.parse(readFileSync(`${root}package.json`, "utf8"));
 const code = readdirSync(`${root}client/src`)
   .map((file) => readFileSync(`${root}client/src/${file}`, "utf8"))
   .join("\n");
-const protocol = readFileSync(`${root}server/graphguard_server/protocol.py`, "utf8");
+const protocol = readFileSync(`${root}server/graphguard_server/serving/protocol.py`, "utf8");
 
 describe("commands", () => {
   const names: string[] = manifest.contributes.commands.map(({ command }: { command: string }) => command.replace("graphguard.", ""));

@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.discovery import DiscoveryError, discover
-from graphguard.checks.driver import LoadedProver, Options, run_checks
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.project.discovery import DiscoveryError, discover
+from graphguard.checks.running.driver import LoadedProver, Options, run_checks
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.commands.mesh import MeshError, parse_mesh
 from graphguard.report import registry
 from graphguard.report.diagnostics import Report

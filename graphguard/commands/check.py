@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration, repository
-from graphguard.checks.discovery import DiscoveryError, discover, inner_text, unreached
-from graphguard.checks.driver import Executor, Listener, LoadedProver, Options, Unit, run_checks
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration, ConfigurationError, load_configuration, repository
+from graphguard.checks.project.discovery import DiscoveryError, discover, inner_text, unreached
+from graphguard.checks.running.driver import Executor, Listener, LoadedProver, Options, Unit, run_checks
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
 from graphguard.commands.formats import FOR_PEOPLE, WHOLE, WITH_RELATIONS
 from graphguard.commands.progress import Progress
@@ -182,7 +182,7 @@ class Session:
         if address is None:
             yield None
             return
-        from graphguard.checks.cluster import ClusterError, cluster
+        from graphguard.checks.running.cluster import ClusterError, cluster
 
         if address and self.arguments.jobs:
             raise CommandError(

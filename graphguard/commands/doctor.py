@@ -13,8 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.worker_client import NO_FORK, WorkerClient, WorkerError
+import graphguard
+from graphguard.checks.project.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.running.worker_client import NO_FORK, WorkerClient, WorkerError
 from graphguard.report.layout import page_for
 from graphguard.trace import OLDEST_TORCH, release
 
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every command h
 def _symptoms() -> Iterator[Symptom]:
     python = ".".join(map(str, sys.version_info[:3]))
     yield Symptom("python", sys.version_info[:2] >= OLDEST_PYTHON, f"{python} at {sys.executable}")
-    yield Symptom("graphguard", True, f"{version('graphguard')} at {Path(__file__).parents[1]}")
+    yield Symptom("graphguard", True, f"{version('graphguard')} at {Path(graphguard.__file__).parent}")
     yield _system()
     yield _optional("orjson", "captures are coded by the standard library's slower json")
     yield _optional("pygls", "graphguard lsp needs it: pip install 'graphguard[server]'")

@@ -9,9 +9,9 @@ import re
 import sys
 from pathlib import Path
 
-from graphguard.checks.configuration import ConfigurationError, load_configuration
-from graphguard.checks.discovery import DiscoveryError, discover
-from graphguard.checks.driver import Options, run_checks
+from graphguard.checks.project.configuration import ConfigurationError, load_configuration
+from graphguard.checks.project.discovery import DiscoveryError, discover
+from graphguard.checks.running.driver import Options, run_checks
 from graphguard.commands.failure import CommandError
 from graphguard.report.diagnostics import Report, Verdict
 
@@ -22,7 +22,7 @@ Fails while {check} is broken: run it with pytest.  Written by `graphguard repro
 
 from pathlib import Path
 
-from graphguard.checks.reproduction import assert_agrees
+from graphguard.checks.running.reproduction import assert_agrees
 
 FILE = Path(__file__).parent / {file!r}
 # {seen}

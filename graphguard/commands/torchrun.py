@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from graphguard.checks.configuration import Configuration, ConfigurationError, load_configuration
-from graphguard.checks.driver import LoadedProver, run_script
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration, ConfigurationError, load_configuration
+from graphguard.checks.running.driver import LoadedProver, run_script
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.commands.failure import CommandError
 from graphguard.commands.formats import WHOLE
 from graphguard.commands.progress import Progress

@@ -8,10 +8,10 @@ from dataclasses import replace
 from graphguard.ir import Capture, Span, Var
 from graphguard.ops import operators
 from graphguard.refine.finding import Finding, Related
-from graphguard.repair.alignment import Alignment
-from graphguard.repair.frames import Sources
-from graphguard.repair.slices import reached
-from graphguard.repair.trials import Repair
+from graphguard.repair.graph.alignment import Alignment
+from graphguard.repair.graph.slices import reached
+from graphguard.repair.text.frames import Sources
+from graphguard.repair.trying.trials import Repair
 
 _MOVES = operators(lambda op: bool(op.moves))
 

@@ -17,23 +17,23 @@ from graphguard.ir.fuel import SECOND, Fuel
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.prove import expanded, prove
-from graphguard.repair.alignment import align
-from graphguard.repair.alike import alike, common_factor
-from graphguard.repair.bypassed import told_as_bypass
-from graphguard.repair.diagnosed import Diagnosis
-from graphguard.repair.frames import Read, Sources
-from graphguard.repair.lost import lost_number
-from graphguard.repair.opened import opened
-from graphguard.repair.packed import packed, packed_finding
-from graphguard.repair.repaired import repaired
-from graphguard.repair.search import FURTHER, STEPS, Search, search
-from graphguard.repair.stopped import is_gradient, stopped_gradient
-from graphguard.repair.trials import Repair, Trials
-from graphguard.repair.unchanged import unchanged_finding
-from graphguard.repair.undecided import left_open
-from graphguard.repair.unexplained import unexplained
-from graphguard.repair.unsent import unsent_finding
-from graphguard.repair.unwritten import unwritten_finding
+from graphguard.repair.backward.stopped import is_gradient, stopped_gradient
+from graphguard.repair.drafting.bypassed import told_as_bypass
+from graphguard.repair.findings.lost import lost_number
+from graphguard.repair.findings.repaired import repaired
+from graphguard.repair.findings.unchanged import unchanged_finding
+from graphguard.repair.findings.undecided import left_open
+from graphguard.repair.findings.unexplained import unexplained
+from graphguard.repair.findings.unsent import unsent_finding
+from graphguard.repair.findings.unwritten import unwritten_finding
+from graphguard.repair.graph.alignment import align
+from graphguard.repair.graph.opened import opened
+from graphguard.repair.shards.packed import packed, packed_finding
+from graphguard.repair.text.frames import Read, Sources
+from graphguard.repair.trying.alike import alike, common_factor
+from graphguard.repair.trying.diagnosed import Diagnosis
+from graphguard.repair.trying.search import FURTHER, STEPS, Search, search
+from graphguard.repair.trying.trials import Repair, Trials
 
 _WIDER = 4 * SECOND
 _WIDER_FURTHER = SECOND * 3 // 10  # steps were tried without it

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphguard.ir import Graph, Node
 from graphguard.refine.finding import Finding, Related
-from graphguard.repair.frames import Sources
+from graphguard.repair.text.frames import Sources
 
 _INSTALLED = ("site-packages", "dist-packages")
 

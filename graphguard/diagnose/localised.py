@@ -15,11 +15,11 @@ from graphguard.ir import Capture
 from graphguard.ir.strict import STRICT
 from graphguard.refine.finding import Finding
 from graphguard.refine.proving.proof import Proof
-from graphguard.repair.alignment import Alignment
-from graphguard.repair.edits import InsertCall, InsertReduction, OtherCalls
-from graphguard.repair.frames import Sources
-from graphguard.repair.meanings import Sending
-from graphguard.repair.trials import Repair
+from graphguard.repair.graph.alignment import Alignment
+from graphguard.repair.graph.edits import InsertCall, InsertReduction, OtherCalls
+from graphguard.repair.graph.meanings import Sending
+from graphguard.repair.text.frames import Sources
+from graphguard.repair.trying.trials import Repair
 
 FUEL = 30_000
 """Calls that may run again: about a second of a processor."""

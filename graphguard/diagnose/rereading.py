@@ -10,14 +10,14 @@ from typing import Final
 
 from graphguard.ir import Capture, Node, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.repair.alignment import Position
-from graphguard.repair.edits import SetArgument
-from graphguard.repair.frames import Sources
-from graphguard.repair.hypotheses import Hypothesis
-from graphguard.repair.refuting import Refuter
-from graphguard.repair.search import Search
-from graphguard.repair.slices import LAYOUT, Site, backward_slice
-from graphguard.repair.trials import Repair, made
+from graphguard.repair.graph.alignment import Position
+from graphguard.repair.graph.edits import SetArgument
+from graphguard.repair.graph.slices import LAYOUT, Site, backward_slice
+from graphguard.repair.numbers.refuting import Refuter
+from graphguard.repair.text.frames import Sources
+from graphguard.repair.trying.hypotheses import Hypothesis
+from graphguard.repair.trying.search import Search
+from graphguard.repair.trying.trials import Repair, made
 
 _MOST: Final = 160  # edits that are looked at on numbers
 _PASSES: Final = 8  # of one call, which are edited at once

@@ -40,25 +40,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar, dataclass_transform
 
 from graphguard.ir.spans import Frame
+from graphguard.ops import COLLECTIVE
 
-COLLECTIVES: Final = frozenset(
-    "gg." + name
-    for name in (
-        "all_reduce",
-        "all_gather",
-        "reduce_scatter",
-        "all_to_all",
-        "broadcast",
-        "reduce",
-        "gather",
-        "scatter",
-        "send",
-        "recv",
-        "barrier",
-    )
-)
-
-
+COLLECTIVES: Final = frozenset(COLLECTIVE)
 COMMUNICATOR: Final = "comm"
 """The keyword that names a group among those of the same ranks; without it, the first."""
 ASYNCHRONOUS: Final = "asynchronous"

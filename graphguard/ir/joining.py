@@ -19,12 +19,12 @@ from typing import TypeAlias
 from graphguard.ir.capture import Trouble
 from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Arg, Graph, Node, TensorType, Var
 from graphguard.ir.spans import Span
+from graphguard.ops import COLLECTIVE, MESSAGES, gg
 
 RULE = "collective-mismatch"
 WAIT = "gg.wait"
 _FORMING = frozenset(("gg.new_group", "gg.split_group"))
-_P2P = frozenset(("gg.send", "gg.recv"))
-_MEETING = (COLLECTIVES - _P2P) | _FORMING
+_MEETING = (COLLECTIVES - MESSAGES) | _FORMING
 _STOPS = COLLECTIVES | _FORMING | {WAIT}
 
 
@@ -181,17 +181,17 @@ class _Run:
     def _is_behind(self, rank: int, node: Node) -> bool:
         """Messages of one rank to another do not overtake each other: whether an earlier one is held back."""
         state = self.ranks[rank]
-        if node.op != "gg.send" or not state.held:
+        if node.op != gg.send or not state.held:
             return False
         earlier = (state.graph.nodes[index] for index in state.held)
         where = (node.args[1:], communicator_of(node))
-        return any(other.op == "gg.send" and (other.args[1:], communicator_of(other)) == where for other in earlier)
+        return any(other.op == gg.send and (other.args[1:], communicator_of(other)) == where for other in earlier)
 
     def _execute(self, rank: int, index: int) -> set[int]:
         node = self.ranks[rank].graph.nodes[index]
-        if node.op == "gg.send":
+        if node.op == gg.send:
             return self._send(rank, index, node)
-        if node.op == "gg.recv":
+        if node.op == gg.recv:
             return self._receive(rank, index, node)
         self.order.append((rank, index))
         return set()
@@ -238,7 +238,7 @@ class _Run:
             )
             self._report(message, (source, sent), (destination, received))
             return False
-        call = JoinedCall("gg.send", (source, destination), {source: sent, destination: received})
+        call = JoinedCall(gg.send, (source, destination), {source: sent, destination: received})
         self.calls.append(call)
         self.order.append(call)
         return True
@@ -332,19 +332,19 @@ class _Run:
         return self._report(message, (a, index), (b, at))
 
     def _same_shapes(self, op: str, calls: dict[int, int]) -> bool:
-        if len(self._types(calls)) == 1:
+        if op in _FORMING or len(self._types(calls)) == 1:
             return True
         members = list(calls)
         for i, a in enumerate(members):
             for j, b in enumerate(members[i + 1 :], start=i + 1):
                 for mine, theirs in self._compared(op, calls, (i, a), (j, b)):
-                    if not _agree(mine, theirs, shapes=op != "gg.gather"):
+                    if not _agree(mine, theirs, shapes=op != gg.gather):
                         message = (
                             f"{_plain(op)} is called on {_shown(mine)} by rank {a} and on {_shown(theirs)} by rank {b}\n"
                             "needed: shapes and dtypes that fit together on every rank"
                         )
                         return self._report(message, (a, calls[a]), (b, calls[b]))
-            if op in ("gg.all_reduce", "gg.reduce", "gg.broadcast"):
+            if COLLECTIVE[op].alike:
                 break  # equal to the first is equal to each other
         return True
 
@@ -365,17 +365,13 @@ class _Run:
         nodes = [graph.nodes[calls[rank]] for graph, (_, rank) in zip(graphs, (a, b), strict=True)]
         reads = [[graph.types[var] for var in node.operands()] for graph, node in zip(graphs, nodes, strict=True)]
         gives = [[graph.types[var] for var in node.outs] for graph, node in zip(graphs, nodes, strict=True)]
-        if op == "gg.barrier":
-            return []
-        if op == "gg.all_to_all":
-            (i, _), (j, _) = a, b
-            return [(reads[0][j], gives[1][i]), (gives[0][j], reads[1][i])]
-        if op == "gg.scatter":
+        if op == gg.scatter:  # its root alone has operands
             return [(gives[0][0], gives[1][0])]
-        if op == "gg.all_gather":
-            (i, _), (j, _) = a, b
-            return [(reads[0][0], gives[1][i]), (reads[1][0], gives[0][j])]
-        return list(zip(reads[0], reads[1], strict=False))
+        if op not in (gg.all_gather, gg.all_to_all):
+            return list(zip(reads[0], reads[1], strict=False))
+        (i, _), (j, _) = a, b  # what one gets from the other has the type of what the other gives
+        to_a, to_b = (COLLECTIVE[op].made(me, len(calls), 0)[other].places[0] for me, other in ((i, j), (j, i)))
+        return [(reads[0][to_b.position], gives[1][i]), (gives[0][j], reads[1][to_a.position])]
 
     # -- hangs ---------------------------------------------------------------------------------------------------------
     def _explain_hang(self) -> None:
@@ -402,7 +398,7 @@ class _Run:
     def _explain_message(self, rank: int, index: int) -> None:
         """A send or receive without its other side; the other rank may itself be waiting."""
         node = self.ranks[rank].graph.nodes[index]
-        sends = node.op == "gg.send"
+        sends = node.op == gg.send
         peer = _whole(node.args[1 if sends else 0])
         other = self.ranks[peer] if peer < len(self.ranks) else None
         verb, needed = ("send to", "a receive from") if sends else ("receive from", "a send to")
@@ -435,7 +431,7 @@ class _Run:
                 self._report(message, (rank, index), self._last_call(member))
                 return
             theirs = other.graph.nodes[there]
-            if theirs.op in _P2P:
+            if theirs.op in MESSAGES:
                 message = f"{here} {member} waits in its own {_plain(theirs.op)}: neither goes on\n{needed}"
             elif communicator_of(theirs) != communicator_of(node):
                 where = (
@@ -471,7 +467,7 @@ class _Run:
 
 def is_blocking(node: Node) -> bool:
     """Whether a send or receive is waited for at once."""
-    return node.op in _P2P and node.kwargs.get("blocking") is True
+    return node.op in MESSAGES and node.kwargs.get("blocking") is True
 
 
 def span_of(graph: Graph, index: int) -> Span | None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, TypeAlias
 
-from graphguard.ir.graph import COLLECTIVES, COMMUNICATOR, Graph, Node, TensorType, Var
-from graphguard.ops import aten
+from graphguard.ir.graph import COMMUNICATOR, Graph, Node, TensorType, Var
+from graphguard.ops import COLLECTIVE, MESSAGES, aten, gg, linked
+from graphguard.ops.collectives import Place
 
 ORDERS: Final = "orders"
 """The keyword of a collective that says, for its operands and for its results, the dims in the order of memory; empty for row by row."""
@@ -21,17 +22,6 @@ SUMMED: Final = "summed"
 """The keyword of a ``gg.reduce_scatter`` that adds its operands up as one tensor: the shape of that tensor, and its dims in the order of memory."""
 Order: TypeAlias = tuple[int, ...]
 _NOTES: Final = (ORDERS, SUMMED)
-# What only counts elements; of all others PyTorch asks that shapes are equal.
-_COUNTING: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.broadcast", "gg.all_to_all", "gg.send"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A tensor of one member: an operand or, where ``taken``, a result, by its position."""
-
-    rank: int
-    position: int
-    taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +62,7 @@ def _met(ranks: tuple[Graph, ...]) -> Iterator[tuple[dict[int, Node], dict[int, 
     queues: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, graph in enumerate(ranks):
         for index, node in enumerate(graph.nodes):
-            if node.op in COLLECTIVES and node.op != "gg.barrier":
+            if node.op in COLLECTIVE and node.op != gg.barrier:
                 queues[_meeting(rank, node)][rank].append(index)
     for queue in queues.values():
         for indices in zip(*queue.values(), strict=False):
@@ -84,9 +74,9 @@ def _met(ranks: tuple[Graph, ...]) -> Iterator[tuple[dict[int, Node], dict[int, 
 
 def _meeting(rank: int, node: Node) -> Any:
     which = node.kwargs.get(COMMUNICATOR)
-    if node.op == "gg.send":
+    if node.op == gg.send:
         return rank, *node.args[1:], which
-    if node.op == "gg.recv":
+    if node.op == gg.recv:
         return node.args[0], rank, *node.args[1:], which
     return node.args[-1], which
 
@@ -94,8 +84,8 @@ def _meeting(rank: int, node: Node) -> Any:
 def _is_whole(nodes: dict[int, Node]) -> bool:
     """Whether these calls are one collective of all its members, or a message with both its sides."""
     first, *rest = nodes.values()
-    if first.op in ("gg.send", "gg.recv"):
-        return {first.op, *(node.op for node in rest)} == {"gg.send", "gg.recv"}
+    if first.op in MESSAGES:
+        return {first.op, *(node.op for node in rest)} == MESSAGES
     return all(node.op == first.op for node in rest) and set(_group(first)) == set(nodes)
 
 
@@ -108,24 +98,27 @@ def _group(node: Node) -> tuple[int, ...]:
 def _differ(nodes: dict[int, Node], ranks: Sequence[Graph]) -> bool:
     """Whether what meets lies in different shapes, or orders, and fits together as memory."""
     found = len({node.kwargs.get(SUMMED) for node in nodes.values()}) > 1
-    counting = any(node.op in _COUNTING for node in nodes.values())
-    for pair in _pairs(nodes):
-        given, taken = (_tensor(place, nodes[place.rank], ranks[place.rank]) for place in pair)
+    members = _members(nodes)
+    first = nodes[members[0]]
+    collective = COLLECTIVE[first.op]
+    for pair in linked(first.op, len(members), collective.root(first.args, members)):
+        given, taken = (_tensor(place, members[place.member], nodes, ranks) for place in pair)
         if given is None or taken is None:
             return False
         (one, its_order), (other, their_order) = given, taken
-        if one != other and not (counting and _are_equally_many(one, other)):
+        if one != other and not (collective.counts and _are_equally_many(one, other)):
             return False
         found |= one != other or its_order != their_order
     return found
 
 
-def _tensor(place: _Place, node: Node, graph: Graph) -> tuple[TensorType, Order] | None:
+def _tensor(place: Place, rank: int, nodes: dict[int, Node], ranks: Sequence[Graph]) -> tuple[TensorType, Order] | None:
     """A tensor's type and order; None where a call has none at this place, as what does not fit together has not."""
-    tensors = node.outs if place.taken else node.reads
-    if place.position >= len(tensors):
+    try:
+        var = place.of(nodes[rank])
+    except IndexError:
         return None
-    return graph.types[tensors[place.position]], _orders(node)[place.taken][place.position]
+    return ranks[rank].types[var], _orders(nodes[rank])[place.taken][place.position]
 
 
 def _orders(node: Node) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
@@ -142,34 +135,12 @@ def _are_equally_many(one: TensorType, other: TensorType) -> bool:
     return known and one.dtype == other.dtype and prod(sizes[0]) == prod(sizes[1])
 
 
-def _pairs(nodes: dict[int, Node]) -> Iterator[tuple[_Place, _Place]]:
-    """What the elements go from and to, and what is added up."""
-    rank, first = next(iter(nodes.items()))
-    if first.op in ("gg.send", "gg.recv"):
-        ends = {node.op: member for member, node in nodes.items()}
-        yield _Place(ends["gg.send"], 0), _Place(ends["gg.recv"], 0, taken=True)
-        return
-    members = _group(first)
-    root = first.args[1] if first.op in ("gg.broadcast", "gg.scatter", "gg.gather") else None
-    root = root if isinstance(root, int) and root in nodes else rank
-    for at, member in enumerate(members):
-        match first.op:
-            case "gg.all_reduce" | "gg.reduce":
-                yield _Place(members[0], 0), _Place(member, 0)
-                yield _Place(member, 0), _Place(member, 0, taken=True)
-            case "gg.broadcast":
-                yield _Place(root, 0), _Place(member, 0, taken=True)
-            case "gg.scatter":
-                yield _Place(root, at), _Place(member, 0, taken=True)
-            case "gg.gather":
-                yield _Place(member, 0), _Place(root, at, taken=True)
-            case "gg.all_gather":
-                yield from ((_Place(member, 0), _Place(other, at, taken=True)) for other in members)
-            case "gg.reduce_scatter":
-                yield from ((_Place(other, at), _Place(member, 0, taken=True)) for other in members)
-            case "gg.all_to_all":
-                places = enumerate(members)
-                yield from ((_Place(member, to), _Place(other, at, taken=True)) for to, other in places)
+def _members(nodes: dict[int, Node]) -> tuple[int, ...]:
+    """Who takes part, in the order in which the collective counts them."""
+    first = next(iter(nodes.values()))
+    if first.op in MESSAGES:
+        return tuple(sorted(nodes, key=lambda rank: nodes[rank].op != gg.send))
+    return _group(first)
 
 
 # -- writing it down ---------------------------------------------------------------------------------------------------
@@ -214,7 +185,7 @@ class _Writer:
         given = self._one(node, aten.view.default, (given, shape), self._new(shape, kind.dtype))
         given = self._flat(node, given, order)
         total = self._new((part * len(parts),), kind.dtype)
-        self.nodes.append(replace(node, op="gg.all_reduce", args=(given, *node.args[1:]), outs=(total,)))
+        self.nodes.append(replace(node, op=gg.all_reduce, args=(given, *node.args[1:]), outs=(total,)))
         whole = self._new(shape, kind.dtype)
         self._lay_out(node, total, whole, order)
         start = group.index(rank) * part

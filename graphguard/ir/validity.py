@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from graphguard.ir.capture import Capture
-from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Graph, Node, Sym, Var
+from graphguard.ir.graph import ASYNCHRONOUS, COMMUNICATOR, Graph, Node, Sym, Var
 from graphguard.ir.strict import STRICT
+from graphguard.ops import COLLECTIVE, gg
 
 _PHASES = ("prelude", "forward", "backward", "step")
 _REDUCTIONS = ("sum", "avg", "max", "min", "product")
@@ -77,9 +78,9 @@ def _nodes(graph: Graph, world_size: int | None) -> Iterator[str]:
         for stack in (node.stack, node.forward):
             if not -1 <= stack < len(graph.stacks):
                 yield f"{where} has a stack that does not exist"
-        if node.op.startswith("gg.") and node.op not in COLLECTIVES | _NO_GROUPS:
+        if node.op.startswith("gg.") and node.op not in COLLECTIVE.keys() | _NO_GROUPS:
             yield f"{where} is no operator of ours"
-        if node.op in COLLECTIVES:
+        if node.op in COLLECTIVE:
             yield from (f"{where}: {fault}" for fault in _collective(graph, node, world_size))
 
 
@@ -92,21 +93,27 @@ def _collective(graph: Graph, node: Node, world_size: int | None) -> Iterator[st
         yield f"a rank is in the group {group} twice"
     if world_size is not None and not all(isinstance(rank, int) and 0 <= rank < world_size for rank in group):
         yield f"the group {group} names a rank outside of the job"
-    if node.op in ("gg.all_reduce", "gg.reduce_scatter", "gg.reduce") and node.args[-2] not in _REDUCTIONS:
-        yield f"{node.args[-2]!r} is no reduction"
+    collective = COLLECTIVE[node.op]
+    if len(node.args) != len(collective.arguments.split()):
+        yield f"its arguments are not {collective.arguments}"
+        return
+    if collective.reduces and collective.argument("reduce", node.args) not in _REDUCTIONS:
+        yield f"{collective.argument('reduce', node.args)!r} is no reduction"
+    if collective.names("root") and collective.argument("root", node.args) not in group:
+        yield f"its root {collective.argument('root', node.args)!r} is not in the group {group}"
     number = node.kwargs.get(COMMUNICATOR, 2)
     if not isinstance(number, int) or isinstance(number, bool) or number < 2:
         yield f"{number!r} names no group among those of the same ranks; the first has no name"
     if node.kwargs.get(ASYNCHRONOUS, True) is not True:
         yield "a collective is asynchronous or does not say so"
-    results = {"gg.all_gather": len(group), "gg.all_to_all": len(group), "gg.send": 0, "gg.barrier": 0}
-    if node.op != "gg.gather" and len(node.outs) != results.get(node.op, 1):
+    members = range(len(group)) if not collective.is_message else (int(node.op == gg.recv),)
+    if len(node.outs) not in {len(collective.made(member, len(group), 0)) for member in members}:
         yield f"{len(node.outs)} results for a group of {len(group)}"
-    if node.op in ("gg.reduce_scatter", "gg.all_to_all"):
+    if collective.names("xs") and not collective.names("root"):
         tensors = node.args[0]
         if not isinstance(tensors, tuple) or len(tensors) != len(group):
             yield "not one operand for each member"
-    if node.op in ("gg.all_reduce", "gg.broadcast", "gg.reduce"):
+    if collective.alike:
         operand = node.args[0]
         if isinstance(operand, Var) and node.outs and graph.types.get(operand) != graph.types.get(node.outs[0]):
             yield "its result is not of its operand's type"

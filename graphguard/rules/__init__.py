@@ -1,39 +1,23 @@
 """What every operator does to values: one file per family, each rule a small pure function over an algebra."""
 
-from graphguard.rules import (
-    activations,
+from graphguard.rules.basis import declared
+from graphguard.rules.basis.collectives import combine
+from graphguard.rules.basis.registry import RULES, Call, Rule, find_rule, kind_of, rule
+from graphguard.rules.basis.traits import Trait, TraitError, parse_trait, parse_traits
+from graphguard.rules.elements import activations, creation, elementwise, random_draws, truth
+from graphguard.rules.evaluate import evaluate_node
+from graphguard.rules.layers import (
     attention,
-    contraction,
     convolution,
-    creation,
-    declared,
-    elementwise,
-    embedding,
-    embedding_bag,
     grid_sampling,
-    histograms,
-    indexing,
-    layout,
-    linalg,
     losses,
-    masked_scatter,
     normalization,
     optimisers,
-    patterns,
-    random_draws,
-    reductions,
     resampling,
-    scaled_products,
-    scatter,
-    selection,
     sequence_losses,
-    softmax,
-    truth,
 )
-from graphguard.rules.collectives import combine
-from graphguard.rules.evaluate import evaluate_node
-from graphguard.rules.registry import RULES, Call, Rule, find_rule, kind_of, rule
-from graphguard.rules.traits import Trait, TraitError, parse_trait, parse_traits
+from graphguard.rules.lines import contraction, histograms, linalg, reductions, scaled_products, selection, softmax
+from graphguard.rules.positions import embedding, embedding_bag, indexing, layout, masked_scatter, patterns, scatter
 
 FAMILIES = (
     layout,

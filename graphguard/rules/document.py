@@ -21,7 +21,7 @@ numbers, and its value in the engine's normal form with those numbers (`tests/un
   every position along them alone, so it may be cut there.
 - A rule that cannot follow a call (the side conditions stand in its code) leaves the call closed as a whole, and the report names the operator and the reason.
 - Float types are the reals: a wider type holds the same number; a narrower one is `cast(x)`, an unknown function of the number and of the type. Integers of
-  32 bits and more do not overflow; a cast to a narrower integer type, and arithmetic in one, is `cast(x)` as well unless the numbers are known to fit. Number literals are read as the number they are the rounding of (`graphguard/rules/scalars.py`).
+  32 bits and more do not overflow; a cast to a narrower integer type, and arithmetic in one, is `cast(x)` as well unless the numbers are known to fit. Number literals are read as the number they are the rounding of (`graphguard/rules/basis/scalars.py`).
 - An operator without a rule stays closed as a whole. Operators of your own can be assumed to be elementwise, batched or linear: `# graphguard: assume elementwise` on a statement that calls one.
 - Collectives: `gg.*` in [`graphguard/ir/graph.py`](../graphguard/ir/graph.py).
 """

@@ -12,10 +12,10 @@ from graphguard.ir import Graph, Node, Sym, Var
 from graphguard.ir.fuel import CALL, burn
 from graphguard.ir.graph import Arg
 from graphguard.relations.algebra import Algebra, Unsupported, V
-from graphguard.rules.casting import ABSENT, are_settled, settle
-from graphguard.rules.complex_numbers import evaluate_complex, has_complex
-from graphguard.rules.registry import Call, Rule, concrete_shape, find_rule, is_complex, kind_of
-from graphguard.rules.traits import Trait, attributes_of, evaluate_trait
+from graphguard.rules.basis.casting import ABSENT, are_settled, settle
+from graphguard.rules.basis.registry import Call, Rule, concrete_shape, find_rule, is_complex, kind_of
+from graphguard.rules.basis.traits import Trait, attributes_of, evaluate_trait
+from graphguard.rules.lines.complex_numbers import evaluate_complex, has_complex
 
 Note = Callable[[str], None]
 

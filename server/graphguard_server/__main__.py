@@ -10,8 +10,8 @@ import sys
 from typing import NoReturn
 
 from graphguard_server.assembly import assembled
-from graphguard_server.engine import Engine
-from graphguard_server.stdio import Writer, guarded_streams, serve
+from graphguard_server.processes.engine import Engine
+from graphguard_server.serving.stdio import Writer, guarded_streams, serve
 
 
 def run(engine: Engine) -> NoReturn:
@@ -33,7 +33,7 @@ def run(engine: Engine) -> NoReturn:
 
 def main() -> NoReturn:
     """Serve with the installed engine."""
-    from graphguard_server.installed import installed_engine
+    from graphguard_server.processes.installed import installed_engine
 
     run(installed_engine())
 

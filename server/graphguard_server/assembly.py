@@ -10,12 +10,12 @@ from types import ModuleType
 from lsprotocol import types
 
 from graphguard_server import features
-from graphguard_server.engine import Engine
-from graphguard_server.features import checks, status
-from graphguard_server.features.progress import Progress
-from graphguard_server.features.publish_diagnostics import Publisher
-from graphguard_server.features.refresh import Refresher
-from graphguard_server.server import GraphGuardServer
+from graphguard_server.features.checking import checks, status
+from graphguard_server.features.language.publish_diagnostics import Publisher
+from graphguard_server.features.workspace.progress import Progress
+from graphguard_server.features.workspace.refresh import Refresher
+from graphguard_server.processes.engine import Engine
+from graphguard_server.serving.server import GraphGuardServer
 
 
 class _Telling:
@@ -55,7 +55,7 @@ def assembled(engine: Engine) -> GraphGuardServer:
 
 def handlers() -> Iterator[ModuleType]:
     """The modules of ``features`` that handle a method, in order of their names."""
-    for found in pkgutil.iter_modules(features.__path__, "graphguard_server.features."):
+    for found in pkgutil.walk_packages(features.__path__, "graphguard_server.features."):
         module = importlib.import_module(found.name)
         if hasattr(module, "handle"):
             yield module

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.configuration import Configuration, load_configuration
-from graphguard.checks.discovery import discover
-from graphguard.checks.driver import Options, run_checks
-from graphguard.checks.prover import Prover
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration, load_configuration
+from graphguard.checks.project.discovery import discover
+from graphguard.checks.proving.prover import Prover
+from graphguard.checks.running.driver import Options, run_checks
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.report import text
 from graphguard.report.layout import Page
 from graphguard.report.sources import Sources

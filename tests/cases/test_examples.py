@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graphguard.checks.configuration import load_configuration
-from graphguard.checks.discovery import discover
-from graphguard.checks.driver import Options, run_checks
+from graphguard.checks.project.configuration import load_configuration
+from graphguard.checks.project.discovery import discover
+from graphguard.checks.running.driver import Options, run_checks
 from graphguard.report.sources import Sources
 
 from ..recorded import Recording, record_of

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.confirm.check import confirm
 from graphguard.ir import capture_from_json
 from graphguard.ir.fuel import SECOND

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard
 
 import graphguard as gg
-from graphguard.rules.masked_scatter import ENOUGH
+from graphguard.rules.positions.masked_scatter import ENOUGH
 
 TOKENS, WIDTH = 6, 4
 Program = Callable[..., Any]

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import graphguard as gg
-from graphguard.rules.merged_choices import NO_TIES
+from graphguard.rules.basis.merged_choices import NO_TIES
 
 from .divided_vocabulary import verdict
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphguard_server import protocol
-from graphguard_server.features.semantic_tokens import layout
+from graphguard_server.features.language.semantic_tokens import layout
+from graphguard_server.serving import protocol
 from lsp_editor import CHECK, MODEL, Editor, editing, position_of
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
@@ -432,7 +432,9 @@ async def test_debug_information_names_versions_and_processes(editor: Editor) ->
 
 def test_the_protocol_page_is_the_tables() -> None:
     page = Path(__file__).parents[2] / "docs" / "protocol.md"
-    assert page.read_text() == protocol.documentation(), "run: python -m graphguard_server.protocol > docs/protocol.md"
+    assert page.read_text() == protocol.documentation(), (
+        "run: python -m graphguard_server.serving.protocol > docs/protocol.md"
+    )
 
 
 async def test_every_request_of_the_table_is_answered(editor: Editor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from graphguard_server.imports import ImportGraph
+from graphguard_server.texts.imports import ImportGraph
 
 FILES = {
     "check.py": "import pkg.model\nfrom helpers import a, b\nimport torch\n",

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from graphguard_server import parsing
-from graphguard_server.parsing import LONG, outcome
+from graphguard_server.texts import parsing
+from graphguard_server.texts.parsing import LONG, outcome
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 LONG_TEXT = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphguard_server.checks import Run, RunKey
-from graphguard_server.pictures import KEPT, Picture, Pictures, nearest, needed_and_found
+from graphguard_server.state.checks import Run, RunKey
+from graphguard_server.state.pictures import KEPT, Picture, Pictures, nearest, needed_and_found
 
 from graphguard.ir.capture import CheckRef
 from graphguard.ir.plain import to_plain

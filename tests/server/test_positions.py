@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from graphguard_server.positions import Ruler, column_of_units, split_lines, units
+from graphguard_server.texts.positions import Ruler, column_of_units, split_lines, units
 from lsp_editor import CHECK, Editor, editing
 from lsprotocol import types
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from graphguard_server.processes import Launch, Limits, Process
+from graphguard_server.processes.processes import Launch, Limits, Process
 from lsp_editor import MODEL, Editor, editing
 from lsprotocol import types
 from process_tree import alive, children, hurt, one
@@ -193,7 +193,7 @@ async def test_no_process_outlives_a_killed_server_however_busy_it_is() -> None:
     busy = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
     code = (
         "import asyncio, sys\n"
-        "from graphguard_server.processes import Launch, Process\n"
+        "from graphguard_server.processes.processes import Launch, Process\n"
         f"launch = lambda: Launch([sys.executable, '-c', {('from graphguard.trace.process.parentage import die_with_starter; die_with_starter();' + busy)!r}], {{}})\n"
         "process = Process('worker', launch, lambda: None)\n"
         "async def main():\n"

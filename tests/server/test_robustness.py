@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphguard_server.connection import plain_converter
+from graphguard_server.serving.connection import plain_converter
 from lsp_editor import CHECK, MODEL, STAND_IN, Editor, editing
 from lsprotocol import types
 

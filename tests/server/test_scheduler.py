@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from graphguard_server.scheduler import FIRST_PAUSE, TYPING_PAUSE, Pauses, Scheduler
+from graphguard_server.processes.scheduler import FIRST_PAUSE, TYPING_PAUSE, Pauses, Scheduler
 
 
 class Jobs:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from graphguard_server.execution import Execution
-from graphguard_server.installed import installed_engine
-from graphguard_server.scheduler import Scheduler
-from graphguard_server.session import Session
-from graphguard_server.starts import Start
+from graphguard_server.processes.installed import installed_engine
+from graphguard_server.processes.scheduler import Scheduler
+from graphguard_server.state.execution import Execution
+from graphguard_server.state.session import Session
+from graphguard_server.state.starts import Start
 from lsprotocol import types
 
 CHECK = """

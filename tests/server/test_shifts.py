@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from graphguard_server.shifts import moved, shift
-from graphguard_server.source import meaning
+from graphguard_server.texts.shifts import moved, shift
+from graphguard_server.texts.source import meaning
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from graphguard_server.checks import Run, RunKey
-from graphguard_server.convert import Converter
-from graphguard_server.documents import Documents
-from graphguard_server.features.reproduce import command_line
+from graphguard_server.features.checking.reproduce import command_line
+from graphguard_server.state.checks import Run, RunKey
+from graphguard_server.state.convert import Converter
+from graphguard_server.texts.documents import Documents
 
 from graphguard.ir.capture import CheckRef
 from graphguard.ir.spans import Span

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphguard.checks.prover import Prover
+from graphguard.checks.proving.prover import Prover
 from graphguard.confirm.check import confirm
 from graphguard.ir import Capture, CheckRef, Placement, Promise, Span, capture_to_json
 from graphguard.ir.building import Builder
@@ -22,10 +22,10 @@ DECIDING = ("ir", "ops", "relations", "rules", "refine", "confirm", "repair")
 CLOCKS = re.compile(r"^\s*(?:import|from)\s+(?:time|timeit|datetime|signal|sched)\b", re.MULTILINE)
 # What a process may take before it is ended as one that hangs, and what a report says that it took: neither decides anything else.
 ASKED = {
-    "checks/cluster.py": "no clock: which processes hear an interrupt",
-    "checks/prover.py": "how long a proof took, for the report",
-    "checks/timed.py": "where the time went, for the report",
-    "checks/verify.py": "when a recording began, which ends where it hangs",
+    "checks/running/cluster.py": "no clock: which processes hear an interrupt",
+    "checks/proving/prover.py": "how long a proof took, for the report",
+    "checks/judging/timed.py": "where the time went, for the report",
+    "checks/running/verify.py": "when a recording began, which ends where it hangs",
 }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from graphguard.confirm.fields.point_run import WithheldError
 from graphguard.relations.algebra import Kind
 from graphguard.relations.numbers import DTYPES, Array, Number, Numbers
-from graphguard.rules.casting import NARROW
+from graphguard.rules.basis.casting import NARROW
 
 _CLOSE: Final = 1e-11  # of the largest number: equal but for the order of additions
 _PHASES: Final = 1e3

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Generic
 
 from graphguard.ir import Graph, Node, Var
-from graphguard.ir.graph import Arg
 from graphguard.ir.joining import JoinedCall
+from graphguard.ops import COLLECTIVE, exchanged
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules import Trait, combine, evaluate_node
 
@@ -47,46 +47,15 @@ class PointRun(Generic[V]):
     ) -> dict[int, list[V]]:
         """What every member of a collective receives."""
         members = call.group
-        nodes = {rank: graphs[rank].nodes[index] for rank, index in call.nodes.items()}
-        given = {rank: [values[rank][var] for var in node.operands()] for rank, node in nodes.items()}
-        first = nodes[members[0]]
-        dtype = graphs[members[0]].types[first.outs[0]].dtype if first.outs else ""
-        match call.kind:
-            case "gg.barrier":
-                return {rank: [] for rank in members}
-            case "gg.send":
-                source, destination = members
-                return {source: [], destination: given[source]}
-            case "gg.all_reduce":
-                total = combine(self.algebra, str(first.args[1]), [given[rank][0] for rank in members], dtype)
-                return {rank: [total] for rank in members}
-            case "gg.reduce":
-                total = combine(self.algebra, str(first.args[2]), [given[rank][0] for rank in members], dtype)
-                return {rank: [total if rank == _root(first.args[1]) else given[rank][0]] for rank in members}
-            case "gg.all_gather":
-                return {rank: [given[other][0] for other in members] for rank in members}
-            case "gg.gather":
-                gathered = [given[other][0] for other in members]
-                return {rank: gathered if rank == _root(first.args[1]) else [] for rank in members}
-            case "gg.all_to_all":
-                return {rank: [given[other][place] for other in members] for place, rank in enumerate(members)}
-            case "gg.scatter":
-                parts = given[_root(first.args[1])]
-                return {rank: [parts[place]] for place, rank in enumerate(members)}
-            case "gg.reduce_scatter":
-                how = str(first.args[1])
-                columns = enumerate(members)
-                return {
-                    rank: [combine(self.algebra, how, [given[o][place] for o in members], dtype)]
-                    for place, rank in columns
-                }
-            case "gg.broadcast":
-                return dict.fromkeys(members, given[_root(first.args[1])])
-            case _:
-                raise Unsupported(f"a collective of kind {call.kind}")
+        nodes = [graphs[rank].nodes[call.nodes[rank]] for rank in members]
+        first, collective = nodes[0], COLLECTIVE[call.kind]
 
+        def given(member: int, position: int) -> V:
+            return values[members[member]][nodes[member].reads[position]]
 
-def _root(arg: Arg) -> int:
-    if not isinstance(arg, int):
-        raise Unsupported("a root that is no rank")
-    return arg
+        def reduced(member: int, found: list[V]) -> V:
+            dtype = graphs[members[member]].types[nodes[member].outs[0]].dtype
+            return combine(self.algebra, str(collective.argument("reduce", first.args)), found, dtype)
+
+        root = collective.root(first.args, members)
+        return dict(zip(members, exchanged(call.kind, len(members), root, given, reduced), strict=True))

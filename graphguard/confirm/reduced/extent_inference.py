@@ -11,6 +11,7 @@ from graphguard.confirm.reduced.extents import RULES, Facts, Program
 from graphguard.ir import Node
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import Joined, JoinedCall
+from graphguard.ops import COLLECTIVE, linked
 
 RULE_MODULES = (extent_layout, extent_models)
 
@@ -52,26 +53,9 @@ def pointwise(op: str) -> bool:
 def _infer_collective(program: Program, call: JoinedCall) -> None:
     """Every member's tensors stand in the relation that the collective defines."""
     facts = [Facts(program, rank + 1, program.graphs[rank + 1].nodes[call.nodes[rank]]) for rank in call.group]
-    if call.kind in ("gg.all_reduce", "gg.broadcast", "gg.reduce"):
-        pairs = [(f, f.tensor(0), facts[0], out) for f in facts for out in facts[0].node.outs]
-        pairs += [(f, f.node.outs[0], facts[0], facts[0].node.outs[0]) for f in facts]
-    elif call.kind in ("gg.all_gather", "gg.gather"):
-        pairs = [(f, out, facts[at], facts[at].tensor(0)) for f in facts for at, out in enumerate(f.node.outs)]
-    elif call.kind == "gg.reduce_scatter":
-        pairs = [(f, piece, facts[at], facts[at].node.outs[0]) for f in facts for at, piece in enumerate(f.operands)]
-    elif call.kind == "gg.all_to_all":
-        pairs = [
-            (f, out, facts[at], facts[at].operands[me])
-            for me, f in enumerate(facts)
-            for at, out in enumerate(f.node.outs)
-        ]
-    elif call.kind == "gg.send":
-        pairs = [(facts[1], facts[1].node.outs[0], facts[0], facts[0].tensor(0))]
-    else:
-        for f in facts:
-            f.keep_all()
-        return
-    for one, a, other, b in pairs:
+    root = COLLECTIVE[call.kind].root(facts[0].node.args, call.group)
+    for pair in linked(call.kind, len(facts), root):
+        (one, a), (other, b) = ((facts[place.member], place.of(facts[place.member].node)) for place in pair)
         for mine, theirs in zip(one.dims(a), other.dims(b), strict=True):
             program.scales.same(mine, theirs)
         if one.indexes(a):

@@ -19,8 +19,8 @@ from graphguard.confirm.run.randomness import generator_of
 from graphguard.ir import DType, Graph, Node, Sym, Var
 from graphguard.ir.graph import Arg
 from graphguard.ops import aten, traits_of
-from graphguard.rules.activations import NEGLIGIBLE
-from graphguard.rules.casting import ABSENT
+from graphguard.rules.basis.casting import ABSENT
+from graphguard.rules.elements.activations import NEGLIGIBLE
 
 # Torch's own operators that do more than compute: a capture is data and may come from anywhere.
 _REFUSED: Final = frozenset({"from_file", "_print", "set_data", "save", "load"})

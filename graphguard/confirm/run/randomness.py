@@ -1,6 +1,6 @@
 """Random operators on numbers: what a draw yields depends on generator, call, distribution and shape alone.
 
-Two operators that draw from one distribution at the same call see the same numbers, as in the rules of :mod:`graphguard.rules.random_draws`.
+Two operators that draw from one distribution at the same call see the same numbers, as in the rules of :mod:`graphguard.rules.elements.random_draws`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from graphguard.ir import Capture, Graph, Node, Var
 from graphguard.ir.lookups import implied
 from graphguard.ops import operators
 from graphguard.rules import kind_of
-from graphguard.rules.registry import INTEGER_BOUNDS
+from graphguard.rules.basis.registry import INTEGER_BOUNDS
 
 _BOUNDING: Final = operators(lambda op: op.compares or op.bounds)
 # Operators whose integer literals part a range: on one side of the literal, or next to it, something else happens.

@@ -6,7 +6,7 @@ No user code runs: a graph is data.  :mod:`graphguard.ir.joining` says which cal
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -22,6 +22,7 @@ from graphguard.confirm.run.unwritten import EMPTY, unwritten
 from graphguard.ir import Capture, Constant, Graph, Node, Sym, Var
 from graphguard.ir.joining import Joined, JoinedCall, join
 from graphguard.ir.written import computed
+from graphguard.ops import COLLECTIVE, exchanged
 
 Values = dict[Var, torch.Tensor]
 Ties = Literal["own", "random", "reversed"]
@@ -189,10 +190,6 @@ class _Rank:
             and held.keeps(self.graph, node, self.values[operand])
         )
 
-    def operand(self, index: int, position: int) -> Any:
-        """An argument of a collective."""
-        return argument(self.graph, self.graph.nodes[index].args[position], self.values)
-
     def receive(self, index: int, results: Sequence[torch.Tensor]) -> None:
         """Take a collective's results, rounded where this run rounds arithmetic."""
         node = self.graph.nodes[index]
@@ -260,40 +257,23 @@ class _double_by_default:  # noqa: N801 - reads as a statement
 
 
 def _run_collective(joined: JoinedCall, ranks: Sequence[_Rank]) -> None:
-    party = _Party(joined, ranks)
-    if joined.kind == "gg.send":
-        source, destination = joined.group
-        sent = ranks[source].operand(joined.nodes[source], 0)
-        ranks[source].receive(joined.nodes[source], ())
-        ranks[destination].receive(joined.nodes[destination], (sent,))
-        return
+    party = [(ranks[member], joined.nodes[member]) for member in joined.group]
+    collective, (first, place) = COLLECTIVE[joined.kind], party[0]
+    args = first.graph.nodes[place].args
+
+    def given(member: int, position: int) -> Any:
+        rank, index = party[member]
+        return rank.values[rank.graph.nodes[index].reads[position]]
+
+    def reduced(_: int, values: list[Any]) -> Any:
+        return reduction(values, collective.argument("reduce", args))
+
     try:
-        given = _COLLECTIVE[joined.kind](party)
+        received = exchanged(joined.kind, len(party), collective.root(args, joined.group), given, reduced)
     except RuntimeError as error:  # sizes that the data decides, and that differ between ranks
         raise UnrunnableError(f"'{joined.kind}' failed on numbers: {first_line(error)}") from error
-    for member, results in zip(joined.group, given, strict=True):
-        ranks[member].receive(joined.nodes[member], results)
-
-
-@dataclass(frozen=True, slots=True)
-class _Party:
-    """The members of one collective call."""
-
-    call: JoinedCall
-    ranks: Sequence[_Rank]
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """Global ranks in group order."""
-        return self.call.group
-
-    def own(self) -> list[Any]:
-        """What every member gives."""
-        return [self.ranks[member].operand(self.call.nodes[member], 0) for member in self.members]
-
-    def common(self, position: int) -> Any:
-        """An argument on which all members agree."""
-        return self.ranks[self.members[0]].operand(self.call.nodes[self.members[0]], position)
+    for (rank, index), results in zip(party, received, strict=True):
+        rank.receive(index, results)
 
 
 def reduction(values: Sequence[torch.Tensor], how: str) -> torch.Tensor:
@@ -312,61 +292,3 @@ def reduction(values: Sequence[torch.Tensor], how: str) -> torch.Tensor:
             return stack.prod(0).to(stack.dtype)
         case _:
             raise UnrunnableError(f"reduction '{how}' has no numbers here")
-
-
-Results = list[tuple[torch.Tensor, ...]]
-
-
-def _all_reduce(party: _Party) -> Results:
-    return [(reduction(party.own(), party.common(1)),)] * len(party.members)
-
-
-def _all_gather(party: _Party) -> Results:
-    return [tuple(party.own())] * len(party.members)
-
-
-def _reduce_scatter(party: _Party) -> Results:
-    lists, how = party.own(), party.common(1)
-    return [(reduction([xs[index] for xs in lists], how),) for index in range(len(lists))]
-
-
-def _all_to_all(party: _Party) -> Results:
-    lists = party.own()
-    return [tuple(xs[index] for xs in lists) for index in range(len(lists))]
-
-
-def _broadcast(party: _Party) -> Results:
-    source = party.own()[party.members.index(party.common(1))]
-    return [(source,)] * len(party.members)
-
-
-def _reduce(party: _Party) -> Results:
-    own, target, how = party.own(), party.common(1), party.common(2)
-    return [(reduction(own, how) if member == target else x,) for member, x in zip(party.members, own, strict=True)]
-
-
-def _gather(party: _Party) -> Results:
-    everything, target = tuple(party.own()), party.common(1)
-    return [everything if member == target else () for member in party.members]
-
-
-def _scatter(party: _Party) -> Results:
-    pieces = party.own()[party.members.index(party.common(1))]
-    return [(piece,) for piece in pieces]
-
-
-def _barrier(party: _Party) -> Results:
-    return [()] * len(party.members)
-
-
-_COLLECTIVE: Final[dict[str, Callable[[_Party], Results]]] = {
-    "gg.all_reduce": _all_reduce,
-    "gg.all_gather": _all_gather,
-    "gg.reduce_scatter": _reduce_scatter,
-    "gg.all_to_all": _all_to_all,
-    "gg.broadcast": _broadcast,
-    "gg.reduce": _reduce,
-    "gg.gather": _gather,
-    "gg.scatter": _scatter,
-    "gg.barrier": _barrier,
-}

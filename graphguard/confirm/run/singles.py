@@ -11,8 +11,8 @@ from graphguard.confirm.run.elements import rounded
 from graphguard.confirm.run.operators import call
 from graphguard.ir import Graph, Node, Var
 from graphguard.ops import aten
-from graphguard.rules.casting import DOUBLES
-from graphguard.rules.registry import find_rule
+from graphguard.rules.basis.casting import DOUBLES
+from graphguard.rules.basis.registry import find_rule
 
 _FILLS: Final = (aten.full.default, aten.scalar_tensor.default)
 

@@ -12,7 +12,7 @@ from graphguard.diagnose.localise.sites import MOVES, Site
 from graphguard.ir import Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import operators
-from graphguard.repair.frames import Sources
+from graphguard.repair.text.frames import Sources
 
 _ASKING = frozenset(("backward", "grad"))
 _SHAPED = operators(lambda op: op.moves in ("same", "view", "permute", "expand"))

@@ -1,6 +1,6 @@
 """Both programs on numbers with every value kept, and which failing outputs are right once some values of the ranks are others.
 
-Only what is downstream of them runs again (:meth:`~graphguard.repair.point.Point.intervened`).  Work is counted in calls, not in seconds: the same capture gives the same answer on any machine.
+Only what is downstream of them runs again (:meth:`~graphguard.repair.numbers.point.Point.intervened`).  Work is counted in calls, not in seconds: the same capture gives the same answer on any machine.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.capture import Like
 from graphguard.ir.joining import Joined, JoinedCall, join
 from graphguard.relations.numbers import Array, Number
-from graphguard.repair.point import Changed, Point
-from graphguard.repair.refuting import Refuter, rebuilt
+from graphguard.repair.numbers.point import Changed, Point
+from graphguard.repair.numbers.refuting import Refuter, rebuilt
 
 Place = tuple[int, Var]
 """A rank and one of its tensors."""

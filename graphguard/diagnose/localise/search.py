@@ -13,10 +13,10 @@ from graphguard.diagnose.localise.right import Right
 from graphguard.diagnose.localise.sites import MOVES, Site, Sites
 from graphguard.ir import Capture, Promise, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.ops import operators
+from graphguard.ops import REDUCTIONS, aten, gg, operators
 from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array
-from graphguard.repair.alignment import Alignment
+from graphguard.repair.graph.alignment import Alignment
 
 Evidence = Literal["operator", "layout", "step", "factor", "region", "another"]
 """What a mend says of its site, best first.  ``operator``: its operands are right, its result is not.  ``layout``: it is right, but its reader needs it in another layout.
@@ -27,12 +27,12 @@ STRENGTH: Final[dict[str, int]] = {"operator": 0, "layout": 0, "step": 1, "facto
 _CULPRITS: Final = 3
 _COMPARED: Final = 150_000  # sites times tensors of the specification
 _FUEL: Final = 2  # calls that laying out values takes
-_COMPLETING: Final = frozenset({"gg.all_reduce", "gg.reduce", "gg.reduce_scatter", "gg.broadcast"})
+_COMPLETING: Final = REDUCTIONS | {gg.broadcast}
 _TOGETHER: Final = 8  # calls of a family that are put right at once
 _FAR: Final = 24  # layouts that are tried where what is read is wrong as well
 _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
-    ("aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar", "aten.pow.Tensor_Scalar", "aten.full.default", "gg.all_reduce", "gg.reduce_scatter", "gg.reduce", "gg.sdpa")
-)  # fmt: skip
+    (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar, aten.full.default, "gg.sdpa")
+) | REDUCTIONS  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -405,7 +405,7 @@ class Search:
 
     def _scales(self, site: Site) -> bool:
         """Whether an operator can bring in a factor: it reads a number, or it counts."""
-        if site.node.op in ("aten.mul.Tensor", "aten.div.Tensor"):
+        if site.node.op in (aten.mul.Tensor, aten.div.Tensor):
             operands = self.sites.operands(site)
             return len(operands) < 2 or any(self.sites.idle(each) for each in operands)
         return site.node.op in _FACTORS

@@ -11,16 +11,16 @@ from graphguard.diagnose.localise.numbers import Numbers, Place
 from graphguard.ir import Node, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.joining import JoinedCall
-from graphguard.ops import operators
-from graphguard.repair.alignment import Alignment, Position
+from graphguard.ops import aten, gg, operators
+from graphguard.repair.graph.alignment import Alignment, Position
 
 LEAF = "leaf"
 #: Operators that only rearrange, copy or cut; a defect is never in what they compute.
 MOVES = operators(lambda op: bool(op.moves)) | {
-    "aten.detach.default",
-    "aten.alias.default",
-    "aten.clone.default",
-    "aten._to_copy.default",
+    aten.detach.default,
+    aten.alias.default,
+    aten.clone.default,
+    aten._to_copy.default,
 }
 
 
@@ -127,7 +127,7 @@ class Sites:
             if len({len(read) for read in reads.values()}) == 1:
                 for row in zip(*reads.values(), strict=True):
                     self._mix(tuple(zip(reads, row, strict=True)), found, mixed)
-            if site.node.op == "gg.recv":
+            if site.node.op == gg.recv:
                 found.update(dict.fromkeys(self._sent(site)))
             site.operands = list(found)
             for number in found if site.live else ():

@@ -16,13 +16,12 @@ from graphguard.diagnose.localise.search import Mend
 from graphguard.diagnose.localise.sites import LEAF, MOVES, Site
 from graphguard.ir import Span, Var
 from graphguard.ir.graph import COLLECTIVES
-from graphguard.ops import aten
+from graphguard.ops import REDUCTIONS, aten
 from graphguard.refine.finding import Finding, Related
-from graphguard.repair.words import axis_of_group, factor_text, group_text, listed, operation
+from graphguard.repair.writing.words import axis_of_group, factor_text, group_text, listed, operation
 
 _LONG = 60
 _PARTS = 4  # ranges of positions that are shown
-_REDUCTIONS = frozenset({"gg.all_reduce", "gg.reduce", "gg.reduce_scatter"})
 _ADDING = frozenset({aten.add.Tensor, aten.addmm.default, aten.sub.Tensor})
 
 
@@ -88,7 +87,7 @@ class Telling:
             return self._relaid(mend, what, now, needed)
         factor = self._factor(site, needed)
         if factor is not None and mend.evidence in ("operator", "factor", "region"):
-            often = site.node.op in _REDUCTIONS and factor == int(factor) and factor > 1
+            often = site.node.op in REDUCTIONS and factor == int(factor) and factor > 1
             rule = "extra-reduction" if often else "wrong-scale"
             return rule, f"{what} is {factor_text(factor, capture)} times what is needed: {wanted}"
         if (axes := self._summand(site, needed)) and mend.evidence in ("operator", "region"):

@@ -10,6 +10,7 @@ from graphguard.ir import Capture, Constant, Graph, Leaf, Node, Sym, TensorType,
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ir.joining import Joined, JoinedCall
 from graphguard.ir.strict import STRICT
+from graphguard.ops import COLLECTIVE, exchanged
 from graphguard.refine.evaluation.hidden import Hidden
 from graphguard.refine.evaluation.narrowing import Narrowing
 from graphguard.refine.evaluation.shards import Shards
@@ -22,8 +23,8 @@ from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.kernels import Exhausted
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import Trait, combine, evaluate_node, kind_of
-from graphguard.rules.arithmetic import chosen, compared, plus
-from graphguard.rules.casting import DOUBLES, as_single
+from graphguard.rules.basis.arithmetic import chosen, compared, plus
+from graphguard.rules.basis.casting import DOUBLES, as_single
 
 _FAILED = "the rule failed: {} {}"
 
@@ -382,47 +383,20 @@ class Evaluator:
         return self.capture.ranks[rank].types[node.outs[0]].dtype if node.outs else ""
 
     def _exchange(self, call: JoinedCall, values: list[Values]) -> dict[int, list[NormalValue | Rows]]:
-        """What every member receives; see :mod:`graphguard.ir.graph` for the meaning of each collective."""
-        nodes = {rank: self.capture.ranks[rank].nodes[index] for rank, index in call.nodes.items()}
+        """What every member receives."""
         members = call.group
-        kind = call.kind
-        if kind == "gg.barrier":
-            return {rank: [] for rank in members}
-        if kind == "gg.send":
-            source, destination = members
-            sent = values[source].sent(_var(nodes[source].args[0]))
-            if source == destination:
-                return {source: [sent]}
-            return {source: [], destination: [sent]}
-        if kind in ("gg.reduce_scatter", "gg.all_to_all", "gg.scatter"):
-            lists = {rank: [values[rank].sent(_var(arg)) for arg in _items(nodes[rank].args[0])] for rank in members}
-            if kind == "gg.all_to_all":
-                return {rank: [lists[other][place] for other in members] for place, rank in enumerate(members)}
-            if kind == "gg.scatter":
-                source = _whole(nodes[members[0]].args[1])
-                return {rank: [lists[source][place]] for place, rank in enumerate(members)}
-            how = str(nodes[members[0]].args[1])
-            return {
-                rank: [self._combined(how, self._dtype(rank, nodes[rank]), [lists[other][place] for other in members])]
-                for place, rank in enumerate(members)
-            }
-        given = {rank: values[rank].sent(_var(nodes[rank].args[0])) for rank in members}
-        first = nodes[members[0]]
-        dtype = self._dtype(members[0], first)
-        if kind == "gg.all_reduce":
-            total = self._combined(str(first.args[1]), dtype, [given[rank] for rank in members])
-            return {rank: [total] for rank in members}
-        if kind == "gg.all_gather":
-            return {rank: [given[other] for other in members] for rank in members}
-        root = _whole(first.args[1])
-        if kind == "gg.broadcast":
-            return {rank: [given[root]] for rank in members}
-        if kind == "gg.reduce":
-            total = self._combined(str(first.args[2]), dtype, [given[rank] for rank in members])
-            return {rank: [total if rank == root else given[rank]] for rank in members}
-        if kind == "gg.gather":
-            return {rank: [given[other] for other in members] if rank == root else [] for rank in members}
-        raise Unsupported(f"a collective of kind {kind}")
+        nodes = [self.capture.ranks[rank].nodes[call.nodes[rank]] for rank in members]
+        first, collective = nodes[0], COLLECTIVE[call.kind]
+
+        def given(member: int, position: int) -> NormalValue | Rows:
+            return values[members[member]].sent(nodes[member].reads[position])
+
+        def reduced(member: int, found: list[NormalValue | Rows]) -> NormalValue | Rows:
+            how = str(collective.argument("reduce", first.args))
+            return self._combined(how, self._dtype(members[member], nodes[member]), found)
+
+        root = collective.root(first.args, members)
+        return dict(zip(members, exchanged(call.kind, len(members), root, given, reduced), strict=True))
 
 
 def _key_of(node: Node, types: Mapping[Var, TensorType], values: Values) -> object:

@@ -10,10 +10,9 @@ from typing import Final
 from graphguard.ir import Capture, DType, Graph, Node, Var
 from graphguard.ir.graph import Arg
 from graphguard.ir.validity import well_formed
-from graphguard.ops import aten
+from graphguard.ops import REDUCTIONS, aten
 from graphguard.refine.evaluation.traces import Rounding
 from graphguard.refine.outcome import Location
-from graphguard.refine.stages.coarse import REDUCTIONS
 
 ROUNDED: Final = "gg.rounded"
 

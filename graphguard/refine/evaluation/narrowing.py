@@ -24,7 +24,7 @@ from graphguard.refine.stages.coarse import WIDER_AND_OTHERS, computes_coarsely
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.prove.precision import same_digits
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.casting import WITHOUT_ZERO, unknown_cast
+from graphguard.rules.basis.casting import WITHOUT_ZERO, unknown_cast
 
 _NONE: Final = frozenset[Origin]()
 _Operands: TypeAlias = Sequence[tuple[NormalValue, str]]  # with their element types

@@ -17,7 +17,7 @@ from graphguard.refine.ragged.orders import Order, Rows
 from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.scatter import index_add
+from graphguard.rules.positions.scatter import index_add
 
 
 def total(program: Ragged, node: Node) -> Results:

@@ -17,7 +17,7 @@ from graphguard.refine.ragged.orders import Key, Names, Order, Rows
 from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.scatter import index_select as take_rows
+from graphguard.rules.positions.scatter import index_select as take_rows
 
 
 def sort(program: Ragged, node: Node) -> Results:

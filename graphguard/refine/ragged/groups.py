@@ -13,7 +13,7 @@ from graphguard.refine.ragged.orders import Names, Order, Rows
 from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.contraction import contracted
+from graphguard.rules.lines.contraction import contracted
 
 
 def grouped_product(program: Ragged, node: Node) -> Results:

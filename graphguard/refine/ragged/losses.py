@@ -10,8 +10,8 @@ from graphguard.refine.ragged.orders import Rows
 from graphguard.refine.ragged.program import Ragged
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.arithmetic import over
-from graphguard.rules.losses import MEAN, NONE
+from graphguard.rules.basis.arithmetic import over
+from graphguard.rules.layers.losses import MEAN, NONE
 
 
 def nll_loss(program: Ragged, node: Node) -> list[Rows | NormalValue]:

@@ -26,8 +26,8 @@ from graphguard.relations.functions.integers import is_index
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import Trait, evaluate_node, kind_of
-from graphguard.rules.arithmetic import as_float, expanded, full, minus, over, plus, times
-from graphguard.rules.registry import is_complex
+from graphguard.rules.basis.arithmetic import as_float, expanded, full, minus, over, plus, times
+from graphguard.rules.basis.registry import is_complex
 
 _WIDE = ("float32", "float64")  # these hold the few integers that names are
 #: Operators that take a number of rows as any other number; the one that makes a tensor of it is a cast.

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from graphguard.ir import Node, Var
-from graphguard.ops import traits_of
+from graphguard.ops import REDUCTIONS, traits_of
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import find_rule
-from graphguard.rules.registry import COMPLEX_PART, FLOAT_BITS, holds
+from graphguard.rules.basis.registry import COMPLEX_PART, FLOAT_BITS, holds
 
 #: Types in which arithmetic is coarse, each with those that hold all of its numbers, narrow before wide, and with all others.
 WIDER_AND_OTHERS: Final = {
@@ -21,7 +21,6 @@ WIDER_AND_OTHERS: Final = {
     for dtype in FLOAT_BITS
     if FLOAT_BITS[dtype] < FLOAT_BITS["float32"]
 }
-REDUCTIONS: Final = frozenset(("gg.all_reduce", "gg.reduce", "gg.reduce_scatter"))
 
 
 def float_types(dtypes: Iterable[str]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Square roots among a program's numbers, for which one fixed rational stands (``rules/scalars``): taken apart again where products are written out.
+"""Square roots among a program's numbers, for which one fixed rational stands (``rules/basis/scalars``): taken apart again where products are written out.
 
 ``norm / math.sqrt(30)`` and ``(square / 30).sqrt()`` have one form only if both have the roots of 2, 3 and 5 as factors.
 """

@@ -196,7 +196,7 @@ class Denotation:
         ]
         axes = tuple(range(rank, rank + bound))
         full = np.broadcast_shapes(*(np.shape(label) for label in labels)) if labels else ()
-        if math.prod(full) > _LARGEST:
+        if math.prod(max(size, 1) for size in full) > _LARGEST:  # an empty dim may come last in the product
             raise Unsupported("a sum of too many elements to write down")
         if kernel.kind == "product":
             return self._product(kernel, parts, full, axes)

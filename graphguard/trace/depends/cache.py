@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import graphguard
 from graphguard.ir import Capture, capture_from_json, capture_to_json
 from graphguard.ir.codec import dumps, loads
 from graphguard.ir.plain import CodecError
@@ -81,7 +82,7 @@ def _environment() -> tuple[str, ...]:
 def _own_digest() -> str:
     """A digest of GraphGuard's own sources: another version may record differently."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parents[2].rglob("*.py")):
+    for source in sorted(Path(graphguard.__file__).parent.rglob("*.py")):
         status = source.stat()
         digest.update(f"{source}:{status.st_size}:{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

@@ -11,6 +11,7 @@ import torch
 from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Size, Sym, TensorType, Var
 from graphguard.ir.spans import Frame
 from graphguard.ir.written import written
+from graphguard.ops import aten
 from graphguard.trace.calls.events import Event, Members, Opaque
 from graphguard.trace.graph.liveness import Liveness, Stretch
 from graphguard.trace.graph.patterns import Pattern, Place
@@ -56,12 +57,12 @@ class Builder:
 
     def one(self, op: str, args: tuple[Any, ...], shape: tuple[Size, ...], dtype: str, /, **kwargs: Any) -> Var:
         """Append a node with one result; bits that are read as another type and back are what they were."""
-        before = self.bits_of(args[0]) if op == "aten.view.dtype" else None
+        before = self.bits_of(args[0]) if op == aten.view.dtype else None
         if before is not None and self.types[before] == TensorType(shape, dtype):
             return before
         result = self.new(shape, dtype)
         self.append(op, args, kwargs, (result,))
-        if op == "aten.view.dtype":
+        if op == aten.view.dtype:
             self._bits[result] = args[0]
         return result
 
@@ -86,29 +87,29 @@ class Builder:
     def reshaped(self, value: Var, shape: tuple[Size, ...]) -> Var:
         """The same elements in row-major order."""
         kind = self.types[value]
-        return value if kind.shape == shape else self.one("aten.view.default", (value, shape), shape, kind.dtype)
+        return value if kind.shape == shape else self.one(aten.view.default, (value, shape), shape, kind.dtype)
 
     def shaped(self, value: Var, shape: tuple[Size, ...], dtype: str) -> Var:
         """``value`` cast and broadcast, as ``copy_`` does."""
         kind = self.types[value]
         if kind.dtype != dtype:
-            value = self.one("aten._to_copy.default", (value,), kind.shape, dtype, dtype=DType(dtype))
+            value = self.one(aten._to_copy.default, (value,), kind.shape, dtype, dtype=DType(dtype))
         if kind.shape == shape:
             return value
         if may_be_equal(kind.shape, shape):
             return self.reshaped(value, shape)
-        return self.one("aten.expand.default", (value, shape), shape, dtype)
+        return self.one(aten.expand.default, (value, shape), shape, dtype)
 
     def joined(self, parts: tuple[Var, ...], shape: tuple[Size, ...], dtype: str) -> Var:
         """The parts one after the other in memory, in one shape."""
         part = self.types[parts[0]]
         if len(shape) == len(part.shape) and shape[1:] == part.shape[1:] and part.shape:
-            return self.one("aten.cat.default", (parts, 0), shape, dtype)
+            return self.one(aten.cat.default, (parts, 0), shape, dtype)
         if shape == (len(parts), *part.shape):
-            return self.one("aten.stack.default", (parts, 0), shape, dtype)
+            return self.one(aten.stack.default, (parts, 0), shape, dtype)
         flat = tuple(self.flattened(value) for value in parts)
         total = sum(elements(self.types[value]) for value in flat)
-        return self.reshaped(self.one("aten.cat.default", (flat, 0), (total,), dtype), shape)
+        return self.reshaped(self.one(aten.cat.default, (flat, 0), (total,), dtype), shape)
 
     def flattened(self, value: Var) -> Var:
         """The elements in row-major order along one dim."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphguard.ir.graph import COMMUNICATOR, DType, Size, Sym, Var
 from graphguard.ir.layouts import ORDERS, SUMMED
+from graphguard.ops import aten, gg
 from graphguard.trace.calls.collectives import ADDED, CLONED, Call, on_nccl
 from graphguard.trace.calls.events import Members, Ref
 from graphguard.trace.graph.builder import Builder
@@ -40,9 +41,7 @@ class Communication:
         if not order:
             return value
         kind = self.builder.types[value]
-        lying = self.builder.one(
-            "aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype
-        )
+        lying = self.builder.one(aten.permute.default, (value, order), tuple(kind.shape[d] for d in order), kind.dtype)
         return self.builder.reshaped(lying, kind.shape)
 
     def _fill(self, ref: Ref, way: str, value: Var) -> None:
@@ -51,7 +50,7 @@ class Communication:
         if order:
             lying = self.builder.reshaped(value, tuple(shape[d] for d in order))
             back = tuple(order.index(d) for d in range(len(order)))
-            value = self.builder.one("aten.permute.default", (lying, back), shape, self.builder.types[lying].dtype)
+            value = self.builder.one(aten.permute.default, (lying, back), shape, self.builder.types[lying].dtype)
         self.memory.write(ref, value)
 
     def _notes(self, call: Call) -> dict[str, Any]:
@@ -99,7 +98,7 @@ class Communication:
         """A sum whose operands are scaled first: the scaled operands in memory of their own."""
         scaled = []
         for ref in call.reads:
-            value = self.builder.one("aten.mul.Scalar", (self.memory.read(ref), factor), *type_of(ref))
+            value = self.builder.one(aten.mul.Scalar, (self.memory.read(ref), factor), *type_of(ref))
             self._scratch -= 1
             scaled.append(Ref(self._scratch, ref.geometry))
             self.memory.define(scaled[-1], value)
@@ -114,9 +113,9 @@ class Communication:
             return
         kind = self.builder.types[source]
         orders = self._notes(call)
-        arrived = self.builder.one("gg.broadcast", (source, call.peer, call.group), kind.shape, kind.dtype, **orders)
+        arrived = self.builder.one(gg.broadcast, (source, call.peer, call.group), kind.shape, kind.dtype, **orders)
         shape, dtype = type_of(call.writes[0])
-        self.memory.write(call.writes[0], self.builder.one("aten.view.dtype", (arrived, DType(dtype)), shape, dtype))
+        self.memory.write(call.writes[0], self.builder.one(aten.view.dtype, (arrived, DType(dtype)), shape, dtype))
 
     def _in_place(self, call: Call) -> None:
         args: tuple[Any, ...] = (self.memory.read(call.reads[0]),)
@@ -128,7 +127,7 @@ class Communication:
         mine = self.memory.read(call.reads[0])
         kind = self.builder.types[mine]
         types = [type_of(ref) for ref in call.writes] if not call.flat else [(kind.shape, kind.dtype)] * len(call.group)
-        values = self.builder.emit("gg.all_gather", (mine, call.group), types, **self._notes(call))
+        values = self.builder.emit(gg.all_gather, (mine, call.group), types, **self._notes(call))
         if not call.flat:
             for ref, value in zip(call.writes, values, strict=True):
                 self.memory.write(ref, value)
@@ -139,7 +138,7 @@ class Communication:
         target = call.writes[0]
         parts = self._cut(call, target) if call.flat else self._all(call.reads)
         arguments = (parts, call.reduce, call.group)
-        value = self.builder.one("gg.reduce_scatter", arguments, *type_of(target), **self._notes(call))
+        value = self.builder.one(gg.reduce_scatter, arguments, *type_of(target), **self._notes(call))
         self.memory.write(target, value)
 
     def _cut(self, call: Call, target: Ref) -> tuple[Var, ...]:
@@ -149,14 +148,14 @@ class Communication:
         kind = self.builder.types[whole]
         members = len(call.group)
         if shape and kind.shape[1:] == shape[1:] and len(kind.shape) == len(shape):
-            return self.builder.emit("aten.split.Tensor", (whole, shape[0], 0), [(shape, dtype)] * members)
+            return self.builder.emit(aten.split.Tensor, (whole, shape[0], 0), [(shape, dtype)] * members)
         whole = self.builder.reshaped(whole, (members, *shape))
-        return self.builder.emit("aten.unbind.int", (whole, 0), [(shape, dtype)] * members)
+        return self.builder.emit(aten.unbind.int, (whole, 0), [(shape, dtype)] * members)
 
     def _all_to_all(self, call: Call) -> None:
         if not call.flat:
             values = self.builder.emit(
-                "gg.all_to_all",
+                gg.all_to_all,
                 (self._all(call.reads), call.group),
                 [type_of(ref) for ref in call.writes],
                 **self._notes(call),
@@ -168,11 +167,9 @@ class Communication:
         sent = self._split_sizes(call.read_splits, call.reads[0], len(call.group))
         received = self._split_sizes(call.write_splits, call.writes[0], len(call.group))
         rest, dtype = call.reads[0].shape[1:], type_of(call.reads[0])[1]
-        pieces = self.builder.emit(
-            "aten.split_with_sizes.default", (whole, sent, 0), [((n, *rest), dtype) for n in sent]
-        )
+        pieces = self.builder.emit(aten.split_with_sizes.default, (whole, sent, 0), [((n, *rest), dtype) for n in sent])
         types = [((n, *call.writes[0].shape[1:]), dtype) for n in received]
-        values = self.builder.emit("gg.all_to_all", (pieces, call.group), types, **_which(call.earlier))
+        values = self.builder.emit(gg.all_to_all, (pieces, call.group), types, **_which(call.earlier))
         self._fill(call.writes[0], call.taken, self.builder.joined(values, *type_of(call.writes[0])))
 
     @staticmethod
@@ -186,14 +183,14 @@ class Communication:
     def _gather(self, call: Call) -> None:
         types = [type_of(ref) for ref in call.writes]
         arguments = (self.memory.read(call.reads[0]), call.peer, call.group)
-        values = self.builder.emit("gg.gather", arguments, types, **self._notes(call))
+        values = self.builder.emit(gg.gather, arguments, types, **self._notes(call))
         for ref, value in zip(call.writes, values, strict=True):
             self.memory.write(ref, value)
 
     def _scatter(self, call: Call) -> None:
         target = call.writes[0]
         arguments = (self._all(call.reads), call.peer, call.group)
-        value = self.builder.one("gg.scatter", arguments, *type_of(target), **self._notes(call))
+        value = self.builder.one(gg.scatter, arguments, *type_of(target), **self._notes(call))
         self.memory.write(target, value)
 
     def _send(self, call: Call) -> None:
@@ -202,7 +199,7 @@ class Communication:
             self._to_self.setdefault(call.tag, []).append(value)
         else:
             arguments = (value, call.peer, call.tag, call.group)
-            self.builder.emit("gg.send", arguments, [], **self._blocking(), **self._notes(call))
+            self.builder.emit(gg.send, arguments, [], **self._blocking(), **self._notes(call))
 
     def _receive(self, call: Call) -> None:
         target = call.writes[0]
@@ -211,14 +208,14 @@ class Communication:
         else:
             arguments = (call.peer, call.tag, call.group)
             orders = self._notes(call)
-            value = self.builder.one("gg.recv", arguments, *type_of(target), **self._blocking(), **orders)
+            value = self.builder.one(gg.recv, arguments, *type_of(target), **self._blocking(), **orders)
             self.memory.write(target, value)
 
     def _blocking(self) -> dict[str, Any]:
         return {"blocking": True} if self.builder.at.kwargs.get("blocking") else {}
 
     def _barrier(self, call: Call) -> None:
-        self.builder.emit("gg.barrier", (call.group,), [], **_which(call.earlier))
+        self.builder.emit(gg.barrier, (call.group,), [], **_which(call.earlier))
 
     def meet(self, call: str, among: str, group: Members) -> None:
         """The members of a group wait for each other where they make it."""

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphguard.ir.graph import DType, Graph, Sym, Var
 from graphguard.ir.joining import WAIT
 from graphguard.ir.spans import Span
+from graphguard.ops import aten
 from graphguard.trace.calls.collectives import calls_of
 from graphguard.trace.calls.constants import constant_of
 from graphguard.trace.calls.events import Event, Ref
@@ -190,7 +191,7 @@ class _Translation:
         del kwargs[name]
         type_, by = self.builder.types[operand], self.builder.types[number].dtype
         dtype = by if is_whole(type_.dtype) and not is_whole(by) else type_.dtype
-        product = self.builder.one("aten.mul.Tensor", (operand, number), type_.shape, dtype)
+        product = self.builder.one(aten.mul.Tensor, (operand, number), type_.shape, dtype)
         return (*args[:place], product, *args[place + 1 :])
 
     def _complex(self, number: complex, dtype: torch.dtype) -> Var:
@@ -254,7 +255,7 @@ class _Translation:
         elif name in _EMPTY:
             ref = event.outs
             var = self.builder.one(
-                "aten.empty.memory_format", (ref.shape,), ref.shape, dtype_of(ref.geometry), dtype=DType(ref.dtype)
+                aten.empty.memory_format, (ref.shape,), ref.shape, dtype_of(ref.geometry), dtype=DType(ref.dtype)
             )
             self.memory.define(ref, var)
         elif name in _FILLED:
@@ -352,7 +353,7 @@ class _Translation:
         if isinstance(number := self._number(value), Var):
             return self.builder.shaped(number, ref.shape, dtype)
         if isinstance(value, Sym):
-            number = self.builder.one("aten.scalar_tensor.default", (value,), (), dtype, dtype=DType(dtype))
+            number = self.builder.one(aten.scalar_tensor.default, (value,), (), dtype, dtype=DType(dtype))
             return self.builder.shaped(number, ref.shape, dtype)
         if isinstance(value, int | float) and not isinstance(value, bool):
             if dtype == "bool":
@@ -361,7 +362,7 @@ class _Translation:
                 value = float(value)
             elif isinstance(value, float) and dtype.startswith(("int", "uint")):
                 value = int(value)
-        return self.builder.one("aten.full.default", (ref.shape, value), ref.shape, dtype, dtype=DType(dtype))
+        return self.builder.one(aten.full.default, (ref.shape, value), ref.shape, dtype, dtype=DType(dtype))
 
     def _mutating(self, event: Event, kind: Kind) -> None:
         targets = [ref for position, name in kind.written for ref in _flat(event.given(position, name))]
@@ -445,7 +446,7 @@ class _Translation:
         if not self.memory.holds(buffer):
             self.memory.define(buffer, self._filled(buffer, 0))
         flat = tuple(self.builder.flattened(self.memory.read(ref)) for ref in event.args[0])
-        value = flat[0] if len(flat) == 1 else self.builder.one("aten.cat.default", (flat, 0), *type_of(part))
+        value = flat[0] if len(flat) == 1 else self.builder.one(aten.cat.default, (flat, 0), *type_of(part))
         self.memory.write(part, self.builder.shaped(value, *type_of(part)))
         if whole.key != buffer.key:
             self.memory.write(whole, self.memory.read(buffer))
@@ -457,7 +458,7 @@ class _Translation:
         dim %= len(source.shape)
         types = [((*source.shape[:dim], n, *source.shape[dim + 1 :]), source.dtype) for n in event.args[1]]
         values = self.builder.emit(
-            "aten.split_with_sizes.default", (self.memory.read(event.args[0]), event.args[1], dim), types
+            aten.split_with_sizes.default, (self.memory.read(event.args[0]), event.args[1], dim), types
         )
         for ref, value in zip(event.kwargs["out"], values, strict=True):
             self.memory.write(ref, self.builder.shaped(self.builder.reshaped(value, ref.shape), *type_of(ref)))
@@ -477,7 +478,7 @@ class _Translation:
             joined = rows[0]
         else:
             shape = (count, sum(whole(self.builder.types[row].shape[1]) for row in rows))
-            joined = self.builder.one("aten.cat.default", (tuple(rows), 1), shape, self.builder.types[rows[0]].dtype)
+            joined = self.builder.one(aten.cat.default, (tuple(rows), 1), shape, self.builder.types[rows[0]].dtype)
         self.memory.write(target, self.builder.shaped(self.builder.reshaped(joined, target.shape), *type_of(target)))
 
     def _padded(self, value: Var, count: int) -> Var:
@@ -488,7 +489,7 @@ class _Translation:
             return value
         shape = (whole(kind.shape[0]) + missing, *kind.shape[1:])
         pads = (0, 0) * (len(shape) - 1) + (0, missing)
-        return self.builder.one("aten.constant_pad_nd.default", (value, pads, 0.0), shape, kind.dtype)
+        return self.builder.one(aten.constant_pad_nd.default, (value, pads, 0.0), shape, kind.dtype)
 
     def batch_norm(self, event: Event) -> None:
         """Batch normalisation writes its running statistics though its schema does not say so."""
@@ -500,7 +501,7 @@ class _Translation:
             return
         outs = [*_flat(event.outs), mean, variance]
         values = self.builder.emit(
-            "aten._native_batch_norm_legit_functional.default", self.read(event.args), [type_of(ref) for ref in outs]
+            aten._native_batch_norm_legit_functional.default, self.read(event.args), [type_of(ref) for ref in outs]
         )
         for ref, value in zip(outs, values, strict=True):
             self.memory.write(ref, value)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from graphguard.ir.capture import Trouble
 from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Graph, Node, Var
 from graphguard.ir.joining import WAIT, communicator_of, group_of, join
+from graphguard.ops import MESSAGES
 
 Stop: TypeAlias = tuple[int, Node]
 """A node that is none of the graph's, and how many of the graph's stand before it."""
@@ -21,12 +22,11 @@ POSTED = "gg.posted"
 """A functional collective is called: its result waits for it when it is read first."""
 
 _STOPS = frozenset((WAIT, POSTED, "gg.new_group", "gg.split_group"))
-_MESSAGES = frozenset(("gg.send", "gg.recv"))
 
 
 def results(nodes: Iterable[Node]) -> tuple[Var, ...]:
     """What collectives among these nodes give."""
-    return tuple(out for node in nodes if node.op in COLLECTIVES and node.op not in _MESSAGES for out in node.outs)
+    return tuple(out for node in nodes if node.op in COLLECTIVES and node.op not in MESSAGES for out in node.outs)
 
 
 def without_stops(graph: Graph) -> tuple[Graph, tuple[Stop, ...]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from graphguard.ir.graph import DType, Var
+from graphguard.ops import aten
 from graphguard.trace.calls.events import Geometry, Ref
 from graphguard.trace.graph.builder import Builder
 from graphguard.trace.graph.views import BYTES, Recipe, count, dtype_of, itemsize, overlaps, row_major, whole
@@ -186,12 +187,10 @@ class Memory:
         total = whole(self._builder.types[flat].shape[0])
         _within(geometry, start, total)
         if order is None:
-            return self._builder.one(
-                "aten.as_strided.default", (flat, sizes, strides, start), sizes, dtype_of(geometry)
-            )
+            return self._builder.one(aten.as_strided.default, (flat, sizes, strides, start), sizes, dtype_of(geometry))
         end = start + count(geometry)
         if (start, end) != (0, total):
-            flat = self._builder.one("aten.slice.Tensor", (flat, 0, start, end), (end - start,), dtype_of(geometry))
+            flat = self._builder.one(aten.slice.Tensor, (flat, 0, start, end), (end - start,), dtype_of(geometry))
         value = self._viewed(flat, tuple(sizes[d] for d in order))
         return self._permuted(value, tuple(order.index(d) for d in range(len(order))))
 
@@ -208,14 +207,14 @@ class Memory:
         _within(geometry, start, whole(shape[0]))
         if order is None:
             changed = self._builder.one(
-                "aten.as_strided_scatter.default", (flat, value, sizes, strides, start), shape, dtype
+                aten.as_strided_scatter.default, (flat, value, sizes, strides, start), shape, dtype
             )
         else:
             part = self._viewed(self._permuted(value, order), (count(geometry),))
             end = start + count(geometry)
             changed = part
             if (start, end) != (0, shape[0]):
-                changed = self._builder.one("aten.slice_scatter.default", (flat, part, 0, start, end), shape, dtype)
+                changed = self._builder.one(aten.slice_scatter.default, (flat, part, 0, start, end), shape, dtype)
         self._set_flat(storage, self._typed(changed, storage.root))
 
     def _set_flat(self, storage: Storage, flat: Var) -> None:
@@ -241,22 +240,20 @@ class Memory:
         (length,) = kind.shape
         assert isinstance(length, int)
         size = length * BYTES[kind.dtype] // BYTES[dtype]
-        return self._builder.one("aten.view.dtype", (flat, DType(dtype)), (size,), dtype)
+        return self._builder.one(aten.view.dtype, (flat, DType(dtype)), (size,), dtype)
 
     def _viewed(self, value: Var, shape: tuple[object, ...]) -> Var:
         kind = self._builder.types[value]
         if kind.shape == shape:
             return value
         sizes = tuple(n for n in shape if isinstance(n, int))
-        return self._builder.one("aten.view.default", (value, sizes), sizes, kind.dtype)
+        return self._builder.one(aten.view.default, (value, sizes), sizes, kind.dtype)
 
     def _permuted(self, value: Var, order: tuple[int, ...]) -> Var:
         if order == tuple(range(len(order))):
             return value
         kind = self._builder.types[value]
-        return self._builder.one(
-            "aten.permute.default", (value, order), tuple(kind.shape[d] for d in order), kind.dtype
-        )
+        return self._builder.one(aten.permute.default, (value, order), tuple(kind.shape[d] for d in order), kind.dtype)
 
 
 def _dense_sizes(geometry: Geometry) -> bool:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from graphguard.ir.graph import DType, Sym, Var
+from graphguard.ops import aten
 from graphguard.trace.graph.builder import Builder
 
 _NARROW: Final = ("bfloat16", "float16")
@@ -21,8 +22,8 @@ TAKING_TENSORS: Final = {
         for name in ("add", "sub", "mul", "div", "rsub", "lt", "le", "gt", "ge", "eq", "ne", "masked_fill")
     },
     **{f"aten.{name}.default": f"aten.{name}.Tensor" for name in ("clamp", "clamp_min", "clamp_max")},
-    "aten.pow.Tensor_Scalar": "aten.pow.Tensor_Tensor",
-    "aten.lerp.Scalar": "aten.lerp.Tensor",
+    aten.pow.Tensor_Scalar: aten.pow.Tensor_Tensor,
+    aten.lerp.Scalar: aten.lerp.Tensor,
 }
 """Which operator takes a tensor where this one takes a number."""
 SCALING: Final = {
@@ -111,14 +112,14 @@ def _read(builder: Builder, var: Var) -> Var:
     if dtype == "bool":
         raise _NotArithmeticError
     if dtype in _NARROW:
-        return builder.one("aten._to_copy.default", (value,), (), "float32", dtype=DType("float32"))
+        return builder.one(aten._to_copy.default, (value,), (), "float32", dtype=DType("float32"))
     return value
 
 
 def _negative(builder: Builder, value: _Number) -> _Number:
     if not isinstance(value, Var):
         return -value
-    return builder.one("aten.neg.default", (value,), (), builder.types[value].dtype)
+    return builder.one(aten.neg.default, (value,), (), builder.types[value].dtype)
 
 
 def _sum_or_product(builder: Builder, name: str, left: _Number, right: _Number) -> _Number:
@@ -134,10 +135,10 @@ def _quotient(builder: Builder, left: _Number, right: _Number) -> _Number:
     if not isinstance(left, Var) and not isinstance(right, Var):
         return left / right if right else _undefined()
     if isinstance(left, Var):
-        return builder.one("aten.div.Tensor", (left, right), (), _joint(builder, left, right, 0.5))
+        return builder.one(aten.div.Tensor, (left, right), (), _joint(builder, left, right, 0.5))
     dtype = _joint(builder, right, 0.5)
-    inverse = builder.one("aten.reciprocal.default", (right,), (), dtype)
-    return builder.one("aten.mul.Tensor", (inverse, left), (), dtype)
+    inverse = builder.one(aten.reciprocal.default, (right,), (), dtype)
+    return builder.one(aten.mul.Tensor, (inverse, left), (), dtype)
 
 
 def _power(builder: Builder, base: _Number, exponent: _Number) -> _Number:
@@ -145,7 +146,7 @@ def _power(builder: Builder, base: _Number, exponent: _Number) -> _Number:
         raise _NotArithmeticError
     if not isinstance(base, Var):
         return _undefined() if base <= 0 else float(base) ** float(Fraction(exponent))
-    return builder.one("aten.pow.Tensor_Scalar", (base, exponent), (), _joint(builder, base, exponent))
+    return builder.one(aten.pow.Tensor_Scalar, (base, exponent), (), _joint(builder, base, exponent))
 
 
 def _undefined() -> Any:

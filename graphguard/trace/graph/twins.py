@@ -8,14 +8,15 @@ from typing import Any
 import torch
 
 from graphguard.ir.graph import DType, Sym
+from graphguard.ops import aten
 from graphguard.trace.calls.events import Ref, refs_in
 from graphguard.trace.calls.kinds import is_written, kind_of
 
 _RENAMED = {
-    "aten.bernoulli_.float": "aten.bernoulli.p",
-    "aten.normal_.default": "aten.normal_functional.default",
-    "aten._index_put_impl_.default": "aten.index_put.default",
-    "aten.uniform_.default": "aten.uniform.default",
+    "aten.bernoulli_.float": aten.bernoulli.p,
+    "aten.normal_.default": aten.normal_functional.default,
+    "aten._index_put_impl_.default": aten.index_put.default,
+    "aten.uniform_.default": aten.uniform.default,
 }
 _COMPARISONS = frozenset(
     ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor")

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from graphguard.ir.graph import DType, Size, Sym, Var
+from graphguard.ops import aten
 from graphguard.trace.calls.events import Event, Geometry, Ref
 from graphguard.trace.calls.kinds import Kind
 from graphguard.trace.graph.builder import Builder
@@ -38,15 +39,15 @@ class Recipe:
         scatter = _SCATTERS.get(self.op)
         if scatter is not None:
             return builder.one(scatter, (old, new, *self.args), shape, dtype)
-        if self.op in ("aten.view.default", "aten.unsqueeze.default") or self.op.startswith("aten.squeeze."):
-            return builder.one("aten.view.default", (new, shape), shape, dtype)
-        if self.op in ("aten.t.default", "aten.transpose.int"):
+        if self.op in (aten.view.default, aten.unsqueeze.default) or self.op.startswith("aten.squeeze."):
+            return builder.one(aten.view.default, (new, shape), shape, dtype)
+        if self.op in (aten.t.default, aten.transpose.int):
             return builder.one(self.op, (new, *self.args), shape, dtype)
-        if self.op == "aten.permute.default":
+        if self.op == aten.permute.default:
             dims = [d % len(shape) for d in self.args[0]]
             inverse = tuple(dims.index(d) for d in range(len(dims)))
             return builder.one(self.op, (new, inverse), shape, dtype)
-        if self.op == "aten.view.dtype":
+        if self.op == aten.view.dtype:
             return builder.one(self.op, (new, DType(dtype)), shape, dtype)
         if self.op in _TWINS:
             return builder.one(_TWINS[self.op], (new,), shape, dtype)
@@ -54,13 +55,13 @@ class Recipe:
 
 
 _SCATTERS = {
-    "aten.slice.Tensor": "aten.slice_scatter.default",
-    "aten.select.int": "aten.select_scatter.default",
-    "aten.diagonal.default": "aten.diagonal_scatter.default",
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.select.int: aten.select_scatter.default,
+    aten.diagonal.default: aten.diagonal_scatter.default,
 }
 _TWINS = {
-    "aten.view_as_real.default": "aten.view_as_complex.default",
-    "aten.view_as_complex.default": "aten.view_as_real.default",
+    aten.view_as_real.default: aten.view_as_complex.default,
+    aten.view_as_complex.default: aten.view_as_real.default,
     "aten._conj.default": "aten._conj.default",
     "aten._neg_view.default": "aten._neg_view.default",
 }
@@ -92,14 +93,14 @@ def recipes(event: Event, kind: Kind, base: Geometry, outs: list[Geometry]) -> l
     """For each result of a view operator, the step that makes it from the operand; None where only the strides say."""
     name, args = kind.short_name, event.args[1:]
     if name in _RESHAPES and not (name == "view" and outs[0][3] != base[3]):
-        return [Recipe(base, "aten.view.default", (outs[0][1],))]
+        return [Recipe(base, aten.view.default, (outs[0][1],))]
     if name == "view":
-        return [Recipe(base, "aten.view.dtype", args)]
+        return [Recipe(base, aten.view.dtype, args)]
     if name in ("split", "split_with_sizes", "chunk", "tensor_split"):
         return _split(event, base, outs)
     if name == "unbind":
         dim = args[0] if args else event.kwargs.get("dim", 0)
-        return [Recipe(base, "aten.select.int", (dim, i)) for i in range(len(outs))]
+        return [Recipe(base, aten.select.int, (dim, i)) for i in range(len(outs))]
     if name in _KEPT:
         return [Recipe(base, kind.text, args)]
     return [None] * len(outs)
@@ -111,7 +112,7 @@ def _split(event: Event, base: Geometry, outs: list[Geometry]) -> list[Recipe | 
     start: Size = 0
     for out in outs:
         end = _sum(start, out[1][dim % len(base[1])])
-        found.append(Recipe(base, "aten.slice.Tensor", (dim, start, end)))
+        found.append(Recipe(base, aten.slice.Tensor, (dim, start, end)))
         start = end
     return found
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphguard_server.__main__ import run
-from graphguard_server.engine import Engine, ProjectConfiguration
-from graphguard_server.processes import Launch, Limits
+from graphguard_server.processes.engine import Engine, ProjectConfiguration
+from graphguard_server.processes.processes import Launch, Limits
 
-from graphguard.checks.requests import CheckRequest, Step, Steps
+from graphguard.checks.judging.requests import CheckRequest, Step, Steps
 from graphguard.ir.capture import CheckRef
 from graphguard.ir.plain import from_plain
 from graphguard.ir.spans import Span

@@ -10,8 +10,8 @@ from benchmarks.diagnosis import run
 from benchmarks.mutants.edit import ROOT
 from benchmarks.mutants.lists import EDITS
 from benchmarks.mutants.table import MARKS, document
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.worker_client import WorkerClient
 
 SAMPLE = (
     "functional_mlp: mean",

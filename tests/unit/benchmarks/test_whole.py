@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import whole_projects
 from benchmarks.whole import Taken, main, median, rows, taken
-from graphguard.checks.configuration import load_configuration
-from graphguard.checks.discovery import discover
+from graphguard.checks.project.configuration import load_configuration
+from graphguard.checks.project.discovery import discover
 
 
 def found(tmp_path, name):

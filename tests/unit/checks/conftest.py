@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.verify import _Forks
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.verify import _Forks
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.confirm.check import confirm
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span, capture_from_json

@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.ir import Capture, capture_from_json
 
 MODEL = """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.ir import capture_from_json
 from graphguard.trace.depends import cache
 from graphguard.trace.source.remap import Moves, Unmapped

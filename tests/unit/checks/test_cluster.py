@@ -12,10 +12,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from graphguard.checks.cluster import ClusterError, cluster
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.discovery import discover
-from graphguard.checks.driver import Listener, Options, run_checks
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.project.discovery import discover
+from graphguard.checks.running.cluster import ClusterError, cluster
+from graphguard.checks.running.driver import Listener, Options, run_checks
 from graphguard.cli import main
 from graphguard.report.diagnostics import Verdict
 from graphguard.report.json_document import document
@@ -145,12 +145,12 @@ def test_a_check_that_ends_all_its_workers(project, three):
     wait_for(lambda: len(three.client.scheduler_info()["workers"]) == 3)
 
 
-OTHER = "import graphguard.checks.cluster as c; c.{0}"
+OTHER = "import graphguard.checks.running.cluster as c; c.{0}"
 OTHER_TORCH = OTHER.format("_release_of_torch = lambda python: '2.10.0'; c.installation.cache_clear()")
 OTHER_TEXT = OTHER.format("text_digest = lambda text: 'other'; c.installation.cache_clear()")
 OTHER_VERSION = "import importlib.metadata as m; m.version = lambda name: '0.0.9'"
 NONE = "import importlib.metadata as m\ndef version(name): raise m.PackageNotFoundError(name)\nm.version = version"
-AS_BEFORE = "import importlib, importlib.metadata as m, graphguard.checks.cluster as c; [importlib.reload(each) for each in (m, c)]"
+AS_BEFORE = "import importlib, importlib.metadata as m, graphguard.checks.running.cluster as c; [importlib.reload(each) for each in (m, c)]"
 NO_FILES = OTHER.format("digests = lambda files: dict.fromkeys(files, '')")
 OLD_FILES = OTHER.format("digests = lambda files: dict.fromkeys(files, 'old')")
 
@@ -193,7 +193,7 @@ def test_an_address_where_nobody_answers():
 def test_an_address_where_something_else_answers(three, monkeypatch):
     worker = next(iter(three.client.scheduler_info()["workers"]))
     assert refused(worker) == f"there is no dask scheduler at {worker}: it is a worker"
-    monkeypatch.setattr("graphguard.checks.cluster.ANSWERS", 1)
+    monkeypatch.setattr("graphguard.checks.running.cluster.ANSWERS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         assert refused(address) == f"there is no dask scheduler at {address}: no answer within 1 s"

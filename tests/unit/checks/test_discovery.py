@@ -2,8 +2,8 @@
 
 import pytest
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.discovery import discover
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.project.discovery import discover
 
 BODY = "\ndef one(mesh):\n    pass\n"
 BASE = "import functools\nimport graphguard as gg\nfrom graphguard import check as declare\n"

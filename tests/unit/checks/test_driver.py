@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from graphguard.checks import driver
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.driver import Listener, Options, drive, run_checks
-from graphguard.checks.requests import Step
-from graphguard.checks.worker_client import WorkerError
+from graphguard.checks.judging.requests import Step
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running import driver
+from graphguard.checks.running.driver import Listener, Options, drive, run_checks
+from graphguard.checks.running.worker_client import WorkerError
 from graphguard.ir import CheckRef, Span, Trouble
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.trace.claims.declared import FoundCheck

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.discovery import discover
-from graphguard.checks.driver import Options, run_checks
-from graphguard.checks.kept import kept_reports
-from graphguard.checks.requests import CheckRequest
+from graphguard.checks.judging.requests import CheckRequest
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.project.discovery import discover
+from graphguard.checks.running.driver import Options, run_checks
+from graphguard.checks.running.kept import kept_reports
 from graphguard.ir import CheckRef, Span
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.json_document import document
@@ -70,7 +70,7 @@ import sys
 from pathlib import Path
 from graphguard.cli import main
 status = main(["check", "check.py", "--output-format", "json"])
-loaded = {"torch", "numpy", "graphguard.checks.prover", "graphguard.relations"} & set(sys.modules)
+loaded = {"torch", "numpy", "graphguard.checks.proving.prover", "graphguard.relations"} & set(sys.modules)
 sys.exit(f"loaded: {loaded}" if loaded else status)
 """
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.mending import LARGE, proved_fixes
-from graphguard.checks.mends import Broken
-from graphguard.checks.requests import CheckRequest
+from graphguard.checks.judging.mending import LARGE, proved_fixes
+from graphguard.checks.judging.mends import Broken
+from graphguard.checks.judging.requests import CheckRequest
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.capture import Trouble
@@ -211,6 +211,7 @@ def test_an_edit_that_fits_one_mesh_or_one_constant_is_not_offered(rule, said, w
         ("k = k@0 = k@1", "k = sum(k@0, k@1)", False),
         ("k = sum(k@0, k@1)", "k = sum(k@0, k@1)", True),
         ("k = concat(k@0, k@1; dim=0)", "k = k@0 = k@1", True),
+        ("k: replicate over tp", "k: partial(sum) over tp", False),
     ],
 )
 def test_an_edit_that_leaves_partial_what_was_whole_is_not_offered(before, after, offered):

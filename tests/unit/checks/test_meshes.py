@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphguard.checks.meshes import meshes_to_try, smaller_meshes
+from graphguard.checks.judging.meshes import meshes_to_try, smaller_meshes
 
 
 @pytest.mark.parametrize(

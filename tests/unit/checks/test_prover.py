@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from graphguard.checks import prover as module
-from graphguard.checks.prover import Prover
-from graphguard.checks.worker_client import ProverClient, WorkerError
+from graphguard.checks.proving import prover as module
+from graphguard.checks.proving.prover import Prover
+from graphguard.checks.running.worker_client import ProverClient, WorkerError
 from graphguard.ir import Capture, CheckRef, Span, capture_to_json
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.trace.process import wire
@@ -112,7 +112,7 @@ def test_an_interrupted_engine_stops_within_its_steps() -> None:
 
 def test_the_process_ends_with_its_input() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "graphguard.checks.prover"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "graphguard.checks.proving.prover"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin
     assert process.stdout
@@ -128,7 +128,7 @@ def test_the_process_ends_with_its_input() -> None:
 @pytest.mark.parametrize("last", ["ping", "half a frame"])
 def test_a_prover_whose_answers_nobody_hears_ends(last):
     child = subprocess.Popen(
-        [sys.executable, "-m", "graphguard.checks.prover"],
+        [sys.executable, "-m", "graphguard.checks.proving.prover"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphguard.checks.reproduction import CannotRunHereError, RealRun, _collected, _Job, _run_rank
+from graphguard.checks.running.reproduction import CannotRunHereError, RealRun, _collected, _Job, _run_rank
 from graphguard.cli import main
 from graphguard.trace.process.children import Ending
 
@@ -127,7 +127,7 @@ def test_parameters_that_cannot_be_bound_on_real_processes_are_said_so(monkeypat
     def moved(*_):
         RealRun({}, {}).bind(torch.zeros(3), torch.zeros(2, 6))
 
-    monkeypatch.setattr("graphguard.checks.reproduction._run_programs", moved)
+    monkeypatch.setattr("graphguard.checks.running.reproduction._run_programs", moved)
     monkeypatch.setattr("os.environ", {})
     capture = type("Capture", (), {"world_size": 2})()
     answer = _run_rank(_Job("c.py", "c", "/", capture, {}, [{}, {}]), 0, "/")

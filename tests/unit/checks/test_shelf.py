@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from graphguard.checks import shelf as module
-from graphguard.checks.shelf import DiskShelf, user_shelf
+from graphguard.checks.proving import shelf as module
+from graphguard.checks.proving.shelf import DiskShelf, user_shelf
 from graphguard.refine.outcome import Outcome
 from graphguard.refine.proving.memo import Memo, Result
 from graphguard.refine.proving.proof import Proof

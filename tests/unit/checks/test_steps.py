@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.requests import Captured, CheckRequest, Step
-from graphguard.checks.steps import _proved, check_steps
+from graphguard.checks.judging.requests import Captured, CheckRequest, Step
+from graphguard.checks.judging.steps import _proved, check_steps
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.codec import capture_summary

@@ -2,8 +2,8 @@
 
 import pytest
 
-from graphguard.checks.requests import Step
-from graphguard.checks.timed import timed
+from graphguard.checks.judging.requests import Step
+from graphguard.checks.judging.timed import timed
 from graphguard.ir import CheckRef, Span
 from graphguard.report.diagnostics import Report, Verdict
 

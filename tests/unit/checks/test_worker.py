@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient, WorkerError, worker_command
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.worker_client import WorkerClient, WorkerError, worker_command
 from graphguard.trace.process import wire
 from tests.unit.checks.projects import CHECK, MODEL
 

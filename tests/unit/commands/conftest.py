@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graphguard.checks import driver
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running import driver
+from graphguard.checks.running.worker_client import WorkerClient
 
 from .project import write_project
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.driver import LoadedProver, run_script
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.driver import LoadedProver, run_script
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.cli import main
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.trace.scripts.script import Script

@@ -13,8 +13,8 @@ from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
 from graphguard.refine.finding import Finding
 from graphguard.refine.proving.prove import prove
-from graphguard.repair.alignment import align
-from graphguard.repair.frames import Sources
+from graphguard.repair.graph.alignment import align
+from graphguard.repair.text.frames import Sources
 from tests.graph_text import graph_from_text
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphguard.checks import driver
+from graphguard.checks.running import driver
 from graphguard.report.diagnostics import Diagnostic, Report, Verdict
 
 pytest_plugins = ["pytester"]

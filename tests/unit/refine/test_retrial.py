@@ -9,11 +9,11 @@ from graphguard.ir import Capture, Node, Var
 from graphguard.refine.proving.changes import reprove, retried
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.prove import prove
-from graphguard.repair.alignment import align
-from graphguard.repair.editing import apply
-from graphguard.repair.edits import InsertReduction
-from graphguard.repair.hypotheses import hypotheses
-from graphguard.repair.slices import Site, backward_slice
+from graphguard.repair.graph.alignment import align
+from graphguard.repair.graph.editing import apply
+from graphguard.repair.graph.edits import InsertReduction
+from graphguard.repair.graph.slices import Site, backward_slice
+from graphguard.repair.trying.hypotheses import hypotheses
 from tests.unit.refine.stacks import ROWS, WIDTH, Program, instead, stack
 
 

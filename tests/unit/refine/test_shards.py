@@ -10,7 +10,7 @@ from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import evaluate_node
-from graphguard.rules.traits import parse_trait
+from graphguard.rules.basis.traits import parse_trait
 
 
 class Work:

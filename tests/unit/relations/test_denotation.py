@@ -1,12 +1,14 @@
 """What a normal form denotes is computed once for every kernel, so it costs no more than the kernels are many."""
 
+import resource
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.trust.fuzz import Rounded, closed
+from benchmarks.trust.fuzz import Program, Result, Rounded, closed
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import Numbers
 from graphguard.relations.prove.normal_form import NormalForm
@@ -71,3 +73,17 @@ def test_an_exponential_that_floats_hold_as_one_is_rounded() -> None:
     assert (Rounded(leaves, {}, np.random.default_rng(0)).value(tiny) != 1).any()
     exact = algebra.exp(algebra.full((40,), Fraction(0), "float"))
     assert (Rounded(leaves, {}, np.random.default_rng(0)).value(exact) == 1).all()
+
+
+def test_a_large_product_that_is_summed_over_nothing_takes_no_memory() -> None:
+    """Random program 5000026208: the factors with the empty dim come last, and what comes before them has 1.7 billion elements."""
+    result = Result()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (2 << 30), limits[1]))
+    try:
+        Program(5000026208, result).run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert not result.wrong
+    assert result.nodes

@@ -9,8 +9,8 @@ from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.denotation import Denotation
 from graphguard.relations.terms.kernels import Universe
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.activations import log_sigmoid
-from graphguard.rules.arithmetic import function, minus, negative, times
+from graphguard.rules.basis.arithmetic import function, minus, negative, times
+from graphguard.rules.elements.activations import log_sigmoid
 
 SIZE = 4
 

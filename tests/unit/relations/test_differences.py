@@ -7,7 +7,7 @@ import pytest
 from graphguard.relations.explain.differences import Difference, Place, Read, differing_reads
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.kernels import Universe
-from graphguard.repair.reads import reads_text
+from graphguard.repair.text.reads import reads_text
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.denotation import Denotation
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.convolution import reach
+from graphguard.rules.layers.convolution import reach
 
 LENGTH = 12
 

@@ -13,8 +13,8 @@ from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.denotation import Denotation
 from graphguard.relations.terms.kernels import Universe
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.arithmetic import minus, over, plus, times
-from graphguard.rules.elementwise import pow_base, pow_tensor
+from graphguard.rules.basis.arithmetic import minus, over, plus, times
+from graphguard.rules.elements.elementwise import pow_base, pow_tensor
 
 HEADS, TOKENS, WIDTH = 2, 12, 3
 Rate = Callable[[NormalForm], NormalValue]

@@ -13,9 +13,9 @@ from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.denotation import Denotation
 from graphguard.relations.terms.kernels import Universe
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.activations import log_sigmoid, mish, silu, silu_backward, softplus, tanh_backward
-from graphguard.rules.arithmetic import function, minus, negative, over, plus, square, times
-from graphguard.rules.elementwise import pow_base
+from graphguard.rules.basis.arithmetic import function, minus, negative, over, plus, square, times
+from graphguard.rules.elements.activations import log_sigmoid, mish, silu, silu_backward, softplus, tanh_backward
+from graphguard.rules.elements.elementwise import pow_base
 
 Act = Callable[[NormalForm, NormalValue], NormalValue]
 SHAPE = (3, 4)

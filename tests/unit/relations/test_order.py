@@ -10,11 +10,11 @@ import pytest
 from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.arithmetic import minus, negative, plus, square, times
-from graphguard.rules.reductions import argmax
-from graphguard.rules.scatter import gather
-from graphguard.rules.selection import sort, topk
-from graphguard.rules.softmax import log_softmax_over, softmax_over
+from graphguard.rules.basis.arithmetic import minus, negative, plus, square, times
+from graphguard.rules.lines.reductions import argmax
+from graphguard.rules.lines.selection import sort, topk
+from graphguard.rules.lines.softmax import log_softmax_over, softmax_over
+from graphguard.rules.positions.scatter import gather
 
 SHAPE = (4, 10)
 Change = Callable[[NormalForm, NormalValue], NormalValue]

@@ -8,7 +8,7 @@ import pytest
 
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
-from graphguard.rules.selection import topk
+from graphguard.rules.lines.selection import topk
 
 
 @pytest.fixture

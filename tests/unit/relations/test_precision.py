@@ -9,7 +9,7 @@ import pytest
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.prove.precision import same_digits
 from graphguard.relations.terms.kernels import Universe
-from graphguard.rules.casting import cast
+from graphguard.rules.basis.casting import cast
 
 TYPE = "bfloat16"
 

@@ -13,8 +13,8 @@ from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.numbers import Numbers
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.denotation import Denotation
-from graphguard.rules.arithmetic import compared, convert, smaller
-from graphguard.rules.reductions import all_rule, any_rule
+from graphguard.rules.basis.arithmetic import compared, convert, smaller
+from graphguard.rules.lines.reductions import all_rule, any_rule
 
 ROWS, COLUMNS = 7, 6
 Flag = Callable[[Any, Any], Any]

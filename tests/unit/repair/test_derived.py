@@ -9,13 +9,13 @@ import pytest
 from graphguard.confirm.check import confirm
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, TensorType
 from graphguard.refine.proving.prove import prove
-from graphguard.repair.alignment import align
-from graphguard.repair.edits import OtherCalls, SetArgument
-from graphguard.repair.frames import Sources
-from graphguard.repair.neighbours import Neighbours
-from graphguard.repair.search import Search, search
-from graphguard.repair.slices import backward_slice
-from graphguard.repair.translated import translated
+from graphguard.repair.graph.alignment import align
+from graphguard.repair.graph.edits import OtherCalls, SetArgument
+from graphguard.repair.graph.neighbours import Neighbours
+from graphguard.repair.graph.slices import backward_slice
+from graphguard.repair.shards.translated import translated
+from graphguard.repair.text.frames import Sources
+from graphguard.repair.trying.search import Search, search
 from tests.graph_text import graph_from_text
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))

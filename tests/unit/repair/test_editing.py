@@ -6,8 +6,8 @@ import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
 from graphguard.refine.proving.prove import prove
-from graphguard.repair.editing import apply
-from graphguard.repair.edits import Scale
+from graphguard.repair.graph.editing import apply
+from graphguard.repair.graph.edits import Scale
 from tests.graph_text import graph_from_text
 
 WHOLE = """input %0: float64[3] = "x"

@@ -5,10 +5,10 @@ from fractions import Fraction
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Span
-from graphguard.repair.messages import asked_for
-from graphguard.repair.program import first_operand, parse
-from graphguard.repair.vocabulary import factor_name, passes_name
-from graphguard.repair.words import factor_text, operation
+from graphguard.repair.findings.messages import asked_for
+from graphguard.repair.text.program import first_operand, parse
+from graphguard.repair.text.vocabulary import factor_name, passes_name
+from graphguard.repair.writing.words import factor_text, operation
 
 
 def capture(**mesh: int) -> Capture:

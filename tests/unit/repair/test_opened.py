@@ -9,7 +9,7 @@ import pytest
 from graphguard.ir import Capture, Graph, Node
 from graphguard.refine.proving.changes import retried
 from graphguard.refine.proving.prove import prove
-from graphguard.repair.opened import opened
+from graphguard.repair.graph.opened import opened
 from tests.unit.refine.stacks import stack
 from tests.unit.refine.test_retrial import SPOILED
 

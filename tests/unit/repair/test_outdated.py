@@ -6,11 +6,11 @@ import pytest
 
 from graphguard.ir import Capture, CheckRef, Leaf, Span, Var
 from graphguard.refine.proving.prove import prove
-from graphguard.repair.edits import Bypass, Call, Edit, InsertCall, SetArgument, SwapTensors
-from graphguard.repair.hypotheses import Hypothesis
-from graphguard.repair.outdated import outdated
-from graphguard.repair.slices import Site
-from graphguard.repair.trials import Repair
+from graphguard.repair.graph.edits import Bypass, Call, Edit, InsertCall, SetArgument, SwapTensors
+from graphguard.repair.graph.slices import Site
+from graphguard.repair.trying.hypotheses import Hypothesis
+from graphguard.repair.trying.outdated import outdated
+from graphguard.repair.trying.trials import Repair
 from tests.graph_text import graph_from_text
 
 BODY = """input %0: float64[4, 4] = "x"

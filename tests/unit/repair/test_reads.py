@@ -1,7 +1,7 @@
 """What is read instead of what, in words that a person knows."""
 
 from graphguard.relations.explain.differences import Difference, Place, Read
-from graphguard.repair.reads import reads_text
+from graphguard.repair.text.reads import reads_text
 
 DRAWN = "aten.rand.default() drawn as default#{}"
 FOLLOWED = "aten._fft_c2r.default('tensor', 0) drawn as unknown#{}"

@@ -9,7 +9,7 @@ import pytest
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
 from graphguard.ir.capture import Like
 from graphguard.refine.proving.prove import prove
-from graphguard.repair.refuting import Refuter
+from graphguard.repair.numbers.refuting import Refuter
 from tests.graph_text import graph_from_text
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))

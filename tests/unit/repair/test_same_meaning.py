@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from graphguard.ir import Capture, CheckRef, Graph, Leaf, Node, Placement, Promise, Span, TensorType, Var
-from graphguard.repair.same_meaning import asks_the_same
+from graphguard.repair.text.same_meaning import asks_the_same
 
 KIND = TensorType((2, 3), "float32")
 X, H, Y = (Var(number) for number in range(3))

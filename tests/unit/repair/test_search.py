@@ -3,8 +3,8 @@
 import pytest
 
 from graphguard.ir import Graph, Node, TensorType, Var
-from graphguard.repair.editing import _move_addition, _swapped
-from graphguard.repair.slices import Site, exposed
+from graphguard.repair.graph.editing import _move_addition, _swapped
+from graphguard.repair.graph.slices import Site, exposed
 
 KIND = TensorType((2,), "float32")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphguard.ir import Node, Var
-from graphguard.repair.settings import other_setting, other_settings, place_of, setting_of
+from graphguard.repair.text.settings import other_setting, other_settings, place_of, setting_of
 
 X, Y = Var(0), Var(1)
 

@@ -8,15 +8,15 @@ import pytest
 
 from graphguard.ir import Capture, CheckRef, Span, Var
 from graphguard.refine.finding import Finding
-from graphguard.repair import gradients, plans, source
-from graphguard.repair.applied import edited
-from graphguard.repair.candidates import named_first
-from graphguard.repair.dead import use_result
-from graphguard.repair.edits import InsertReduction
-from graphguard.repair.program import Program, first_operand, further, parse
-from graphguard.repair.removal import remove_call, remove_factor
-from graphguard.repair.source import Draft
-from graphguard.repair.vocabulary import group_expressions, size_expressions
+from graphguard.repair.drafting.candidates import named_first
+from graphguard.repair.graph.edits import InsertReduction
+from graphguard.repair.text.program import Program, first_operand, further, parse
+from graphguard.repair.text.vocabulary import group_expressions, size_expressions
+from graphguard.repair.writing import gradients, plans, source
+from graphguard.repair.writing.applied import edited
+from graphguard.repair.writing.dead import use_result
+from graphguard.repair.writing.removal import remove_call, remove_factor
+from graphguard.repair.writing.source import Draft
 
 FILE = "model.py"
 

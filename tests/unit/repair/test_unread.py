@@ -13,7 +13,7 @@ from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span, Var
 from graphguard.refine.proving.prove import prove
 from graphguard.relations.numbers import Number
-from graphguard.repair.point import Point
+from graphguard.repair.numbers.point import Point
 from tests.graph_text import graph_from_text
 
 CHECK = CheckRef("check.py::check", "check", Span("check.py", 1, 1, 1, 1))

@@ -3,8 +3,8 @@
 import pytest
 
 from graphguard.ir import Span
-from graphguard.repair.applied import edited
-from graphguard.repair.varied import brings_numbers, varied
+from graphguard.repair.writing.applied import edited
+from graphguard.repair.writing.varied import brings_numbers, varied
 from graphguard.report.diagnostics import TextEdit
 
 SOURCE = """RATE, DECAY = 0.5, 0.25

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from graphguard.relations.prove.normal_form import NormalForm
-from graphguard.rules.casting import held, nearest
-from graphguard.rules.registry import FLOAT_BITS
+from graphguard.rules.basis.casting import held, nearest
+from graphguard.rules.basis.registry import FLOAT_BITS
 
 TYPES = {name: getattr(torch, name) for name in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")}
 

@@ -12,8 +12,8 @@ from graphguard.ir import Graph, Node, TensorType, Var
 from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.rules import evaluate_node
-from graphguard.rules.declared import DIMS, ELEMENTWISE, POLYNOMIALS, traits_of
-from graphguard.rules.traits import Trait
+from graphguard.rules.basis.declared import DIMS, ELEMENTWISE, POLYNOMIALS, traits_of
+from graphguard.rules.basis.traits import Trait
 
 from .bench import operator, tensors_of
 from .samples import definite, i, p, r

@@ -7,7 +7,7 @@ import pytest
 
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.denotation import Denotation
-from graphguard.rules.index_maps import from_the_front, in_few_pieces, take
+from graphguard.rules.basis.index_maps import from_the_front, in_few_pieces, take
 
 ROWS = 12
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from graphguard.rules.scalars import exact, inverse
+from graphguard.rules.basis.scalars import exact, inverse
 
 
 @pytest.mark.parametrize(

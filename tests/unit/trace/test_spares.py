@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from graphguard.checks.configuration import Configuration
-from graphguard.checks.worker_client import WorkerClient
+from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.running.worker_client import WorkerClient
 from graphguard.trace.process.children import Family, wait_for_work
 from graphguard.trace.process.limits import Limits
 from graphguard.trace.programs import reserve, spares

@@ -1,0 +1,108 @@
+"""What fits one mesh, one constant or one datum by chance: such an edit is found out elsewhere, and the defect is looked for again where the chance is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from graphguard.checks.judging.mends import Broken, mends
+from graphguard.checks.judging.meshes import meshes_to_try
+from graphguard.checks.judging.requests import (
+    CROSS_CHECK,
+    Captured,
+    CheckRequest,
+    Step,
+    Steps,
+    as_proved,
+    capture,
+    confirming,
+)
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir.plain import from_plain, to_plain
+from graphguard.refine.finding import Finding
+from graphguard.refine.outcome import Outcome
+from graphguard.report.diagnostics import Diagnostic, Report
+
+Judge: TypeAlias = Callable[[CheckRequest, Captured, Report], Steps]
+_RIGHT, _FACTOR, _WRONG, _NOTHING = "right", "a factor", "wrong", "it cannot be recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """An edit mends a program by chance: where it does not, if that is known."""
+
+    elsewhere: CheckRequest | None
+
+
+def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Generator[Step, Any, Chance | None]:
+    """Where numbers refute, on another mesh or with other constants, what an edit mends here; a number that an edit brings in must have been tried elsewhere.
+
+    On two ranks a learning rate of 0.5 and a mean over the ranks are one factor; on one rank they are two.  A check that is written for its own mesh says nothing on
+    another one: where what is wrong there is no factor, and is wrong without the edit as well.
+    """
+    request = broken.request
+    tried = False
+    for mesh in meshes_to_try(broken.report.mesh):
+        asked = replace(request, mesh=mesh)
+        said = yield from _said(asked, finding, row["texts"])
+        if said is _FACTOR or (said is _WRONG and (yield from _said(asked, finding, {})) is _RIGHT):
+            return Chance(asked)
+        tried |= said is _RIGHT
+    if row["varied"]:
+        said = yield from _said(request, finding, row["varied"])
+        if said in (_FACTOR, _WRONG):
+            return Chance(replace(request, overlay={**request.overlay, **row["plain"]}))
+        tried |= said is _RIGHT
+    return Chance(None) if row["brings_numbers"] and not tried else None
+
+
+def told_elsewhere(
+    broken: Broken, finding: Finding, elsewhere: CheckRequest, judge: Judge
+) -> Generator[Step, Any, tuple[Diagnostic, frozenset[str]] | None]:
+    """What is said of the broken program where no chance hides what is wrong, with its fixes that mend it here as well; and the promises that they leave broken."""
+    elsewhere = replace(elsewhere, smallest=False)
+    captured = yield from capture(elsewhere, dict(elsewhere.overlay))
+    if captured.troubles:
+        return None
+    blank = Report(captured.check, captured.mesh, None, operators=dict(captured.summary["operators"]))
+    report: Report = yield from _in_silence(judge(elsewhere, captured, blank))
+    sources = dict(broken.request.overlay)
+    for diagnostic in report.diagnostics:
+        for fix in diagnostic.fixes:
+            texts = yield Step("prover", "texts", {"edits": to_plain(fix.edits), "sources": sources})
+            mended = None if texts is None else (yield from mends(broken, finding, texts))
+            if mended is None:
+                continue
+            key, failing = mended
+            if (yield Step("prover", "same_question", {"proof": broken.report.proof, "other": key})):
+                return replace(diagnostic, fixes=(fix,)), failing
+    return None
+
+
+def _in_silence(steps: Steps) -> Generator[Any, Any, Report]:
+    """What steps come to, without the reports on the way: they are of another program."""
+    answer = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as end:
+            report: Report = end.value
+            return report
+        answer = None if isinstance(step, Report) else (yield step)
+
+
+def _said(request: CheckRequest, finding: Finding, texts: Mapping[str, str]) -> Generator[Step, Any, str]:
+    """What numbers say of all that a finding spoils, in the program of these texts."""
+    captured = yield from capture(request, {**request.overlay, **texts})
+    if captured.troubles:
+        return _NOTHING
+    result = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
+    doubtful = set(finding.promises) & set(from_plain(Outcome, result["outcome"]).failing)
+    if not doubtful:
+        return _RIGHT
+    numbers = from_plain(Confirmation, (yield confirming(as_proved(captured, result), CROSS_CHECK)))
+    wrong = doubtful & set(numbers.differing)
+    if not wrong:
+        return _RIGHT
+    return _FACTOR if wrong & (numbers.ratios or {}).keys() else _WRONG

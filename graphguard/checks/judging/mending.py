@@ -1,0 +1,130 @@
+"""Fixes of what was found: edits of the source, each traced and proved again before it is offered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from graphguard.checks.judging.coincidence import Judge, by_chance, told_elsewhere
+from graphguard.checks.judging.mends import Broken, mends
+from graphguard.checks.judging.meshes import meshes_to_try
+from graphguard.checks.judging.requests import CheckRequest, Step, Steps
+from graphguard.checks.judging.together import together
+from graphguard.ir.plain import from_plain, to_plain
+from graphguard.refine.finding import Finding
+from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
+
+FIXES_PER_FINDING = 3
+CANDIDATES_PER_FINDING = 8
+ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved, less those that were in vain before it: each is traced and proved anew
+LARGE = 400  # calls of a program, such as a decoder layer, of which no alternatives are tried: that would take seconds
+
+
+class Proved(NamedTuple):
+    """Fixes of a finding, the promises that are still broken after the best of them, and its own headline if it has one; where edits that mend only by chance are wrong."""
+
+    fixes: list[Fix]
+    left: frozenset[str]
+    headline: str = ""
+    elsewhere: CheckRequest | None = None
+
+
+def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None) -> Steps:
+    """The report with its fixes: each is proved on top of the best ones of the findings before it, and a finding that those mend is dropped.
+
+    Where nothing mends the first finding, or only by chance, ``judge`` says what is wrong where the chance is gone, or on fewer ranks: what mends it there may do so here.
+    """
+    told: list[tuple[Finding, Diagnostic]] = []
+    before: tuple[TextEdit, ...] = ()
+    for index, finding in enumerate(findings):
+        diagnostic = broken.diagnostics[index]
+        if finding.promises and not broken.spoiled & set(finding.promises):
+            continue  # a consequence of what is mended already
+        fixes, left, headline, elsewhere = yield from proved_fixes(broken, index, finding, before)
+        if not fixes and not before and judge is not None:
+            for place in [elsewhere] if elsewhere is not None else _other_meshes(broken):
+                retold = yield from told_elsewhere(broken, finding, place, judge)
+                if retold is not None:
+                    diagnostic, left = retold
+                    before, broken = diagnostic.fixes[0].edits, replace(broken, spoiled=left)
+                    break
+        elif fixes:
+            best, broken = fixes[0], replace(broken, spoiled=left)
+            diagnostic = replace(diagnostic, message=headline or diagnostic.message)
+            before = (*before, *best.edits)
+            diagnostic = replace(
+                diagnostic,
+                span=best.place or diagnostic.span,
+                message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}",
+                fixes=tuple(fix for fix in fixes if not _by_hand(fix)),
+            )
+        told.append((finding, diagnostic))
+    return replace(broken.report, diagnostics=together(told))
+
+
+def _by_hand(fix: Fix) -> str:
+    """Where a fix must be written and what it says there, if a file that it changes cannot be written by this user; empty elsewhere."""
+    locked = {edit.span.file for edit in fix.edits if os.path.exists(edit.span.file)}
+    locked = {file for file in locked if not os.access(file, os.W_OK)}
+    edits = [edit for edit in fix.edits if edit.span.file in locked]
+    lines = (f"line {edit.span.line}: {edit.text.strip() or 'nothing'}" for edit in edits)
+    return f", in {', '.join(sorted(locked))}, which cannot be written from here\n{'; '.join(lines)}" if locked else ""
+
+
+def _other_meshes(broken: Broken) -> list[CheckRequest]:
+    """The check on meshes on which a defect that has nothing to do with an axis is seen without it."""
+    meshes = [] if _calls(broken) > LARGE else meshes_to_try(broken.report.mesh)
+    return [replace(broken.request, mesh=mesh) for mesh in meshes]
+
+
+def _calls(broken: Broken) -> int:
+    return sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
+
+
+def proved_fixes(
+    broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
+) -> Generator[Step, Any, Proved]:
+    """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
+
+    No output that was whole, or a shard, may be a sum of what the ranks hold afterwards, and what the edit mends must be right on other meshes, too (:mod:`graphguard.checks.judging.coincidence`).
+    Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
+    What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing; where nothing else does, the specification may be
+    written otherwise if it is proved to compute the same.
+    """
+    request, proof = broken.request, broken.report.proof
+    params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
+    answer = yield Step("prover", "candidates", params)
+    proved: list[Fix] = []
+    reworded: list[tuple[Fix, str, frozenset[str], str]] = []
+    headline, elsewhere = "", None
+    left, tries = broken.spoiled, 0 if _calls(broken) > LARGE else 1 + ALTERNATIVES_PER_FINDING
+    for row in answer[:CANDIDATES_PER_FINDING]:
+        fix = from_plain(Fix, row["fix"])
+        if any(known.title == fix.title for known in proved):
+            continue  # another way to write what is proved already
+        if proved and tries <= 0:
+            break
+        tries -= 1
+        mended = yield from mends(broken, finding, row["texts"])
+        if mended is None:
+            continue
+        key, failing = mended
+        chance = yield from by_chance(broken, finding, row)
+        if chance is not None:
+            elsewhere = elsewhere or chance.elsewhere
+            continue
+        if (yield Step("prover", "same_question", {"proof": proof, "other": key})):
+            left, headline = (left, headline) if proved else (failing, row["headline"])
+            proved.append(replace(fix, proved=True))
+        elif fix.place in (None, finding.span):
+            reworded.append((fix, key, failing, row["headline"]))
+        if len(proved) == FIXES_PER_FINDING:
+            break
+    for fix, key, failing, told in (
+        reworded if not proved else ()
+    ):  # code that the specification runs as well is right, unless nothing else is the program's own
+        if (yield Step("prover", "same_question", {"proof": proof, "other": key, "by_meaning": True})):
+            return Proved([replace(fix, proved=True)], failing, told)
+    return Proved(proved, left, headline, elsewhere)

@@ -1,0 +1,1 @@
+"""What the prover's process answers, and what it keeps on disk."""

@@ -1,0 +1,1 @@
+"""Defects of gradients: those that stop, that nothing reads, or that the program asks for in vain."""

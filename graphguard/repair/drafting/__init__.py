@@ -1,0 +1,1 @@
+"""From a repair of the graphs to edited sources worth tracing, best first."""

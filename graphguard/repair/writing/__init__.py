@@ -1,0 +1,1 @@
+"""Edits of graphs as edits of texts, in the idiom of the file, one kind of statement a file."""

@@ -1,0 +1,1 @@
+"""Operators of single elements, and tensors made from nothing but numbers."""

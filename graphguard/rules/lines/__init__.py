@@ -1,0 +1,1 @@
+"""Operators of whole dims: sums, products, extremes, orders and transforms."""

@@ -1,0 +1,1 @@
+"""Operators that move, choose or write elements by their position."""

@@ -1,0 +1,1 @@
+"""Methods of our own, ``graphguard/...``: checks and their runs, pictures of proofs, processes."""

@@ -1,0 +1,1 @@
+"""Language features: what is shown at a line, and what can be done there."""

@@ -1,0 +1,60 @@
+"""``textDocument/semanticTokens/full``: names coloured by how their tensor is laid out; off by default."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lsprotocol import types
+
+from graphguard_server.serving.server import GraphGuardServer
+from graphguard_server.texts.documents import path_of
+from graphguard_server.texts.places import bounds_of_assigned
+from graphguard_server.texts.positions import units
+
+METHOD: Final = types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL
+MODIFIERS: Final = ("replicated", "sharded", "partial", "unrelated")
+OPTIONS: Final = types.SemanticTokensLegend(token_types=["variable"], token_modifiers=list(MODIFIERS))
+
+
+def handle(server: GraphGuardServer, params: types.SemanticTokensParams) -> types.SemanticTokens:
+    """Tokens for the assigned names of fresh results."""
+    path = path_of(params.text_document.uri)
+    session = server.session
+    if path is None or not session.settings.semantic_tokens:
+        return types.SemanticTokens(data=[])
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    lines = session.documents.lines(path)
+    for run in session.runs_in(path):
+        if run.stale or run.places is None:
+            continue
+        move = session.converter.move(run, path)
+        names = bounds_of_assigned(run.snapshot[path])
+        for place in run.places:
+            span = place.span
+            bounds = ((span.line - 1, span.column - 1), (span.end_line - 1, span.end_column - 1))
+            if span.file != path or bounds not in names:
+                continue
+            name, end = names[bounds]
+            line, column = move(*end)
+            start = units(lines[line][: column - len(name)], session.documents.encoding)
+            found[(line, start)] = (units(name, session.documents.encoding), 1 << MODIFIERS.index(layout(place.text)))
+    return types.SemanticTokens(data=_encoded(found))
+
+
+def layout(relation: str) -> str:
+    """The layout that a relation's text speaks of."""
+    if relation.startswith("sum(") or "partial sum of " in relation:
+        return "partial"
+    if relation.startswith("concat(") or re.search(r"\[[^\]]*:[^\]]*\]$", relation):
+        return "sharded"
+    return "unrelated" if relation.startswith(("not on", "no clean")) else "replicated"
+
+
+def _encoded(tokens: dict[tuple[int, int], tuple[int, int]]) -> list[int]:
+    data: list[int] = []
+    before = (0, 0)
+    for (line, start), (length, modifiers) in sorted(tokens.items()):
+        data += [line - before[0], start - before[1] if line == before[0] else start, length, 0, modifiers]
+        before = (line, start)
+    return data

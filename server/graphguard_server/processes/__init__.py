@@ -1,0 +1,1 @@
+"""Other processes that record and prove, and when they are asked."""

@@ -1,0 +1,1 @@
+"""The protocol layer: messages in and out, and the server to which features are added."""

@@ -1,0 +1,1 @@
+"""What the server knows: projects, checks, their last results, and what edits do to them."""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from graphguard.checks.project.configuration import RANKS
 from graphguard.commands.formats import NAMES, WHOLE
 from graphguard.commands.launch_arguments import add_torchrun_arguments
 from graphguard.commands.mesh import MeshError, parse_mesh
@@ -133,6 +134,11 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument("--no-fix", action="store_true", help="look for no fixes: what is wrong is told sooner")
     check.add_argument("--no-cache", action="store_true", help="trace everything anew")
     check.add_argument("--audit", action="store_true", help="read every step of each proof again")
+    check.add_argument(
+        "--ranks",
+        choices=("auto", "all"),
+        help=f"record every rank, or (auto) only those of more than {RANKS} that tell what the others run (default: as configured, else all)",
+    )
     check.add_argument("--timings", action="store_true", help="say where the time of the whole command went")
     check.add_argument("--watch", action="store_true", help="run again when a file changes")
     check.add_argument("--baseline", metavar="FILE", help="fail only for findings that FILE does not list")

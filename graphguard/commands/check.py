@@ -162,6 +162,7 @@ class Session:
             cache=not self.arguments.no_cache,
             fixes=not self.arguments.no_fix,
             audit=self.arguments.audit,
+            ranks=self.arguments.ranks,
             relations=self.arguments.verbose if text_only else self.arguments.output_format in WITH_RELATIONS,
         )
         display = Display(

@@ -36,6 +36,7 @@ class CheckRequest:
     ``machines``: on how many the ranks are; ``alike`` records all programs as if their processes differed in nothing that those of a job differ in;
     ``audit`` asks for every step of a proof to be read again;
     ``script`` is a training script that is run in place of a check, as plain data;
+    ``ranks``: up to how many ranks all are recorded (None: however many there are);
     ``smallest`` asks for a counterexample on a smaller mesh, where the check can be run on one.
     """
 
@@ -55,6 +56,7 @@ class CheckRequest:
     machines: int = 1
     alike: bool = False
     script: Mapping[str, Any] | None = None
+    ranks: int | None = None
 
 
 Steps: TypeAlias = Generator[Step | tuple[Step, ...] | Report, Any, Report]
@@ -90,6 +92,7 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
             "alike": request.alike,
             "timeout": request.timeout,
             "machines": request.machines,
+            "ranks": request.ranks,
             "script": request.script,
         },
     )

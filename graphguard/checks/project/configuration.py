@@ -16,6 +16,8 @@ from graphguard.report.registry import UnknownRuleError
 from graphguard.report.registry import rule as known_rule
 
 LEVELS = ("error", "warning", "information", "hint", "off")
+RANKS = 16
+RANKS_WORDS: dict[str, int | None] = {"auto": RANKS, "all": None}
 _UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -35,6 +37,7 @@ class Configuration:
 
     ``root`` is its folder; ``checks`` are patterns of files relative to it; ``python`` is the command of the interpreter that has the project's torch
     (empty: the one that runs GraphGuard); ``timeout`` in seconds and ``memory`` in bytes (None: half of the machine's) bound one check; ``levels`` maps rules to severities or ``off``; ``sources`` are installed packages that count as the user's own code.
+    ``ranks``: up to how many ranks all of them are recorded (None: however many there are).
     """
 
     root: Path
@@ -44,6 +47,7 @@ class Configuration:
     memory: int | None = None
     levels: dict[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    ranks: int | None = None
 
 
 def load_configuration(start: Path) -> Configuration:
@@ -96,6 +100,7 @@ class _Reader:
             "memory": ("memory", self._bytes),
             "rules": ("levels", self._levels),
             "sources": ("sources", self._packages),
+            "ranks": ("ranks", self._ranks),
         }
         values: dict[str, Any] = {}
         for key, value in table.items():
@@ -127,6 +132,16 @@ class _Reader:
                     key, f"{key} must be names of packages, such as ['megatron', 'torchtitan']; found {name!r}"
                 )
         return names
+
+    def _ranks(self, key: str, value: Any) -> int | None:
+        if isinstance(value, str) and value in RANKS_WORDS:
+            return RANKS_WORDS[value]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            words = " or ".join(map(repr, RANKS_WORDS))
+            raise self._error(
+                key, f"{key} must be {words}, or the number of ranks up to which all are recorded; found {value!r}"
+            )
+        return value
 
     def _command(self, key: str, value: Any) -> tuple[str, ...]:
         return tuple(shlex.split(value)) if isinstance(value, str) else self._texts(key, value)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from graphguard.checks.judging.requests import CheckRequest, Step, Steps
 from graphguard.checks.judging.rewritten import places_of
 from graphguard.checks.judging.steps import check_steps
-from graphguard.checks.project.configuration import Configuration
+from graphguard.checks.project.configuration import RANKS_WORDS, Configuration
 from graphguard.checks.proving.shelf import user_shelf
 from graphguard.checks.running.kept import KeptReports, kept_reports
 from graphguard.checks.running.worker_client import ProverClient, WorkerClient, WorkerError
@@ -71,7 +71,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files; ``relations`` are those of all tensors of the specification, ``audit`` reads every step of a proof again."""
+    """How checks are run; ``meshes`` overrides the declared ones, ``overlay`` replaces the text of files; ``relations`` are those of all tensors of the specification, ``audit`` reads every step of a proof again, ``ranks`` overrides how many are recorded."""
 
     meshes: tuple[Mesh, ...] = ()
     jobs: int = 1
@@ -79,6 +79,7 @@ class Options:
     fixes: bool = True
     relations: bool = True
     audit: bool = False
+    ranks: str | None = None
     overlay: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -272,6 +273,7 @@ def request_of(unit: Unit, work: Work) -> CheckRequest:
         audit=options.audit,
         cache=options.cache,
         timeout=configuration.timeout,
+        ranks=configuration.ranks if options.ranks is None else RANKS_WORDS[options.ranks],
     )
 
 

@@ -75,7 +75,7 @@ class KeptReports:
 
     def _digest(self, request: CheckRequest) -> str:
         """Everything that a report depends on beside what was recorded: GraphGuard and the installed packages are part of the first."""
-        key = request_key(request.file, request.name, request.mesh, request.root)
+        key = request_key(request.file, request.name, request.mesh, request.root, ranks=request.ranks)
         asked = [key, sorted(request.levels.items()), request.fixes, request.cross_check, request.relations]
         asked += [request.audit, request.smallest, request.timeout, self.environment[SOURCES]]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

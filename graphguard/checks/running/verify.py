@@ -103,7 +103,14 @@ def _verify(build: Build, mesh: dict[str, int], caller: FrameType) -> Report:
     configuration = _configuration(file)
     check = _reference(caller, str(configuration.root))
     request = CheckRequest(
-        file, check.name, mesh, str(configuration.root), levels=configuration.levels, fixes=False, cache=False
+        file,
+        check.name,
+        mesh,
+        str(configuration.root),
+        levels=configuration.levels,
+        fixes=False,
+        cache=False,
+        ranks=configuration.ranks,
     )
     places = [caller.f_globals, *_namespaces(build)]
     return ShownReport.of(drive(check_steps(request), _Forks(build, mesh, check, configuration, places), Prover()))
@@ -208,6 +215,8 @@ class _Forks:
                 machines=int(params.get("machines", 1)),
                 generators=found,
                 alike=bool(params.get("alike")),
+                ranks=params.get("ranks"),
+                seed=self._check.id,
             )
             return capture_to_json(with_sources_of_frames(ranks.record(job, _log)[0]))
 

@@ -64,13 +64,17 @@ def answer(published: Sequence[Sequence[Offer]]) -> Answers:
     }
 
 
-def rounds(run: Callable[[list[int], Answers], list[T]], world_size: int) -> list[T]:
+def rounds(
+    run: Callable[[list[int], Answers], list[T]], world_size: int, before: Mapping[int, T] | None = None
+) -> list[T]:
     """Record all ranks, again and again those that wait, until none waits or nothing new is known.
 
-    ``run(ranks, answers)`` records these ranks.  A rank still ``waiting`` in the result needs a value that is not constant on every rank.
+    ``run(ranks, answers)`` records these ranks; ``before`` are those that were recorded without answers.  A rank still ``waiting`` in the result needs a value that is not constant on every rank.
     """
     answers: Answers = {}
-    traces = dict(enumerate(run(list(range(world_size)), answers)))
+    traces = dict(before or {})
+    missing = [rank for rank in range(world_size) if rank not in traces]
+    traces.update(zip(missing, run(missing, answers), strict=True))
     while waiting := [rank for rank, trace in traces.items() if trace.waiting]:
         known = answer([traces[rank].published for rank in range(world_size)])
         if known.keys() <= answers.keys():

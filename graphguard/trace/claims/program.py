@@ -24,6 +24,7 @@ from graphguard.trace.claims.loading import bind_rank, bind_specification
 from graphguard.trace.claims.outputs import OutputType, complete, cotangent_layout, demanded_axes, promised_layouts
 from graphguard.trace.claims.parameters import State, is_distributed, local_tensor, named_alike
 from graphguard.trace.claims.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
+from graphguard.trace.claims.results import placed_as
 from graphguard.trace.claims.returned import Returned, Told, has_gradient
 from graphguard.trace.claims.same import Original, beside, original
 from graphguard.trace.claims.units import Unit, unit_of
@@ -111,7 +112,7 @@ def record_specification(
         )
         for name, tensor in _differentiated(states, arguments):
             if gradient_in(tensor) is not None:
-                recording.output(f"grad({name})", _storage(_placed_as(gradient_in(tensor), tensor)))
+                recording.output(f"grad({name})", _storage(placed_as(gradient_in(tensor), tensor)))
     _record_buffers(recording, buffers, unit_of(refinement.spec).states)
     _record_inputs(recording, arguments)
     return Claims(
@@ -272,19 +273,12 @@ def _record_gradients(recording: Recording, states: Iterable[State], arguments: 
         gradient = gradient_in(tensor)
         if gradient is None:
             gradient = torch.zeros_like(tensor.detach())
-        recording.output(f"grad({name})", _storage(_placed_as(gradient, tensor)))
+        recording.output(f"grad({name})", _storage(placed_as(gradient, tensor)))
         wanted[f"grad({name})"] = Like(name)
     for one, _ in arguments.tensors:
         if one.summands and f"grad({one.name})" in wanted:
             wanted[f"grad({one.name})"] = _whole_over_partial(one.layout)
     return wanted
-
-
-def _placed_as(gradient: Any, tensor: Any) -> Any:
-    """A DTensor's gradient in the placements of its parameter, as an optimizer would use it."""
-    if not hasattr(gradient, "placements") or gradient.placements == tensor.placements:
-        return gradient
-    return gradient.redistribute(placements=tensor.placements)
 
 
 def _named_states(refinement: Refinement, specification: Unit) -> Sequence[State]:

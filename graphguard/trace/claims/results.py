@@ -89,7 +89,7 @@ def results_of(value: Any, name: str = "out", above: tuple[int, ...] = ()) -> It
             yield from results_of(item, name + path, (*above, id(value)))
     elif isinstance(value, Gradients):
         for key, parameter in value.parameters.items():
-            yield Result(f"grad({key})", "gradient", value[key], of=parameter)
+            yield Result(f"grad({key})", "gradient", placed_as(value[key], parameter), of=parameter)
     elif isinstance(value, torch.Tensor):
         yield Result(name, "tensor", value)
     elif type(value) in _NUMBERS and _known(value) is None:
@@ -99,6 +99,13 @@ def results_of(value: Any, name: str = "out", above: tuple[int, ...] = ()) -> It
 
 
 _NUMBERS: Final = {torch.SymInt: "an int", torch.SymFloat: "a float", torch.SymBool: "a bool"}
+
+
+def placed_as(gradient: Any, parameter: Any) -> Any:
+    """A DTensor's gradient in the placements of its parameter, as an optimizer would use it."""
+    if not hasattr(gradient, "placements") or gradient.placements == parameter.placements:
+        return gradient
+    return gradient.redistribute(placements=parameter.placements)
 
 
 def _known(number: Any) -> bool | int | float | None:

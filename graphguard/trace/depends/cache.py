@@ -51,7 +51,9 @@ def clear_cache(folder: Path | None = None) -> int:
     return removed
 
 
-def request_key(file: str, name: str, mesh: Mapping[str, int] | None, root: str, machines: int = 1) -> str:
+def request_key(
+    file: str, name: str, mesh: Mapping[str, int] | None, root: str, machines: int = 1, ranks: int | None = None
+) -> str:
     """A digest of a request and of everything that holds for a whole environment: interpreter, installed packages, GraphGuard itself."""
     asked = [
         SCHEMA,
@@ -60,6 +62,7 @@ def request_key(file: str, name: str, mesh: Mapping[str, int] | None, root: str,
         None if mesh is None else list(mesh.items()),
         root,
         machines,
+        ranks,
         counted_as_own(),
         *_environment(),
     ]

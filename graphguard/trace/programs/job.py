@@ -9,6 +9,7 @@ from typing import Any
 from graphguard.ir import CheckRef, Trouble
 from graphguard.trace.calls.lockstep import Offer
 from graphguard.trace.claims.program import Claims
+from graphguard.trace.classes.plan import Sounded
 from graphguard.trace.depends.chance import Generators, generators
 from graphguard.trace.depends.footprint import Footprint, Watch
 from graphguard.trace.process.limits import Limits
@@ -38,6 +39,8 @@ class Job:
     ``machines``: on how many the ranks are (see :mod:`graphguard.trace.worlds.machines`).
     ``generators`` are those of random numbers that all programs find (see :mod:`graphguard.trace.depends.chance`).
     ``alike``: the processes do not differ in what those of a job do (see :mod:`graphguard.trace.depends.unshared`).
+    ``ranks``: up to how many ranks all are recorded, and not those alone that tell what the others are (see :mod:`graphguard.trace.classes.plan`); None: however many there are.
+    ``seed`` stands for the texts that the check is made of.
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -61,6 +64,8 @@ class Job:
     alone: Build | None = None
     script: Script | None = None
     files: ProjectFiles = field(default_factory=lambda: ProjectFiles({}))
+    ranks: int | None = None
+    seed: str = ""
 
     def axes(self, program: int) -> dict[str, int]:
         """The mesh of the world that a program is built and run in."""
@@ -90,6 +95,7 @@ class Recorded:
     ``drawn`` are the generators that it drew from without having seeded them, by their numbers; ``unshared`` is what it asked that differs between processes.
     ``same``: the check gave one program (:class:`Same`).
     ``run`` is what a script says beside that; ``again`` the mesh on which it must be recorded instead.
+    ``sounded``: it was recorded to learn this, and for nothing else.
     """
 
     trace: RankTrace | None
@@ -102,6 +108,7 @@ class Recorded:
     same: bool = False
     run: Run | None = None
     again: dict[str, int] | None = None
+    sounded: Sounded | None = None
 
     @property
     def published(self) -> tuple[Offer, ...]:

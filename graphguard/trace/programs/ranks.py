@@ -6,7 +6,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from graphguard.trace.claims.outputs import OutputType
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.program import Claims, as_refinement, record_rank, record_specification
 from graphguard.trace.claims.same import Original, unlike_claims
+from graphguard.trace.classes.sounding import Plain, Soundings
 from graphguard.trace.depends.chance import own_chance
 from graphguard.trace.depends.footprint import Footprint
 from graphguard.trace.depends.unshared import Process, memory_in_use, standing_for
@@ -32,6 +33,7 @@ from graphguard.trace.process.lines import Lines
 from graphguard.trace.programs.asking import Asked, NoSpecificationError, answer
 from graphguard.trace.programs.assembly import assembled
 from graphguard.trace.programs.job import SPECIFICATION, Job, Recorded
+from graphguard.trace.programs.representatives import is_for_some, representatives
 from graphguard.trace.programs.sampling import replanned
 from graphguard.trace.programs.script_runs import (
     AgainError,
@@ -53,6 +55,8 @@ TOPICS = ("original", "outputs")
 NOTHING = pickle.dumps(None)
 # The specification, which ranks wait for, and a rank for every core.
 AT_ONCE = max(2, os.cpu_count() or 2) + 1
+# Programs from here on are ranks that are sounded.
+SOUNDED = 1 << 40
 
 
 class Begun(Protocol):
@@ -95,7 +99,11 @@ def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = Non
     started = time.perf_counter()
     world_size = Mesh.of_rank(job.mesh, 0).world_size
     programs = _Programs(job, log, spares)
-    ranks = rounds(programs.run, world_size)
+    ranks, told = (
+        representatives(programs, world_size)
+        if is_for_some(job, world_size)
+        else (rounds(programs.run, world_size), ())
+    )
     job = programs.job
     if job.device == "cpu" and any(program.wants_cuda for program in (programs.specification, *ranks)):
         return record(replace(job, device="cuda"), log)
@@ -114,6 +122,8 @@ def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = Non
         return record(planned, log)
     recorded = time.perf_counter()
     capture = assembled(at_step(job, programs.specification), programs.specification, ranks)
+    if not capture.troubles:
+        capture = replace(capture, assumed=(*told, *capture.assumed))
     footprint = Footprint()
     for program in (programs.specification, *ranks):
         footprint.merge(program.footprint)
@@ -151,10 +161,11 @@ class _Programs:
         """The specification; recorded in the first round."""
         return self._done[SPECIFICATION]
 
-    def run(self, ranks: list[int], answers: Answers) -> list[Recorded]:
-        """Record these ranks, and the specification where that is not done yet."""
+    def run(self, ranks: list[int], answers: Answers, sound: Sequence[int] = ()) -> list[Recorded]:
+        """Record these ranks, and the specification where that is not done yet; and ``sound`` others, whose results come after theirs."""
         # a rank may wait for the specification, so that one is never queued behind it
-        queue = deque(ranks)
+        programs = [*ranks, *(SOUNDED + rank for rank in sound)]
+        queue = deque(programs)
         self._answers = answers
         if not self._specified():
             queue.appendleft(SPECIFICATION)
@@ -172,7 +183,7 @@ class _Programs:
             for child, found in self._meeting.settled(stuck=stuck):
                 child.send({"value": pickle.dumps(found)})
             self._family.step(None if next(self._job.meanwhile, None) is None else 0.0)
-        return [self._done[rank] for rank in ranks]
+        return [self._done[program] for program in programs]
 
     def _specified(self) -> bool:
         """Whether the specification is recorded; what builds the ranks runs beside it, and may wait for their answers as they do."""
@@ -181,7 +192,7 @@ class _Programs:
 
     def _attach(self, program: int) -> bool:
         """Listen to the spare process that records a program; False where there is none."""
-        spare = None if self._spares is None else self._spares.take(program)
+        spare = None if self._spares is None or program >= SOUNDED else self._spares.take(program)
         if spare is None:
             return False
         spare.attach(self._hear, *self._followed(program))
@@ -192,8 +203,9 @@ class _Programs:
         self._meeting.begin(program)
         on_output, on_end = self._followed(program)
         answers: Answers = {} if self._job.is_alone(program) else self._answers
+        sounds, program = program >= SOUNDED, program - SOUNDED if program >= SOUNDED else program
         self._family.start(
-            lambda link: record_in_child(self._job, program, answers, link),
+            lambda link: record_in_child(self._job, program, answers, link, sounds=sounds),
             self._job.limits.share(AT_ONCE, max(0.0, self._deadline - time.monotonic())),
             on_message=self._hear,
             on_output=on_output,
@@ -202,7 +214,8 @@ class _Programs:
 
     def _followed(self, program: int) -> tuple[Callable[[str], None], Callable[[Ending], None]]:
         """What hears the output of a program, and its end."""
-        lines = Lines(self._job.title(program), self._log)
+        sounds = program >= SOUNDED  # what it prints was printed when it was recorded
+        lines = Lines(self._job.title(program), (lambda _: None) if sounds else self._log)
 
         def ended(ending: Ending) -> None:
             lines.end()
@@ -229,7 +242,7 @@ class _Programs:
             assert isinstance(answer, Recorded)
             return answer
         doing = f"recording {self._job.title(program)}"
-        rank = None if program == SPECIFICATION else program
+        rank = None if program == SPECIFICATION else program % SOUNDED
         job = self._job
         trouble = trouble_of_ending(ending, doing, job.root, job.check.span, job.limits, rank)
         return Recorded(None, None, (trouble if job.script is None else stopped_script(trouble, ending.kind),))
@@ -254,25 +267,26 @@ class _Programs:
 
 
 @without_collection()
-def record_in_child(job: Job, program: int, answers: Answers, link: Link) -> bytes:
-    """Record one program of a check in a process of its own, of which nothing else comes."""
-    recorded = record_alone(job, program, answers, link)
+def record_in_child(job: Job, program: int, answers: Answers, link: Link, *, sounds: bool = False) -> bytes:
+    """Record one program of a check in a process of its own, of which nothing else comes; or sound it."""
+    recorded = record_alone(job, program, answers, link, sounds=sounds)
     if job.watch is not None:
         recorded = replace(recorded, footprint=job.watch.found())
     return pickle.dumps(recorded, pickle.HIGHEST_PROTOCOL)
 
 
-def record_alone(job: Job, program: int, answers: Answers, link: Asked) -> Recorded:
+def record_alone(job: Job, program: int, answers: Answers, link: Asked, *, sounds: bool = False) -> Recorded:
     """Record one program of a check in this process; what goes wrong is among its troubles."""
     process = Process(program, alike=job.alike)
     with standing_for(process), own_chance(process, job.generators) as drawn:
         in_use = memory_in_use(process)
-        recorded = _recorded(job, program, answers, link)
+        telling = Soundings(program, job.mesh) if sounds else Plain(max(program, 0), job.mesh)
+        recorded = _recorded(job, program, answers, link, telling)
         del in_use
     return replace(recorded, drawn=frozenset(drawn), unshared=tuple(process.asked.values()))
 
 
-def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded:
+def _recorded(job: Job, program: int, answers: Answers, link: Asked, telling: Plain | Soundings) -> Recorded:
     claims: Claims | None = None
     troubles: list[Trouble] = []
     recording: Recording | None = None
@@ -286,6 +300,7 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
             Recording(
                 world, answers, job.closed, copies=job.copies, draws=job.draws, ask=_standing(job, program, link)
             ) as recording,
+            telling.begun(),
         ):
             try:
                 if job.script is not None:
@@ -294,8 +309,7 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
                     refinement, same = _built(job, program, world.mesh)
                     job = replace(job, alone=job.alone or job.build) if same and program != SPECIFICATION else job
                 if refinement is not None and (not same or job.is_alone(program) or program != SPECIFICATION):
-                    mesh = Mesh.of_rank(job.mesh, rank)
-                    claims = _claims(recording, refinement, program, mesh, world.mesh, link, same=same)
+                    claims = _claims(recording, refinement, program, telling.mesh, world.mesh, link, same=same)
             except NeedsAnswers:
                 raise  # the recording notes that it waits
             except AgainError as error:
@@ -323,7 +337,7 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked) -> Recorded
     if run is not None:
         trace, run = as_used(trace, run)
     unseen = recording.unseen if job.learn is not None else ()
-    return Recorded(trace, claims, trace.troubles, unseen=unseen, same=same, run=run)
+    return Recorded(trace, claims, trace.troubles, unseen=unseen, same=same, run=run, sounded=telling.found())
 
 
 def _standing(job: Job, program: int, link: Asked) -> Ask | None:

@@ -53,7 +53,7 @@ class UnlikeError(Exception):
 class Order:
     """A check to record: what a spare process is told of it, apart from the program.
 
-    ``check`` is its reference, and ``compiled`` are files that have changed since the process was forked.
+    ``check`` is its reference, ``ranks`` up to how many all are recorded, and ``compiled`` are files that have changed since the process was forked.
     """
 
     target: Target
@@ -62,6 +62,7 @@ class Order:
     limits: Limits
     started: float
     check: CheckRef | None = None
+    ranks: int | None = None
     compiled: Mapping[str, Compiled] = field(default_factory=dict)
 
     @property
@@ -170,6 +171,8 @@ class Spares:
         if first.sources.get(file) != before:
             raise UnlikeError("the file has changed meanwhile")
         size = math.prod(first.mesh.values())
+        if order.ranks is not None and size > order.ranks:
+            raise UnlikeError("not all ranks are recorded")
         for program in [program for program in self._at_work if program >= size]:
             self.family.stop(self._at_work.pop(program).child, "cancelled")
         return first

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import math
 import os
 import platform
 import selectors
@@ -338,11 +339,13 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
     target, name, mesh, limits = _target(params), params["name"], params.get("mesh"), _limits(params)
     cached = bool(params.get("cache", True))
     machines = int(params.get("machines", 1))
-    key = request_key(target.file, name, mesh, target.root, machines) if cached else ""
+    ranks = params.get("ranks")
+    key = request_key(target.file, name, mesh, target.root, machines, ranks) if cached else ""
     if cached and (known := load(key, ProjectFiles(target.overlay))) is not None:
         capture, depends = known
         return Done(_captured(replace(capture, check=reference(target, name)), cached=True, depends=depends))
-    return _recording(target, name, mesh, limits, key, alike=bool(params.get("alike")), machines=machines)
+    alike = bool(params.get("alike"))
+    return _recording(target, name, mesh, limits, key, alike=alike, machines=machines, ranks=ranks)
 
 
 def _script_task(params: dict[str, Any]) -> Task:
@@ -373,6 +376,7 @@ def _recording(
     each_rank_imports: bool = False,
     alike: bool = False,
     machines: int = 1,
+    ranks: int | None = None,
 ) -> Task:
     plain = {
         "target": [target.file, target.root, dict(target.overlay)],
@@ -380,6 +384,7 @@ def _recording(
         "mesh": mesh,
         "limits": asdict(limits),
         "key": key,
+        "ranks": ranks,
     }
 
     def run(link: Link) -> Any:
@@ -393,6 +398,7 @@ def _recording(
                 each_rank_imports=each_rank_imports,
                 alike=alike,
                 machines=machines,
+                ranks=ranks,
             )
         except RankDependentImportError as error:
             return {"again": error.mesh or mesh}
@@ -402,9 +408,12 @@ def _recording(
         return _captured(failed(target, name, mesh, _trouble(ending, target, limits)), cached=False)
 
     def again(mesh: dict[str, int] | None) -> Task:
-        return _recording(target, name, mesh, limits, key, each_rank_imports=True, alike=alike, machines=machines)
+        return _recording(
+            target, name, mesh, limits, key, each_rank_imports=True, alike=alike, machines=machines, ranks=ranks
+        )
 
-    usual = not each_rank_imports and not alike and machines == 1
+    some = ranks is not None and mesh is not None and math.prod(mesh.values()) > ranks
+    usual = not each_rank_imports and not alike and machines == 1 and not some
     return Task(run, _outer(limits), on_failure, again, plain if usual else None)
 
 
@@ -412,7 +421,14 @@ def _record(plain: dict[str, Any], link: Link, spares: Spares) -> Any:
     """Record a check by spare processes, in the child that has them."""
     from graphguard.trace.programs.spares import Order, UnlikeError, capture_by_spares
 
-    order = Order(Target(*plain["target"]), plain["name"], plain["mesh"], Limits(**plain["limits"]), time.monotonic())
+    order = Order(
+        Target(*plain["target"]),
+        plain["name"],
+        plain["mesh"],
+        Limits(**plain["limits"]),
+        time.monotonic(),
+        ranks=plain["ranks"],
+    )
     try:
         capture, footprint = capture_by_spares(order, spares, link, show)
     except UnlikeError as error:

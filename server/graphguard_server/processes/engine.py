@@ -36,6 +36,7 @@ class ProjectConfiguration:
     memory: int | None = None
     levels: Mapping[str, str] | None = None
     sources: tuple[str, ...] = ()
+    ranks: int | None = None
     trouble: str = ""
     place: Span | None = None
 

@@ -44,7 +44,14 @@ def _configure(folder: str) -> ProjectConfiguration:
     except ConfigurationError as error:
         return ProjectConfiguration("", trouble=str(error), place=Span(str(error.file), max(error.line, 1)))
     return ProjectConfiguration(
-        str(found.root), found.checks, found.python, found.timeout, found.memory, found.levels, sources=found.sources
+        str(found.root),
+        found.checks,
+        found.python,
+        found.timeout,
+        found.memory,
+        found.levels,
+        found.sources,
+        found.ranks,
     )
 
 

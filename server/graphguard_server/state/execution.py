@@ -72,6 +72,7 @@ class Execution:
             fixes=self._session.settings.fixes,
             relations=False,  # asked for afterwards: the verdict does not wait for them
             timeout=project.configuration.timeout,
+            ranks=project.configuration.ranks,
         )
 
         def stage(step: Step) -> None:

@@ -96,7 +96,7 @@ matrix: setup ## install the wheel into fresh environments and try it there: PYT
 	@$(BIN)/python tests/install/matrix.py "$(PYTHONS)" "$(TORCHES)"
 
 scripts: setup ## public training scripts, fetched: as they are, and each with a planted mistake
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --group frameworks
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --group scripts
 	$(BIN)/python -m tests.frameworks.test_scripts
 	$(BIN)/pytest -m frameworks tests/frameworks/test_scripts.py
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from graphguard.checks.project.configuration import Configuration, ConfigurationError, load_configuration
@@ -24,6 +25,7 @@ from graphguard.report.outcomes import exit_code
 from graphguard.report.sources import Sources
 from graphguard.report.waivers import Waivers
 from graphguard.trace.scripts.script import Script
+from graphguard.trace.source.sources import is_installed
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,10 +36,14 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("graphguard torchrun runs Python scripts: give the script itself")
     folder = os.getcwd()
     path = _module_file(options.script, folder) if options.module else _script_file(options.script)
+    installed = options.module and is_installed(path)
     try:
-        configuration = load_configuration(Path(path))
+        configuration = load_configuration(Path(folder if installed else path))
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
+    if installed:  # what is run is what is checked, whoever put it there
+        package = options.script.partition(".")[0]
+        configuration = replace(configuration, sources=(*configuration.sources, package))
     scratch = tempfile.mkdtemp(prefix="graphguard-torchrun-")
     given = tuple(options.arguments)
     reference = (*given, *shlex.split(options.reference_args or ""))

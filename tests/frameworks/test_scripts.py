@@ -1,9 +1,12 @@
 """Public training scripts as they are, and each with a planted mistake: `graphguard torchrun` proves the one and finds the other at its line.
 
-`make scripts` fetches them, at the commits below; none of them is a part of this project.
+`make scripts` fetches them, at the commits below; none of them is a part of this project.  torchtitan's trainer is the installed package's.
 """
 
+import importlib.util
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -40,33 +43,83 @@ Compose = ToTensor = Normalize = nothing
 """
 
 
-@dataclass(frozen=True)
-class Case:
-    """A script of a repository, its arguments, and a text of it that the planted mistake replaces; ``rule`` and a part of the line where that is found."""
+#: A model, texts and a tokenizer that are made here, for torchtitan's trainer.
+TINY = Path(__file__).parent / "titan_tiny.py"
+TITAN = "-m torchtitan.train --module titan_tiny --config small --parallelism.spmd-backend partial_dtensor"
 
-    repository: str
-    script: str
-    arguments: str
+
+@dataclass(frozen=True)
+class Mistake:
+    """A text of a file that another replaces; ``rule`` and a part of the line where that is found."""
+
+    file: str
     right: str
     wrong: str
     rule: str
     line: str
-    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training script.
+
+    ``tree`` lies in ``repository`` (none: it is an installed package) and is copied, with the files beside the script.  ``command`` are script and arguments, ``reference`` those for one rank.
+    ``unknown`` is the operator because of which the script is not proved; none: it is.
+    """
+
+    name: str
+    repository: str
+    tree: str
+    command: str
+    reference: str
+    mistake: Mistake | None = None
+    needs: tuple[str, ...] = ()
+    unknown: str = ""
 
     def __str__(self) -> str:
-        return self.script
+        return self.name
 
 
 CASES = [
     Case(
+        "deepspeed-cifar",
         "deepspeedai/DeepSpeedExamples",
-        "training/cifar/cifar10_deepspeed.py",
-        "--dtype fp32",
-        "enumerate(trainloader)",
-        "enumerate(torch.utils.data.DataLoader(trainset, batch_size=8))",
-        "wrong-shard",
-        "enumerate(torch.utils.data.DataLoader(trainset, batch_size=8))",
-        "deepspeed",
+        "training/cifar",
+        "cifar10_deepspeed.py --dtype fp32",
+        "",
+        Mistake(
+            "cifar10_deepspeed.py",
+            "enumerate(trainloader)",
+            "enumerate(torch.utils.data.DataLoader(trainset, batch_size=8))",
+            "wrong-shard",
+            "enumerate(torch.utils.data.DataLoader(trainset, batch_size=8))",
+        ),
+        ("deepspeed",),
+    ),
+    Case(
+        "torchtitan-train-tp",
+        "",
+        "torchtitan",
+        f"{TITAN} --parallelism.tensor-parallel-degree 2",
+        "--parallelism.tensor-parallel-degree 1",
+        needs=("torchtitan", "datasets"),
+        unknown="scatter",
+    ),
+    Case(
+        "torchtitan-train-fsdp",
+        "",
+        "torchtitan",
+        TITAN,
+        "--training.local-batch-size 4",
+        Mistake(
+            "torchtitan/trainer.py",
+            "\n            dp_rank=batch_rank,",
+            "\n            dp_rank=0,",
+            "wrong-shard",
+            "batch = next(data_iterator)",
+        ),
+        ("torchtitan", "datasets"),
+        "scatter",
     ),
 ]
 
@@ -78,57 +131,77 @@ def fetch(folder: Path) -> None:
         if (target / ".git").is_dir():
             continue
         target.mkdir(parents=True)
-        paths = sorted({case.script.rpartition("/")[0] for case in CASES if case.repository == name})
+        trees = sorted({case.tree for case in CASES if case.repository == name})
         for command in (
             ["init", "--quiet"],
             ["remote", "add", "origin", f"https://github.com/{name}"],
-            ["sparse-checkout", "set", *paths],
+            ["sparse-checkout", "set", *trees],
             ["fetch", "--quiet", "--depth", "1", "--filter", "blob:none", "origin", commit],
             ["checkout", "--quiet", "FETCH_HEAD"],
         ):
             subprocess.run(["git", "-C", target, *command], check=True)
 
 
-def judged(case: Case, text: str, folder: Path) -> dict[str, object]:
-    """What is said of a script whose text this is, beside the files that it has beside it."""
-    source = FETCHED / case.repository / case.script
-    for file in source.parent.glob("*.py"):
-        (folder / file.name).write_bytes(file.read_bytes())
-    (folder / "torchvision.py").write_text(TORCHVISION)
-    (folder / source.name).write_text(text)
-    options = ["--nproc-per-node", "2", "--timeout", "900", "--output-format", "json"]
-    command = [sys.executable, "-m", "graphguard.cli", "torchrun", *options, source.name, *case.arguments.split()]
+def laid_out(case: Case, folder: Path) -> None:
+    """A copy of the case's files in a folder, in which its command is given."""
+    for package in case.needs:
+        pytest.importorskip(package)
+    if case.repository:
+        source = FETCHED / case.repository / case.tree
+        if not source.is_dir():
+            pytest.skip(f"{case.repository} is not there: make scripts")
+        is_folder_of_script = (source / case.command.partition(" ")[0]).is_file()
+        for file in (source if is_folder_of_script else source.parent).glob("*.py"):
+            shutil.copy(file, folder)
+    else:
+        found = importlib.util.find_spec(case.tree)
+        assert found is not None
+        assert found.origin is not None
+        source, is_folder_of_script = Path(found.origin).parent, False
+        shutil.copy(TINY, folder)
+        subprocess.run([sys.executable, TINY.name], cwd=folder, check=True)
+    if not is_folder_of_script:
+        shutil.copytree(source, folder / case.tree, ignore=shutil.ignore_patterns("__pycache__"))
+    if case.tree == "training/cifar":
+        (folder / "torchvision.py").write_text(TORCHVISION)
+
+
+def judged(case: Case, folder: Path) -> dict[str, object]:
+    """What is said of the script in a folder."""
+    options = ["--nproc-per-node", "2", "--timeout", "1200", "--output-format", "json"]
+    if case.reference:
+        options += ["--reference-args", case.reference]
+    command = [sys.executable, "-m", "graphguard.cli", "torchrun", *options, *shlex.split(case.command)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     (report,) = json.loads(done.stdout)["checks"]
     return report
 
 
-def text_of(case: Case) -> str:
-    source = FETCHED / case.repository / case.script
-    if not source.is_file():
-        pytest.skip(f"{case.repository} is not there: make scripts")
-    if case.needs:
-        pytest.importorskip(case.needs)
-    return source.read_text()
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_as_it_is(case: Case, tmp_path: Path) -> None:
-    report = judged(case, text_of(case), tmp_path)
-    assert report["verdict"] == "refines", report["diagnostics"]
+    laid_out(case, tmp_path)
+    report = judged(case, tmp_path)
+    assert report["verdict"] == ("unknown" if case.unknown else "refines"), report["diagnostics"]
+    if case.unknown:
+        assert report["diagnostics"][0]["message"].startswith(f"{case.unknown} is not understood here")
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.mistake is not None], ids=str)
 def test_with_a_planted_mistake(case: Case, tmp_path: Path) -> None:
-    text = text_of(case)
-    assert text.count(case.right) == 1
-    wrong = text.replace(case.right, case.wrong)
-    report = judged(case, wrong, tmp_path)
+    mistake = case.mistake
+    assert mistake is not None
+    laid_out(case, tmp_path)
+    file = tmp_path / mistake.file
+    text = file.read_text()
+    assert text.count(mistake.right) == 1
+    file.write_text(text.replace(mistake.right, mistake.wrong))
+    report = judged(case, tmp_path)
     assert report["verdict"] == "broken", report["diagnostics"]
     (finding, *_) = report["diagnostics"]
-    assert finding["rule"] == case.rule
-    assert case.line in wrong.splitlines()[finding["range"]["start"]["line"] - 1]
+    assert finding["rule"] == mistake.rule
+    found = (tmp_path / finding["file"]).read_text().splitlines()
+    assert mistake.line in found[finding["range"]["start"]["line"] - 1]
 
 
 if __name__ == "__main__":

@@ -76,6 +76,16 @@ def mean_of_means(x: torch.Tensor) -> torch.Tensor:
     return means[0] / means[1]
 
 
+def norm_of_norms(x: torch.Tensor) -> torch.Tensor:
+    norms = [[column.norm() for column in x.unbind(1)]]
+    found = torch.tensor([float(torch.tensor(norms).norm())])
+    return total(found**2)[0] ** 0.5
+
+
+def norm_of_own_norms(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor([column.norm() for column in x.unbind(1)]).norm()
+
+
 def clipped(x: torch.Tensor) -> torch.Tensor:
     found = total(x.sum(0))
     return found.mul_(2.0 / (found.norm().item() + 1e-6))
@@ -95,6 +105,8 @@ PAIRS: dict[str, tuple[Function, Function, bool]] = {
     "sum": (torch.sum, added_up, True),
     "metrics": (lambda x: x.sum() / 7, metrics, True),
     "mean of means": (lambda x: x.sum() / 7, mean_of_means, False),
+    "norm of norms": (lambda x: x.norm(), norm_of_norms, True),
+    "norm of a rank's own norms": (lambda x: x.norm(), norm_of_own_norms, False),
     "clipping": (lambda x: x.sum(0) * 2 / (x.sum(0).norm() + 1e-6), clipped, True),
     "foreach": (lambda x: 3 * x.sum(0) * x.sum(), each_scaled, True),
     "own factor": (lambda x: x.sum(0) * x.sum(), lambda x: total(x.sum(0)) * x.sum().item(), False),

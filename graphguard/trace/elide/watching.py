@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from graphguard.trace.calls.engine import replace_engine
 from graphguard.trace.elide.repeats import Repeats
 from graphguard.trace.elide.templates import grad_fn_of
 
@@ -23,17 +23,16 @@ def watching(repeats: Repeats | None) -> Iterator[None]:
     if repeats is None:
         yield
         return
-    usual, graph = nn.Module.__call__, torch.autograd.graph
-    differentiate = graph._engine_run_backward  # noqa: SLF001
+    usual = nn.Module.__call__
     nn.Module.__call__ = _called(repeats, usual)
-    graph._engine_run_backward = torch.autograd._engine_run_backward = _differentiated(repeats, differentiate)  # noqa: SLF001
+    undo = replace_engine(functools.partial(_differentiated, repeats))
     FakeTensor.grad_fn = property(functools.partial(_watched, repeats))
     repeats.called = nn.Module.__call__
     try:
         yield
     finally:
         nn.Module.__call__ = usual
-        graph._engine_run_backward = torch.autograd._engine_run_backward = differentiate  # noqa: SLF001
+        undo()
         del FakeTensor.grad_fn
 
 
@@ -50,7 +49,8 @@ def _differentiated(repeats: Repeats, usual: Any) -> Any:
     def run(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         # after the gradients: whether the graph is kept, whether one of the gradients is made, and what they are wanted of
         plain = len(args) == 4 and not any(args[1:]) and kwargs == {"allow_unreachable": True, "accumulate_grad": True}
-        with repeats.differentiating(tensors, args[3] if len(args) > 3 else (), plain=plain):
+        wanted = args[3] if len(args) > 3 else kwargs.get("inputs", ())
+        with repeats.differentiating(tensors, wanted, plain=plain):
             return usual(tensors, *args, **kwargs)
 
     return run

@@ -285,6 +285,9 @@ def _replace_device_functions() -> None:
     torch.cuda.default_generators = generators
     torch.Generator = _Generator
     torch.cuda.CUDAGraph = torch.cuda.graphs.CUDAGraph = CudaGraph
+    torch.cuda.graph_pool_handle = torch.cuda.graphs.graph_pool_handle = always(
+        (0, 0)
+    )  # memory for captures, which none may follow
     for name, value in (_facts() | _random_state(generators) | _streams()).items():
         setattr(torch.cuda, name, value)
         if name in vars(torch.cuda.memory):

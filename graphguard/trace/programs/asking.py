@@ -13,7 +13,7 @@ class NoSpecificationError(Exception):
 class Asked(Protocol):
     """Whom the specification tells what the ranks need to know, and ranks ask for it: the process that forked their own.
 
-    Messages are ``{"tell": topic, "value": bytes}`` and ``{"ask": topic}``, which is answered by ``{"value": bytes}``.
+    Messages are ``{"tell": topic, "value": bytes}``, and ``{"ask": topic}`` and ``{"stand": bytes}``, which are answered by ``{"value": bytes}``.
     """
 
     def tell(self, message: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -14,7 +14,8 @@ import torch
 
 from graphguard.ir import Capture, Trouble
 from graphguard.ir.collection import without_collection
-from graphguard.trace.calls.lockstep import Answers, NeedsAnswers, rounds
+from graphguard.ir.graph import Constant
+from graphguard.trace.calls.lockstep import Answers, Ask, Meeting, NeedsAnswers, Stand, rounds
 from graphguard.trace.claims.api import Refinement, Same
 from graphguard.trace.claims.inputs import declared_inputs
 from graphguard.trace.claims.misnamed import misnamed
@@ -146,6 +147,7 @@ class _Programs:
         self._told: dict[str, bytes] = {}
         self._asking: list[tuple[Child, str]] = []
         self._answers: Answers = {}
+        self._meeting: Meeting[Child] = Meeting()
         self._begin_alone = False
         self._done: dict[int, Recorded] = {}
 
@@ -175,8 +177,11 @@ class _Programs:
             if self._begin_alone:  # those that are at work wait for it
                 self._begin_alone = False
                 self._start(SPECIFICATION)
-            while queue and self._family.at_work < AT_ONCE:
+            while queue and self._family.at_work - len(self._meeting.standing) < AT_ONCE:
                 self._start(queue.popleft())
+            stuck = self._family.at_work == len(self._meeting.standing) + len(self._asking)
+            for child, found in self._meeting.settled(stuck=stuck):
+                child.send({"value": pickle.dumps(found)})
             self._family.step(None if next(self._job.meanwhile, None) is None else 0.0)
         return [self._done[program] for program in programs]
 
@@ -195,6 +200,7 @@ class _Programs:
 
     def _start(self, program: int) -> None:
         self._job.load()
+        self._meeting.begin(program)
         on_output, on_end = self._followed(program)
         answers: Answers = {} if self._job.is_alone(program) else self._answers
         sounds, program = program >= SOUNDED, program - SOUNDED if program >= SOUNDED else program
@@ -219,6 +225,7 @@ class _Programs:
 
     def _note_end(self, program: int, ending: Ending) -> None:
         recorded = self._done[program] = self._recorded(program, ending)
+        self._meeting.leave(program, () if recorded.trace is None else recorded.trace.published)
         if program != SPECIFICATION:
             return
         if recorded.same and self._job.alone is None:
@@ -243,6 +250,9 @@ class _Programs:
     def _hear(self, child: Child, message: dict[str, Any]) -> None:
         if "tell" in message:
             self._pass_on(message["tell"], message["value"])
+        elif "stand" in message:
+            stand: Stand = pickle.loads(message["stand"])  # noqa: S301 - from our own child
+            self._meeting.come(child, stand)
         elif message["ask"] in self._told:
             child.send({"value": self._told[message["ask"]]})
         else:
@@ -287,7 +297,9 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked, telling: Pl
     try:
         with (
             World(rank, job.axes(program), job.device, job.machines, joined=job.script is None) as world,
-            Recording(world, answers, job.closed, copies=job.copies, draws=job.draws) as recording,
+            Recording(
+                world, answers, job.closed, copies=job.copies, draws=job.draws, ask=_standing(job, program, link)
+            ) as recording,
             telling.begun(),
         ):
             try:
@@ -326,6 +338,20 @@ def _recorded(job: Job, program: int, answers: Answers, link: Asked, telling: Pl
         trace, run = as_used(trace, run)
     unseen = recording.unseen if job.learn is not None else ()
     return Recorded(trace, claims, trace.troubles, unseen=unseen, same=same, run=run, sounded=telling.found())
+
+
+def _standing(job: Job, program: int, link: Asked) -> Ask | None:
+    """How a rank of a script, which takes long to be run once more, stands at a call until others come; None for others."""
+    if job.script is None or program == SPECIFICATION:
+        return None
+
+    def ask(stand: Stand) -> Mapping[int, tuple[Constant, ...]] | None:
+        found: Mapping[int, tuple[Constant, ...]] | None = pickle.loads(  # noqa: S301 - from our parent
+            link.ask({"stand": pickle.dumps(stand)})["value"]
+        )
+        return found
+
+    return ask
 
 
 def _built(job: Job, program: int, device_mesh: Any) -> tuple[Refinement, bool]:

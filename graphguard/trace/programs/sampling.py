@@ -104,7 +104,8 @@ def replanned(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> J
     found = [one for one in loaders(*runs) if one.reference]
     if any(True for one in found for _ in _wrong(one, job, script, runs)):
         return None
-    changed = replace(script, parts=script.parts or any(len(one.shares) > 1 for one in found))
+    # a rank that reads nothing gets what others read
+    changed = replace(script, parts=script.parts or any(sum(map(bool, one.shares)) > 1 for one in found))
     if script.reference == script.arguments and script.merged == 1:
         merged = {len(one.together) // len(one.reference) for one in found if _is_multiple(one)}
         changed = replace(changed, merged=max(merged, default=1))

@@ -30,6 +30,10 @@ def trouble_of(error: BaseException, doing: str, root: str, fallback: Span | Non
     raised = next((frame for frame in stack if not is_torch(frame.span.file)), None)
     if raised is not None and span is not None and (raised.span.file, raised.span.line) != (span.file, span.line):
         related = ((raised.span, f"raised here, in {raised.function}"),)
+    if (cause := _cause(error)) is not None:
+        message = f"{message}\nnote: caused by {_headline_of(cause)}"
+        first = next((frame for frame in _stack(cause.__traceback__) if not is_torch(frame.span.file)), None)
+        related = related if first is None else (*related, (first.span, f"the cause: raised here, in {first.function}"))
     return Trouble(rule, _with_second_line(message, f"while {doing}"), span, rank, stack, related)
 
 
@@ -62,6 +66,18 @@ def _headline(ending: Ending, limits: Limits) -> str:
     if ending.kind == "failed":
         return "GraphGuard itself failed on this check; the log has the traceback: please report it"
     return f"the process that ran the check ended by itself (exit status {ending.status}), as os._exit does"
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """What a program says that its error comes of (``raise ... from``), to the first of them."""
+    cause = error.__cause__
+    while cause is not None and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return cause
+
+
+def _headline_of(error: BaseException) -> str:
+    return _message(error).partition("\n")[0]
 
 
 def _message(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphguard.ir import Trouble
-from graphguard.ir.graph import COLLECTIVES, Graph, Var
+from graphguard.ir.graph import COLLECTIVES, Graph, Node, Var
 from graphguard.ir.joining import span_of
 from graphguard.ops import aten, operators, traits_of
 from graphguard.trace.programs.job import Job
@@ -21,7 +21,7 @@ def unwritten(job: Job, spec: Graph, graphs: tuple[Graph, ...]) -> tuple[Trouble
         live = _live(graph) if empty else set()
         for index, node in enumerate(graph.nodes):
             read = next((var for var in node.operands() if var in empty), None)
-            if read is None or node.op in _CARRIED or live.isdisjoint(node.outs) or _overwrites(node.op):
+            if read is None or node.op in _CARRIED or live.isdisjoint(node.outs) or _overwrites(node, rank):
                 continue
             origin = empty[read]
             shape = list(graph.types[graph.nodes[origin].outs[0]].shape)
@@ -37,7 +37,11 @@ def unwritten(job: Job, spec: Graph, graphs: tuple[Graph, ...]) -> tuple[Trouble
     return ()
 
 
-def _overwrites(op: str) -> bool:
+def _overwrites(node: Node, rank: int) -> bool:
+    """Whether what a program takes is written and not read: memory that a broadcast fills is the other ranks' to give."""
+    op = node.op
+    if op == "gg.broadcast":
+        return node.args[1] != rank
     return "scatter" in op or "copy" in op or "index_put" in op or "fill" in op or op.endswith("_like.default")
 
 

@@ -24,7 +24,7 @@ from graphguard.trace.calls.communicators import Formed
 from graphguard.trace.calls.constants import LARGEST, constant_of
 from graphguard.trace.calls.events import Event, Geometry, refs_in
 from graphguard.trace.calls.geometry import size_of
-from graphguard.trace.calls.lockstep import Answers, Ledger, NeedsAnswers, Offer
+from graphguard.trace.calls.lockstep import Answers, Ask, Ledger, NeedsAnswers, Offer
 from graphguard.trace.elide.copying import GaveUp
 from graphguard.trace.elide.watching import watching
 from graphguard.trace.gpu import cuda
@@ -81,6 +81,7 @@ class Recording:
     ``phase`` is ``prelude`` at the start; the caller moves it on.  Leaves, outputs and labels are declared as they come up.  ``closed`` are operators that nobody is to look into.
     ``copies``: layers that are alike are recorded once; what then cannot be said to be as it would be without has ``gave_up`` in its trace.
     ``draws``: what is drawn from a seed and read is drawn in earnest; a program that would need it says so in ``reads_draws``.
+    ``ask``: the rank stands at calls that others decide too, until they come.
     """
 
     def __init__(
@@ -91,9 +92,10 @@ class Recording:
         *,
         copies: bool = False,
         draws: bool = False,
+        ask: Ask | None = None,
     ) -> None:
         self.world = world
-        self.ledger = Ledger(world.rank, answers)
+        self.ledger = Ledger(world.rank, answers, ask)
         self._mode = new_fake_mode()
         self._notes = Notes(self._mode)
         caller = sys._getframe(1)  # noqa: SLF001  # frames beyond are the caller's

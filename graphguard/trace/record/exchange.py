@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,9 +34,13 @@ def communicate(ledger: Ledger, call: Call, constants: Constants) -> None:
         knowledge = "unknown"
     if knowledge == "known" and mine:
         ledger.offer(name, deciding, tuple(constant_of(_lying(constants.real(t), t, call.given)) for t in call.reads))
-    answers = ledger.answers.get(name)
+    elif mine:
+        ledger.go_past(name)
+    answers: Mapping[int, tuple[Constant, ...]] | None = None
     if knowledge == "known" and mine and set(deciding) == {ledger.rank}:
         answers = {ledger.rank: ledger.offers[-1].operands}  # nobody else has a part in it
+    elif knowledge == "known":
+        answers = ledger.answer(name, deciding)
     if knowledge == "known" and answers is not None:
         with unset_fake_temporarily(), torch.no_grad():
             operands = {rank: [tensor_of(constant) for constant in row] for rank, row in answers.items()}

@@ -1,4 +1,4 @@
-"""Tensors that a program makes of numbers that it read from others: ``torch.tensor([loss.item(), rows])`` asks PyTorch for the numbers, which a recording does not have."""
+"""Tensors that a program makes of numbers that it read from others: ``torch.tensor([loss.item(), rows])`` and ``torch.tensor(norms)`` ask PyTorch for the numbers, which a recording does not have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from graphguard.trace.calls import state
 from graphguard.trace.replace.overrides import known_to_scripts
@@ -27,7 +28,7 @@ def _made_of(original: Any) -> Any:
         elements = () if state.current_recorder() is None else list(_elements(data))
         if any(map(is_shown, elements)):
             refuse()
-        if not any(isinstance(each, _NUMBERS) for each in elements):
+        if not any(isinstance(each, _NUMBERS) or _is_listed(each, data) for each in elements):
             return original(data, *args, **kwargs)
         dtype = kwargs.get("dtype", args[0] if args else None)
         made = _joined(data, dtype or _type_of(data), kwargs.get("device"))
@@ -44,13 +45,22 @@ def _elements(data: Any) -> Iterator[Any]:
         yield data
 
 
+def _is_listed(element: Any, data: Any) -> bool:
+    """Whether an element is a tensor in a list, which PyTorch asks for its one number."""
+    return element is not data and isinstance(element, FakeTensor) and element.numel() == 1
+
+
 def _type_of(data: Any) -> torch.dtype:
-    """What PyTorch makes of such numbers: the default type where any has a fraction."""
-    whole = all(
-        isinstance(each, int | torch.SymInt) or (isinstance(each, torch.Tensor) and not each.is_floating_point())
-        for each in _elements(data)
-    )
-    return torch.int64 if whole else torch.get_default_dtype()
+    """What PyTorch makes of such numbers: the type that all of theirs fit in."""
+    return functools.reduce(torch.promote_types, map(_type_of_one, _elements(data)))
+
+
+def _type_of_one(element: Any) -> torch.dtype:
+    if isinstance(element, torch.Tensor):
+        return element.dtype
+    if isinstance(element, bool):
+        return torch.bool
+    return torch.int64 if isinstance(element, int | torch.SymInt) else torch.get_default_dtype()
 
 
 def _joined(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:

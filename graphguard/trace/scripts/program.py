@@ -125,6 +125,11 @@ class _Recorded:
         )
         return [(name, one) for name, one in loose.items() if not origins.of(one)]
 
+    def is_one(self, gradient: torch.Tensor) -> bool:
+        """Whether a tensor is known to hold the number one alone."""
+        known = self.recording.known(gradient)
+        return known is not None and bool((known == 1).all())
+
     def named(self) -> list[State]:
         """The parameters and buffers as they are now, under the names that they have in comparisons."""
         assert self.unit is not None
@@ -208,7 +213,7 @@ def record_script(
     """Run a script in this process, which is to do nothing else afterwards, until it has made its steps; raises what it raises."""
     size = 1 if alone else mesh.world_size
     run = _Recorded(recording, script, mesh, rank, alone, channel, Leaves(recording), meshes=[])
-    watcher = Watcher(script.steps, run.begin, run.gather)
+    watcher = Watcher(script.steps, run.begin, run.gather, run.is_one)
     samples = Samples(recording, script, rank, None if alone else lambda: channel.ask("outputs")[1])
     scratch = Scratch(script.scratch)
     prepare(script, rank, size)

@@ -14,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from graphguard.trace.calls.engine import replace_engine
 from graphguard.trace.scripts.places import own_place
 from graphguard.trace.source.errors import TracingError
 
@@ -34,11 +35,13 @@ class Watcher:
     """Watches one process until it has made so many ``steps``.
 
     ``moves``: whether any step had a learning rate other than zero.  ``begins`` is called once, with the models and what optimizers train beside their parameters, before they are first used in earnest; ``gathers`` before each of an optimizer's last steps, or after it where the step itself differentiates.
+    ``is_one`` says of a gradient whether it is known to be the number one, with which a loss is differentiated.
     """
 
     steps: int
     begins: Callable[[Programs, dict[str, Any]], None]
     gathers: Callable[[torch.optim.Optimizer], None]
+    is_one: Callable[[torch.Tensor], bool]
     begun: bool = False
     loss: Any = None
     losses: int = 0
@@ -54,7 +57,6 @@ class Watcher:
     def install(self) -> None:
         """From now on, for the rest of this process."""
         make, backward = torch.optim.Optimizer.__init__, torch.autograd.backward
-        gradients_of = torch.autograd.grad
 
         @functools.wraps(make)
         def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
@@ -64,7 +66,6 @@ class Watcher:
         @functools.wraps(backward)
         def differentiated(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             self._begin()
-            self._differentiated = True
             outermost, self._differentiates = not self._differentiates, True
             try:
                 if outermost:
@@ -73,14 +74,22 @@ class Watcher:
             finally:
                 self._differentiates = not outermost
 
-        @functools.wraps(gradients_of)
-        def gradients(*args: Any, **kwargs: Any) -> Any:
-            self._differentiated = True
-            return gradients_of(*args, **kwargs)
+        def engine(run: Any) -> Any:
+            """Also that of those who call it themselves."""
+
+            @functools.wraps(run)
+            def run_backward(tensors: Any, grad_tensors: Any, *args: Any, **kwargs: Any) -> Any:
+                self._differentiated = True
+                if not self._differentiates and kwargs.get("accumulate_grad"):
+                    self._begin()
+                    self._note(tensors, grad_tensors)
+                return run(tensors, grad_tensors, *args, **kwargs)
+
+            return run_backward
 
         torch.optim.Optimizer.__init__ = made
         torch.autograd.backward = differentiated
-        torch.autograd.grad = gradients
+        replace_engine(engine)
         self._hooks.append(register_module_forward_pre_hook(self._called))
         register_optimizer_step_pre_hook(self._steps)
         register_optimizer_step_post_hook(self._stepped)
@@ -141,8 +150,10 @@ class Watcher:
 
     # -- losses --------------------------------------------------------------------------------------------------------
     def _note(self, tensors: Any, gradients: Any) -> None:
-        for one in [tensors] if isinstance(tensors, torch.Tensor) else list(tensors):
-            if gradients is None and one.numel() == 1:
+        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        for place, one in enumerate(listed):
+            gradient = gradients[place] if isinstance(gradients, tuple | list) else gradients
+            if one.numel() == 1 and (gradient is None or self.is_one(gradient)):
                 value = one.detach().clone().reshape(())
                 value = value.full_tensor() if hasattr(value, "full_tensor") else value
                 self.loss = value if self.loss is None else self.loss + value

@@ -26,7 +26,9 @@ from graphguard.trace.source.assumptions import assumptions
 from graphguard.trace.source.rewriting import rewritten
 
 _INSTALLED = ("site-packages", "dist-packages")
-_STANDARD = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
+# Those of the interpreter itself: a virtual environment has none of its own, whatever its platstdlib is called.
+_BASE = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
+_STANDARD = tuple(os.path.join(sysconfig.get_path(name, vars=_BASE), "") for name in ("stdlib", "platstdlib"))
 _OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
 #: The environment variable that tells a worker which installed packages count as the user's own, with commas between them.
 SOURCES = "GRAPHGUARD_SOURCES"

@@ -6,7 +6,9 @@ so that the fallback is what is recorded.  A kernel that is launched all the sam
 
 from __future__ import annotations
 
+import builtins
 import dis
+import functools
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -27,6 +29,20 @@ def install() -> None:
     """Stand in for the packages that this interpreter lacks; once, in a process that runs user code."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())  # last: only what nobody else finds
+        builtins.__import__ = _importing(builtins.__import__)
+
+
+def _importing(usual: Any) -> Any:
+    """What stands in is there for those alone that import it without asking: others find nothing, whoever imported it before."""
+
+    @functools.wraps(usual)
+    def imported(name: str, *args: Any, **kwargs: Any) -> Any:
+        package = name.partition(".")[0]
+        if package in _PACKAGES and isinstance(sys.modules.get(package), _Module) and _is_guarded(sys._getframe(1)):  # noqa: SLF001 - who imports it
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return usual(name, *args, **kwargs)
+
+    return imported
 
 
 class _Finder(MetaPathFinder):

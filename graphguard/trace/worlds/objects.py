@@ -134,7 +134,7 @@ def recv_object_list(
     """The objects that one peer contributes."""
     peer = _root(_members(group), src, group_src)
     name = _ledger().name("recv", _communicator(group), peer, -1)
-    answers = _ledger().answers.get(name)
+    answers = _ledger().answer(name, (peer,))
     if answers is None:
         _ledger().need()
     else:
@@ -154,7 +154,7 @@ def _exchange(group: Any, needed: tuple[int, ...], obj: Any) -> dict[int, Any]:
     packed = _packed(obj) if me in needed else _Packed((), ())
     if me in needed:
         _ledger().offer(name, needed, packed.operands)
-    answers = {me: packed.operands} if needed == (me,) else _ledger().answers.get(name)
+    answers = {me: packed.operands} if needed == (me,) else _ledger().answer(name, needed)
     if answers is None:
         _ledger().need()
         return {}

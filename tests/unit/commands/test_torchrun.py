@@ -113,6 +113,31 @@ optimizer.step()
     assert report.verdict is Verdict.BROKEN, report.assumed
 
 
+ONE_READER = """from torch.autograd import Variable
+batches = iter(DataLoader(data, batch_size=4)) if rank == 0 else None
+for _ in range(2):
+    x, y = next(batches) if rank == 0 else (torch.empty(4, 3), torch.empty(4, 2))
+    for batch in (x, y):
+        dist.broadcast(batch, 0)
+    optimizer.zero_grad()
+    loss = (model(x) - y).square().mean()
+    Variable._execution_engine.run_backward(
+        tensors=(loss,), grad_tensors=(torch.ones_like(loss),), keep_graph=False, create_graph=False, inputs=(),
+        allow_unreachable=True, accumulate_grad=True,
+    )
+    optimizer.step()
+"""
+
+
+def test_one_rank_reads_for_all_and_calls_the_engine_itself(scripts: Scripts) -> None:
+    report = scripts.judge(HEAD + ONE_READER)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert "loss" in report.relations
+    text = HEAD + ONE_READER.replace("dist.broadcast(batch, 0)", "dist.broadcast(batch * 2, 0)")
+    report = scripts.judge(text)
+    assert report.verdict is not Verdict.REFINES, report.assumed
+
+
 COPIES = HEAD.replace(
     "optimizer = torch.optim.SGD(model.parameters(),",
     "copies = [one.detach().double().requires_grad_() for one in model.parameters()]\noptimizer = torch.optim.SGD(copies,",
@@ -214,6 +239,11 @@ def test_mistakes_are_found_at_their_line(scripts: Scripts, old: str, new: str, 
         ),
         (HEAD + "model.to('xpu')\n", "Error", "model.to('xpu')"),
         (HEAD + "raise ValueError('no such config')\n", "ValueError: no such config", "raise ValueError("),
+        (
+            HEAD + "try:\n    import absent\nexcept ImportError as error:\n    raise OSError('no data') from error\n",
+            "note: caused by ModuleNotFoundError: No module named 'absent'",
+            "raise OSError('no data') from error",
+        ),
         (HEAD + "os.remove(__file__)\n", "which it did not make", "os.remove(__file__)"),
     ],
     ids=[
@@ -227,6 +257,7 @@ def test_mistakes_are_found_at_their_line(scripts: Scripts, old: str, new: str, 
         "download",
         "device",
         "raises",
+        "raises from",
         "removes",
     ],
 )

@@ -42,6 +42,7 @@ simple("drawn_by_generator", lambda d: torch.rand(2, device=d, generator=torch.G
 simple("dropout", lambda d: F.dropout(torch.ones(4, 4, device=d), 0.1))
 simple("item_of_a_constant", lambda d: torch.ones(2, device=d) * torch.tensor([3], device=d).item())
 simple("item_of_a_sum", lambda d: torch.ones(2, device=d) * torch.ones(3, device=d).sum().item())
+simple("graph_pool", lambda d: torch.ones(2, device=d) * (2 if d == "cpu" else len(torch.cuda.graph_pool_handle())))
 simple("pin_memory", lambda d: torch.ones(2).pin_memory() * 2 if d == "cuda" else torch.ones(2) * 2)
 simple("typed_constructor", lambda d: (torch.cuda.FloatTensor([1, 2]) if d == "cuda" else torch.tensor([1.0, 2.0])) * 2)
 

@@ -1,5 +1,7 @@
 """Files that are compiled before anybody asks: what an import makes of them is what it would have made of them."""
 
+import os
+import sysconfig
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -88,3 +90,18 @@ def test_a_stand_in_among_the_modules_has_no_file():
     assert file_of(Anything("flash_attn")) == ""
     assert file_of(object()) == ""
     assert file_of(sources) == sources.__file__
+
+
+def test_a_package_of_this_environment_counts_where_it_is_said_to(monkeypatch):
+    """Also in a virtual environment, below whose own name for the standard library its packages lie."""
+    monkeypatch.setattr(sources, "_counted", set())
+    file = os.path.join(sysconfig.get_path("purelib"), "framework", "trainer.py")
+    assert not sources.is_own_code(file)
+    sources.count_as_own(["framework"])
+    try:
+        assert sources.is_own_code(file)
+        assert not sources.is_standard(file)
+        assert sources.is_standard(os.__file__)
+    finally:
+        sources.is_installed.cache_clear()
+        sources.is_standard.cache_clear()

@@ -52,6 +52,17 @@ def test_guarded_imports_find_nothing(tmp_path):
     assert run(tmp_path, body, kernels=KERNELS).strip() == "fallback"
 
 
+def test_guarded_imports_find_nothing_that_others_imported_before(tmp_path):
+    body = """
+    import kernels
+    try:
+        import triton.language
+    except ImportError:
+        print("fallback")
+    """
+    assert run(tmp_path, body, kernels=KERNELS).strip() == "fallback"
+
+
 def test_asking_finds_nothing(tmp_path):
     assert run(tmp_path, "import importlib.util; print(importlib.util.find_spec('triton'))").strip() == "None"
 

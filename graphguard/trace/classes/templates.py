@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from graphguard.ir.graph import Arg, Constant, DType, Graph, Node, Sym, Var
+from graphguard.ops import COLLECTIVE, aten
 from graphguard.trace.graph.meetings import Stop
 
 Hole: TypeAlias = tuple[str, Any]
@@ -22,16 +23,15 @@ Fill: TypeAlias = Callable[[str, Any], Any]
 _NUMBERS: Final = re.compile(r"(0|[1-9]\d*)")
 # Collectives' arguments that are a rank or ranks, by place.
 _RANKED: Final = {
-    "gg.all_reduce": (2,), "gg.all_gather": (1,), "gg.reduce_scatter": (2,), "gg.all_to_all": (1,), "gg.broadcast": (1, 2), "gg.reduce": (1, 3), "gg.gather": (1, 2),
-    "gg.scatter": (1, 2), "gg.send": (1, 3), "gg.recv": (0, 2), "gg.barrier": (0,),
-    "gg.new_group": (0, 1), "gg.split_group": (0, 1),
-}  # fmt: skip
+    op: tuple(place for place, name in enumerate(one.arguments.split()) if name in ("root", "peer", "group"))
+    for op, one in COLLECTIVE.items()
+} | {"gg.new_group": (0, 1), "gg.split_group": (0, 1)}
 _RANKED_NAMES: Final = frozenset(("group", "src", "dst", "ranks"))
 # Where slices say from where to where: the end is as far behind the start on every rank.
 _ENDS: Final = {
-    "aten.slice.Tensor": (2, 3),
-    "aten.slice_scatter.default": (3, 4),
-    "aten.slice_backward.default": (3, 4),
+    aten.slice.Tensor: (2, 3),
+    aten.slice_scatter.default: (3, 4),
+    aten.slice_backward.default: (3, 4),
 }
 
 

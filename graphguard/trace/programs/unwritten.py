@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphguard.ir import Trouble
 from graphguard.ir.graph import COLLECTIVES, Graph, Node, Var
 from graphguard.ir.joining import span_of
-from graphguard.ops import aten, operators, traits_of
+from graphguard.ops import aten, gg, operators, traits_of
 from graphguard.trace.programs.job import Job
 
 # What takes memory as it is, whether anybody wrote it or not.
@@ -40,7 +40,7 @@ def unwritten(job: Job, spec: Graph, graphs: tuple[Graph, ...]) -> tuple[Trouble
 def _overwrites(node: Node, rank: int) -> bool:
     """Whether what a program takes is written and not read: memory that a broadcast fills is the other ranks' to give."""
     op = node.op
-    if op == "gg.broadcast":
+    if op == gg.broadcast:
         return node.args[1] != rank
     return "scatter" in op or "copy" in op or "index_put" in op or "fill" in op or op.endswith("_like.default")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 SPECIFICATION = -1
@@ -29,6 +30,11 @@ class PromiseOutcome:
     needed: str
     found: str = ""
     reason: str = ""
+
+
+def says_partial(text: str) -> bool:
+    """Whether a relation's text says that ranks hold partial values: ``sum(y@0, y@1)``, or ``partial(sum) over tp``."""
+    return re.search(r"\b(sum|avg|max|min|product|partial)\(", text) is not None
 
 
 OPERAND_UNKNOWN = "its operand is not known"

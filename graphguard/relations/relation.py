@@ -5,7 +5,6 @@ Only clean operations occur: a rank's tensor, slices and concatenations of them,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -107,11 +106,6 @@ class Relation:
         else:
             text = str(self.expression)
         return text if self.factor == 1 else f"{self.factor} * ({text})"
-
-
-def says_partial(text: str) -> bool:
-    """Whether a relation's text says that ranks hold partial values: ``sum(y@0, y@1)``, or ``partial(sum) over tp``."""
-    return re.search(r"\b(sum|avg|max|min|product|partial)\(", text) is not None
 
 
 def describe_placements(placements: dict[str, Placement]) -> str:

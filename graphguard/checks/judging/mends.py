@@ -10,8 +10,7 @@ from graphguard.checks.judging.requests import CROSS_CHECK, Captured, CheckReque
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain
 from graphguard.refine.finding import Finding
-from graphguard.refine.outcome import Outcome
-from graphguard.relations.relation import says_partial
+from graphguard.refine.outcome import Outcome, says_partial
 from graphguard.report.diagnostics import Diagnostic, Report
 
 

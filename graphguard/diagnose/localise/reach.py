@@ -70,8 +70,10 @@ class Reach:
         return value
 
     def _has(self, rank: int, var: Var, moved: _Moved) -> bool:
-        """Whether anything that a rank computes up to a tensor, or reads for it, rests on the elements."""
+        """Whether a rank was given the elements, or anything that it computes up to a tensor, or reads for it, rests on them."""
         graph = self.numbers.capture.ranks[rank]
+        if not moved.ranks[rank].isdisjoint(graph.labels):
+            return True
         last = graph.producers().get(var, -1)
         return any(
             not moved.ranks[rank].isdisjoint((*node.reads, *node.outs))

@@ -25,7 +25,7 @@ from lsp_editor import CHECK, MODEL, STAND_IN, Editor, editing
 from process_tree import alive, children, hurt
 
 ROOT = Path(__file__).parents[1]
-WORKER, PROVER = "trace/__main__.py", "checks.prover"
+WORKER, PROVER = "trace/__main__.py", "proving.prover"
 PAUSE = 0.7  # how long a stopped server stays stopped
 ORPHAN_SECONDS = 3.0
 

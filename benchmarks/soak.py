@@ -40,7 +40,7 @@ def memories(editor: Editor) -> dict[str, int]:
     """Resident bytes of the server, the worker (without its children of the moment) and the prover."""
     found = {"server": memory(editor.pid)}
     for pid, command in children(editor.pid).items():
-        name = "prover" if "checks.prover" in command else "worker"
+        name = "prover" if "proving.prover" in command else "worker"
         found[name] = max(found.get(name, 0), memory(pid))
     return found
 

@@ -107,7 +107,7 @@ describe("a day in VS Code", () => {
   });
 
   test("processes that are killed come back, and so does the verdict", async () => {
-    for (const name of ["trace/__main__.py", "checks.prover"]) {
+    for (const name of ["trace/__main__.py", "proving.prover"]) {
       for (const pid of code.processes(name)) {
         try {
           process.kill(pid, "SIGKILL");

@@ -170,7 +170,7 @@ async def test_a_worker_killed_underway_and_a_killed_prover_change_nothing_in_th
     real.change(uri, plain_program() + "\nUNUSED = 1\n")
     await real.until(lambda: real.runs()[0]["state"] == "tracing")
     hurt(one(real.pid, "trace"), signal.SIGKILL)
-    hurt(one(real.pid, "checks.prover"), signal.SIGKILL)
+    hurt(one(real.pid, "proving.prover"), signal.SIGKILL)
     await real.until(lambda: not real.runs()[0]["stale"] and not real.status()["busy"], 60)
     assert [found.message for found in real.diagnostics(uri)] == [expected]
     assert {each["name"]: each["restarts"] for each in real.status()["processes"]} == {"worker": 1, "prover": 1}

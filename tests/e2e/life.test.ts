@@ -107,13 +107,13 @@ describe("a day in VS Code", () => {
   });
 
   test("processes that are killed come back, and so does the verdict", async () => {
-    for (const name of ["trace/__main__.py", "proving.prover"]) {
-      for (const pid of code.processes(name)) {
-        try {
-          process.kill(pid, "SIGKILL");
-        } catch {
-          continue; // it ended with the one before
-        }
+    const found = ["trace/__main__.py", "proving.prover"].map((name) => code.processes(name));
+    assert(found.every((pids) => pids.length > 0));
+    for (const pid of found.flat()) {
+      try {
+        process.kill(pid, "SIGKILL");
+      } catch {
+        continue; // it ended with the one before
       }
     }
     await code.click(CULPRIT, "down");

@@ -18,6 +18,7 @@ from graphguard.trace.claims.parameters import (
     State,
     by_plain_name,
     is_distributed,
+    local_tensor,
     named_alike,
     plain_name,
     relate,
@@ -83,7 +84,8 @@ def bind_rank(
 
 def _keep_tables(recording: Recording, refinement: Refinement) -> None:
     """A specification that was built before the recording has its tables as rounded numbers; a rank that computed the same bits has these, too."""
-    outside = {name: one for name, one in tables(refinement.spec).items() if not isinstance(one, FakeTensor)}
+    made = {name: local_tensor(one) for name, one in tables(refinement.spec).items()}
+    outside = {name: one for name, one in made.items() if not isinstance(one, FakeTensor)}
     if outside:
         for name, tensor in tables(refinement.impl).items():
             if name in outside:

@@ -45,6 +45,7 @@ from graphguard.trace.replace.arguments import plain
 from graphguard.trace.replace.pinned import without_pinning
 from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.source.provenance import RawStack, Stacks, walk
+from graphguard.trace.source.sources import is_ours
 from graphguard.trace.worlds.works import finished_work
 
 _aten = torch.ops.aten
@@ -569,11 +570,11 @@ class Recorder(TorchDispatchMode):
 def _is_put_off() -> bool:
     """Whether PyTorch calls ``wait_tensor`` where an eager program gets a tensor that waits when it is read: it does so where tensors are fake."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - who asks is what counts
-    for _ in range(_NEAR):
-        if frame is None:
-            return False
+    left = _NEAR
+    while frame is not None and left:
         if frame.f_code is _WRAPS:
             return True
+        left -= not is_ours(frame.f_code.co_filename)  # who looks on, as when a rank is sounded
         frame = frame.f_back
     return False
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from graphguard.ir.capture import Trouble
 from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Arg, Graph, Node, TensorType, Var
 from graphguard.ir.spans import Span
-from graphguard.ops import COLLECTIVE, MESSAGES, gg
+from graphguard.ops import COLLECTIVE, EXCHANGES, MESSAGES, gg
 
 RULE = "collective-mismatch"
 WAIT = "gg.wait"
@@ -367,7 +367,7 @@ class _Run:
         gives = [[graph.types[var] for var in node.outs] for graph, node in zip(graphs, nodes, strict=True)]
         if op == gg.scatter:  # its root alone has operands
             return [(gives[0][0], gives[1][0])]
-        if op not in (gg.all_gather, gg.all_to_all):
+        if op not in EXCHANGES:
             return list(zip(reads[0], reads[1], strict=False))
         (i, _), (j, _) = a, b  # what one gets from the other has the type of what the other gives
         to_a, to_b = (COLLECTIVE[op].made(me, len(calls), 0)[other].places[0] for me, other in ((i, j), (j, i)))

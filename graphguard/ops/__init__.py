@@ -3,12 +3,23 @@
 ``spec`` says what may be declared, a file a family declares it, ``table`` is asked.  It imports nothing of ours, so that anybody may ask.
 """
 
-from graphguard.ops.collectives import COLLECTIVE, MESSAGES, REDUCTIONS, Collective, collectives, exchanged, gg, linked
+from graphguard.ops.collectives import (
+    COLLECTIVE,
+    EXCHANGES,
+    MESSAGES,
+    REDUCTIONS,
+    Collective,
+    collectives,
+    exchanged,
+    gg,
+    linked,
+)
 from graphguard.ops.spec import Family, LookUp, Traits
 from graphguard.ops.table import OPERATORS, aten, operators, traits_of
 
 __all__ = [
     "COLLECTIVE",
+    "EXCHANGES",
     "MESSAGES",
     "OPERATORS",
     "REDUCTIONS",

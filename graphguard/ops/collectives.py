@@ -170,3 +170,5 @@ def collectives(holds: Callable[[Collective], object]) -> frozenset[str]:
 
 REDUCTIONS: Final = collectives(lambda collective: collective.reduces)
 MESSAGES: Final = collectives(lambda collective: collective.is_message)
+EXCHANGES: Final = collectives(lambda collective: len(collective.made(0, 2, 1)) == 2)
+"""Those that give every member one tensor of each."""

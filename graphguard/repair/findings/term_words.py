@@ -12,7 +12,7 @@ from graphguard.ops import aten
 from graphguard.repair.graph.leaves import leaf_behind
 from graphguard.repair.text.frames import Sources
 from graphguard.repair.trying.search import Search
-from graphguard.repair.writing.words import factor_text, listed, operation
+from graphguard.repair.writing.words import factor_text, in_a_row, listed, operation
 
 _MOST: Final = 6  # terms that are told apart
 _ADDING: Final = frozenset({aten.add.Tensor})
@@ -46,13 +46,8 @@ def terms_text(what: str, own: Var, meant: Var, found: Search, sources: Sources)
     if not wrong or len(set(names)) < len(names):
         return ""
     return (
-        f"'{what}' counts {_joined(wrong)}, where the specification counts {'it' if len(wrong) == 1 else 'each'} once"
+        f"'{what}' counts {in_a_row(wrong)}, where the specification counts {'it' if len(wrong) == 1 else 'each'} once"
     )
-
-
-def _joined(texts: list[str]) -> str:
-    """Texts one after the other: ``a, b and c``."""
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def _terms(spec: Graph, meant: Var) -> list[Var]:

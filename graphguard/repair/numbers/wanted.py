@@ -18,7 +18,7 @@ from graphguard.confirm.fields.residues import P, Residues
 from graphguard.ir import Capture, Node, Placement, Var
 from graphguard.ir.fuel import SECOND, Fuel, burn
 from graphguard.ir.joining import join
-from graphguard.ops import aten, gg, operators
+from graphguard.ops import EXCHANGES, aten, gg, operators
 from graphguard.refine.stages.constants import elements
 from graphguard.relations.algebra import Unsupported
 from graphguard.repair.numbers.point import is_real
@@ -32,7 +32,6 @@ _MOVES = 4  # rearrangements of all of a tensor that are looked through for a re
 _DEPTH = 6  # rearrangements between a part and the tensor that it is taken from
 _CHOOSING = operators(lambda op: op.moves in ("part", "split")) | {aten.index.Tensor, aten.index_select.default}
 
-_EXCHANGING = frozenset({gg.all_gather, gg.all_to_all})
 
 Positions = Sequence[Mapping[int, int]]
 """For each step of the programs, in order, the number of its node on every rank that has it."""
@@ -271,7 +270,7 @@ class _Search:
                 made = graph.nodes[producers[parts[0]]] if parts[0] in producers else None
                 continue
             gathers = {producers.get(part, -1) for part in parts}
-            if len(gathers) > 1 or -1 in gathers or graph.nodes[gathers.pop()].op not in _EXCHANGING:
+            if len(gathers) > 1 or -1 in gathers or graph.nodes[gathers.pop()].op not in EXCHANGES:
                 return None
             arrays = [values[part] for part in parts]
             joints = ((dim, np.concatenate(arrays, dim)) for dim in _joinable([array.shape for array in arrays]))

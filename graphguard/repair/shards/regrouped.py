@@ -7,14 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span
-from graphguard.ops import aten, gg, operators
+from graphguard.ops import EXCHANGES, aten, gg, operators
 from graphguard.repair.graph.edits import OtherCalls
 from graphguard.repair.graph.meanings import Joining, Regrouping
 from graphguard.repair.graph.neighbours import Guess, Neighbours
 from graphguard.repair.graph.retyping import Shape, refitted
 from graphguard.repair.graph.slices import Site
 
-_EXCHANGING = frozenset({gg.all_gather, gg.all_to_all})
 _VIEWS = operators(lambda op: op.moves == "view" and op.shape_at == 1)
 _NORMS: Mapping[str, int] = {aten.native_group_norm.default: 6}
 """Where an operator says how many groups there are."""
@@ -33,7 +32,7 @@ def _joints(around: Neighbours) -> Iterator[Guess]:
     found: dict[tuple[int, Shape], list[Site]] = {}
     for site in around.sites.values():
         read = around.operands(site)
-        joins = site.node.op == aten.cat.default and len(read) == 1 and read[0].node.op in _EXCHANGING
+        joins = site.node.op == aten.cat.default and len(read) == 1 and read[0].node.op in EXCHANGES
         if joins and not (read[0].node.op == gg.all_to_all and read[0].node.stack == site.node.stack):
             dim, shape = _joined(site, around)
             found.setdefault((dim, shape), []).append(site)

@@ -135,7 +135,12 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     shown = [f"'{name}'" for name in names[:4]]
     if len(names) > most:
         return f"{', '.join(shown)} and {len(names) - most} more"
-    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    return in_a_row(shown)
+
+
+def in_a_row(texts: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def span_text(start: int, length: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphguard.ops import COLLECTIVE, exchanged, gg, linked
+from graphguard.ops import COLLECTIVE, EXCHANGES, exchanged, gg, linked
 from graphguard.ops.collectives import Place
 
 ONE = [["a"], ["b"], ["c"]]
@@ -52,6 +52,10 @@ def test_what_one_member_gets_is_linked_to_what_it_is_made_of(op):
     for member in range(3):
         for position, (places, _) in enumerate(COLLECTIVE[op].made(member, 3, root)):
             assert set(places) <= near[Place(member, position, taken=True)]
+
+
+def test_each_of_every_member():
+    assert {gg.all_gather, gg.all_to_all} == EXCHANGES
 
 
 def test_a_root_is_counted_in_its_group():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from graphguard.checks.judging.mends import Broken, mends
-from graphguard.checks.judging.meshes import meshes_to_try
+from graphguard.checks.judging.meshes import all_meshes, meshes_to_try
 from graphguard.checks.judging.requests import (
     CROSS_CHECK,
     Captured,
@@ -35,18 +35,22 @@ class Chance:
     elsewhere: CheckRequest | None
 
 
-def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Generator[Step, Any, Chance | None]:
+def by_chance(
+    broken: Broken, finding: Finding, row: Mapping[str, Any], strict: bool = False
+) -> Generator[Step, Any, Chance | None]:
     """Where numbers refute, on another mesh or with other constants, what an edit mends here; a number that an edit brings in must have been tried elsewhere.
 
     On two ranks a learning rate of 0.5 and a mean over the ranks are one factor; on one rank they are two.  A check that is written for its own mesh says nothing on
     another one: where what is wrong there is no factor, and is wrong without the edit as well.
+
+    ``strict``: it must be right on all meshes that can be recorded, smaller and larger ones, and on one at least.
     """
     request = broken.request
     tried = False
-    for mesh in meshes_to_try(broken.report.mesh):
+    for mesh in (all_meshes if strict else meshes_to_try)(broken.report.mesh):
         asked = replace(request, mesh=mesh)
         said = yield from _said(asked, finding, row["texts"])
-        if said is _FACTOR or (said is _WRONG and (yield from _said(asked, finding, {})) is _RIGHT):
+        if said is _FACTOR or (said is _WRONG and (strict or (yield from _said(asked, finding, {})) is _RIGHT)):
             return Chance(asked)
         tried |= said is _RIGHT
     if row["varied"]:
@@ -54,7 +58,7 @@ def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Gener
         if said in (_FACTOR, _WRONG):
             return Chance(replace(request, overlay={**request.overlay, **row["plain"]}))
         tried |= said is _RIGHT
-    return Chance(None) if row["brings_numbers"] and not tried else None
+    return Chance(None) if (strict or row["brings_numbers"]) and not tried else None
 
 
 def told_elsewhere(

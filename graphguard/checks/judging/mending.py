@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from graphguard.checks.judging.coincidence import Judge, by_chance, told_elsewhere
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.meshes import meshes_to_try
+from graphguard.checks.judging.nearby import mended_nearby
 from graphguard.checks.judging.requests import CheckRequest, Step, Steps
 from graphguard.checks.judging.together import together
 from graphguard.ir.plain import from_plain, to_plain
@@ -42,15 +43,18 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
         diagnostic = broken.diagnostics[index]
         if finding.promises and not broken.spoiled & set(finding.promises):
             continue  # a consequence of what is mended already
-        fixes, left, headline, elsewhere = yield from proved_fixes(broken, index, finding, before)
+        fixes, left, headline, elsewhere = yield from _given_first(broken, index, finding, before, judge is not None)
+        retold = None
         if not fixes and not before and judge is not None:
             for place in [elsewhere] if elsewhere is not None else _other_meshes(broken):
-                retold = yield from told_elsewhere(broken, finding, place, judge)
-                if retold is not None:
-                    diagnostic, left = retold
-                    before, broken = diagnostic.fixes[0].edits, replace(broken, spoiled=left)
-                    break
-        elif fixes:
+                retold = retold or (yield from told_elsewhere(broken, finding, place, judge))
+        if retold is not None:
+            diagnostic, left = retold
+            before, broken = diagnostic.fixes[0].edits, replace(broken, spoiled=left)
+        elif not fixes and judge is not None:
+            fixes, left, headline = yield from mended_nearby(broken, index, finding, before)
+            diagnostic = replace(diagnostic, message=headline)
+        if fixes:
             best, broken = fixes[0], replace(broken, spoiled=left)
             diagnostic = replace(diagnostic, message=headline or diagnostic.message)
             before = (*before, *best.edits)
@@ -62,6 +66,17 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
             )
         told.append((finding, diagnostic))
     return replace(broken.report, diagnostics=together(told))
+
+
+def _given_first(
+    broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...], is_own: bool
+) -> Generator[Step, Any, Proved]:
+    """The fixes of a finding; where a reduction counts what is whole, it may stand for parts that callers forgot to ask for: that is tried first."""
+    if is_own and finding.rule == "extra-reduction":
+        fixes, left, told = yield from mended_nearby(broken, index, finding, before, first=True)
+        if fixes:
+            return Proved(fixes, left, told)
+    return (yield from proved_fixes(broken, index, finding, before))
 
 
 def _by_hand(fix: Fix) -> str:
@@ -93,6 +108,10 @@ def proved_fixes(
     What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing; where nothing else does, the specification may be
     written otherwise if it is proved to compute the same.
     """
+    if finding.rule == "extra-reduction" and (
+        given := (yield from mended_nearby(broken, index, finding, before, True))
+    ):
+        return Proved(*given)
     request, proof = broken.request, broken.report.proof
     params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)

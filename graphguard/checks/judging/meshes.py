@@ -6,6 +6,7 @@ from itertools import product
 from math import prod
 
 TRIES = 3
+_MANY = 8  # ranks of a mesh that is tried although it is larger than the one that was asked for
 
 
 def smaller_meshes(mesh: dict[str, int]) -> list[dict[str, int]]:
@@ -21,3 +22,10 @@ def meshes_to_try(mesh: dict[str, int]) -> list[dict[str, int]]:
     if len(mesh) == 1:
         return [dict.fromkeys(mesh, 1)] if prod(mesh.values()) > 1 else []
     return [{**mesh, axis: 1} for axis, size in mesh.items() if size > 1][:TRIES]
+
+
+def all_meshes(mesh: dict[str, int]) -> list[dict[str, int]]:
+    """The meshes to try, the smaller ones, and those of which one axis has twice as many ranks: what is right by chance where each has a neighbour alone is found out there."""
+    larger = [each for axis, size in mesh.items() if prod((each := {**mesh, axis: 2 * size}).values()) <= _MANY]
+    found = (*meshes_to_try(mesh), *smaller_meshes(mesh), *larger)
+    return [each for place, each in enumerate(found) if each not in found[:place]]

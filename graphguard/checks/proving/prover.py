@@ -33,8 +33,9 @@ from graphguard.refine.proving.memo import Memo, Shelf
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.prove import finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
-from graphguard.repair.drafting.candidates import candidates
-from graphguard.repair.text.frames import reader
+from graphguard.repair.drafting.candidates import Candidate, candidates
+from graphguard.repair.nearby.near import nearby
+from graphguard.repair.text.frames import Read, Sources, reader
 from graphguard.repair.text.same_meaning import asks_the_same
 from graphguard.repair.trying.diagnosed import Diagnosis
 from graphguard.repair.trying.trials import holds
@@ -75,6 +76,7 @@ class Prover:
             "audit": self.audit,
             "diagnose": self.diagnose,
             "candidates": self.candidates,
+            "nearby": self.nearby,
             "held": self.held,
             "same_question": self.same_question,
             "texts": self.texts,
@@ -176,20 +178,24 @@ class Prover:
             return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
         read = reader(sources)
-        spec = entry.capture.spec
-        known = "" if spec is None else said_by(spec, read)
-        found = candidates(entry.capture, entry.diagnosis, finding, read, edits)
-        return [
-            {
-                "fix": to_plain(each.fix),
-                "texts": each.texts,
-                "headline": each.headline,
-                "varied": varied(each.fix.edits, each.texts, read),
-                "plain": varied(each.fix.edits, {file: read(file) or "" for file in each.texts}, read),
-                "brings_numbers": brings_numbers(each.fix.edits, read, known),
-            }
-            for each in found
-        ]
+        return _rows(entry.capture, candidates(entry.capture, entry.diagnosis, finding, read, edits), read)
+
+    def nearby(
+        self,
+        proof: str,
+        finding: int,
+        sources: dict[str, str],
+        before: Sequence[dict[str, Any]] = (),
+        first: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``first``: only those that go before taking a collective out."""
+        entry = self._entries[proof]
+        if entry.diagnosis is None:
+            return []
+        edits = tuple(from_plain(TextEdit, row) for row in before)
+        read = reader(sources)
+        found = nearby(entry.diagnosis.findings[finding], Sources.of(entry.capture, read), edits, first)
+        return _rows(entry.capture, found, read)
 
     def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:
         """The texts of the files after edits, by path; None where they would not parse."""
@@ -222,6 +228,22 @@ class Prover:
         """Forget every proof."""
         self._entries.clear()
         self._memo.clear()
+
+
+def _rows(capture: Capture, found: Sequence[Candidate], read: Read) -> list[dict[str, Any]]:
+    """Candidates as plain data, with the texts in which other constants stand."""
+    known = "" if capture.spec is None else said_by(capture.spec, read)
+    return [
+        {
+            "fix": to_plain(each.fix),
+            "texts": each.texts,
+            "headline": each.headline,
+            "varied": varied(each.fix.edits, each.texts, read),
+            "plain": varied(each.fix.edits, {file: read(file) or "" for file in each.texts}, read),
+            "brings_numbers": brings_numbers(each.fix.edits, read, known),
+        }
+        for each in found
+    ]
 
 
 class Service:

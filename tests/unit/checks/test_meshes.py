@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphguard.checks.judging.meshes import meshes_to_try, smaller_meshes
+from graphguard.checks.judging.meshes import all_meshes, meshes_to_try, smaller_meshes
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,16 @@ def test_smaller_meshes_keep_every_axis_and_come_smallest_first(mesh, smaller):
 )
 def test_on_each_of_the_other_meshes_one_axis_has_one_rank(mesh, others):
     assert meshes_to_try(mesh) == others
+
+
+@pytest.mark.parametrize(
+    ("mesh", "others"),
+    [
+        ({"tp": 2}, [{"tp": 1}, {"tp": 4}]),
+        ({"tp": 4}, [{"tp": 1}, {"tp": 2}, {"tp": 8}]),
+        ({"dp": 2, "tp": 2}, [{"dp": 1, "tp": 2}, {"dp": 2, "tp": 1}, {"dp": 4, "tp": 2}, {"dp": 2, "tp": 4}]),
+        ({"dp": 2, "tp": 3}, [{"dp": 1, "tp": 3}, {"dp": 2, "tp": 1}, {"dp": 1, "tp": 2}, {"dp": 2, "tp": 2}]),
+    ],
+)
+def test_all_meshes_have_larger_ones_too_and_each_once(mesh, others):
+    assert all_meshes(mesh) == others

@@ -1,0 +1,69 @@
+"""A fix made of what the files have already: tried where no edit of the graphs says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any, Final
+
+from graphguard.checks.judging.coincidence import by_chance
+from graphguard.checks.judging.mends import Broken, mends
+from graphguard.checks.judging.requests import Step
+from graphguard.ir.plain import from_plain, to_plain
+from graphguard.refine.finding import Finding
+from graphguard.repair.writing.words import listed
+from graphguard.report.diagnostics import Fix, TextEdit
+
+CALLS: Final = 10_000  # of programs that are recorded anew for one finding, all drafts together
+FEWEST: Final = 4
+LARGE: Final = 4_000  # calls of a program of which not even so few are
+
+_TRIED: Final = "\ntried: "
+
+
+def mended_nearby(
+    broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...], first: bool = False
+) -> Generator[Step, Any, tuple[list[Fix], frozenset[str], str]]:
+    """The first draft near a finding that mends it (none, if none does), the promises that are broken still, and the message to tell.
+
+    It must be right on a second mesh, whether or not it brings in numbers: nothing but the proof says that it is meant.  Where no other mesh can be recorded, it is told as
+    what was tried.
+    """
+    message = broken.diagnostics[index].message
+    for row in (yield from _rows(broken, index, before, first)):
+        mended = yield from mends(broken, finding, row["texts"])
+        if mended is None:
+            continue
+        key, failing = mended
+        if not (yield Step("prover", "same_question", {"proof": broken.report.proof, "other": key})):
+            continue
+        fix = replace(from_plain(Fix, row["fix"]), proved=True)
+        chance = yield from by_chance(broken, finding, row, strict=True)
+        if chance is None:
+            return [fix], failing, _told(row["headline"], fix, message, finding)
+        if chance.elsewhere is None and _TRIED not in message:
+            line = f" (line {fix.place.line})" if fix.place is not None else ""
+            message += f"{_TRIED}{fix.title}{line}: it is right on this mesh; what it is on another one, the check does not say"
+    return [], broken.spoiled, message
+
+
+def _rows(
+    broken: Broken, index: int, before: tuple[TextEdit, ...], first: bool
+) -> Generator[Step, Any, list[dict[str, Any]]]:
+    """The drafts that are worth their recording: fewer of a larger program, none of a very large one."""
+    calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
+    if calls > LARGE:
+        return []
+    request = broken.request
+    params = {"proof": broken.report.proof, "finding": index, "sources": dict(request.overlay), "first": first}
+    rows: list[dict[str, Any]] = yield Step("prover", "nearby", {**params, "before": to_plain(before)})
+    return rows[: max(FEWEST, CALLS // max(calls, 1))]
+
+
+def _told(headline: str, fix: Fix, message: str, finding: Finding) -> str:
+    """What is said of a defect that a draft mends: what was found first, where that is at the same line; else what is wrong for want of it."""
+    if fix.place is None or finding.span is None or fix.place.line == finding.span.line:
+        return f"{headline}: {message.partition(_TRIED)[0]}"
+    return (
+        f"{headline}: {listed(sorted(finding.promises))} {'are' if len(finding.promises) > 1 else 'is'} wrong for that"
+    )

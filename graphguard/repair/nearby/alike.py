@@ -1,0 +1,125 @@
+"""What stands for another thing of its kind: a group, rank or size, an operator, an order of dims, an order for its inverse, and what is done for one of two alone."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from typing import Final
+
+from graphguard.repair.nearby.scene import Mistake, Scene, Scope, kept_by, shown
+from graphguard.repair.text.program import is_module
+from graphguard.repair.text.vocabulary import called_name
+from graphguard.report.diagnostics import TextEdit
+
+_ORDERS: Final = frozenset({"permute", "movedim", "transpose"})
+_PLACES: Final = ("group", "rank", "ranks", "size")
+_OTHER: Final[dict[type[ast.AST], str]] = {ast.Mod: "//", ast.FloorDiv: "%", ast.Add: "-", ast.Sub: "+"}
+_COMPARED: Final[dict[type[ast.AST], str]] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+
+
+def places(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
+    """Another group, rank or size that the same object keeps, or that is in sight by another name."""
+    program = scope.program
+    classes = [kept_by(node) for node in ast.walk(program.tree) if isinstance(node, ast.ClassDef)]
+    for node in scope.nodes():
+        match node:
+            case ast.Attribute(attr=attr, ctx=ast.Load()) if attr.endswith(_PLACES):
+                kept = sorted({other for each in classes if attr in each for other in each if _is_like(attr, other)})
+                texts = [f"{program.source(node.value)}.{other}" for other in kept]
+            case ast.Name(id=name, ctx=ast.Load()) if name.endswith(_PLACES):
+                texts = [other for other in scope.bound_before(node) if _is_like(name, other)]
+            case _:
+                continue
+        for text in texts:
+            yield scope.instead(node, text, f"'{program.source(node)}' stands where '{text}' is needed")
+
+
+def _is_like(name: str, other: str) -> bool:
+    return name != other and name.rpartition("_")[2] == other.rpartition("_")[2]
+
+
+def operators(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
+    """The remainder for the quotient of whole numbers and the other way round, a step forward for one back, a bound that counts."""
+    source = scope.program.source
+    for node in scope.nodes():
+        match node:
+            case ast.BinOp(op=ast.Mod() | ast.FloorDiv(), left=left, right=right) if not _is_text(left):
+                yield _otherwise(scope, node, f"{source(left)} {_OTHER[type(node.op)]} {source(right)}")
+                if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub):
+                    yield _otherwise(scope, left, f"{source(left.left)} {_OTHER[type(left.op)]} {source(left.right)}")
+            case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in _COMPARED:
+                yield _otherwise(scope, node, f"{source(left)} {_COMPARED[type(op)]} {source(right)}")
+
+
+def _otherwise(scope: Scope, node: ast.expr, text: str) -> Mistake:
+    return scope.instead(node, text, f"'{scope.program.source(node)}' stands where '{text}' is needed")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def orders(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
+    """Two dims of an order exchanged."""
+    program = scope.program
+    for node in scope.nodes():
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name), args=dims) if name in _ORDERS:
+                numbers = [each for each in dims if isinstance(each, ast.Constant)]
+                for one, other in itertools.combinations(numbers, 2):
+                    first, second = program.source(one), program.source(other)
+                    edits = TextEdit(program.span(one), second), TextEdit(program.span(other), first)
+                    texts = [
+                        second if each is one else first if each is other else program.source(each) for each in dims
+                    ]
+                    text = f"{name}({', '.join(texts)})"
+                    now = f"{name}({', '.join(map(program.source, dims))})"
+                    yield Mistake(
+                        f"'{now}' stands where '{text}' is needed", f"write {text}", edits, program.span(node)
+                    )
+
+
+def inverses(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
+    """The inverse of an order of rows in place of the order."""
+    for node in scope.nodes():
+        match node:
+            case ast.Subscript(value=value, slice=ast.Name(id=name) as index, ctx=ast.Load()) if not is_module(value):
+                yield scope.instead(index, f"torch.argsort({name})", f"'{name}' stands where its inverse is needed")
+
+
+def marks(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """A mark that one attribute gets, for another one that is made in the same way; a mark that is asked for elsewhere, copied as another one is."""
+    program = scope.program
+    made: dict[str, str] = {}
+    for node in scope.nodes():
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=ast.Call() as call):
+                made[attr] = ast.unparse(call)
+    for node in scope.nodes():
+        text = program.source(node) if isinstance(node, ast.Assign) else ""
+        lines: list[str] = []
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Attribute() as owner)], value=ast.Constant()):
+                held = [each.attr for each in ast.walk(owner) if isinstance(each, ast.Attribute) and each.attr in made]
+                alike = [other for name in held[:1] for other in made if made[other] == made[name] and other != name]
+                lines = [text.replace(f".{held[0]}.", f".{other}.", 1) for other in alike]
+            case ast.Assign(
+                targets=[ast.Attribute(attr=mark)], value=ast.Call(args=[_, ast.Constant(value=read), *_]) as call
+            ):
+                others = _marks_read(scene) if called_name(call) == "getattr" and read == mark else []
+                lines = [text.replace(f".{mark}", f".{other}").replace(f'"{mark}"', f'"{other}"') for other in others]
+        for line in lines:
+            if line not in program.text and isinstance(node, ast.stmt):
+                yield scope.below(node, line, f"there is '{shown(text)}', and no such line for another one")
+
+
+def _marks_read(scene: Scene) -> list[str]:
+    """The marks that the project asks for with a default."""
+    found: dict[str, None] = {}
+    for scope in scene.scopes:
+        for call in scope.calls():
+            match call:
+                case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(mark)), _]):
+                    found[mark] = None
+    return list(found)

@@ -1,0 +1,124 @@
+"""What a program has prepared and never uses: results that are thrown away, parameters that nothing reads, functions that nobody calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from graphguard.repair.nearby.scene import Mistake, Scene, Scope, shown
+from graphguard.repair.text.program import METHODS, first_operand, is_module
+from graphguard.repair.text.vocabulary import called_name, distributed_name
+
+_COUNTS: Final = frozenset({"num", "n", "count", "steps", "size", "times", "total"})
+_WHOLE: Final = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
+
+
+def discarded(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """The result of a call in place of the argument that it is made of, where nothing reads it."""
+    for node in scope.nodes():
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+            continue
+        operand = first_operand(node.value)
+        if isinstance(operand, ast.Name | ast.Attribute) and _gives(node.value, scope, scene):
+            name = scope.program.source(operand)
+            told = f"nothing reads the result of '{shown(scope.program.source(node.value))}'"
+            yield scope.before(node, f"{name} = ", told, f"use the result: {name} = ...")
+
+
+def _gives(call: ast.Call, scope: Scope, scene: Scene) -> bool:
+    """Whether a call may give a tensor: a method that changes nothing in place, or a function of the project that returns something."""
+    name = called_name(call)
+    if distributed_name(scope.program) == getattr(getattr(call.func, "value", None), "id", None):
+        return False
+    if isinstance(call.func, ast.Attribute) and (name in METHODS or name == "apply"):
+        return True
+    nodes = (node for each in scene.callees(call) for node in each.nodes())
+    return any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
+
+
+def unread_parameters(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """What a function is given and does not read: a group for its collectives, more of what it lists, or a count that something is divided by."""
+    if len(scene.defined.get(scope.function.name, ())) > 1:
+        return  # it may have parameters for the sake of others of its name
+    read = {node.id for node in scope.nodes() if isinstance(node, ast.Name)}
+    for name in scope.parameters:
+        if name in read or name.startswith("_"):
+            continue
+        told = f"'{name}' is given to '{scope.function.name}', which never reads it"
+        if "group" in name:
+            yield from _grouped(scope, name, told)
+        yield from _listed(scope, name, told)
+        if _COUNTS.intersection(name.split("_")):
+            yield from _counted(scope, name, told)
+
+
+def _grouped(scope: Scope, name: str, told: str) -> Iterator[Mistake]:
+    dist = distributed_name(scope.program)
+    for call in scope.calls():
+        match call.func:
+            case ast.Attribute(value=ast.Name(id=module)) if module == dist and call.args:
+                if not any(word.arg == "group" for word in call.keywords):
+                    yield scope.one_more(call, f"group={name}", told)
+
+
+def _listed(scope: Scope, name: str, told: str) -> Iterator[Mistake]:
+    """More members of a list that the function gives back."""
+    last = scope.function.body[-1]
+    if not isinstance(last, ast.Return) or last.value is None:
+        return
+    values = scope.program.assigned(scope.function)
+    for read in dict.fromkeys(node.id for node in ast.walk(last.value) if isinstance(node, ast.Name)):
+        if any(isinstance(value, ast.List | ast.ListComp) for value in values.get(read, ())):
+            line = f"{read} += {name}\n{scope.program.indent(last)}"
+            yield scope.before(last, line, told, f"{read} += {name}")
+
+
+def _counted(scope: Scope, name: str, told: str) -> Iterator[Mistake]:
+    """A summand divided by a count."""
+    for node in scope.nodes():
+        value = node.value if isinstance(node, ast.Assign | ast.Return) else None
+        for part in _summands(value) if value is not None else ():
+            text = scope.program.source(part)
+            whole = text if isinstance(part, _WHOLE) or _is_product(part) else f"({text})"
+            yield scope.instead(part, f"{whole} / {name}", told, f"divide {shown(text)} by {name}")
+
+
+def _is_product(part: ast.expr) -> bool:
+    return isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult | ast.Div)
+
+
+def _summands(value: ast.expr) -> list[ast.expr]:
+    """The terms of a sum, the last first; of anything else none."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
+        return [value.right, *(_summands(value.left) or [value.left])]
+    return []
+
+
+def uncalled(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """A function of the file that nothing names, of exactly what an expression is made of, in its place."""
+    program = scope.program
+    idle = [
+        each
+        for each in scene.scopes
+        if each.program is program and each.function in program.tree.body and each.function.name not in scene.named
+    ]
+    for call in scope.calls() if idle else ():
+        names = _read(call)
+        for each in idle:
+            if len(names) > 1 and each.parameters == names and each.function is not scope.function:
+                text = f"{each.function.name}({', '.join(names)})"
+                told = f"'{shown(program.source(call))}' stands where '{text}' is needed, which nothing calls"
+                yield scope.instead(call, text, told)
+
+
+def _read(call: ast.Call) -> list[str]:
+    """The values that the arguments of a call name, once each; none where they are more than names."""
+    found: dict[str, None] = {}
+    for argument in (*call.args, *(word.value for word in call.keywords)):
+        for item in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
+            if isinstance(item, ast.Name) and not is_module(item):
+                found[item.id] = None
+            elif not isinstance(item, ast.Constant | ast.UnaryOp):
+                return []
+    return list(found)

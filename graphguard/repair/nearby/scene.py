@@ -1,0 +1,203 @@
+"""The functions of a project that edits may touch, and how far each is from a finding: by calls, and by the classes that they belong to."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from graphguard.ir import Span
+from graphguard.repair.text.program import Function, Program
+from graphguard.repair.text.vocabulary import called_name
+from graphguard.report.diagnostics import TextEdit
+
+_CLAIMS: Final = frozenset({"Refinement", "Same", "verify", "check", "assert_refines"})
+_WORLDS: Final = frozenset({"init_device_mesh", "init_process_group", "new_group", "DeviceMesh"})
+FAR: Final = 9  # of a function that no call leads to
+_MOST: Final = 400  # functions that are looked at, the nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What may be wrong with a text at a place, said so that it is true where the edits mend, and those edits."""
+
+    told: str
+    title: str
+    edits: tuple[TextEdit, ...]
+    place: Span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """A function and its file; ``away`` counts the calls between it and what was found."""
+
+    program: Program
+    function: Function
+    away: int = FAR
+
+    @property
+    def klass(self) -> ast.ClassDef | None:
+        """The class around it."""
+        return self.program.klass(self.function)
+
+    @property
+    def parameters(self) -> list[str]:
+        """Its parameters, ``self`` and gathered ones apart."""
+        arguments = self.function.args
+        named = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        return [each.arg for each in named if each.arg not in {"self", "cls", "ctx"}]
+
+    @property
+    def is_method(self) -> bool:
+        """Whether it has an object of its own."""
+        return [each.arg for each in self.function.args.args[:1]] == ["self"]
+
+    def nodes(self) -> Iterator[ast.AST]:
+        """What stands in its body, in the order of the text."""
+        waiting: list[ast.AST] = [*reversed(self.function.body)]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed(list(ast.iter_child_nodes(node))))
+
+    def calls(self) -> Iterator[ast.Call]:
+        """The calls in its body."""
+        return (node for node in self.nodes() if isinstance(node, ast.Call))
+
+    def blocks(self) -> Iterator[list[ast.stmt]]:
+        """The rows of statements in it."""
+        for node in (self.function, *self.nodes()):
+            for name in ("body", "orelse", "finalbody"):
+                rows = getattr(node, name, None)
+                if isinstance(rows, list) and rows:
+                    yield rows
+
+    def bound_before(self, at: ast.expr | ast.stmt) -> list[str]:
+        """The names that parameters and statements above a place bind."""
+        found = dict.fromkeys(self.parameters)
+        for node in self.nodes():
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.lineno < at.lineno:
+                found[node.id] = None
+        return list(found)
+
+    def kept(self) -> set[str]:
+        """What its class keeps under ``self``, where it has that."""
+        return kept_by(self.klass) if self.is_method else set()
+
+    def instead(self, node: ast.expr, text: str, told: str, title: str = "") -> Mistake:
+        """Another text in the place of an expression."""
+        place = self.program.span(node)
+        return Mistake(told, title or f"write {text}", (TextEdit(place, text),), place)
+
+    def one_more(self, call: ast.Call, text: str, told: str) -> Mistake:
+        """One more argument of a call."""
+        at = self.program.span(call)
+        end = Span(at.file, at.end_line, at.end_column - 1, at.end_line, at.end_column - 1)
+        return Mistake(told, text, (TextEdit(end, f", {text}" if call.args or call.keywords else text),), at)
+
+    def before(self, statement: ast.stmt, text: str, told: str, title: str) -> Mistake:
+        """A text before a statement."""
+        at = self.program.span(statement)
+        return Mistake(told, title, (TextEdit(Span(at.file, at.line, at.column, at.line, at.column), text),), at)
+
+    def below(self, statement: ast.stmt, text: str, told: str) -> Mistake:
+        """A statement below another one."""
+        at = self.program.span(statement)
+        end = Span(at.file, at.end_line, at.end_column, at.end_line, at.end_column)
+        return Mistake(told, text, (TextEdit(end, f"\n{self.program.indent(statement)}{text}"),), at)
+
+
+@dataclass(slots=True)
+class Scene:
+    """The scopes of a project, the nearest to a finding first, its definitions, and all that its texts name."""
+
+    scopes: list[Scope]
+    defined: dict[str, list[Scope]] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, programs: Sequence[Program], places: Iterable[Span]) -> Scene:
+        """All functions but those that state a claim or build worlds; ``places`` are those of the finding."""
+        found = [
+            Scope(program, node)
+            for program in programs
+            for node in ast.walk(program.tree)
+            if isinstance(node, Function) and _is_editable(program, node)
+        ]
+        defined: dict[str, list[Scope]] = defaultdict(list)
+        for scope in found:
+            klass = scope.klass if scope.function.name == "__init__" else None
+            defined[klass.name if klass is not None else scope.function.name].append(scope)
+        away = _distances(found, defined, places)
+        scopes = [Scope(each.program, each.function, away.get(each.function, FAR)) for each in found]
+        nodes = (node for program in programs for node in ast.walk(program.tree))
+        named = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
+        return cls(sorted(scopes, key=lambda each: each.away)[:_MOST], dict(defined), named)
+
+    def callees(self, call: ast.Call) -> list[Scope]:
+        """The functions of the project that a call may mean, by its name."""
+        return self.defined.get(called_name(call), [])
+
+
+Kind = Callable[[Scope, Scene], Iterator[Mistake]]
+
+
+def kept_by(klass: ast.ClassDef | None) -> set[str]:
+    """The attributes that a class gives to ``self``, and its properties."""
+    found: set[str] = set()
+    for node in ast.walk(klass) if klass is not None else ():
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=attr, ctx=ast.Store()):
+                found.add(attr)
+            case ast.FunctionDef(name=name, decorator_list=[ast.Name(id="property")]):
+                found.add(name)
+    return found
+
+
+def shown(text: str, most: int = 44) -> str:
+    """A text in one line, shortened."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def _is_editable(program: Program, function: Function) -> bool:
+    """Whether a function neither states a claim nor builds a world, nor stands in one that states a claim."""
+    around = [function, *program.functions(function)]
+    if any((_called(each) | _decorated(each)) & _CLAIMS for each in around):
+        return False
+    return not _called(function) & _WORLDS
+
+
+def _called(function: Function) -> set[str]:
+    return {called_name(node) for node in ast.walk(function) if isinstance(node, ast.Call)}
+
+
+def _decorated(function: Function) -> set[str]:
+    heads = (node.func if isinstance(node, ast.Call) else node for node in function.decorator_list)
+    return {head.attr if isinstance(head, ast.Attribute) else getattr(head, "id", "") for head in heads}
+
+
+def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places: Iterable[Span]) -> dict[Function, int]:
+    """How many calls, or steps within a class, lie between each function and the places of a finding."""
+    near: dict[Function, set[Function]] = defaultdict(set)
+    classes: dict[ast.ClassDef, list[Scope]] = defaultdict(list)
+    for scope in scopes:
+        if scope.klass is not None:
+            classes[scope.klass].append(scope)
+    for scope in scopes:
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in scope.nodes()}
+        own = classes.get(scope.klass, ()) if scope.klass is not None else ()
+        for other in (*(each for name in sorted(names & defined.keys()) for each in defined[name]), *own):
+            near[scope.function].add(other.function)
+            near[other.function].add(scope.function)
+    programs = {scope.program.file: scope.program for scope in scopes}
+    first = [programs[place.file].enclosing_function(place) for place in places if place.file in programs]
+    away: dict[Function, int] = {each: 0 for each in first if each is not None}
+    waiting = list(away)
+    for function in waiting:
+        for other in sorted(near[function] - away.keys(), key=lambda each: each.lineno):
+            away[other] = away[function] + 1
+            waiting.append(other)
+    return away

@@ -13,7 +13,7 @@ from graphguard.diagnose.localised import Localised
 from graphguard.diagnose.rereading import reread
 from graphguard.ir import Capture, Var
 from graphguard.ir.collection import without_collection
-from graphguard.ir.fuel import SECOND, Fuel
+from graphguard.ir.fuel import LOOKS, SECOND, Fuel
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.prove import expanded, prove
@@ -147,7 +147,7 @@ def _stopped(trials: Trials, proof: Proof, broken: tuple[str, ...]) -> bool:
 
 def _wider(found: Search, broken: tuple[str, ...], numbers: Confirmation, sources: Sources) -> Search:
     """The search on the attempt that writes out products of sums: the repaired program may be one that only this one proves."""
-    proof = expanded(found.proof, Fuel("the proof with products written out", _WIDER))
+    proof = expanded(found.proof, Fuel("the proof with products written out", _WIDER, LOOKS))
     if not proof.failing or not proof.names():  # it came to no end
         return found
     left = tuple(name for name in broken if name in proof.failing)

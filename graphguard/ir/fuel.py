@@ -13,10 +13,12 @@ from typing import Final
 SECOND: Final = 20_000  # steps that one second was enough for where the limits were set: a unit to write them in
 CALL: Final = 1  # an operator, evaluated by its rule
 KERNEL: Final = 3  # a construction of the normal form
+LOOKS: Final = 1 / 8  # a look at whether one factor is another, for budgets that count those
 
 
 class _Meter(threading.local):
     burnt: int = 0
+    looked: int = 0
 
 
 _METER: Final = _Meter()
@@ -32,34 +34,44 @@ def burnt() -> int:
     return _METER.burnt
 
 
+def look(times: int) -> None:
+    """Count what was looked at in vain, or not, where kernels are matched: proofs are not given up for that, searches may be."""
+    _METER.looked += times
+
+
 def hanging_after(steps: float) -> float:
     """The seconds after which work of so many steps hangs, even on a machine that is slow and busy: a clock ends it then, and decides nothing else."""
     return 60.0 + 30.0 * steps / SECOND
 
 
 class Fuel:
-    """``steps`` of work of the thread that makes this, from now on; ``what`` is done with them."""
+    """``steps`` of work of the thread that makes this, from now on; ``what`` is done with them.  ``looks``: how many steps one look at a pair of factors counts as."""
 
-    __slots__ = ("_end", "steps", "what")
+    __slots__ = ("_end", "looks", "steps", "what")
 
-    def __init__(self, what: str, steps: float) -> None:
+    def __init__(self, what: str, steps: float, looks: float = 0.0) -> None:
         self.what = what
         self.steps = steps
-        self._end = _METER.burnt + steps
+        self.looks = looks
+        self._end = self._now + steps
 
     def __str__(self) -> str:
         return f"{self.what} was given up after {self.steps:,.0f} steps"
 
     @property
+    def _now(self) -> float:
+        return _METER.burnt + self.looks * _METER.looked if self.looks else _METER.burnt
+
+    @property
     def left(self) -> float:
         """How many steps may still be done."""
-        return max(0.0, self._end - _METER.burnt)
+        return max(0.0, self._end - self._now)
 
     @property
     def spent(self) -> bool:
         """Whether there is nothing left."""
-        return _METER.burnt >= self._end
+        return self._now >= self._end
 
     def part(self, what: str, steps: float) -> Fuel:
         """A budget inside this one, of which it leaves no more than there is."""
-        return Fuel(what, min(steps, self.left))
+        return Fuel(what, min(steps, self.left), self.looks)

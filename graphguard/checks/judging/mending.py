@@ -108,10 +108,6 @@ def proved_fixes(
     What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing; where nothing else does, the specification may be
     written otherwise if it is proved to compute the same.
     """
-    if finding.rule == "extra-reduction" and (
-        given := (yield from mended_nearby(broken, index, finding, before, True))
-    ):
-        return Proved(*given)
     request, proof = broken.request, broken.report.proof
     params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)

@@ -32,13 +32,19 @@ class Broken:
 
 
 def mends(
-    broken: Broken, finding: Finding, texts: Mapping[str, str]
+    broken: Broken, finding: Finding, texts: Mapping[str, str], hasty: bool = False
 ) -> Generator[Step, Any, tuple[str, frozenset[str]] | None]:
-    """The proof of the program with these texts, and the promises that are broken there still; None where that does not mend the finding."""
+    """The proof of the program with these texts, and the promises that are broken there still; None where that does not mend the finding.
+
+    ``hasty``: what one attempt does not prove of what the finding spoils is not looked at again.
+    """
     captured = yield from capture(broken.request, {**broken.request.overlay, **texts})
     if captured.troubles:
         return None
-    key, outcome, differing = yield from _judged(broken, finding, captured)
+    judged = yield from _judged(broken, finding, captured, hasty)
+    if judged is None:
+        return None
+    key, outcome, differing = judged
     if differing & broken.undecided or not {each.name for each in outcome.promises}.issuperset(finding.promises):
         return None
     failing = frozenset(outcome.failing)
@@ -55,13 +61,15 @@ def _weakens(broken: Broken, outcome: Outcome) -> bool:
 
 
 def _judged(
-    broken: Broken, finding: Finding, captured: Captured
-) -> Generator[Step, Any, tuple[str, Outcome, frozenset[str]]]:
-    """The proof of an edited program: one attempt, and another one only of what numbers do not refute either; and what they refute."""
+    broken: Broken, finding: Finding, captured: Captured, hasty: bool
+) -> Generator[Step, Any, tuple[str, Outcome, frozenset[str]] | None]:
+    """The proof of an edited program: one attempt, and another one only of what numbers do not refute either; and what they refute.  None where a ``hasty`` one is enough to go on to the next."""
     result = yield Step(
         "prover", "prove", {"capture": captured.data, "effort": "usual" if finding.written_out else "hasty"}
     )
     outcome = from_plain(Outcome, result["outcome"])
+    if hasty and not set(finding.promises).isdisjoint(outcome.failing):
+        return None
     doubtful = set(outcome.failing) - (broken.spoiled - broken.undecided - set(finding.promises))
     if not doubtful or not broken.undecided or finding.written_out:
         return result["proof"], outcome, frozenset()

@@ -25,7 +25,7 @@ def meshes_to_try(mesh: dict[str, int]) -> list[dict[str, int]]:
 
 
 def all_meshes(mesh: dict[str, int]) -> list[dict[str, int]]:
-    """The meshes to try, the smaller ones, and those of which one axis has twice as many ranks: what is right by chance where each has a neighbour alone is found out there."""
-    larger = [each for axis, size in mesh.items() if prod((each := {**mesh, axis: 2 * size}).values()) <= _MANY]
-    found = (*meshes_to_try(mesh), *smaller_meshes(mesh), *larger)
+    """The meshes to try, the smaller ones, and those of which one axis has more ranks: what is right by chance where each has a neighbour alone is found out there."""
+    longer = [{**mesh, axis: other} for axis, size in mesh.items() for other in (size + 1, 2 * size)]
+    found = (*meshes_to_try(mesh), *smaller_meshes(mesh), *(each for each in longer if prod(each.values()) <= _MANY))
     return [each for place, each in enumerate(found) if each not in found[:place]]

@@ -31,7 +31,7 @@ def mended_nearby(
     """
     message = broken.diagnostics[index].message
     for row in (yield from _rows(broken, index, before, first)):
-        mended = yield from mends(broken, finding, row["texts"])
+        mended = yield from mends(broken, finding, row["texts"], hasty=True)
         if mended is None:
             continue
         key, failing = mended

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graphguard.ir import Capture
 from graphguard.ir.collection import without_collection
-from graphguard.ir.fuel import Fuel, burnt
+from graphguard.ir.fuel import burnt
 from graphguard.ir.joining import join
 from graphguard.refine.proving.judgement import Judgement
 from graphguard.refine.proving.proof import Proof
@@ -35,7 +35,7 @@ def retried(proof: Proof, edited: Capture, wanted: Collection[str] = (), steps: 
     joined = join(edited.ranks)
     if trouble_of(edited, joined):
         return None
-    state.algebra.universe.fuel = Fuel("the proof of an edit", steps)
+    state.algebra.universe.refuel("the proof of an edit", steps)
     evaluator = state.ground.evaluator.again(edited, tentative=True)
     retrial = Retrial(edited, joined, evaluator, state.ground.leaves, before)
     known = {p.name: replace(p, holds=p.name not in proof.failing) for p in proof.outcome.promises}
@@ -52,7 +52,7 @@ def respecified(proof: Proof, capture: Capture) -> Proof:
     if state is None or spec is None:
         return prove(capture, effort="hasty")
     started = burnt()
-    state.algebra.universe.fuel = Fuel("a question", QUESTION)
+    state.algebra.universe.refuel("a question", QUESTION)
     try:
         known = state.respecified(capture, spec)
     except (Exhausted, Unsupported):
@@ -71,5 +71,5 @@ def reprove(proof: Proof, edited: Capture, steps: float = STEPS) -> Proof:
     trouble = trouble_of(edited, joined)
     if trouble:
         return Proof(edited, failed(edited, trouble, started))
-    proof.state.algebra.universe.fuel = Fuel("the proof of an edit", steps)
+    proof.state.algebra.universe.refuel("the proof of an edit", steps)
     return Judgement(edited, joined, started, tentative=True).on(proof.state.ground)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from graphguard.ir import Capture, Promise
-from graphguard.ir.fuel import Fuel, burnt
+from graphguard.ir.fuel import burnt
 from graphguard.ir.joining import Joined
 from graphguard.refine.found.frontiers import implementation_frontier, relevant_gaps, specification_frontier
 from graphguard.refine.found.promises import Checker, told
@@ -98,7 +98,7 @@ class Judgement:
         """The outcome with the frontiers of what is not proved."""
         capture, failing = self.capture, outcome.failing
         assert capture.spec is not None
-        state.algebra.universe.fuel = Fuel("a question", QUESTION)
+        state.algebra.universe.refuel("a question", QUESTION)
         here: tuple[Location, ...] = ()
         there: tuple[Location, ...] = ()
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from graphguard.ir import Capture, Graph, Var
-from graphguard.ir.fuel import SECOND, Fuel
+from graphguard.ir.fuel import SECOND
 from graphguard.refine.evaluation.evaluate import Evaluator, Values
 from graphguard.refine.found.lookup import Lookup, Targets
 from graphguard.refine.outcome import SPECIFICATION
@@ -92,7 +92,7 @@ class State:
 
 def answer(lookup: Lookup, question: Callable[[Lookup], T | None]) -> T | None:
     """An answer within a limit of its own; None where there is none."""
-    lookup.universe.fuel = Fuel("a question", QUESTION)
+    lookup.universe.refuel("a question", QUESTION)
     try:
         return question(lookup)
     except (Unsupported, Exhausted):

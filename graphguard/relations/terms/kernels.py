@@ -266,6 +266,10 @@ class Universe:
         """The kernels with a skeleton, to which later ones are added."""
         return self.skeletons.setdefault(skeleton, Alike())
 
+    def refuel(self, what: str, steps: float) -> None:
+        """Begin another budget, in which looks count as they did."""
+        self.fuel = Fuel(what, steps, self.fuel.looks)
+
     def step(self) -> None:
         """Count one construction; raises ``Exhausted`` when the fuel is spent or nobody waits any more."""
         self.steps += 1

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Final
 
+from graphguard.ir.fuel import look
 from graphguard.relations.terms.equations import equations, unsolved
 from graphguard.relations.terms.kernels import UNBOUNDED, Alike, Digits, Factor, Kernel, Ref, Universe
 from graphguard.relations.terms.orientation import is_delta, is_step
@@ -178,7 +179,9 @@ class _Search:
         self.absent: list[Factor] = []
 
     def run(self) -> _Solution | None:
-        return self._assign(0, {})
+        found = self._assign(0, {})
+        look(1 + self.tries)
+        return found
 
     def _assign(self, index: int, labels: _Solution) -> _Solution | None:
         if index == len(self.kernel.factors):

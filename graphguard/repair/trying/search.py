@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture
-from graphguard.ir.fuel import SECOND, Fuel
+from graphguard.ir.fuel import LOOKS, SECOND, Fuel
 from graphguard.refine.evaluation.exposed import is_unmeant
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.proving.changes import reprove
@@ -68,7 +68,7 @@ def search(
     sites one change of the source would touch.  ``steps`` are for single edits, ``further`` more for steps and for edits that follow from the difference;
     ``trials`` is what numbers are known to refute.
     """
-    fuel = Fuel("the search for an edit", steps)
+    fuel = Fuel("the search for an edit", steps, LOOKS)
     repairs: list[Repair] = []
     taken: list[Repair] = []  # on the way to a promise
     given_up: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class _Round:
             found = self._best(sites, fuel)
         if found is None and further and not self.stale:
             found = self._derived(sites)
-        return self._step(sites, Fuel(fuel.what, fuel.left + further)) if found is None else found
+        return self._step(sites, Fuel(fuel.what, fuel.left + further, LOOKS)) if found is None else found
 
     def _guesses_at(self, sites: Mapping[int, Site]) -> list[Hypothesis]:
         key = frozenset(sites)
@@ -152,7 +152,7 @@ class _Round:
 
     def _derived(self, sites: Mapping[int, Site]) -> Repair | None:
         """The likeliest edit that follows from how the programs differ."""
-        fuel = Fuel("the search for an edit by the difference", DERIVED)
+        fuel = Fuel("the search for an edit by the difference", DERIVED, LOOKS)
         point = None if self.trials.refuter is None else self.trials.refuter.point
         rows = derived(self.proof, self.trials.alignment, sites, self.broken, fuel, point)
         return self._likeliest((Hypothesis(*row) for row in rows), sites, self.broken, fuel)

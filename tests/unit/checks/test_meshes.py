@@ -36,10 +36,9 @@ def test_on_each_of_the_other_meshes_one_axis_has_one_rank(mesh, others):
 @pytest.mark.parametrize(
     ("mesh", "others"),
     [
-        ({"tp": 2}, [{"tp": 1}, {"tp": 4}]),
-        ({"tp": 4}, [{"tp": 1}, {"tp": 2}, {"tp": 8}]),
-        ({"dp": 2, "tp": 2}, [{"dp": 1, "tp": 2}, {"dp": 2, "tp": 1}, {"dp": 4, "tp": 2}, {"dp": 2, "tp": 4}]),
-        ({"dp": 2, "tp": 3}, [{"dp": 1, "tp": 3}, {"dp": 2, "tp": 1}, {"dp": 1, "tp": 2}, {"dp": 2, "tp": 2}]),
+        ({"tp": 2}, [{"tp": 1}, {"tp": 3}, {"tp": 4}]),
+        ({"tp": 4}, [{"tp": 1}, {"tp": 2}, {"tp": 5}, {"tp": 8}]),
+        ({"dp": 2, "tp": 3}, [{"dp": 1, "tp": 3}, {"dp": 2, "tp": 1}, {"dp": 1, "tp": 2}, {"dp": 2, "tp": 4}]),
     ],
 )
 def test_all_meshes_have_larger_ones_too_and_each_once(mesh, others):

@@ -1,0 +1,151 @@
+"""When drafts of what the files have already are tried, and which of them are offered, with processes that say what a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from graphguard.checks.judging import nearby
+from graphguard.checks.judging.mending import repaired
+from graphguard.checks.judging.mends import Broken
+from graphguard.checks.judging.requests import CheckRequest
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import Capture, CheckRef, Span
+from graphguard.ir.capture import Trouble
+from graphguard.ir.codec import capture_summary
+from graphguard.ir.plain import to_plain
+from graphguard.refine.finding import Finding
+from graphguard.refine.outcome import Outcome, PromiseOutcome
+from graphguard.report.diagnostics import Diagnostic, Fix, Report, Verdict
+
+CHECK = CheckRef("checks.py::c", "c", Span("checks.py", 1))
+SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
+TROUBLE = Trouble("check-error", "no group", None)
+TROUBLED = capture_summary(Capture(CHECK, {"dp": 1}, (), None, (), (), troubles=(TROUBLE,)))
+REQUEST = CheckRequest("checks.py", "c", {"dp": 2}, "/")
+REPORT = Report(CHECK, {"dp": 2}, Verdict.BROKEN, operators={"spec": 5, "impl": 7}, proof="broken")
+SEEN = Span("model.py", 9, 1, 9, 4)
+MENDED = Span("model.py", 3, 1, 3, 4)
+
+
+def row(title: str, place: Span | None = None) -> dict[str, Any]:
+    fix = to_plain(Fix(title, (), False, place=place))
+    texts = {"file": title}
+    return {"fix": fix, "texts": texts, "headline": "'a' stands where 'b' is needed", "varied": None, "plain": None, "brings_numbers": False}  # fmt: skip
+
+
+def report_of(answer: Callable[[Any], Any], rule: str = "wrong-shard", **operators: int) -> Report:
+    """The report with fixes, where processes answer so and the judge finds nothing elsewhere."""
+
+    def judge(_request: Any, _captured: Any, report: Report) -> Any:
+        return report
+        yield
+
+    finding = Finding(rule, "'x' is wrong", SEEN, promises=("w",))
+    told = Diagnostic(rule, rule, "'x' is wrong", "error", SEEN)
+    report = replace(REPORT, operators=operators or REPORT.operators)
+    broken = Broken(REQUEST, report, (told,), frozenset({"w"}), frozenset({"w"}), {})
+    steps = repaired(broken, [finding], judge)
+    given = None
+    while True:
+        try:
+            given = answer(steps.send(given))
+        except StopIteration as end:
+            done: Report = end.value
+            return done
+
+
+class Answers:
+    """What processes say: of drafts by title, right or wrong, and of meshes by their ranks, right, wrong or not recorded."""
+
+    def __init__(
+        self, rows: list[dict[str, Any]], right: set[str], ranks: dict[int, str], usual: list[Any] | None = None
+    ) -> None:
+        self.rows, self.right, self.ranks, self.usual = rows, right, ranks, usual or []
+        self.asked: list[Any] = []
+        self.recorded: list[tuple[int, str]] = []
+
+    def __call__(self, step: Any) -> Any:
+        match step.method:
+            case "candidates":
+                return self.usual
+            case "nearby":
+                self.asked.append(step.params["first"])
+                return self.rows
+            case "capture":
+                ranks, text = step.params["mesh"]["dp"], step.params["overlay"].get("file", "")
+                self.recorded.append((ranks, text))
+                cannot = ranks != 2 and self.ranks.get(ranks, "troubles") == "troubles"
+                return {"capture": b"", "summary": TROUBLED if cannot else SUMMARY}
+            case "prove":
+                ranks, text = self.recorded[-1]
+                is_right = text in self.right and (ranks == 2 or self.ranks[ranks] == "right")
+                outcome = Outcome(is_right, (PromiseOutcome("w", is_right, ""),))
+                return {"proof": "edited", "outcome": to_plain(outcome)}
+            case "confirm":
+                return to_plain(Confirmation("differs", differing=("w",)))
+        return True
+
+
+def test_the_first_draft_that_mends_is_told_where_it_stands() -> None:
+    answers = Answers([row("vain"), row("good", MENDED), row("later")], {"good", "later"}, {1: "right"})
+    (told,) = report_of(answers).diagnostics
+    assert told.span == MENDED
+    assert told.message == "'a' stands where 'b' is needed: 'w' is wrong for that\nfix: good (proved)"
+    assert [fix.title for fix in told.fixes] == ["good"]
+    assert not any(text == "later" for _, text in answers.recorded)
+
+
+def test_at_the_line_of_the_finding_both_are_told() -> None:
+    (told,) = report_of(Answers([row("good", SEEN)], {"good"}, {1: "right"})).diagnostics
+    assert told.message == "'a' stands where 'b' is needed: 'x' is wrong\nfix: good (proved)"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "offered", "tried"),
+    [
+        ({1: "right"}, True, False),
+        ({4: "right"}, True, False),
+        ({}, False, True),  # no other mesh can be recorded: that it is meant nobody knows
+        ({1: "right", 4: "wrong"}, False, False),
+        ({1: "wrong"}, False, False),
+    ],
+)
+def test_a_draft_must_be_right_on_another_mesh_and_wrong_on_none(
+    ranks: dict[int, str], offered: bool, tried: bool
+) -> None:
+    (told,) = report_of(Answers([row("good", MENDED)], {"good"}, ranks)).diagnostics
+    assert bool(told.fixes) is offered
+    assert ("\ntried: good (line 3): " in told.message) is tried
+    assert told.span == (MENDED if offered else SEEN)
+
+
+def test_what_edits_of_the_graphs_mend_asks_for_no_drafts() -> None:
+    answers = Answers([row("good")], {"good", "usual"}, {1: "right"}, [row("usual")])
+    (told,) = report_of(answers).diagnostics
+    assert told.fixes[0].title == "usual"
+    assert not answers.asked
+
+
+def test_where_a_reduction_is_too_much_what_callers_forget_comes_first() -> None:
+    answers = Answers([row("given", MENDED)], {"given", "removed"}, {1: "right"}, [row("removed")])
+    (told,) = report_of(answers, "extra-reduction").diagnostics
+    assert (told.fixes[0].title, answers.asked) == ("given", [True])
+
+
+def test_where_callers_forget_nothing_the_reduction_is_taken_out() -> None:
+    answers = Answers([row("given", MENDED)], {"removed"}, {1: "right"}, [row("removed")])
+    (told,) = report_of(answers, "extra-reduction").diagnostics
+    assert (told.fixes[0].title, answers.asked) == ("removed", [True])
+
+
+@pytest.mark.parametrize(
+    ("calls", "tried"), [(10, 9), (nearby.CALLS // 5, 5), (nearby.LARGE, nearby.FEWEST), (nearby.LARGE + 1, 0)]
+)
+def test_fewer_drafts_of_a_larger_program_are_recorded(calls: int, tried: int) -> None:
+    answers = Answers([row(str(number)) for number in range(9)], set(), {})
+    report_of(answers, spec=0, impl=calls)
+    assert sum(text != "" for _, text in answers.recorded) == tried

@@ -158,6 +158,8 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
         text = f"'{name}' is added up over {passes} passes of the loop where their mean is needed: it is {factor_text(Fraction(passes), capture, count=count)} times what the specification computes"
     if isinstance(guess.edit, OtherCalls):
         text = _filled_in(capture, guess, guess.edit, text, name, span, sources)
+    if guess.rule == "nonlinear-on-partial" and (call := sources.call_with_effect(span, guess.site.node.op)):
+        text = text.replace(f"'{name}' is ", f"'{call}' computes ", 1)
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else asked_for(name, text)
 

@@ -206,9 +206,7 @@ def _is_read(graph: Graph, var: Var) -> bool:
     return any(var in node.reads for node in graph.nodes)
 
 
-def _insert(
-    graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: TensorType, at: int | None = None
-) -> Graph:
+def _insert(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: TensorType, at: int | None = None) -> Graph:
     """Call an operator on a variable where it is defined; later readers and outputs see the result."""
     new = Var(fresh(graph))
     return _spliced(graph, var, (Node(op, args, {}, (new,)),), {new: kind}, new, at)

@@ -13,8 +13,8 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def with_library(finding: Finding, graph: Graph, node: Node, sources: Sources) -> Finding:
-    """The finding, with the innermost line of the library that makes the call it is about; as it is where the user's own code makes it."""
-    inner = next((frame for frame in graph.stack_of(node.stack if node.stack >= 0 else node.forward)), None)
+    """The finding, with the innermost line of the library that makes the call it is about, or of which that is the gradient; as it is where the user's own code makes it."""
+    inner = next((frame for frame in graph.stack_of(node.forward if node.forward >= 0 else node.stack)), None)
     if inner is None or sources.in_project(inner.span.file):
         return finding
     library = _library(inner.span.file)

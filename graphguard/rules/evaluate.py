@@ -83,9 +83,9 @@ def apply_rule(
     if note is not None:
         for remark in call.remarks:
             note(remark)
-    if rule.moves and are_settled(algebra, call, results):
+    if rule.gives == "moved" and are_settled(algebra, call, results):
         return results
-    return settle(algebra, call, results, rounds=rule.casts, computes=rule.computes)
+    return settle(algebra, call, results, rounds=rule.casts, computes=rule.gives == "computed")
 
 
 def _check_binding(algebra: Algebra[V], rule: Rule, args: list[Any], kwargs: dict[str, Any], error: TypeError) -> None:

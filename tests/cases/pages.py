@@ -15,12 +15,15 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _FENCE = re.compile(r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<body>.*?)^```$', re.M | re.S)
 _TIME = re.compile(r"\b\d+(?:\.\d+)? ?m?s\b(?: \(\d+:\d\d:\d\d\))?|\bcached\b")
+# Where packages lie, as a page says it.
+INSTALLED = ".venv/lib/python3/site-packages"
 _COMMANDS = {"graphguard": "graphguard.cli", "pytest": "pytest"}
 
 
@@ -112,7 +115,8 @@ def _printed(command: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    said = done.stdout.replace(sysconfig.get_path("purelib"), INSTALLED)
+    return "".join(f"{line.rstrip()}\n" for line in said.splitlines())
 
 
 def _like(said: str, found: str) -> bool:

@@ -30,31 +30,34 @@ _RIGHT, _FACTOR, _WRONG, _NOTHING = "right", "a factor", "wrong", "it cannot be 
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """An edit mends a program by chance: where it does not, if that is known."""
+    """An edit may mend a program by chance: where it does not, if that is known; not ``certain`` where the program may be one for its own mesh."""
 
     elsewhere: CheckRequest | None
+    certain: bool = True
 
 
 def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Generator[Step, Any, Chance | None]:
     """Where numbers refute, on another mesh or with other constants, what an edit mends here; a number that an edit brings in must have been tried elsewhere.
 
     On two ranks a learning rate of 0.5 and a mean over the ranks are one factor; on one rank they are two.  A check that is written for its own mesh says nothing on
-    another one: where what is wrong there is no factor, and is wrong without the edit as well.
+    another one: where what is wrong there is no factor, and is wrong without the edit as well.  An edit that is right there, too, tells the two apart.
     """
     request = broken.request
-    tried = False
+    tried, doubt = False, None
     for mesh in meshes_to_try(broken.report.mesh):
         asked = replace(request, mesh=mesh)
         said = yield from _said(asked, finding, row["texts"])
         if said is _FACTOR or (said is _WRONG and (yield from _said(asked, finding, {})) is _RIGHT):
             return Chance(asked)
+        if said is _WRONG:
+            doubt = doubt or Chance(asked, certain=False)
         tried |= said is _RIGHT
     if row["varied"]:
         said = yield from _said(request, finding, row["varied"])
         if said in (_FACTOR, _WRONG):
             return Chance(replace(request, overlay={**request.overlay, **row["plain"]}))
         tried |= said is _RIGHT
-    return Chance(None) if row["brings_numbers"] and not tried else None
+    return Chance(None) if row["brings_numbers"] and not tried else doubt
 
 
 def told_elsewhere(

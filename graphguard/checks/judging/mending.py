@@ -24,7 +24,10 @@ LARGE = 400  # calls of a program, such as a decoder layer, of which no alternat
 
 
 class Proved(NamedTuple):
-    """Fixes of a finding, the promises that are still broken after the best of them, and its own headline if it has one; where edits that mend only by chance are wrong."""
+    """Fixes of a finding, the promises that are still broken after the best of them, and its own headline if it has one; where edits are wrong that may mend only by chance.
+
+    Where there are fixes and such a place, they are the edits in doubt.
+    """
 
     fixes: list[Fix]
     left: frozenset[str]
@@ -35,7 +38,7 @@ class Proved(NamedTuple):
 def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None) -> Steps:
     """The report with its fixes: each is proved on top of the best ones of the findings before it, and a finding that those mend is dropped.
 
-    Where nothing mends the first finding, or only by chance, ``judge`` says what is wrong where the chance is gone, or on fewer ranks: what mends it there may do so here.
+    Where nothing mends the first finding, or it may be by chance, ``judge`` says what is wrong where the chance is gone, or on fewer ranks: what mends it there may do so here.
     """
     told: list[tuple[Finding, Diagnostic]] = []
     before: tuple[TextEdit, ...] = ()
@@ -44,14 +47,15 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
         if finding.promises and not broken.spoiled & set(finding.promises):
             continue  # a consequence of what is mended already
         fixes, left, headline, elsewhere = yield from proved_fixes(broken, index, finding, before)
-        if not fixes and not before and judge is not None:
+        retold = None
+        if (elsewhere is not None or not fixes) and not before and judge is not None:
             for place in [elsewhere] if elsewhere is not None else _other_meshes(broken):
                 retold = yield from told_elsewhere(broken, finding, place, judge)
                 if retold is not None:
                     diagnostic, left = retold
                     before, broken = diagnostic.fixes[0].edits, replace(broken, spoiled=left)
                     break
-        elif fixes:
+        if fixes and retold is None:
             best, broken = fixes[0], replace(broken, spoiled=left)
             diagnostic = replace(diagnostic, message=headline or diagnostic.message)
             before = (*before, *best.edits)
@@ -99,14 +103,15 @@ def proved_fixes(
     request, proof = broken.request, broken.report.proof
     params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)
-    proved: list[Fix] = []
+    proved: list[Proved] = []
+    doubted: list[Proved] = []
     reworded: list[tuple[Fix, str, frozenset[str], str]] = []
-    headline, elsewhere = "", None
-    left, tries = broken.spoiled, 0 if _is_long(broken) else 1 + ALTERNATIVES_PER_FINDING
+    elsewhere: CheckRequest | None = None
+    tries = 0 if _is_long(broken) else 1 + ALTERNATIVES_PER_FINDING
     candidates = CANDIDATES_PER_FINDING if request.script is None else CANDIDATES_OF_SCRIPT
     for row in answer[:candidates]:
         fix = from_plain(Fix, row["fix"])
-        if any(known.title == fix.title for known in proved):
+        if any(known.title == fix.title for one in (*proved, *doubted) for known in one.fixes):
             continue  # another way to write what is proved already
         if proved and tries <= 0:
             break
@@ -116,19 +121,24 @@ def proved_fixes(
             continue
         key, failing = mended
         chance = yield from by_chance(broken, finding, row)
-        if chance is not None:
+        if chance is not None and chance.certain:
             elsewhere = elsewhere or chance.elsewhere
             continue
         if (yield Step("prover", "same_question", {"proof": proof, "other": key})):
-            left, headline = (left, headline) if proved else (failing, row["headline"])
-            proved.append(replace(fix, proved=True))
+            mend = Proved([replace(fix, proved=True)], failing, row["headline"])
+            if chance is None:
+                proved.append(mend)
+            else:
+                doubted.append(mend._replace(elsewhere=chance.elsewhere))
         elif fix.place in (None, finding.span):
             reworded.append((fix, key, failing, row["headline"]))
         if len(proved) == FIXES_PER_FINDING:
             break
-    for fix, key, failing, told in (
-        reworded if not proved else ()
-    ):  # code that the specification runs as well is right, unless nothing else is the program's own
+    found = proved or doubted[:FIXES_PER_FINDING]
+    if found:
+        return found[0]._replace(fixes=[fix for one in found for fix in one.fixes])
+    # Code that the specification runs as well is right, unless nothing else is the program's own.
+    for fix, key, failing, told in reworded:
         if (yield Step("prover", "same_question", {"proof": proof, "other": key, "by_meaning": True})):
             return Proved([replace(fix, proved=True)], failing, told)
-    return Proved(proved, left, headline, elsewhere)
+    return Proved([], broken.spoiled, "", elsewhere)

@@ -48,7 +48,7 @@ class Singles:
             return
         self._fixed.update(node.outs)
         rule = find_rule(node.op)
-        moved = bool(operands) and operands <= self._written.keys() and rule is not None and rule.moves
+        moved = bool(operands) and operands <= self._written.keys() and rule is not None and rule.gives == "moved"
         if (moved or node.op in _FILLS) and all(map(self._is_single, node.outs)):
             results = call(self._graph, node, self._written, frozenset())
             self._written.update(zip(node.outs, (rounded(value, "float32") for value in results), strict=True))

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from heapq import merge
+from itertools import islice
 from math import prod
-from operator import le
+from operator import itemgetter, le
 
 from graphguard.ir import Capture, Graph, Placement, Var
 from graphguard.refine.evaluation.evaluate import Values
@@ -213,7 +215,7 @@ class Lookup:
         outputs = self._outputs(name) if name in self.spec.outputs else {}
         groups += [group for group in (outputs, self._labelled(name)) if group]
         tables = [
-            {var: place for var, place in table.items() if _could_be_part(self.ranks[rank][var], value)}
+            {var: place for var, place in table.items() if _could_be_part(self.ranks[rank][var].shape, value.shape)}
             for rank, table in enumerate(tables)
         ]
         first = next((rank for rank, table in enumerate(tables) if table), None)
@@ -241,14 +243,23 @@ class Lookup:
         if len(value.pieces) < 2:
             return []
         made = self._made.get(var)
-        first = self.capture.ranks[0] if made is not None and self.capture.ranks else None
-        if made is None or first is None:
+        if made is None:
             return []
-        op = self.spec.nodes[made].op
-        same = (out for node in first.nodes if node.op == op and node.phase != "prelude" for out in node.outs)
-        everywhere = (out for out in same if all(out in values for values in self.ranks))
-        fitting = [out for out in everywhere if _could_be_part(self.ranks[0][out], value)]
-        return [dict.fromkeys(range(len(self.ranks)), out) for out in fitting[:_GROUPS]]
+        by_shape = self._everywhere.get(self.spec.nodes[made].op, {})
+        fitting = (outs for shape, outs in by_shape.items() if _could_be_part(shape, value.shape))
+        first = islice(merge(*fitting, key=itemgetter(0)), _GROUPS)
+        return [dict.fromkeys(range(len(self.ranks)), out) for _, out in first]
+
+    @cached_property
+    def _everywhere(self) -> dict[str, dict[tuple[int, ...], list[tuple[int, Var]]]]:
+        """By operator and shape, what the first rank makes beyond its prelude and all ranks hold, in order of computation."""
+        found: dict[str, dict[tuple[int, ...], list[tuple[int, Var]]]] = {}
+        for place, node in enumerate(self.capture.ranks[0].nodes if self.capture.ranks else ()):
+            for out in node.outs if node.phase != "prelude" else ():
+                if all(out in values for values in self.ranks):
+                    by_shape = found.setdefault(node.op, {})
+                    by_shape.setdefault(self.ranks[0][out].shape, []).append((place, out))
+        return found
 
     # -- the ranks' tensors
 
@@ -361,9 +372,9 @@ class Lookup:
         return scaled
 
 
-def _could_be_part(part: NormalValue, whole: NormalValue) -> bool:
-    """Whether a tensor has the dims of another, none of them longer: a shard, a summand or a copy of it."""
-    return len(part.shape) == len(whole.shape) and all(map(le, part.shape, whole.shape))
+def _could_be_part(part: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether a tensor of this shape has the dims of another, none of them longer: a shard, a summand or a copy of it."""
+    return len(part) == len(whole) and all(map(le, part, whole))
 
 
 def _window_text(name: str, ref: Ref, target: Ref) -> str:

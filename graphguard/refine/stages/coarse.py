@@ -40,7 +40,7 @@ def coarse_types(dtypes: frozenset[str]) -> tuple[str, ...]:
 def computes_coarsely(algebra: NormalForm, node: Node, values: Mapping[Var, NormalValue]) -> bool:
     """Whether a call with results of a coarse type makes numbers that its operands need not have."""
     traits, rule = traits_of(node.op), find_rule(node.op)
-    if traits.exact or (rule is not None and not rule.computes):
+    if traits.exact or (rule is not None and rule.gives != "computed"):
         return False
     return traits.symbol != "*" or all(
         algebra.most_counted(values[each], 0) not in (0.0, 1.0) for each in node.operands()

@@ -190,11 +190,15 @@ def passes_name(program: Program, at: ast.AST, factor: Fraction) -> str:
 
 
 def factor_name(program: Program, at: ast.expr, factor: Fraction) -> str:
-    """The constant of the file by which an expression multiplies or divides, where that is a factor or its reciprocal; empty where there is none."""
+    """What an expression multiplies or divides by, where that is a factor or its reciprocal: a constant of the file, or the number as it is written; empty where there is none."""
     match at:
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
             constants = set(_numbers(program, factor))
-            return next((side.id for side in (right, left) if isinstance(side, ast.Name) and side.id in constants), "")
+            for side in (right, left):
+                if isinstance(side, ast.Name) and side.id in constants:
+                    return side.id
+                if isinstance(side, ast.Constant) and type(side.value) is int and side.value == factor:
+                    return str(factor)
     return ""
 
 

@@ -102,6 +102,8 @@ def factor_text(factor: Fraction, capture: Capture, axis: str = "", count: str =
     """
     if not factor:
         return "0"
+    if count == str(factor):
+        return count  # as it is written there: no axis, even where one is as large
     if count:
         return f"{count} = {factor}" if factor.numerator >= factor.denominator else f"1/{count} = {factor}"
     sizes = {name: extent for name, extent in capture.mesh.items() if extent > 1 and axis in ("", name)}

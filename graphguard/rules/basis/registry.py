@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Final, TypeVar
+from functools import cache, partial
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from graphguard.ir import DType, Graph, Node, Sym, TensorType, Var
 from graphguard.relations.algebra import Kind, Unsupported
@@ -119,34 +119,29 @@ def concrete_shape(kind: TensorType) -> tuple[int, ...]:
     return kind.shape  # type: ignore[return-value]
 
 
+#: What the results are made of: numbers that no operand need have; numbers that are chosen, made or decided; or elements of operands, and zeros, alone.
+Gives: TypeAlias = Literal["computed", "chosen", "moved"]
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """What one operator does.
 
     ``function`` takes an algebra and the arguments of the operator's schema, and ``call`` where it asks for it.  ``casts`` marks elementwise arithmetic: its result is
-    rounded where the call stores it in a narrower type than PyTorch's promotion gives (``p.add_(update)`` on a bfloat16 ``p``).  ``computes`` says that results
-    may be numbers that no operand has, ``moves`` that they are elements of operands, and zeros, alone.
+    rounded where the call stores it in a narrower type than PyTorch's promotion gives (``p.add_(update)`` on a bfloat16 ``p``).
     """
 
     name: str
     function: Callable[..., Any]
     casts: bool = False
+    gives: Gives = "computed"
     parameters: tuple[str, ...] = field(init=False)
     wants_call: bool = field(init=False)
-    computes: bool = field(init=False)
-    moves: bool = field(init=False)
 
     def __post_init__(self) -> None:
         names = tuple(inspect.signature(self.function).parameters)[1:]
         object.__setattr__(self, "wants_call", "call" in names)
         object.__setattr__(self, "parameters", tuple(name for name in names if name != "call"))
-        object.__setattr__(self, "computes", self.family not in _MOVING)
-        object.__setattr__(self, "moves", self.family == "layout" and "value" not in names)
-
-    @property
-    def family(self) -> str:
-        """The file that holds the rule: layout, elementwise, ..."""
-        return self.function.__module__.rpartition(".")[2]
 
     @property
     def equation(self) -> str:
@@ -154,22 +149,24 @@ class Rule:
         return inspect.getdoc(self.function) or ""
 
 
-#: Families whose rules only move, choose or make numbers.
-_MOVING: Final = frozenset(("creation", "index_maps", "layout", "random_draws", "selection", "truth"))
 RULES: Final[dict[str, Rule]] = {}
 
 
-def rule(*names: str, casts: bool = False) -> Callable[[Function], Function]:
+def rule(*names: str, casts: bool = False, gives: Gives = "computed") -> Callable[[Function], Function]:
     """Register a function as the rule of the operators of these names; a second rule for a name is an error."""
 
     def register(function: Function) -> Function:
         for name in names:
             if name in RULES:
                 raise ValueError(f"{name} has a rule already")
-            RULES[name] = Rule(name, function, casts)
+            RULES[name] = Rule(name, function, casts, gives)
         return function
 
     return register
+
+
+choosing: Final = partial(rule, gives="chosen")
+moving: Final = partial(rule, gives="moved")
 
 
 def find_rule(op: str) -> Rule | None:

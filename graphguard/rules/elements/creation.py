@@ -12,7 +12,7 @@ import numpy as np
 from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.basis.arithmetic import Number, expanded, full, is_number, plus, scaled
 from graphguard.rules.basis.casting import cast, convert
-from graphguard.rules.basis.registry import Call, rule
+from graphguard.rules.basis.registry import Call, choosing
 from graphguard.rules.basis.scalars import exact
 
 #: Every uninitialised tensor is an unknown of its own, so nothing that depends on one is ever proved.
@@ -24,7 +24,7 @@ def constant(a: Algebra[V], call: Call, number: Number) -> V:
     return full(a, call.shape(), number, call.kind())
 
 
-@rule(
+@choosing(
     "aten.zeros.default",
     "aten.zeros_like.default",
     "aten.new_zeros.default",
@@ -36,37 +36,37 @@ def zeros(a: Algebra[V], self: object, *size: object, call: Call, **options: obj
     return constant(a, call, 0)
 
 
-@rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+@choosing("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
 def ones(a: Algebra[V], self: object, *size: object, call: Call, **options: object) -> V:
     """out = 1"""
     return constant(a, call, 1)
 
 
-@rule("aten.full.default")
+@choosing("aten.full.default")
 def full_rule(a: Algebra[V], size: Sequence[int], fill_value: Number, *, call: Call, **options: object) -> V:
     """out = fill_value"""
     return constant(a, call, fill_value)
 
 
-@rule("aten.full_like.default")
+@choosing("aten.full_like.default")
 def full_like(a: Algebra[V], self: V, fill_value: Number, *, call: Call, **options: object) -> V:
     """out = fill_value"""
     return constant(a, call, fill_value)
 
 
-@rule("aten.new_full.default")
+@choosing("aten.new_full.default")
 def new_full(a: Algebra[V], self: V, size: Sequence[int], fill_value: Number, *, call: Call, **options: object) -> V:
     """out = fill_value"""
     return constant(a, call, fill_value)
 
 
-@rule("aten.scalar_tensor.default")
+@choosing("aten.scalar_tensor.default")
 def scalar_tensor(a: Algebra[V], s: Number, *, call: Call, **options: object) -> V:
     """out = s"""
     return constant(a, call, s)
 
 
-@rule("aten.fill.Scalar", "aten.fill.Tensor")
+@choosing("aten.fill.Scalar", "aten.fill.Tensor")
 def fill(a: Algebra[V], self: V, value: Any, *, call: Call) -> V:
     """out = value everywhere"""
     if is_number(value):
@@ -75,13 +75,13 @@ def fill(a: Algebra[V], self: V, value: Any, *, call: Call) -> V:
     return expanded(a, number, call.shape())
 
 
-@rule("aten.copy.default")
+@choosing("aten.copy.default")
 def copy(a: Algebra[V], self: V, src: V, non_blocking: bool = False, *, call: Call) -> V:
     """out = src, broadcast to self and in its type"""
     return expanded(a, cast(a, src, call.dtype("src"), call.type().dtype), call.shape())
 
 
-@rule(
+@choosing(
     "aten._to_copy.default",
     "prims.convert_element_type.default",
     "gg.rounded",
@@ -102,7 +102,7 @@ def unknown(a: Algebra[V], shape: tuple[int, ...], kind: Kind) -> V:
     return a.random(("uninitialised", next(_UNINITIALISED)), "uninitialised", (), shape, kind)
 
 
-@rule(
+@choosing(
     "aten.empty.memory_format",
     "aten.empty_like.default",
     "aten.empty_strided.default",
@@ -115,26 +115,26 @@ def empty(a: Algebra[V], self: object, *size: object, call: Call, **options: obj
     return unknown(a, call.shape(), call.kind())
 
 
-@rule("aten.arange.start_step")
+@choosing("aten.arange.start_step")
 def arange_step(a: Algebra[V], start: Number, end: Number, step: Number = 1, *, call: Call, **options: object) -> V:
     """out[i] = start + i step"""
     v = convert(a, a.iota(call.shape()[0]), call.kind())
     return plus(a, scaled(a, v, exact(step)), start)
 
 
-@rule("aten.arange.start")
+@choosing("aten.arange.start")
 def arange_start(a: Algebra[V], start: Number, end: Number, *, call: Call, **options: object) -> V:
     """out[i] = start + i"""
     return arange_step(a, start, end, call=call)
 
 
-@rule("aten.arange.default")
+@choosing("aten.arange.default")
 def arange(a: Algebra[V], end: Number, *, call: Call, **options: object) -> V:
     """out[i] = i"""
     return arange_step(a, 0, end, call=call)
 
 
-@rule("aten.linspace.default")
+@choosing("aten.linspace.default")
 def linspace(a: Algebra[V], start: Number, end: Number, steps: int, *, call: Call, **options: object) -> V:
     """out[i] = start + i (end - start) / (steps - 1)"""
     if call.kind() != "float":
@@ -144,19 +144,19 @@ def linspace(a: Algebra[V], start: Number, end: Number, steps: int, *, call: Cal
     return plus(a, scaled(a, a.number(a.iota(steps), "float"), step), first)
 
 
-@rule("aten.tril_indices.default")
+@choosing("aten.tril_indices.default")
 def tril_indices(a: Algebra[V], row: int, col: int, offset: int = 0, **options: object) -> V:
     """The positions (i, j) with j - i <= offset, row by row"""
     return a.literal(np.stack(np.tril_indices(row, offset, col)))
 
 
-@rule("aten.triu_indices.default")
+@choosing("aten.triu_indices.default")
 def triu_indices(a: Algebra[V], row: int, col: int, offset: int = 0, **options: object) -> V:
     """The positions (i, j) with j - i >= offset, row by row"""
     return a.literal(np.stack(np.triu_indices(row, offset, col)))
 
 
-@rule("aten.eye.default", "aten.eye.m")
+@choosing("aten.eye.default", "aten.eye.m")
 def eye(a: Algebra[V], n: int, m: int | None = None, *, call: Call, **options: object) -> V:
     """out[i, j] = [i = j]"""
     rows, columns = call.shape()

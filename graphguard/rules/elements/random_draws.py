@@ -8,7 +8,7 @@ from typing import Any
 
 from graphguard.relations.algebra import Algebra, V
 from graphguard.rules.basis.arithmetic import Number, is_number, plus, scaled, times
-from graphguard.rules.basis.registry import Call, rule
+from graphguard.rules.basis.registry import Call, choosing
 from graphguard.rules.basis.scalars import exact, inverse
 
 
@@ -27,26 +27,26 @@ def _width(call: Call) -> tuple[str, ...]:
     return ("float64",) if call.type().dtype == "float64" else ()
 
 
-@rule("aten.rand.default", "aten.rand_like.default", "aten.rand.generator")
+@choosing("aten.rand.default", "aten.rand_like.default", "aten.rand.generator")
 def rand(a: Algebra[V], size: object, *, call: Call, **options: object) -> V:
     """Uniform draws in [0, 1)"""
     return uniform_draw(a, call)
 
 
-@rule("aten.uniform.default")
+@choosing("aten.uniform.default")
 def uniform(a: Algebra[V], self: V, from_: Number = 0.0, to: Number = 1.0, *, call: Call, **options: object) -> V:
     """out = from + (to - from) u, u uniform in [0, 1)"""
     low, high = exact(options.get("from", from_)), exact(to)  # type: ignore[arg-type]
     return plus(a, scaled(a, uniform_draw(a, call), high - low), low)
 
 
-@rule("aten.randn.default", "aten.randn_like.default", "aten.randn.generator")
+@choosing("aten.randn.default", "aten.randn_like.default", "aten.randn.generator")
 def randn(a: Algebra[V], size: object, *, call: Call, **options: object) -> V:
     """Normal draws of mean 0 and deviation 1"""
     return normal_draw(a, call)
 
 
-@rule("aten.normal_functional.default")
+@choosing("aten.normal_functional.default")
 def normal_functional(
     a: Algebra[V], self: V, mean: Number = 0.0, std: Number = 1.0, *, call: Call, **options: object
 ) -> V:
@@ -54,7 +54,7 @@ def normal_functional(
     return normal(a, mean, std, call=call)
 
 
-@rule("aten.normal.float_float")
+@choosing("aten.normal.float_float")
 def normal(
     a: Algebra[V], mean: Number = 0.0, std: Number = 1.0, size: object = (), *, call: Call, **options: object
 ) -> V:
@@ -62,7 +62,7 @@ def normal(
     return plus(a, scaled(a, normal_draw(a, call), exact(std)), mean)
 
 
-@rule("aten.randint.low", "aten.randint.low_generator", "aten.randint_like.low_dtype")
+@choosing("aten.randint.low", "aten.randint.low_generator", "aten.randint_like.low_dtype")
 def randint_low(a: Algebra[V], low: Any, high: int, *size: Any, call: Call, **options: object) -> V:
     """Uniform draws of the integers low, ..., high - 1"""
     if not is_number(low):
@@ -70,31 +70,31 @@ def randint_low(a: Algebra[V], low: Any, high: int, *size: Any, call: Call, **op
     return a.random(call.draw, "randint", (int(low), int(high)), call.shape(), call.kind())
 
 
-@rule("aten.randint.default", "aten.randint.generator")
+@choosing("aten.randint.default", "aten.randint.generator")
 def randint(a: Algebra[V], high: int, size: Sequence[int], *, call: Call, **options: object) -> V:
     """Uniform draws of the integers 0, ..., high - 1"""
     return a.random(call.draw, "randint", (0, int(high)), call.shape(), call.kind())
 
 
-@rule("aten.randperm.default", "aten.randperm.generator")
+@choosing("aten.randperm.default", "aten.randperm.generator")
 def randperm(a: Algebra[V], n: int, *, call: Call, **options: object) -> V:
     """A permutation of 0, ..., n - 1"""
     return a.random(call.draw, "randperm", (n,), call.shape(), call.kind())
 
 
-@rule("aten.exponential.default")
+@choosing("aten.exponential.default")
 def exponential(a: Algebra[V], self: V, lambd: Number = 1.0, *, call: Call, **options: object) -> V:
     """out = e / lambd, e drawn with density exp(-e)"""
     return scaled(a, a.random(call.draw, "exponential", (), call.shape(), "float"), inverse(lambd))
 
 
-@rule("aten.bernoulli.p", "aten.bernoulli.float")
+@choosing("aten.bernoulli.p", "aten.bernoulli.float")
 def bernoulli_p(a: Algebra[V], self: V, p: Number = 0.5, *, call: Call, **options: object) -> V:
     """1 with probability p, else 0"""
     return _kept(a, call, exact(p), call.shape())
 
 
-@rule("aten.bernoulli.default", "aten.bernoulli.Tensor")
+@choosing("aten.bernoulli.default", "aten.bernoulli.Tensor")
 def bernoulli(a: Algebra[V], self: V, p: V | None = None, *, call: Call, **options: object) -> V:
     """[u < probability], u uniform in [0, 1)"""
     return a.compare("lt", uniform_draw(a, call), self if p is None else p)
@@ -105,7 +105,7 @@ def _kept(a: Algebra[V], call: Call, probability: object, shape: tuple[int, ...]
     return a.random(call.draw, "bernoulli", (probability,), shape, "bool")
 
 
-@rule("aten.native_dropout.default")
+@choosing("aten.native_dropout.default")
 def native_dropout(a: Algebra[V], input: V, p: Number, train: bool | None, *, call: Call) -> tuple[V, V]:
     """(input mask / (1 - p), mask), mask true with probability 1 - p; without train (input, true)"""
     if train is False or p == 0:
@@ -116,13 +116,13 @@ def native_dropout(a: Algebra[V], input: V, p: Number, train: bool | None, *, ca
     return times(a, scaled(a, input, inverse(1 - p)), a.number(mask, "float")), mask
 
 
-@rule("aten.native_dropout_backward.default")
+@choosing("aten.native_dropout_backward.default")
 def native_dropout_backward(a: Algebra[V], grad_output: V, mask: V, scale: Number) -> V:
     """out = grad_output mask scale"""
     return scaled(a, times(a, grad_output, a.number(mask, "float")), exact(scale))
 
 
-@rule("aten.dropout.default")
+@choosing("aten.dropout.default")
 def dropout(a: Algebra[V], input: V, p: Number, train: bool, *, call: Call) -> V:
     """out = input mask / (1 - p), mask true with probability 1 - p; without train input"""
     return native_dropout(a, input, p, train, call=call)[0]

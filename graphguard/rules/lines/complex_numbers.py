@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from graphguard.ir import Graph, Node, Var
+from graphguard.ops.table import traits_of
 from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.basis.arithmetic import (
     aligned,
@@ -44,6 +45,13 @@ BY_PARTS: Final = frozenset(
         "aten.embedding.default",
         "aten.div.Scalar",
         "aten.mul.Scalar",
+        "aten.unfold_backward.default",
+        "aten.reflection_pad1d_backward.default",
+        "aten.reflection_pad2d_backward.default",
+        "aten.reflection_pad3d_backward.default",
+        "aten.replication_pad1d_backward.default",
+        "aten.replication_pad2d_backward.default",
+        "aten.replication_pad3d_backward.default",
         "aten.zeros_like.default",
         "aten.zeros.default",
         "aten.new_zeros.default",
@@ -63,8 +71,6 @@ FILLS: Final[dict[str, int | None]] = {
     "aten.fill.Scalar": 1,
     "aten.new_full.default": 2,
 }
-
-LAYOUT: Final = frozenset({"layout", "patterns"})
 
 LARGEST_POWER: Final = 8
 Parts: TypeAlias = tuple[Any, Any]
@@ -100,7 +106,7 @@ def evaluate_complex(
         raise Unsupported(f"{node.op} of complex numbers")
     if op in BILINEAR:
         return _bilinear(a, rule, node, graph, values, apply_rule)
-    if (rule.family in LAYOUT and not _fills_with_number(node)) or op in BY_PARTS or op in ADDITIVE:
+    if (traits_of(op).moves and not _fills_with_number(node)) or op in BY_PARTS or op in ADDITIVE:
         return _by_parts(a, rule, node, graph, values, apply_rule)
     raise Unsupported(f"{node.op} of complex numbers")
 

@@ -11,7 +11,7 @@ from graphguard.relations.algebra import Algebra, Kind, Unsupported, V
 from graphguard.rules.basis.arithmetic import LETTERS, compared, dim_of, negative
 from graphguard.rules.basis.index_maps import cut, moved
 from graphguard.rules.basis.merged_choices import Choice, choices_in, found_among, note_choice
-from graphguard.rules.basis.registry import Call, rule
+from graphguard.rules.basis.registry import Call, choosing
 from graphguard.rules.lines.reductions import along, scan
 from graphguard.rules.positions.scatter import gather
 
@@ -25,7 +25,7 @@ def _selected(a: Algebra[V], name: str, v: V, dim: int, extent: int, kind: Kind,
     return a.opaque(name, attributes, [(v, source)], source.replace("A", "B"), shape, kind)
 
 
-@rule("aten.topk.default")
+@choosing("aten.topk.default")
 def topk(
     a: Algebra[V],
     self: V,
@@ -86,7 +86,7 @@ def _order(a: Algebra[V], v: V, dim: int, descending: bool, stable: bool) -> np.
     return None if ties and not stable else order
 
 
-@rule("aten.sort.default")
+@choosing("aten.sort.default")
 def sort(
     a: Algebra[V], self: V, dim: int = -1, descending: bool = False, stable: bool = False, *, call: Call | None = None
 ) -> tuple[V, V]:
@@ -107,7 +107,7 @@ def _at_places(a: Algebra[V], v: V, dim: int, places: V, descending: bool) -> V:
         return scan(a, "sort", v, dim, v.kind, (descending,))
 
 
-@rule("aten.sort.stable")
+@choosing("aten.sort.stable")
 def sort_stable(
     a: Algebra[V],
     self: V,
@@ -121,19 +121,19 @@ def sort_stable(
     return sort(a, self, dim, descending, bool(stable), call=call)
 
 
-@rule("aten.argsort.default")
+@choosing("aten.argsort.default")
 def argsort(a: Algebra[V], self: V, dim: int = -1, descending: bool = False) -> V:
     """Where the elements of the sorted line stood: closed, batched over the other dims"""
     return sort(a, self, dim, descending)[1]
 
 
-@rule("aten.argsort.stable")
+@choosing("aten.argsort.stable")
 def argsort_stable(a: Algebra[V], self: V, *, stable: bool, dim: int = -1, descending: bool = False) -> V:
     """Where the elements of the sorted line stood: closed, batched over the other dims"""
     return sort(a, self, dim, descending, stable)[1]
 
 
-@rule("aten.kthvalue.default")
+@choosing("aten.kthvalue.default")
 def kthvalue(a: Algebra[V], self: V, k: int, dim: int = -1, keepdim: bool = False) -> tuple[V, V]:
     """The k-th smallest element of every line along dim, and where it stands: closed, batched over the other dims"""
     dim = dim_of(dim, len(self.shape))
@@ -141,28 +141,28 @@ def kthvalue(a: Algebra[V], self: V, k: int, dim: int = -1, keepdim: bool = Fals
     return values, along(a, "kthvalue.indices", self, dim, keepdim, "int", (k,))
 
 
-@rule("aten.median.dim")
+@choosing("aten.median.dim")
 def median(a: Algebra[V], self: V, dim: int, keepdim: bool = False) -> tuple[V, V]:
     """The median of every line along dim, and where it stands: closed, batched over the other dims"""
     dim = dim_of(dim, len(self.shape))
     return along(a, "median", self, dim, keepdim, self.kind), along(a, "median.indices", self, dim, keepdim, "int")
 
 
-@rule("aten.mode.default", "aten.nanmedian.dim")
+@choosing("aten.mode.default", "aten.nanmedian.dim")
 def of_line(a: Algebra[V], self: V, dim: int = -1, keepdim: bool = False, *, call: Call) -> tuple[V, V]:
     """An element of every line along dim, the most frequent one or the median, and where it stands: closed, batched over the other dims"""
     dim, name = dim_of(dim, len(self.shape)), call.node.op.split(".")[1]
     return along(a, name, self, dim, keepdim, self.kind), along(a, f"{name}.indices", self, dim, keepdim, "int")
 
 
-@rule("aten.median.default", "aten.nanmedian.default")
+@choosing("aten.median.default", "aten.nanmedian.default")
 def of_all(a: Algebra[V], self: V, *, call: Call) -> V:
     """The median of all elements: closed"""
     flat = a.reshape(self, (math.prod(self.shape),))
     return along(a, call.node.op.split(".")[1], flat, 0, False, self.kind)
 
 
-@rule("aten.searchsorted.Tensor")
+@choosing("aten.searchsorted.Tensor")
 def searchsorted(
     a: Algebra[V],
     sorted_sequence: V,
@@ -191,7 +191,7 @@ def searchsorted(
     return a.opaque(name, attributes, operands, lead + "y", self.shape, "int")
 
 
-@rule("aten.bucketize.Tensor")
+@choosing("aten.bucketize.Tensor")
 def bucketize(a: Algebra[V], self: V, boundaries: V, *, out_int32: bool = False, right: bool = False) -> V:
     """How many boundaries come before each element: closed, elementwise in self"""
     return searchsorted(a, boundaries, self, right=right)

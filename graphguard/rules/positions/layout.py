@@ -12,10 +12,10 @@ from graphguard.relations.algebra import Algebra, Unsupported, V
 from graphguard.rules.basis.arithmetic import Number, dim_of, expanded, full
 from graphguard.rules.basis.casting import cast, convert
 from graphguard.rules.basis.index_maps import cut, join, moved, strided, strided_scatter
-from graphguard.rules.basis.registry import Call, rule
+from graphguard.rules.basis.registry import Call, choosing, moving
 
 
-@rule(
+@moving(
     "aten.view.default",
     "aten._unsafe_view.default",
     "aten.reshape.default",
@@ -42,7 +42,7 @@ def reshape(a: Algebra[V], self: V, *shape: object, call: Call) -> V:
     return a.reshape(self, call.shape())
 
 
-@rule(
+@moving(
     "aten.alias.default",
     "aten.detach.default",
     "aten.clone.default",
@@ -65,19 +65,19 @@ def identity(a: Algebra[V], self: V, **options: object) -> V:
     return self
 
 
-@rule("aten.permute.default", "aten.permute_copy.default")
+@moving("aten.permute.default", "aten.permute_copy.default")
 def permute(a: Algebra[V], self: V, dims: Sequence[int]) -> V:
     """Dim i of out is dim dims[i] of self."""
     return a.permute(self, [dim_of(dim, len(self.shape)) for dim in dims])
 
 
-@rule("aten.t.default", "aten.t_copy.default", "aten.numpy_T.default", "aten.mT.default")
+@moving("aten.t.default", "aten.t_copy.default", "aten.numpy_T.default", "aten.mT.default")
 def t(a: Algebra[V], self: V) -> V:
     """out[..., j, i] = self[..., i, j]"""
     return transpose(a, self, -2, -1) if len(self.shape) > 1 else self
 
 
-@rule("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default", "aten.transpose_copy.int")
+@moving("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default", "aten.transpose_copy.int")
 def transpose(a: Algebra[V], self: V, dim0: int, dim1: int) -> V:
     """Two dims exchanged."""
     order = list(range(len(self.shape)))
@@ -88,7 +88,7 @@ def transpose(a: Algebra[V], self: V, dim0: int, dim1: int) -> V:
     return a.permute(self, order)
 
 
-@rule("aten.movedim.intlist", "aten.moveaxis.intlist")
+@moving("aten.movedim.intlist", "aten.moveaxis.intlist")
 def movedim(a: Algebra[V], self: V, source: Sequence[int], destination: Sequence[int]) -> V:
     """Dims source[k] become dims destination[k], the others keep their order."""
     rank = len(self.shape)
@@ -97,19 +97,19 @@ def movedim(a: Algebra[V], self: V, source: Sequence[int], destination: Sequence
     return a.permute(self, [places[dim] if dim in places else next(others) for dim in range(rank)])
 
 
-@rule("aten.movedim.int", "aten.moveaxis.int")
+@moving("aten.movedim.int", "aten.moveaxis.int")
 def movedim_int(a: Algebra[V], self: V, source: int, destination: int) -> V:
     """Dim source becomes dim destination."""
     return movedim(a, self, [source], [destination])
 
 
-@rule("aten.expand.default", "aten.expand_copy.default", "aten.expand_as.default", "aten.broadcast_to.default")
+@moving("aten.expand.default", "aten.expand_copy.default", "aten.expand_as.default", "aten.broadcast_to.default")
 def expand(a: Algebra[V], self: V, size: object, *, implicit: bool = False, call: Call) -> V:
     """Dims of extent 1 repeated, new dims in front."""
     return expanded(a, self, call.shape())
 
 
-@rule("aten.slice.Tensor", "aten.slice_copy.Tensor")
+@moving("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_tensor(
     a: Algebra[V], self: V, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> V:
@@ -125,7 +125,7 @@ def bounds(start: int | None, end: int | None, extent: int) -> tuple[int, int]:
     return low, max(low, high)
 
 
-@rule("aten.narrow.default", "aten.narrow_copy.default")
+@moving("aten.narrow.default", "aten.narrow_copy.default")
 def narrow(a: Algebra[V], self: V, dim: int, start: int, length: int) -> V:
     """out[..., i, ...] = self[..., start + i, ...] for i < length"""
     dim = dim_of(dim, len(self.shape))
@@ -133,7 +133,7 @@ def narrow(a: Algebra[V], self: V, dim: int, start: int, length: int) -> V:
     return cut(a, self, dim, start, start + length)
 
 
-@rule("aten.select.int", "aten.select_copy.int")
+@moving("aten.select.int", "aten.select_copy.int")
 def select(a: Algebra[V], self: V, dim: int, index: int) -> V:
     """out[...] = self[..., index, ...]"""
     dim = dim_of(dim, len(self.shape))
@@ -151,7 +151,7 @@ def inserted(a: Algebra[V], v: V, dim: int) -> V:
     return a.reshape(v, (*v.shape[:dim], 1, *v.shape[dim:]))
 
 
-@rule("aten.unbind.int", "aten.unbind_copy.int")
+@moving("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(a: Algebra[V], self: V, dim: int = 0) -> list[V]:
     """out[k] = self[..., k, ...]"""
     dim = dim_of(dim, len(self.shape))
@@ -174,14 +174,14 @@ def even_sizes(extent: int, size: int) -> list[int]:
     return [min(size, extent - start) for start in range(0, extent, size)]
 
 
-@rule("aten.split.Tensor", "aten.split_copy.Tensor", "aten.unsafe_split.Tensor")
+@moving("aten.split.Tensor", "aten.split_copy.Tensor", "aten.unsafe_split.Tensor")
 def split(a: Algebra[V], self: V, split_size: int, dim: int = 0) -> list[V]:
     """Pieces of split_size along dim, the last one shorter."""
     dim = dim_of(dim, len(self.shape))
     return cut_at(a, self, dim, even_sizes(self.shape[dim], split_size))
 
 
-@rule(
+@moving(
     "aten.split_with_sizes.default",
     "aten.split.sizes",
     "aten.split_with_sizes_copy.default",
@@ -192,14 +192,14 @@ def split_with_sizes(a: Algebra[V], self: V, split_sizes: Sequence[int], dim: in
     return cut_at(a, self, dim_of(dim, len(self.shape)), split_sizes)
 
 
-@rule("aten.chunk.default")
+@moving("aten.chunk.default")
 def chunk(a: Algebra[V], self: V, chunks: int, dim: int = 0) -> list[V]:
     """Pieces of ceil(extent / chunks) along dim, the last one shorter."""
     dim = dim_of(dim, len(self.shape))
     return cut_at(a, self, dim, even_sizes(self.shape[dim], -(-self.shape[dim] // chunks)))
 
 
-@rule("aten.tensor_split.sections")
+@moving("aten.tensor_split.sections")
 def tensor_split(a: Algebra[V], self: V, sections: int, dim: int = 0) -> list[V]:
     """Pieces along dim that differ by at most one, the larger ones first."""
     dim = dim_of(dim, len(self.shape))
@@ -207,7 +207,7 @@ def tensor_split(a: Algebra[V], self: V, sections: int, dim: int = 0) -> list[V]
     return cut_at(a, self, dim, [least + (k < more) for k in range(sections)])
 
 
-@rule("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
+@moving("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
 def cat(a: Algebra[V], tensors: Sequence[V], dim: int = 0, *, call: Call) -> V:
     """The tensors joined along dim; empty one-dimensional ones are left out."""
     kept = [v for v in tensors if v.shape != (0,)] or list(tensors[:1])
@@ -215,14 +215,14 @@ def cat(a: Algebra[V], tensors: Sequence[V], dim: int = 0, *, call: Call) -> V:
     return join(a, [convert(a, v, kind) for v in kept], dim_of(dim, len(kept[0].shape)))
 
 
-@rule("aten.stack.default")
+@moving("aten.stack.default")
 def stack(a: Algebra[V], tensors: Sequence[V], dim: int = 0, *, call: Call) -> V:
     """out[..., k, ...] = tensors[k]"""
     dim, kind = dim_of(dim, len(tensors[0].shape) + 1), call.kind()
     return join(a, [inserted(a, convert(a, v, kind), dim) for v in tensors], dim)
 
 
-@rule("aten.flip.default")
+@moving("aten.flip.default")
 def flip(a: Algebra[V], self: V, dims: Sequence[int]) -> V:
     """Reverse order along dims."""
     for dim in dims:
@@ -230,7 +230,7 @@ def flip(a: Algebra[V], self: V, dims: Sequence[int]) -> V:
     return self
 
 
-@rule("aten.roll.default")
+@moving("aten.roll.default")
 def roll(a: Algebra[V], self: V, shifts: Sequence[int] | int, dims: Sequence[int] | int = ()) -> V:
     """out[..., i, ...] = self[..., i - shift mod extent, ...]; without dims the flattening is rolled."""
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
@@ -247,7 +247,7 @@ def roll(a: Algebra[V], self: V, shifts: Sequence[int] | int, dims: Sequence[int
     return self
 
 
-@rule("aten.repeat.default", "aten.tile.default")
+@moving("aten.repeat.default", "aten.tile.default")
 def repeat(a: Algebra[V], self: V, repeats: Sequence[int]) -> V:
     """out[i, ...] = self[i mod extent, ...], repeats[d] times along dim d; new dims in front."""
     rank = max(len(repeats), len(self.shape))
@@ -258,7 +258,7 @@ def repeat(a: Algebra[V], self: V, repeats: Sequence[int]) -> V:
     return a.reshape(paired, tuple(count * extent for count, extent in zip(times, shape, strict=True)))
 
 
-@rule("aten.repeat_interleave.self_int")
+@moving("aten.repeat_interleave.self_int")
 def repeat_interleave(
     a: Algebra[V], self: V, repeats: int, dim: int | None = None, *, output_size: int | None = None
 ) -> V:
@@ -271,7 +271,7 @@ def repeat_interleave(
     return a.reshape(wide, (*before, extent * repeats, *after))
 
 
-@rule("aten.repeat_interleave.Tensor")
+@moving("aten.repeat_interleave.Tensor")
 def repeat_interleave_counts(a: Algebra[V], repeats: V, *, output_size: int | None = None) -> V:
     """Position i repeated repeats[i] times, for repeats that are known."""
     counts = a.known(repeats)
@@ -280,7 +280,7 @@ def repeat_interleave_counts(a: Algebra[V], repeats: V, *, output_size: int | No
     return a.literal(np.repeat(np.arange(counts.size, dtype=np.int64), counts.reshape(-1)))
 
 
-@rule("aten.repeat_interleave.self_Tensor")
+@moving("aten.repeat_interleave.self_Tensor")
 def repeat_interleave_tensor(
     a: Algebra[V], self: V, repeats: V, dim: int | None = None, *, output_size: int | None = None
 ) -> V:
@@ -299,7 +299,7 @@ def repeat_interleave_tensor(
     return join(a, pieces, dim)
 
 
-@rule("aten.constant_pad_nd.default")
+@choosing("aten.constant_pad_nd.default")
 def constant_pad_nd(a: Algebra[V], self: V, pad: Sequence[int], value: Number = 0) -> V:
     """self with pad[2 k] and pad[2 k + 1] elements ``value`` before and after dim -1 - k; negative ones cut."""
     for place in range(len(pad) // 2):
@@ -319,7 +319,7 @@ def constant_pad(a: Algebra[V], v: V, dim: int, before: int, after: int, value: 
     return join(a, [*filling(before), v, *filling(after)], dim)
 
 
-@rule("aten.pad.default")
+@choosing("aten.pad.default")
 def pad(a: Algebra[V], self: V, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> V:
     """self with pad[2 k] and pad[2 k + 1] elements before and after dim -1 - k."""
     if mode == "constant":
@@ -332,7 +332,7 @@ def pad(a: Algebra[V], self: V, pad: Sequence[int], mode: str = "constant", valu
     raise Unsupported(f"padding mode {mode}")
 
 
-@rule("aten.as_strided.default", "aten.as_strided_copy.default")
+@moving("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(
     a: Algebra[V], self: V, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> V:
@@ -341,7 +341,7 @@ def as_strided(
     return strided(a, flat, size, stride, storage_offset or 0)
 
 
-@rule("aten.as_strided_scatter.default")
+@moving("aten.as_strided_scatter.default")
 def as_strided_scatter(
     a: Algebra[V],
     self: V,
@@ -381,7 +381,7 @@ def _replaced_steps(a: Algebra[V], v: V, source: V, dim: int, start: int, count:
     return moved(a, a.reshape(flat, last.shape), len(v.shape) - 1, dim)
 
 
-@rule("aten.slice_scatter.default")
+@moving("aten.slice_scatter.default")
 def slice_scatter(
     a: Algebra[V],
     self: V,
@@ -400,7 +400,7 @@ def slice_scatter(
     return replaced(a, self, source, dim, low, high, step)
 
 
-@rule("aten.select_scatter.default")
+@moving("aten.select_scatter.default")
 def select_scatter(a: Algebra[V], self: V, src: V, dim: int, index: int, *, call: Call) -> V:
     """self with self[..., index, ...] replaced by src"""
     dim = dim_of(dim, len(self.shape))
@@ -409,7 +409,7 @@ def select_scatter(a: Algebra[V], self: V, src: V, dim: int, index: int, *, call
     return replaced(a, self, inserted(a, source, dim), dim, index, index + 1)
 
 
-@rule("aten.slice_backward.default")
+@moving("aten.slice_backward.default")
 def slice_backward(
     a: Algebra[V], grad_output: V, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> V:
@@ -420,7 +420,7 @@ def slice_backward(
     return replaced(a, zeros, grad_output, dim, low, high, step)
 
 
-@rule("aten.select_backward.default")
+@moving("aten.select_backward.default")
 def select_backward(a: Algebra[V], grad_output: V, input_sizes: Sequence[int], dim: int, index: int) -> V:
     """Zeros of input_sizes with [..., index, ...] replaced by grad_output"""
     dim = dim_of(dim, len(input_sizes))

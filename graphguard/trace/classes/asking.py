@@ -449,7 +449,10 @@ def _copied(function: FunctionType) -> FunctionType:
 
 def _taken(following: Following, number: Number, frame: Any) -> bool:
     elements = container(frame, following.results)
-    return elements is not None and taken(number, elements)
+    if elements is None or not taken(number, elements):
+        return False
+    following.taint(elements)  # other ranks read others of them
+    return True
 
 
 def _is_ours(file: str) -> bool:

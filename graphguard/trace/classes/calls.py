@@ -102,17 +102,18 @@ class Following(TorchFunctionMode):
             number = number.settled()
         with self._numbers():
             mine = self.sounding.literal(number)
-            return self._taint(operation(tensor, mine) if reflected else operation(mine, tensor))
+            return self.taint(operation(tensor, mine) if reflected else operation(mine, tensor))
 
     def with_literals(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The call with every such number as a literal."""
         with self._numbers():
             result = func(*self.sounding.plainly(tuple(args)), **self.sounding.plainly(dict(kwargs)))
             if getattr(func, "__name__", "") == "__setitem__":
-                self._taint(args[0])
-            return self._taint(result)
+                self.taint(args[0])
+            return self.taint(result)
 
-    def _taint(self, result: Any) -> Any:
+    def taint(self, result: Any) -> Any:
+        """What is looked at depends on such numbers from now on."""
         self.tainted.update(storage_of(each) for each in tensors_in(result) if isinstance(each, FakeTensor))
         return result
 

@@ -93,6 +93,11 @@ def written_in_place(y: torch.Tensor, rank: Any, size: int) -> torch.Tensor:
     return y * (2 if table[ODD].item() else 1)
 
 
+def part_that_is_read(y: torch.Tensor, rank: Any, size: int) -> torch.Tensor:
+    """Ranks take parts of a table that came about in one way, and are told apart by the number in each."""
+    return y * 2 if torch.arange(size).chunk(size)[rank].item() == ODD else y
+
+
 SPOILS: dict[str, tuple[Spoils, int]] = {
     "one rank doubles": (lambda y, rank, _: y * 2 if rank == ODD else y, RANKS - 1),
     "one rank halves": (lambda y, rank, size: y * 0.5 if rank == size // 2 else y, RANKS - 1),
@@ -110,6 +115,7 @@ SPOILS: dict[str, tuple[Spoils, int]] = {
     "one part of a list": (odd_part, RANKS),
     "one part that is written": (written_part, RANKS),
     "a table that is written in place": (written_in_place, RANKS),
+    "a part whose number is read": (part_that_is_read, RANKS),
     "objects of other ranks": (exchanged, RANKS),
     "groups by parity": (by_parity, RANKS - 1),
 }

@@ -22,6 +22,7 @@ def add_torchrun_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=_count, default=1, metavar="N", help="steps of the optimizers (default: 1)")
     parser.add_argument("--reference-args", metavar="ARGS", help="further arguments on one rank, as '--batch-size 8'")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of recording (default: as configured)")
+    parser.add_argument("--no-fix", action="store_true", help="look for no fixes: what is wrong is told sooner")
     parser.add_argument("--output-format", choices=NAMES, default="text")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the relation of every tensor")

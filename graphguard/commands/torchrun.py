@@ -64,7 +64,15 @@ def _judge(script: Script, options: argparse.Namespace, configuration: Configura
     try:
         with WorkerClient(configuration) as worker:
             mesh = {"ranks": options.nproc_per_node}
-            report = run_script(script, mesh, configuration, worker, LoadedProver(cache=False), options.timeout)
+            report = run_script(
+                script,
+                mesh,
+                configuration,
+                worker,
+                LoadedProver(cache=False),
+                options.timeout,
+                fixes=not options.no_fix,
+            )
     finally:
         progress.clear()
     report = Waivers(sources, configuration.levels).apply(report)

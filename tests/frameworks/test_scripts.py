@@ -1,6 +1,7 @@
 """Public training scripts as they are, and each with a planted mistake: `graphguard torchrun` proves the one and finds the other at its line.
 
-`make scripts` fetches them, at the commits below; none of them is a part of this project.  torchtitan's trainer is the installed package's.
+`make scripts` fetches them, at the commits below; none of them is a part of this project.  torchtitan's trainer is the installed package's.  Of frameworks that have no script of their own, one in
+the manner of their guides trains (``scripts``).
 """
 
 import importlib.util
@@ -48,6 +49,10 @@ TINY = Path(__file__).parent / "titan_tiny.py"
 TITAN = "-m torchtitan.train --module titan_tiny --config small --parallelism.spmd-backend partial_dtensor"
 
 
+#: What a user of a framework writes: trained with it, or in its manner.
+OURS = Path(__file__).parent / "scripts"
+
+
 @dataclass(frozen=True)
 class Mistake:
     """A text of a file that another replaces; ``rule`` and a part of the line where that is found."""
@@ -63,7 +68,7 @@ class Mistake:
 class Case:
     """A training script.
 
-    ``tree`` lies in ``repository`` (none: it is an installed package) and is copied, with the files beside the script.  ``command`` are script and arguments, ``reference`` those for one rank.
+    ``tree`` lies in ``repository`` (none: it is an installed package, or a file in ``OURS``) and is copied, with the files beside the script.  ``command`` are script and arguments, ``reference`` those for one rank.
     ``unknown`` is the operator because of which the script is not proved; none: it is.
     """
 
@@ -124,6 +129,86 @@ CASES = [
 ]
 
 
+def ours(name: str, file: str, mistake: Mistake | None, *needs: str) -> Case:
+    """A script of those here."""
+    return Case(name, "", file, file, "", mistake, needs)
+
+
+CASES += [
+    ours(
+        "transformers-trainer",
+        "trainer.py",
+        None,
+        "transformers",
+        "accelerate",
+    ),
+    ours(
+        "accelerate-clipped-before-the-sum",
+        "accelerate_loop.py",
+        Mistake(
+            "accelerate_loop.py",
+            "if accelerator.sync_gradients:",
+            "if True:",
+            "nonlinear-on-partial",
+            "accelerator.clip_grad_norm_(",
+        ),
+        "accelerate",
+    ),
+    ours(
+        "accelerate-model-not-prepared",
+        "accelerate_loop.py",
+        Mistake(
+            "accelerate_loop.py",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "optimizer, loader = accelerator.prepare(optimizer, loader)",
+            "gradient-not-reduced",
+            "functional.mse_loss(model(batch), target)",
+        ),
+        "accelerate",
+    ),
+    ours(
+        "accelerate-never-synchronised",
+        "accelerate_loop.py",
+        Mistake(
+            "accelerate_loop.py",
+            "accelerator.accumulate(model)",
+            "accelerator.no_sync(model)",
+            "gradient-not-reduced",
+            "accelerator.backward(loss)",
+        ),
+        "accelerate",
+    ),
+    ours(
+        "lightning-fit",
+        "lightning_fit.py",
+        Mistake(
+            "lightning_fit.py",
+            "logger=False,",
+            "logger=False, use_distributed_sampler=False,",
+            "wrong-shard",
+            "DataLoader(data, batch_size=4, shuffle=True)",
+        ),
+        "lightning",
+    ),
+    ours(
+        "muon-not-averaged",
+        "muon_shared.py",
+        Mistake(
+            "muon_shared.py",
+            "for parameter in model.parameters():\n            dist.all_reduce",
+            "for parameter in model.embedding.parameters():\n            dist.all_reduce",
+            "gradient-not-reduced",
+            ".backward()",
+        ),
+    ),
+    ours(
+        "muon-sent-by-one-rank",
+        "muon_shared.py",
+        Mistake("muon_shared.py", "src=place)", "src=0)", "wrong-relation", "dist.broadcast(update, src=0)"),
+    ),
+]
+
+
 def fetch(folder: Path) -> None:
     """The repositories, without their history and their large files."""
     for name, commit in REPOSITORIES.items():
@@ -146,6 +231,9 @@ def laid_out(case: Case, folder: Path) -> None:
     """A copy of the case's files in a folder, in which its command is given."""
     for package in case.needs:
         pytest.importorskip(package)
+    if (OURS / case.tree).is_file():
+        shutil.copy(OURS / case.tree, folder)
+        return
     if case.repository:
         source = FETCHED / case.repository / case.tree
         if not source.is_dir():
@@ -168,7 +256,7 @@ def laid_out(case: Case, folder: Path) -> None:
 
 def judged(case: Case, folder: Path) -> dict[str, object]:
     """What is said of the script in a folder."""
-    options = ["--nproc-per-node", "2", "--timeout", "1200", "--output-format", "json"]
+    options = ["--no-fix", "--nproc-per-node", "2", "--timeout", "1200", "--output-format", "json"]
     if case.reference:
         options += ["--reference-args", case.reference]
     command = [sys.executable, "-m", "graphguard.cli", "torchrun", *options, *shlex.split(case.command)]
@@ -178,7 +266,7 @@ def judged(case: Case, folder: Path) -> dict[str, object]:
     return report
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", {case.command: case for case in CASES}.values(), ids=str)
 def test_as_it_is(case: Case, tmp_path: Path) -> None:
     laid_out(case, tmp_path)
     report = judged(case, tmp_path)

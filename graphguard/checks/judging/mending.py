@@ -20,6 +20,7 @@ from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
 FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
 ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved, less those that were in vain before it: each is traced and proved anew
+CANDIDATES_OF_SCRIPT = 3  # of a finding in a script, which is recorded again from its imports on for each
 LARGE = 400  # calls of a program, such as a decoder layer, of which no alternatives are tried: that would take seconds
 
 
@@ -93,12 +94,14 @@ def _by_hand(fix: Fix) -> str:
 
 def _other_meshes(broken: Broken) -> list[CheckRequest]:
     """The check on meshes on which a defect that has nothing to do with an axis is seen without it."""
-    meshes = [] if _calls(broken) > LARGE else meshes_to_try(broken.report.mesh)
+    meshes = [] if _is_long(broken) else meshes_to_try(broken.report.mesh)
     return [replace(broken.request, mesh=mesh) for mesh in meshes]
 
 
-def _calls(broken: Broken) -> int:
-    return sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
+def _is_long(broken: Broken) -> bool:
+    """Whether recording the programs once more takes so long that it is done as seldom as can be."""
+    calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
+    return broken.request.script is not None or calls > LARGE
 
 
 def proved_fixes(
@@ -118,8 +121,9 @@ def proved_fixes(
     doubted: list[Proved] = []
     reworded: list[tuple[Fix, str, frozenset[str], str]] = []
     elsewhere: CheckRequest | None = None
-    tries = 0 if _calls(broken) > LARGE else 1 + ALTERNATIVES_PER_FINDING
-    for row in answer[:CANDIDATES_PER_FINDING]:
+    tries = 0 if _is_long(broken) else 1 + ALTERNATIVES_PER_FINDING
+    candidates = CANDIDATES_PER_FINDING if request.script is None else CANDIDATES_OF_SCRIPT
+    for row in answer[:candidates]:
         fix = from_plain(Fix, row["fix"])
         if any(known.title == fix.title for one in (*proved, *doubted) for known in one.fixes):
             continue  # another way to write what is proved already

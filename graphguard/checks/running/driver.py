@@ -283,13 +283,20 @@ def not_run(unit: Unit, why: str, configuration: Configuration) -> Report:
 
 
 def run_script(
-    script: Script, mesh: Mesh, configuration: Configuration, worker: Caller, prover: Caller, timeout: float | None
+    script: Script,
+    mesh: Mesh,
+    configuration: Configuration,
+    worker: Caller,
+    prover: Caller,
+    timeout: float | None,
+    *,
+    fixes: bool = True,
 ) -> Report:
     """The report of a training script, recorded on one rank and on all of ``mesh``; whatever goes wrong is in it."""
     check = CheckRef(script.name, script.name, Span(script.path, 1))
     request = CheckRequest(
         script.path, script.name, mesh, str(configuration.root), levels=configuration.levels, cache=False, smallest=False,
-        timeout=timeout or configuration.timeout, script=script.as_plain(),
+        fixes=fixes, timeout=timeout or configuration.timeout, script=script.as_plain(),
     )  # fmt: skip
     try:
         report = drive(check_steps(request), worker, prover)

@@ -10,7 +10,7 @@ from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.found.naming import operator
-from graphguard.repair.backward.asked import differentiated, forward_place, is_computed
+from graphguard.repair.backward.asked import differentiated, forward_place, is_asked, is_computed
 from graphguard.repair.drafting.gradient_loops import unreduced
 from graphguard.repair.findings.messages import (
     asked_for,
@@ -33,7 +33,7 @@ from graphguard.repair.graph.edits import (
     SwapTensors,
     group_of,
 )
-from graphguard.repair.graph.leaves import differentiated_leaf
+from graphguard.repair.graph.leaves import differentiated_leaf, gradient_ahead, leaf_behind
 from graphguard.repair.graph.meanings import (
     Averaging,
     Called,
@@ -158,6 +158,8 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
         text = f"'{name}' is added up over {passes} passes of the loop where their mean is needed: it is {factor_text(Fraction(passes), capture, count=count)} times what the specification computes"
     if isinstance(guess.edit, OtherCalls):
         text = _filled_in(capture, guess, guess.edit, text, name, span, sources)
+    if guess.rule == "nonlinear-on-partial" and (call := sources.call_with_effect(span, guess.site.node.op)):
+        text = text.replace(f"'{name}' is ", f"'{call}' computes ", 1)
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else asked_for(name, text)
 
@@ -390,6 +392,8 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
             return hooked
         alike = guess.rule == "gradient-not-reduced" and len(mends) == 1 + len(guess.others)
         return differentiated(span, sources) or ", ".join(mends if alike else returned[:1])
+    if names := _parameters_of(graph, guess, span, sources):
+        return names
     within = node.forward < 0 and not sources.is_operator(span)  # what a library runs, and autograd for itself
     if operand := ("" if within else sources.operand_at(span)) or differentiated_leaf(graph, node):
         return operand
@@ -399,6 +403,19 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
         return gradients[0] if gradients else f"an operand of {call}"
     asked = sources.name_at(span) if within and not isinstance(guess.edit, Scale) else ""
     return asked if is_asking(asked) else mends[0] if mends else operation(node.op)
+
+
+def _parameters_of(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources) -> str:
+    """The parameters and inputs whose gradients are mended alike at a call that is given none of them: of a whole model, or one in which a library differentiates."""
+    if guess.rule != "gradient-not-reduced":
+        return ""
+    if sources.is_operator(span) and not is_asked(graph, guess.site.node, sources):
+        return ""
+    rank = min(guess.site.position)
+    edits = [edit for edit in (guess.edit, *guess.others) if isinstance(edit, InsertReduction) and rank in edit.tensors]
+    tensors = [edit.tensors[rank] for edit in edits]
+    names = list(dict.fromkeys(gradient_ahead(graph, var) or leaf_behind(graph, var) for var in tensors))
+    return ", ".join(names) if all(names) else ""
 
 
 def _computed_by_hand(graph: Graph, guess: Hypothesis, span: Span | None, name: str, sources: Sources) -> str:

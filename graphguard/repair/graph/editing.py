@@ -85,11 +85,11 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
     match edit:
         case InsertReduction(tensors, axis, reduce):
             group = group_of(capture, rank, axis)
-            return _insert(
-                graph, tensors[rank], gg.all_reduce, (tensors[rank], reduce, group), graph.types[tensors[rank]]
-            )
+            var, at = tensors[rank], _where_all_meet(capture, tensors, rank)
+            return _insert(graph, var, gg.all_reduce, (var, reduce, group), graph.types[var], at)
         case InsertGather(tensors, axis, dim):
-            return _insert_gather(graph, tensors[rank], group_of(capture, rank, axis), dim)
+            at = _where_all_meet(capture, tensors, rank)
+            return _insert_gather(graph, tensors[rank], group_of(capture, rank, axis), dim, at)
         case Scale(tensors, factor):
             return _scaled(graph, tensors[rank], factor)
         case Bypass(position, kept):
@@ -196,10 +196,20 @@ def with_nodes(graph: Graph, changed: dict[int, tuple[Node, ...]], types: dict[V
     return replace(graph, nodes=tuple(nodes), types=graph.types if types is None else {**graph.types, **types})
 
 
-def _insert(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: TensorType) -> Graph:
+def _where_all_meet(capture: Capture, tensors: Mapping[int, Var], rank: int) -> int | None:
+    """Where a rank makes a tensor, for a collective that it calls there with the others: none may call it only at its end where another reads the result."""
+    read = any(_is_read(capture.ranks[each], var) for each, var in tensors.items())
+    return capture.ranks[rank].producers().get(tensors[rank], -1) if read else None
+
+
+def _is_read(graph: Graph, var: Var) -> bool:
+    return any(var in node.reads for node in graph.nodes)
+
+
+def _insert(graph: Graph, var: Var, op: str, args: tuple[Arg, ...], kind: TensorType, at: int | None = None) -> Graph:
     """Call an operator on a variable where it is defined; later readers and outputs see the result."""
     new = Var(fresh(graph))
-    return _spliced(graph, var, (Node(op, args, {}, (new,)),), {new: kind}, new)
+    return _spliced(graph, var, (Node(op, args, {}, (new,)),), {new: kind}, new, at)
 
 
 def _scaled(graph: Graph, var: Var, factor: Fraction) -> Graph:
@@ -324,7 +334,7 @@ def _ordered(nodes: list[Node]) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> Graph:
+def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int, at: int | None) -> Graph:
     first, kind = fresh(graph), graph.types[var]
     parts = tuple(Var(first + offset) for offset in range(len(group)))
     whole = Var(first + len(group))
@@ -333,7 +343,7 @@ def _insert_gather(graph: Graph, var: Var, group: tuple[int, ...], dim: int) -> 
         raise IndexError("parts as large as the data decides, which need not be equal on all ranks")
     shape = (*kind.shape[:dim], size * len(group), *kind.shape[dim + 1 :])
     nodes = (Node(gg.all_gather, (var, group), {}, parts), Node(aten.cat.default, (parts, dim), {}, (whole,)))
-    return _spliced(graph, var, nodes, {**dict.fromkeys(parts, kind), whole: replace(kind, shape=shape)}, whole)
+    return _spliced(graph, var, nodes, {**dict.fromkeys(parts, kind), whole: replace(kind, shape=shape)}, whole, at)
 
 
 def _spliced(
@@ -345,8 +355,7 @@ def _spliced(
     """
     made = graph.producers().get(var, -1)
     if at is None:
-        read = any(var in node.reads for node in graph.nodes[made + 1 :])
-        at = made if read else len(graph.nodes) - 1
+        at = made if _is_read(graph, var) else len(graph.nodes) - 1
     template = graph.nodes[made] if made >= 0 else None
     if template is not None:
         new = tuple(

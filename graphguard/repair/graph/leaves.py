@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from graphguard.ir import Graph, Node, Var
+from graphguard.ops import aten, operators
 from graphguard.repair.graph.slices import REARRANGING
 
+_CARRYING = REARRANGING | operators(lambda op: op.symbol in ("*", "/")) | {aten.add.Tensor}
 _STEPS = 4  # operators between a tensor and the gradient that it is computed from
 
 
@@ -39,6 +41,16 @@ def leaf_behind(graph: Graph, var: Var) -> str:
             return ""
         var = operands.pop()
     return ""
+
+
+def gradient_ahead(graph: Graph, var: Var) -> str:
+    """The one parameter or input whose gradient, as it is handed out, a tensor is a summand of, or a multiple; an empty text for none or several."""
+    held = {var}
+    for node in graph.nodes:
+        if node.op in _CARRYING and held.intersection(node.operands()):
+            held.update(node.outs)
+    found = {name[5:-1] for name, out in graph.outputs.items() if out in held and name.startswith("grad(")}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _sizes(graph: Graph, var: Var) -> list[str]:

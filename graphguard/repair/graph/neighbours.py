@@ -23,6 +23,8 @@ MAXIMA = operators(lambda op: op.reduces == "max")
 ANY = operators(lambda op: op.reduces == "any")
 MASKING = operators(lambda op: op.mask_at is not None)
 LINEAR = LAYOUT | JOINING | CONTRACTING | {aten.add.Tensor, aten.sub.Tensor, aten.mul.Scalar, aten.div.Scalar}
+_CARRYING = LAYOUT | JOINING | FILLING | SCALING | {aten.add.Tensor, aten._to_copy.default}
+"""Operators behind which a tensor is still there, as a summand or a factor."""
 NEAR = 3  # operators between a non-linear one and the reduction that should have come before it
 
 
@@ -136,6 +138,20 @@ class Neighbours:
             rank = min(site.position)
             return kind_of(self.capture.ranks[rank].types[site.tensors[rank]].dtype) == "float"
         return site.node.op in LINEAR | SUMMING | FILLING or scaled(site)
+
+    def reduced_later(self, site: Site, axis: str) -> bool:
+        """Whether a reduction over an axis comes behind a tensor itself, which is added to others, multiplied and moved before: as a gradient that is clipped first."""
+        rank = min(site.position)
+        group = group_of(self.capture, rank, axis)
+        waiting, seen = [site.number], {site.number}
+        while waiting:
+            for reader in (self.sites[number] for number in self.readers.get(waiting.pop(), ())):
+                if reader.node.op in SUMMING and reader.node.args[2] == group:
+                    return True
+                if reader.number not in seen and reader.node.op in _CARRYING:
+                    seen.add(reader.number)
+                    waiting.append(reader.number)
+        return False
 
     def reduced_after(self, site: Site, axis: str) -> bool:
         """Whether all that becomes of a tensor, and of what is linear in it, is a reduction over an axis."""

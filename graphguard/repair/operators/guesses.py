@@ -27,6 +27,7 @@ from graphguard.repair.graph.edits import (
 from graphguard.repair.graph.neighbours import (
     ANY,
     CONTRACTING,
+    FILLING,
     LINEAR,
     MASKING,
     MAXIMA,
@@ -82,15 +83,18 @@ def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
     born = all(operand.state != "partial" for operand in around.operands(site)) and site.node.op in CONTRACTING
     last = not readers or any(reader.state != "partial" for reader in readers) or _gathers(site, readers, around)
     for axis in site.partial_axes:
-        early = [reader for reader in readers if is_nonlinear(reader) and around.summed_behind(reader, axis)]
+        nonlinear = [reader for reader in readers if is_nonlinear(reader)]
+        late = bool(nonlinear) and around.reduced_later(site, axis)
+        early = [reader for reader in nonlinear if late or around.summed_behind(reader, axis)]
+        reduced = around.reduced_after(site, axis)
         insert = InsertReduction(site.tensors, axis)
         mean = InsertReduction(site.tensors, axis, "avg") if _factor(site) == around.capture.mesh[axis] else None
         for reader in early:
             yield "nonlinear-on-partial", mean or insert, reader, 0
-        cost = (0 if born else 1 if last else 2) + (_REDUCED if around.reduced_after(site, axis) else 2 if early else 0)
+        cost = (0 if born else 1 if last else 2) + (_REDUCED if reduced else 2 if early else 0)
         if any(_is_mean_by_hand(reader, axis, around) for reader in readers):
             cost += 2
-        elif _is_mean_by_hand(site, axis, around):
+        elif _is_mean_by_hand(site, axis, around) and not reduced:
             cost = min(cost, 0)
         yield _reduction_rule(site), insert, site, cost
         if mean is not None:  # every rank's own mean
@@ -132,7 +136,7 @@ def is_nonlinear(site: Site) -> bool:
     """Whether a site computes what must not be computed of a partial sum."""
     if scaled(site):
         return False
-    return site.node.op not in LINEAR and site.node.op not in COLLECTIVES and site.node.op not in CASTS
+    return site.node.op not in LINEAR | FILLING | COLLECTIVES | CASTS
 
 
 def _reductions(site: Site, around: Neighbours) -> Iterator[Guess]:
@@ -268,7 +272,7 @@ def _at_scaling(site: Site, operands: list[Site], around: Neighbours) -> Iterato
     counts = _divisor(site) in factors
     ranks = around.added_up(site) if counts else 0
     if site.node.args[1] != 1:
-        derived = LATE if _is_derivative(site, around) else 0
+        derived = LATE if _is_derivative(site, around) or _is_hooks_mean(site, around) else 0
         unfounded = counts and not ranks and not around.reductions_behind(site)  # nothing is added up over ranks
         yield "wrong-scale", Bypass(site.position), site, min(cost, 1 if newly or unfounded else cost) + derived
     for factor in factors:
@@ -282,6 +286,14 @@ def _is_derivative(site: Site, around: Neighbours) -> bool:
         return False
     nodes = around.capture.ranks[min(site.position)].nodes
     return any(node.op in _DERIVED and node.phase == "forward" and node.stack == site.node.forward for node in nodes)
+
+
+def _is_hooks_mean(site: Site, around: Neighbours) -> bool:
+    """Whether what autograd runs beside gradients divides a sum over ranks by their number, as wrappers do that average."""
+    if site.node.phase != "backward" or site.node.forward >= 0:
+        return False
+    sums = (later.node.args[2] for later in around.reductions_behind(site) if later.node.args[1] == "sum")
+    return any(isinstance(group, tuple) and len(group) == _divisor(site) for group in sums)
 
 
 def _divisor(site: Site) -> Fraction:

@@ -54,6 +54,15 @@ class Sources:
             return program.source(operand) if operand is not None else program.name_at(program.span(call))
         return self.name_at(span)
 
+    def call_with_effect(self, span: Span | None, op: str) -> str:
+        """The text of a call whose value nobody takes and that is not itself the operator run there, as ``clip_grad_norm_(parameters, 1.0)`` is no norm; empty for any other."""
+        program = self.program(span.file) if span is not None else None
+        call = program.expression(span) if program is not None and span is not None else None
+        if program is None or not isinstance(call, ast.Call) or not program.stands_alone(call):
+            return ""
+        function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        return "" if function.rstrip("_") in op else self.name_at(span)
+
     def is_named(self, span: Span | None) -> bool:
         """Whether the author gives the value of an expression a name, returns it, or works in place."""
         program = self.program(span.file) if span is not None else None

@@ -83,7 +83,8 @@ class Samples:
         self.readings: list[Reading] = []
         self._recording = recording
         self._script = script
-        self._rank = rank
+        self._pairs = script.places.get(rank, {})
+        self._paired = frozenset(place for pairs in script.places.values() for place in pairs.values())
         self._ask = ask
         self._asked: tuple[dict[str, Batch], dict[Item, Place]] | None = None
         self._tensors: dict[str, torch.Tensor] = {}
@@ -249,12 +250,16 @@ class Samples:
             batch.types[path] = ((len(batch.items), *shape), dtype)
             return self._leaf(batch.name + path, *batch.types[path]).select(0, row)
         batches, places = self._reference()
-        place = self._script.places.get(self._rank, {}).get(item) or places.get(item)
+        place = self._pairs.get(item) or self._unpaired(places.get(item))
         if place is not None and place.batch in batches:
             whole = batches[place.batch].types.get(path)
             if whole is not None and whole[0][1:] == shape and whole[1] == dtype:
                 return self._leaf(place.batch + path, *whole).select(0, place.row)
         return self._leaf(f"{item.dataset}[{item.index}]{path}", shape, dtype)
+
+    def _unpaired(self, place: Place | None) -> Place | None:
+        """A row of the reference, unless it is another item's, which stands for the one that is there: as of a batch that is read ahead."""
+        return None if place in self._paired else place
 
     def _reference(self) -> tuple[dict[str, Batch], dict[Item, Place]]:
         if self._asked is None:
@@ -315,7 +320,7 @@ class Samples:
     ) -> torch.Tensor | None:
         """The reference's row of these elements, or of the item that stands for this one."""
         batches = self._reference()[0]
-        place = self._script.places.get(self._rank, {}).get(item) or _place_of(digest, path, batches.values())
+        place = self._pairs.get(item) or self._unpaired(_place_of(digest, path, batches.values()))
         whole = None if place is None else batches[place.batch].types.get(path)
         if place is None or whole is None or whole[0][1:] != shape or whole[1] != dtype:
             return None

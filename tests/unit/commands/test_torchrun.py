@@ -171,6 +171,27 @@ def test_a_warm_up_that_begins_with_nothing_is_told(scripts: Scripts) -> None:
     assert not any("--steps" in line for line in scripts.judge(text, steps=2).cautions)
 
 
+AHEAD = (
+    HEAD
+    + """order = [3, 0, 1, 2, 4, 5] if world == 1 else [[5, 4, 3, 0], [1, 2, 6, 7]][rank]
+batches = iter(DataLoader(data, batch_size=2, sampler=order))
+x, y = next(batches)
+later = next(batches)
+(model(x) - y).square().mean().backward()
+for parameter in model.parameters():
+    dist.all_reduce(parameter.grad)
+    parameter.grad /= world
+optimizer.step()
+"""
+)
+
+
+def test_what_is_read_ahead_is_not_taken_for_another_item_that_stands_for_it(scripts: Scripts) -> None:
+    report = scripts.judge(AHEAD)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert any("which samples come first is chance" in line for line in report.assumed)
+
+
 def test_kernels_that_are_imported_without_asking_are_names(scripts: Scripts) -> None:
     (scripts.folder / "kernels.py").write_text("import triton\n\n\n@triton.jit\ndef kernel(x):\n    pass\n")
     text = HEAD.replace("import torch\n", "import torch, kernels\n", 1) + LOOP

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from enum import Enum
 from hashlib import blake2b
+from operator import is_
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ def hashed(value: Any) -> int:
     )
     if process is None:
         return found
-    return int.from_bytes(_digest((value, found) if _kind([value]) == "objects" else value, process.side)[:7], "big")
+    return int.from_bytes(_digest((value, found) if _kind([value]) == "objects" else value, process.salt)[:7], "big")
 
 
 def placed(value: Any) -> int:
@@ -85,16 +86,22 @@ def _kind(elements: Any) -> str:
     return next((word for kind, word in _WORDS.items() if kinds == {kind}), "objects")
 
 
-def _ordered(elements: Any, process: Process) -> list[Any]:
-    """Elements in one of two orders, of which neither is that in which they would be sorted; two neighbours have not the same, and none of the elements at one place."""
-    found = sorted(elements, key=_digest)
+def _ordered(elements: Any, process: Process, key: Callable[[Any], bytes] | None = None) -> list[Any]:
+    """Elements in one of three orders, of which none is that in which they would be sorted; two neighbours have not the same, nor has the specification that of any rank.
+
+    No element is at one place in two of them, but for the specification where there are two elements, and so two orders.
+    """
+    found = sorted(elements, key=key or _digest)
     if process.side == 0:
         return found
     middle = len(found) // 2
     turned = found[::-1]
     if len(found) % 2 and middle:  # turned round, it would stay where it is
         turned[0], turned[middle] = turned[middle], turned[0]
-    return turned
+    if process.number >= 0:
+        return turned
+    rotated = (found[by:] + found[:by] for by in range(1, len(found)))
+    return next((third for third in rotated if not any(map(is_, third, turned))), turned)
 
 
 def _digest(element: Any, salt: int = 0) -> bytes:
@@ -131,11 +138,7 @@ def _scanning(original: Callable[..., Any]) -> Callable[..., Any]:
         with original(path) as found:
             entries = list(found)
         process = _lists(entries)
-        return _Entries(
-            entries
-            if process is None
-            else sorted(entries, key=lambda entry: _digest(entry.name))[:: 1 - 2 * process.side]
-        )
+        return _Entries(entries if process is None else _ordered(entries, process, lambda entry: _digest(entry.name)))
 
     return scandir
 

@@ -47,6 +47,11 @@ class Process:
         """One of two: that of a rank is another than that of its neighbours along every axis whose size and whose strides are powers of two, and than the specification's."""
         return 0 if self.alike else 1 if self.number < 0 else self.number.bit_count() % 2
 
+    @property
+    def salt(self) -> int:
+        """What texts are hashed with: the side, or of the specification a number that no rank has."""
+        return self.side if self.alike or self.number >= 0 else 2
+
     def note_at(self, span: Span | None, what: str, fix: str) -> None:
         """The program asks, there, for what differs between processes."""
         if len(self.asked) < _MOST_NOTES:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.meshes import all_meshes, meshes_to_try
 from graphguard.checks.judging.requests import (
     CROSS_CHECK,
-    Captured,
     CheckRequest,
+    Judge,
     Step,
     Steps,
     as_proved,
@@ -24,7 +24,6 @@ from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome
 from graphguard.report.diagnostics import Diagnostic, Report
 
-Judge: TypeAlias = Callable[[CheckRequest, Captured, Report], Steps]
 _RIGHT, _FACTOR, _WRONG, _NOTHING = "right", "a factor", "wrong", "it cannot be recorded"
 
 

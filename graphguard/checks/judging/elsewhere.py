@@ -5,17 +5,13 @@ One machine is the case in which ``LOCAL_RANK`` is ``RANK``: a program that mean
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from graphguard.checks.judging.requests import Captured, CheckRequest, Steps, capture
-from graphguard.ir.codec import capture_from_json
+from graphguard.checks.judging.requests import Captured, CheckRequest, Judge, Steps, capture, same_programs
 from graphguard.ir.machines import ONE_MACHINE, several
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.trace.depends.footprint import together
-
-Judge = Callable[[CheckRequest, Captured, Report], Steps]
 
 
 def on_one_machine(report: Report) -> bool:
@@ -36,7 +32,7 @@ def elsewhere(request: CheckRequest, captured: Captured, report: Report, judge: 
     report = replace(report, depends=together(captured.depends, other.depends))
     reads = ", ".join(line.removeprefix(ONE_MACHINE) for line in report.assumed if line.startswith(ONE_MACHINE))
     rest = tuple(line for line in report.assumed if not line.startswith(ONE_MACHINE))
-    if not other.troubles and _programs(other) == _programs(captured):
+    if not other.troubles and same_programs(other, captured):
         return replace(report, assumed=rest)
     judged = yield from judge(spread, other, replace(report, verdict=None, assumed=rest))
     if judged.verdict is Verdict.REFINES:
@@ -45,8 +41,3 @@ def elsewhere(request: CheckRequest, captured: Captured, report: Report, judge: 
     note = f"note: on {machines} machines with {ranks // machines} of the ranks each; {reads}"
     told = tuple(replace(one, message=f"{one.message}\n{note}") for one in judged.diagnostics)
     return replace(judged, diagnostics=told)
-
-
-def _programs(captured: Captured) -> tuple[object, ...]:
-    found = capture_from_json(captured.data)
-    return found.spec, found.ranks, found.promises

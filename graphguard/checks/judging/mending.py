@@ -7,11 +7,11 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from graphguard.checks.judging.coincidence import Judge, by_chance, told_elsewhere
+from graphguard.checks.judging.coincidence import by_chance, told_elsewhere
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.meshes import meshes_to_try
 from graphguard.checks.judging.nearby import mended_nearby
-from graphguard.checks.judging.requests import CheckRequest, Step, Steps
+from graphguard.checks.judging.requests import CheckRequest, Judge, Step, Steps
 from graphguard.checks.judging.together import together
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding

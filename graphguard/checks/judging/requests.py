@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from graphguard.ir import CheckRef, Trouble
+from graphguard.ir.codec import capture_from_json
 from graphguard.ir.fuel import SECOND
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
+from graphguard.trace.depends.unshared import Answers
 
 CROSS_CHECK = 2 * SECOND  # steps of numbers beside a proof, or that an edited program is tried on
 
@@ -33,7 +35,7 @@ class CheckRequest:
     ``overlay`` maps absolute paths to texts that stand in for the files; ``root`` is the project's folder.  ``levels`` are severities by rule from
     the configuration.  ``fixes`` asks for repairs; ``cross_check`` runs the numbers beside a proof as well;
     ``relations`` asks for the relation of every tensor of the specification, which costs more than the verdict;
-    ``machines``: on how many the ranks are; ``alike`` records all programs as if their processes differed in nothing that those of a job differ in;
+    ``machines``: on how many the ranks are; ``processes``: how those of a job differ in what they do not share (:mod:`graphguard.trace.depends.unshared`);
     ``audit`` asks for every step of a proof to be read again;
     ``script`` is a training script that is run in place of a check, as plain data;
     ``ranks``: up to how many ranks all are recorded (None: however many there are);
@@ -54,7 +56,7 @@ class CheckRequest:
     cache: bool = True
     timeout: float = 60.0
     machines: int = 1
-    alike: bool = False
+    processes: Answers = "apart"
     script: Mapping[str, Any] | None = None
     ranks: int | None = None
 
@@ -77,6 +79,9 @@ class Captured:
     unshared: tuple[Trouble, ...] = ()
 
 
+Judge: TypeAlias = Callable[[CheckRequest, Captured, Report], Steps]
+
+
 def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, Captured]:
     """The capture of a check with some texts in place of its files."""
     answer = yield Step(
@@ -88,8 +93,8 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
             "mesh": request.mesh,
             "root": request.root,
             "overlay": overlay,
-            "cache": request.cache and not request.alike,
-            "alike": request.alike,
+            "cache": request.cache and request.processes == "apart",
+            "processes": request.processes,
             "timeout": request.timeout,
             "machines": request.machines,
             "ranks": request.ranks,
@@ -108,6 +113,12 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
         doubts=tuple(from_plain(Trouble, row) for row in summary.get("doubts", ())),
         unshared=tuple(from_plain(Trouble, row) for row in summary.get("unshared", ())),
     )
+
+
+def same_programs(one: Captured, other: Captured) -> bool:
+    """Whether two recordings are of the same programs with the same promises."""
+    first, second = (capture_from_json(each.data) for each in (one, other))
+    return (first.spec, first.ranks, first.promises) == (second.spec, second.ranks, second.promises)
 
 
 def as_proved(captured: Captured, answer: dict[str, Any]) -> Captured:

@@ -31,7 +31,7 @@ from graphguard.checks.judging.requests import (
 from graphguard.checks.judging.rewritten import diagnostic_of, doubted, mended
 from graphguard.checks.judging.timed import timed
 from graphguard.checks.judging.together import together
-from graphguard.checks.judging.unshared import told_by_processes, with_asked
+from graphguard.checks.judging.unshared import told_by_processes, turned, with_asked
 from graphguard.confirm.confirmation import Confirmation, Counterexample
 from graphguard.ir import CheckRef, Trouble
 from graphguard.ir.fuel import SECOND
@@ -74,6 +74,8 @@ def _checked(request: CheckRequest) -> Steps:
         depends=captured.depends,
     )
     report = yield from _judged(request, captured, report)
+    if report.verdict is Verdict.REFINES:
+        report = yield from turned(request, captured, report, _judged)
     return (yield from elsewhere(request, captured, report, _judged)) if on_one_machine(report) else report
 
 

@@ -10,9 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graphguard.checks.judging.requests import CROSS_CHECK, Captured, CheckRequest, Step, as_proved, capture, confirming
+from graphguard.checks.judging.requests import (
+    CROSS_CHECK,
+    Captured,
+    CheckRequest,
+    Judge,
+    Step,
+    Steps,
+    as_proved,
+    capture,
+    confirming,
+    same_programs,
+)
 from graphguard.ir import Span, Trouble
-from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, Report, TextEdit
+from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, Report, TextEdit, Verdict
 from graphguard.report.edits import changed_files
 from graphguard.report.registry import reported
 from graphguard.report.sources import Sources
@@ -35,6 +46,22 @@ def told_by_processes(
         return found
     message, _, _ = found.message.partition("\nfix: ")
     return replace(found, message=f"{message}\nfix: {fix.title} (proved)", fixes=(fix,))
+
+
+def turned(request: CheckRequest, captured: Captured, report: Report, judge: Judge) -> Steps:
+    """The report of a check that refines, after it was recorded with other answers to the specification's process.
+
+    A coin has two sides, so that the specification's falls as that of half of the ranks: where one of these alone decides (it broadcasts), nothing differs by chance.
+    """
+    few = any(not one.message.startswith(_OFTEN_HARMLESS) for one in captured.unshared)
+    if not few or request.processes != "apart":
+        return report
+    asked = replace(request, mesh=captured.mesh, processes="turned")
+    other = yield from capture(asked, dict(request.overlay))
+    if not other.troubles and same_programs(other, captured):
+        return report
+    judged = yield from judge(asked, other, replace(report, verdict=None))
+    return report if judged.verdict is Verdict.REFINES else judged
 
 
 def _sorting(asked: Sequence[Trouble]) -> Fix | None:
@@ -76,7 +103,7 @@ def with_asked(told: Diagnostic, captured: Captured) -> Diagnostic:
 
 def _refines_alike(request: CheckRequest) -> Generator[Step, Any, bool]:
     """Whether nothing is wrong where processes do not differ, for all that a short look tells."""
-    captured = yield from capture(replace(request, alike=True), dict(request.overlay))
+    captured = yield from capture(replace(request, processes="alike"), dict(request.overlay))
     if captured.troubles:
         return False
     answer = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})

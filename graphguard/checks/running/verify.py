@@ -214,7 +214,7 @@ class _Forks:
                 time.monotonic(),
                 machines=int(params.get("machines", 1)),
                 generators=found,
-                alike=bool(params.get("alike")),
+                processes=params.get("processes", "apart"),
                 ranks=params.get("ranks"),
                 seed=self._check.id,
             )

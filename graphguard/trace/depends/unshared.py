@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from graphguard.ir import Span, Trouble
 from graphguard.trace.source.sources import is_own_code, is_standard
@@ -30,12 +30,16 @@ _HERE: Final = ("chance.py", "number_calls.py", "orders.py", "unshared.py")
 RULE: Final = "process-dependent"
 
 
-class Process:
-    """One process of a job: ``number`` is its rank, or -1 for that of the specification; ``alike``: it answers as all others do."""
+#: How the processes of a check answer what those of a job do not share: otherwise each; all alike; or as at first, and the specification's as the other half of the ranks.
+Answers: TypeAlias = Literal["apart", "alike", "turned"]
 
-    def __init__(self, number: int, *, alike: bool = False) -> None:
+
+class Process:
+    """One process of a job: ``number`` is its rank, or -1 for that of the specification."""
+
+    def __init__(self, number: int, answers: Answers = "apart") -> None:
         self.number = number
-        self.alike = alike
+        self.alike, self.turned = answers == "alike", answers == "turned"
         self.asked: dict[tuple[Span | None, str], Trouble] = {}
         self.places: dict[
             int, int
@@ -44,8 +48,10 @@ class Process:
 
     @property
     def side(self) -> int:
-        """One of two: that of a rank is another than that of its neighbours along every axis whose size and whose strides are powers of two, and than the specification's."""
-        return 0 if self.alike else 1 if self.number < 0 else self.number.bit_count() % 2
+        """One of two: that of a rank is another than that of its neighbours along every axis whose size and whose strides are powers of two; the specification's is that of half of the ranks."""
+        if self.alike:
+            return 0
+        return int(not self.turned) if self.number < 0 else self.number.bit_count() % 2
 
     @property
     def salt(self) -> int:

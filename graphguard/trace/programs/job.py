@@ -12,6 +12,7 @@ from graphguard.trace.claims.program import Claims
 from graphguard.trace.classes.plan import Sounded
 from graphguard.trace.depends.chance import Generators, generators
 from graphguard.trace.depends.footprint import Footprint, Watch
+from graphguard.trace.depends.unshared import Answers
 from graphguard.trace.process.limits import Limits
 from graphguard.trace.record.capture import RankTrace
 from graphguard.trace.scripts.program import Run
@@ -38,7 +39,7 @@ class Job:
     ``draws``: numbers that are drawn from a seed are known (see :mod:`graphguard.trace.record.seeded`).
     ``machines``: on how many the ranks are (see :mod:`graphguard.trace.worlds.machines`).
     ``generators`` are those of random numbers that all programs find (see :mod:`graphguard.trace.depends.chance`).
-    ``alike``: the processes do not differ in what those of a job do (see :mod:`graphguard.trace.depends.unshared`).
+    ``processes``: how these differ in what those of a job do not share (see :mod:`graphguard.trace.depends.unshared`).
     ``ranks``: up to how many ranks all are recorded, and not those alone that tell what the others are (see :mod:`graphguard.trace.classes.plan`); None: however many there are.
     ``seed`` stands for the texts that the check is made of.
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
@@ -60,7 +61,7 @@ class Job:
     meanwhile: Iterator[object] = field(default_factory=lambda: iter(()))
     load: Callable[[], None] = lambda: None
     generators: Generators = field(default_factory=generators)
-    alike: bool = False
+    processes: Answers = "apart"
     alone: Build | None = None
     script: Script | None = None
     files: ProjectFiles = field(default_factory=lambda: ProjectFiles({}))

@@ -277,7 +277,7 @@ def record_in_child(job: Job, program: int, answers: Answers, link: Link, *, sou
 
 def record_alone(job: Job, program: int, answers: Answers, link: Asked, *, sounds: bool = False) -> Recorded:
     """Record one program of a check in this process; what goes wrong is among its troubles."""
-    process = Process(program, alike=job.alike)
+    process = Process(program, job.processes)
     with standing_for(process), own_chance(process, job.generators) as drawn:
         in_use = memory_in_use(process)
         telling = Soundings(program, job.mesh) if sounds else Plain(max(program, 0), job.mesh)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.trace.depends.chance import generators
 from graphguard.trace.depends.footprint import Footprint, Watch
+from graphguard.trace.depends.unshared import Answers
 from graphguard.trace.process.children import Link
 from graphguard.trace.process.limits import Limits
 from graphguard.trace.scripts.script import Script
@@ -29,7 +30,7 @@ def capture_script(
     limits: Limits,
     link: Link,
     *,
-    alike: bool,
+    processes: Answers,
 ) -> tuple[Capture, Footprint]:
     """Record a script on one rank and on all; whatever is wrong with it is among the capture's troubles."""
     from graphguard.trace.programs.job import Job
@@ -49,7 +50,7 @@ def capture_script(
         watch,
         learn=lambda calls: link.tell({"unseen": list(calls)}),
         generators=generators(),
-        alike=alike,
+        processes=processes,
         alone=_unbuilt,
         script=script,
         files=files,

@@ -26,6 +26,7 @@ from graphguard.ir.plain import to_plain
 from graphguard.trace import OLDEST_TORCH, release
 from graphguard.trace.depends.cache import load, request_key, store
 from graphguard.trace.depends.footprint import Footprint
+from graphguard.trace.depends.unshared import Answers
 from graphguard.trace.process import wire
 from graphguard.trace.process.children import Child, Ending, Family, Link
 from graphguard.trace.process.limits import Limits, adopt_orphans, default_memory
@@ -344,18 +345,18 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
     if cached and (known := load(key, ProjectFiles(target.overlay))) is not None:
         capture, depends = known
         return Done(_captured(replace(capture, check=reference(target, name)), cached=True, depends=depends))
-    alike = bool(params.get("alike"))
-    return _recording(target, name, mesh, limits, key, alike=alike, machines=machines, ranks=ranks)
+    processes = params.get("processes", "apart")
+    return _recording(target, name, mesh, limits, key, processes=processes, machines=machines, ranks=ranks)
 
 
 def _script_task(params: dict[str, Any]) -> Task:
     target, limits = _target(params), _limits(params)
     script = script_of(params["script"])
     mesh: dict[str, int] = params["mesh"]
-    alike = bool(params.get("alike"))
+    processes: Answers = params.get("processes", "apart")
 
     def run(link: Link) -> Any:
-        capture, _ = capture_script(script, mesh, target.root, target.overlay, limits, link, alike=alike)
+        capture, _ = capture_script(script, mesh, target.root, target.overlay, limits, link, processes=processes)
         return _captured(capture, cached=False)
 
     def on_failure(ending: Ending) -> Any:
@@ -374,7 +375,7 @@ def _recording(
     key: str,
     *,
     each_rank_imports: bool = False,
-    alike: bool = False,
+    processes: Answers = "apart",
     machines: int = 1,
     ranks: int | None = None,
 ) -> Task:
@@ -396,7 +397,7 @@ def _recording(
                 limits,
                 link,
                 each_rank_imports=each_rank_imports,
-                alike=alike,
+                processes=processes,
                 machines=machines,
                 ranks=ranks,
             )
@@ -409,11 +410,11 @@ def _recording(
 
     def again(mesh: dict[str, int] | None) -> Task:
         return _recording(
-            target, name, mesh, limits, key, each_rank_imports=True, alike=alike, machines=machines, ranks=ranks
+            target, name, mesh, limits, key, each_rank_imports=True, processes=processes, machines=machines, ranks=ranks
         )
 
     some = ranks is not None and mesh is not None and math.prod(mesh.values()) > ranks
-    usual = not each_rank_imports and not alike and machines == 1 and not some
+    usual = not each_rank_imports and processes == "apart" and machines == 1 and not some
     return Task(run, _outer(limits), on_failure, again, plain if usual else None)
 
 

@@ -65,7 +65,7 @@ def test_what_neighbours_make_lies_elsewhere():
         assert id(make()) != before
         assert in_use
     assert len(memory_in_use(Process(0))) < len(memory_in_use(Process(1))) < len(memory_in_use(Process(-1)))
-    assert memory_in_use(Process(1, alike=True)) == []
+    assert memory_in_use(Process(1, "alike")) == []
 
 
 def test_outside_of_a_recording_nothing_is_another():

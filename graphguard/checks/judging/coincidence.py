@@ -35,32 +35,55 @@ class Chance:
     certain: bool = True
 
 
-def by_chance(
-    broken: Broken, finding: Finding, row: Mapping[str, Any], strict: bool = False
-) -> Generator[Step, Any, Chance | None]:
+def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Generator[Step, Any, Chance | None]:
     """Where numbers refute, on another mesh or with other constants, what an edit mends here; a number that an edit brings in must have been tried elsewhere.
 
     On two ranks a learning rate of 0.5 and a mean over the ranks are one factor; on one rank they are two.  A check that is written for its own mesh says nothing on
     another one: where what is wrong there is no factor, and is wrong without the edit as well.  An edit that is right there, too, tells the two apart.
-
-    ``strict``: it must be right on all meshes that can be recorded, smaller and larger ones, and on one at least.
     """
     request = broken.request
     tried, doubt = False, None
-    for mesh in (all_meshes if strict else meshes_to_try)(broken.report.mesh):
+    for mesh in meshes_to_try(broken.report.mesh):
         asked = replace(request, mesh=mesh)
         said = yield from _said(asked, finding, row["texts"])
-        if said is _FACTOR or (said is _WRONG and (strict or (yield from _said(asked, finding, {})) is _RIGHT)):
+        if said is _FACTOR or (said is _WRONG and (yield from _said(asked, finding, {})) is _RIGHT):
             return Chance(asked)
         if said is _WRONG:
             doubt = doubt or Chance(asked, certain=False)
         tried |= said is _RIGHT
-    if row["varied"]:
-        said = yield from _said(request, finding, row["varied"])
+    varied = yield from _with_other_constants(request, finding, row)
+    if isinstance(varied, Chance):
+        return varied
+    return Chance(None) if row["brings_numbers"] and not (tried or varied is _RIGHT) else doubt
+
+
+def unless_right_elsewhere(
+    broken: Broken, finding: Finding, row: Mapping[str, Any]
+) -> Generator[Step, Any, Chance | None]:
+    """As :func:`by_chance`, of an edit for which nothing but its proof speaks: it must be right on all meshes that can be recorded, smaller and larger ones, and on one at least."""
+    request, tried = broken.request, False
+    for mesh in all_meshes(broken.report.mesh):
+        asked = replace(request, mesh=mesh)
+        said = yield from _said(asked, finding, row["texts"])
         if said in (_FACTOR, _WRONG):
-            return Chance(replace(request, overlay={**request.overlay, **row["plain"]}))
+            return Chance(asked)
         tried |= said is _RIGHT
-    return Chance(None) if (strict or row["brings_numbers"]) and not tried else doubt
+    varied = yield from _with_other_constants(request, finding, row)
+    if isinstance(varied, Chance):
+        return varied
+    return None if tried or varied is _RIGHT else Chance(None)
+
+
+def _with_other_constants(
+    request: CheckRequest, finding: Finding, row: Mapping[str, Any]
+) -> Generator[Step, Any, Chance | str]:
+    """What numbers say of an edited program whose constants are others; the chance, where they refute it."""
+    if not row["varied"]:
+        return _NOTHING
+    said = yield from _said(request, finding, row["varied"])
+    if said in (_FACTOR, _WRONG):
+        return Chance(replace(request, overlay={**request.overlay, **row["plain"]}))
+    return said
 
 
 def told_elsewhere(

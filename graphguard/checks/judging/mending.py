@@ -77,7 +77,7 @@ def _given_first(
 ) -> Generator[Step, Any, Proved]:
     """The fixes of a finding; where a reduction counts what is whole, it may stand for parts that callers forgot to ask for: that is tried first."""
     if is_own and finding.rule == "extra-reduction":
-        fixes, left, told = yield from mended_nearby(broken, index, finding, before, first=True)
+        fixes, left, told = yield from mended_nearby(broken, index, finding, before, forgotten=True)
         if fixes:
             return Proved(fixes, left, told)
     return (yield from proved_fixes(broken, index, finding, before))

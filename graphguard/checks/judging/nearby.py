@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, Final
 
-from graphguard.checks.judging.coincidence import by_chance
+from graphguard.checks.judging.coincidence import unless_right_elsewhere
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.requests import Step
 from graphguard.ir.plain import from_plain, to_plain
@@ -22,7 +22,7 @@ _TRIED: Final = "\ntried: "
 
 
 def mended_nearby(
-    broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...], first: bool = False
+    broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...], forgotten: bool = False
 ) -> Generator[Step, Any, tuple[list[Fix], frozenset[str], str]]:
     """The first draft near a finding that mends it (none, if none does), the promises that are broken still, and the message to tell.
 
@@ -30,7 +30,7 @@ def mended_nearby(
     what was tried.
     """
     message = broken.diagnostics[index].message
-    for row in (yield from _rows(broken, index, before, first)):
+    for row in (yield from _rows(broken, index, before, forgotten)):
         mended = yield from mends(broken, finding, row["texts"], hasty=True)
         if mended is None:
             continue
@@ -38,7 +38,7 @@ def mended_nearby(
         if not (yield Step("prover", "same_question", {"proof": broken.report.proof, "other": key})):
             continue
         fix = replace(from_plain(Fix, row["fix"]), proved=True)
-        chance = yield from by_chance(broken, finding, row, strict=True)
+        chance = yield from unless_right_elsewhere(broken, finding, row)
         if chance is None:
             return [fix], failing, _told(row["headline"], fix, message, finding)
         if chance.elsewhere is None and _TRIED not in message:
@@ -48,14 +48,14 @@ def mended_nearby(
 
 
 def _rows(
-    broken: Broken, index: int, before: tuple[TextEdit, ...], first: bool
+    broken: Broken, index: int, before: tuple[TextEdit, ...], forgotten: bool
 ) -> Generator[Step, Any, list[dict[str, Any]]]:
     """The drafts that are worth their recording: fewer of a larger program, none of a very large one."""
     calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
     if calls > LARGE:
         return []
     request = broken.request
-    params = {"proof": broken.report.proof, "finding": index, "sources": dict(request.overlay), "first": first}
+    params = {"proof": broken.report.proof, "finding": index, "sources": dict(request.overlay), "forgotten": forgotten}
     rows: list[dict[str, Any]] = yield Step("prover", "nearby", {**params, "before": to_plain(before)})
     return rows[: max(FEWEST, CALLS // max(calls, 1))]
 

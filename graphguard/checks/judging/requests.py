@@ -11,7 +11,7 @@ from graphguard.ir.codec import capture_from_json
 from graphguard.ir.fuel import SECOND
 from graphguard.ir.plain import from_plain
 from graphguard.report.diagnostics import Report
-from graphguard.trace.depends.unshared import Answers
+from graphguard.trace.depends.unshared import Processes
 
 CROSS_CHECK = 2 * SECOND  # steps of numbers beside a proof, or that an edited program is tried on
 
@@ -56,7 +56,7 @@ class CheckRequest:
     cache: bool = True
     timeout: float = 60.0
     machines: int = 1
-    processes: Answers = "apart"
+    processes: Processes = "apart"
     script: Mapping[str, Any] | None = None
     ranks: int | None = None
 

@@ -186,15 +186,15 @@ class Prover:
         finding: int,
         sources: dict[str, str],
         before: Sequence[dict[str, Any]] = (),
-        first: bool = False,
+        forgotten: bool = False,
     ) -> list[dict[str, Any]]:
-        """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``first``: only those that go before taking a collective out."""
+        """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``forgotten``: only those that go before taking a collective out."""
         entry = self._entries[proof]
         if entry.diagnosis is None:
             return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
         read = reader(sources)
-        found = nearby(entry.diagnosis.findings[finding], Sources.of(entry.capture, read), edits, first)
+        found = nearby(entry.diagnosis.findings[finding], Sources.of(entry.capture, read), edits, forgotten)
         return _rows(entry.capture, found, read)
 
     def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:

@@ -43,15 +43,15 @@ KINDS: Final = (
     _Asked(operators, 2, 3),
     _Asked(inverses, 2, 1),
 )
-_FIRST: Final = frozenset((left_out, unread_parameters))
+_FORGOTTEN: Final = frozenset((left_out, unread_parameters))
 
 
 def nearby(
-    finding: Finding, sources: Sources, before: tuple[TextEdit, ...] = (), first: bool = False
+    finding: Finding, sources: Sources, before: tuple[TextEdit, ...] = (), forgotten: bool = False
 ) -> list[Candidate]:
-    """Edited sources, each with one draft on top of the edits that were made ``before``; ``first``: only what callers do not give, or functions do not read."""
+    """Edited sources, each with one draft on top of the edits that were made ``before``; ``forgotten``: only what callers do not give, or functions do not read."""
     found = []
-    for mistake in near(finding, sources, first):
+    for mistake in near(finding, sources, forgotten):
         texts = applied((*before, *mistake.edits), sources) if apart(before, mistake.edits) else None
         if texts is not None:
             fix = Fix(mistake.title, mistake.edits, proved=False, place=mistake.place)
@@ -59,12 +59,12 @@ def nearby(
     return found
 
 
-def near(finding: Finding, sources: Sources, first: bool = False) -> list[Mistake]:
+def near(finding: Finding, sources: Sources, forgotten: bool = False) -> list[Mistake]:
     """What may be wrong with the project's files."""
     scene = Scene.of(sources.programs(), [finding.span] if finding.span is not None else [])
     found: dict[tuple[TextEdit, ...], tuple[int, Mistake]] = {}
     for asked in KINDS:
-        for scope in scene.scopes if not first or asked.kind in _FIRST else ():
+        for scope in scene.scopes if not forgotten or asked.kind in _FORGOTTEN else ():
             for mistake in asked.kind(scope, scene) if scope.away <= asked.within else ():
                 found.setdefault(mistake.edits, (asked.cost + min(scope.away, _FAR), mistake))
     return [mistake for _, mistake in sorted(found.values(), key=lambda row: row[0])][:MOST]

@@ -30,16 +30,16 @@ _HERE: Final = ("chance.py", "number_calls.py", "orders.py", "unshared.py")
 RULE: Final = "process-dependent"
 
 
-#: How the processes of a check answer what those of a job do not share: otherwise each; all alike; or as at first, and the specification's as the other half of the ranks.
-Answers: TypeAlias = Literal["apart", "alike", "turned"]
+#: What processes are told that those of a job do not share: each something else (``apart``); all the same (``alike``); or the first, but the specification's as the other half of the ranks (``turned``).
+Processes: TypeAlias = Literal["apart", "alike", "turned"]
 
 
 class Process:
     """One process of a job: ``number`` is its rank, or -1 for that of the specification."""
 
-    def __init__(self, number: int, answers: Answers = "apart") -> None:
+    def __init__(self, number: int, processes: Processes = "apart") -> None:
         self.number = number
-        self.alike, self.turned = answers == "alike", answers == "turned"
+        self.alike, self.turned = processes == "alike", processes == "turned"
         self.asked: dict[tuple[Span | None, str], Trouble] = {}
         self.places: dict[
             int, int

@@ -12,7 +12,7 @@ from graphguard.trace.claims.program import Claims
 from graphguard.trace.classes.plan import Sounded
 from graphguard.trace.depends.chance import Generators, generators
 from graphguard.trace.depends.footprint import Footprint, Watch
-from graphguard.trace.depends.unshared import Answers
+from graphguard.trace.depends.unshared import Processes
 from graphguard.trace.process.limits import Limits
 from graphguard.trace.record.capture import RankTrace
 from graphguard.trace.scripts.program import Run
@@ -61,7 +61,7 @@ class Job:
     meanwhile: Iterator[object] = field(default_factory=lambda: iter(()))
     load: Callable[[], None] = lambda: None
     generators: Generators = field(default_factory=generators)
-    processes: Answers = "apart"
+    processes: Processes = "apart"
     alone: Build | None = None
     script: Script | None = None
     files: ProjectFiles = field(default_factory=lambda: ProjectFiles({}))

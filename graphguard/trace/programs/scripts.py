@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.trace.depends.chance import generators
 from graphguard.trace.depends.footprint import Footprint, Watch
-from graphguard.trace.depends.unshared import Answers
+from graphguard.trace.depends.unshared import Processes
 from graphguard.trace.process.children import Link
 from graphguard.trace.process.limits import Limits
 from graphguard.trace.scripts.script import Script
@@ -30,7 +30,7 @@ def capture_script(
     limits: Limits,
     link: Link,
     *,
-    processes: Answers,
+    processes: Processes,
 ) -> tuple[Capture, Footprint]:
     """Record a script on one rank and on all; whatever is wrong with it is among the capture's troubles."""
     from graphguard.trace.programs.job import Job

@@ -17,7 +17,7 @@ from graphguard.ir.plain import to_plain
 from graphguard.trace.claims.api import as_mesh
 from graphguard.trace.depends.chance import are_drawn_from, generators, load_generators, watched
 from graphguard.trace.depends.footprint import Footprint, Watch, text_digest
-from graphguard.trace.depends.unshared import Answers, asked_while_imported, importing
+from graphguard.trace.depends.unshared import Processes, asked_while_imported, importing
 from graphguard.trace.gpu.asking_files import asking_files
 from graphguard.trace.process.children import Ending, Link
 from graphguard.trace.process.limits import Limits
@@ -70,7 +70,7 @@ def capture_check(
     *,
     each_rank_imports: bool = False,
     machines: int = 1,
-    processes: Answers = "apart",
+    processes: Processes = "apart",
     ranks: int | None = None,
 ) -> tuple[Capture, Footprint]:
     """Record one check; whatever is wrong with the user's code is among the capture's troubles.

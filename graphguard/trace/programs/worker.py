@@ -26,7 +26,7 @@ from graphguard.ir.plain import to_plain
 from graphguard.trace import OLDEST_TORCH, release
 from graphguard.trace.depends.cache import load, request_key, store
 from graphguard.trace.depends.footprint import Footprint
-from graphguard.trace.depends.unshared import Answers
+from graphguard.trace.depends.unshared import Processes
 from graphguard.trace.process import wire
 from graphguard.trace.process.children import Child, Ending, Family, Link
 from graphguard.trace.process.limits import Limits, adopt_orphans, default_memory
@@ -353,7 +353,7 @@ def _script_task(params: dict[str, Any]) -> Task:
     target, limits = _target(params), _limits(params)
     script = script_of(params["script"])
     mesh: dict[str, int] = params["mesh"]
-    processes: Answers = params.get("processes", "apart")
+    processes: Processes = params.get("processes", "apart")
 
     def run(link: Link) -> Any:
         capture, _ = capture_script(script, mesh, target.root, target.overlay, limits, link, processes=processes)
@@ -375,7 +375,7 @@ def _recording(
     key: str,
     *,
     each_rank_imports: bool = False,
-    processes: Answers = "apart",
+    processes: Processes = "apart",
     machines: int = 1,
     ranks: int | None = None,
 ) -> Task:

@@ -73,7 +73,7 @@ class Answers:
             case "candidates":
                 return self.usual
             case "nearby":
-                self.asked.append(step.params["first"])
+                self.asked.append(step.params["forgotten"])
                 return self.rows
             case "capture":
                 ranks, text = step.params["mesh"]["dp"], step.params["overlay"].get("file", "")

@@ -117,13 +117,9 @@ def _judge(request: CheckRequest, captured: Captured, report: Report, *, retold:
     answer, outcome, numbers = yield from _proved(request, captured)
     captured = as_proved(captured, answer)
     proof = answer["proof"]
-    relations = {}
-    if request.relations:
-        relations = yield Step("prover", "relations", {"proof": proof})
+    report = yield from _related(request, replace(report, proof=proof))
     report = replace(
         report,
-        relations=relations,
-        proof=proof,
         assumed=_merged(report.assumed, outcome.assumed),
         cautions=_merged(report.cautions, outcome.cautions, cautions_of(outcome)),
         operators={**report.operators, "evaluated": answer.get("evaluated", sum(report.operators.values()))},
@@ -218,6 +214,15 @@ def _shown(request: CheckRequest, report: Report, findings: list[Finding]) -> St
     return report
 
 
+def _related(request: CheckRequest, report: Report) -> Generator[Step, Any, Report]:
+    """The report with the relation of every tensor, where they are asked for."""
+    if not request.relations:
+        return report
+    relations = yield Step("prover", "relations", {"proof": report.proof})
+    layouts = yield Step("prover", "layouts", {"proof": report.proof})
+    return replace(report, relations=relations, layouts=layouts)
+
+
 def _proved_otherwise(
     request: CheckRequest, captured: Captured, report: Report, way: dict[str, Any]
 ) -> Generator[Step, Any, Report]:
@@ -226,14 +231,10 @@ def _proved_otherwise(
     outcome = from_plain(Outcome, answer["outcome"])
     if not outcome.proved:
         return replace(report, cautions=_merged(report.cautions, (OUT_OF_FUEL,) * outcome.hurried))
-    relations = {}
-    if request.relations:
-        relations = yield Step("prover", "relations", {"proof": answer["proof"]})
+    report = yield from _related(request, replace(report, proof=answer["proof"]))
     return replace(
         report,
         verdict=Verdict.REFINES,
-        relations=relations,
-        proof=answer["proof"],
         assumed=_merged((REAL_ARITHMETIC,), report.assumed, outcome.assumed),
     )
 

@@ -9,7 +9,6 @@ from fractions import Fraction
 from graphguard.ir import Capture, Var
 from graphguard.ops import aten
 from graphguard.repair.graph.edits import (
-    Tensors,
     group_of,
 )
 
@@ -86,14 +85,6 @@ def group_text(group: object, capture: Capture) -> str:
 def group_size(group: object) -> Fraction:
     """How many ranks a group has."""
     return Fraction(len(group) if isinstance(group, tuple) else 1)
-
-
-def tensors_text(name: str, tensors: Tensors) -> list[str]:
-    """``h@0``, ``h@1``, ... for the ranks that hold a tensor, shortened past four ranks."""
-    ranks = sorted(tensors)
-    if len(ranks) <= 4:
-        return [f"{name}@{rank}" for rank in ranks]
-    return [f"{name}@{ranks[0]}", f"{name}@{ranks[1]}", "...", f"{name}@{ranks[-1]}"]
 
 
 def factor_text(factor: Fraction, capture: Capture, axis: str = "", count: str = "") -> str:

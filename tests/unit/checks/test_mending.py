@@ -230,7 +230,7 @@ def test_an_edit_that_fits_one_mesh_or_one_constant_is_not_offered(rule, said, w
         ("k = k@0 = k@1", "k = sum(k@0, k@1)", False),
         ("k = sum(k@0, k@1)", "k = sum(k@0, k@1)", True),
         ("k = concat(k@0, k@1; dim=0)", "k = k@0 = k@1", True),
-        ("k: replicate over tp", "k: partial(sum) over tp", False),
+        ("k: Replicate", "k: Partial(sum) over tp", False),
     ],
 )
 def test_an_edit_that_leaves_partial_what_was_whole_is_not_offered(before, after, offered):

@@ -15,6 +15,7 @@ from graphguard.repair.graph.edits import (
 Named = Callable[[int, Var], str]
 """What the author calls a tensor of a rank; empty where the source does not say."""
 
+_FACTOR = re.compile(r"([\w/*()]+(?: or [\w/*()]+)*) = (?:\d+/)?\d")
 _READABLE = 9999  # of a factor that is told as a ratio
 _CLOSE = 1e-9  # how near a square must be to a ratio
 _OPERATIONS = {
@@ -109,6 +110,16 @@ def factor_text(factor: Fraction, capture: Capture, axis: str = "", count: str =
     if len(sizes) > 1 and factor == Fraction(1, capture.world_size):
         return f"1/({product}) = {factor}"
     return str(factor) if max(abs(factor.numerator), factor.denominator) <= _READABLE else _decimal(factor)
+
+
+def axis_told(text: str, mesh: Mapping[str, int]) -> str:
+    """The first mesh axis by whose size a text tells a factor, as :func:`factor_text` does; empty where it tells none so."""
+    for told in _FACTOR.findall(text):
+        names = set(re.split(r"\W+", told))
+        axis = next((axis for axis, size in mesh.items() if size > 1 and axis in names), "")
+        if axis:
+            return axis
+    return ""
 
 
 def _decimal(factor: Fraction) -> str:

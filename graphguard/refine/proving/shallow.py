@@ -32,7 +32,8 @@ def told(capture: Capture, shorter: Shorter, outcome: Outcome, fuel: float) -> O
     for name, others in shorter.stands_for.items():
         mine = found[name]
         for other in others:
-            found[other] = replace(mine, name=other, found=mine.found.replace(name, other))
+            relation, layout = (text.replace(name, other) for text in (mine.found, mine.layout))
+            found[other] = replace(mine, name=other, found=relation, layout=layout)
     promises = tuple(_as_promised(capture, promise, found[promise.name]) for promise in capture.promises)
     gaps = [replace(gap, where=where) for gap in outcome.gaps for where in _everywhere(shorter, [gap.where])]
     return replace(

@@ -22,7 +22,8 @@ class Location:
 class PromiseOutcome:
     """One promised output: whether the needed relation was proved, and what was found instead.
 
-    ``needed`` is a layout; ``found`` is a relation text, empty where no clean relation exists, and ``layout`` says the same in DTensor's words where they can.
+    ``needed`` is a layout; ``found`` is a relation text, empty where no clean relation exists.  Where that is not what is needed, ``layout`` says it in
+    DTensor's words, if they can.
     """
 
     name: str

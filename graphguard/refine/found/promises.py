@@ -120,12 +120,12 @@ class Checker:
     ) -> PromiseOutcome:
         holds = self.layouts.holds(target, wanted, held)
         found = self._found(name, target, held)
-        return PromiseOutcome(name, holds, needed, found.text, layout=found.layout)
+        return PromiseOutcome(name, holds, needed, found.text, layout="" if holds else found.layout)
 
     def _inferred(self, name: str, target: NormalValue, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
         found = self._found(name, target, held)
         if found.whole:
-            return PromiseOutcome(name, True, needed, found.text, layout=found.layout)
+            return PromiseOutcome(name, True, needed, found.text)
         said = self.spoken or name
         expression = cover(self.layouts, target, held, said)
         if expression is not None:
@@ -153,7 +153,7 @@ class Checker:
         found = self._found(name, target, held) if target is not None else _Found("", "", whole=False)
         if wrong and factor is not None:
             return PromiseOutcome(name, False, needed, f"{factor} * what is needed")
-        return PromiseOutcome(name, not wrong, needed, found.text, layout=found.layout)
+        return PromiseOutcome(name, not wrong, needed, found.text, layout=found.layout if wrong else "")
 
     def _laid_out(self, rank: int, var: Var, name: str, leaf: str) -> NormalValue | None:
         """What the rank's tensor ``var`` is when the specification's outputs stand in place of the leaves, as ``name`` does of ``leaf``."""

@@ -100,8 +100,9 @@ class DistributedOptimizer:
     def sharded_param_state_fully_reshardable(self, world_tensor):
         """What a checkpoint holds of each parameter."""
         state = {}
-        for name, (start, end, bucket_id) in self.buffer.param_index_map.items():
-            stripped = 0  # fixed: stripped = self.stripped_before(bucket_id)
+        for name, index in self.buffer.param_index_map.items():
+            start, end = index[:2]
+            stripped = 0  # fixed: stripped = self.stripped_before(index[2])
             param_start, param_end = start - stripped, end - stripped  # fault
             missing = max(0, param_end - world_tensor.numel())
             param_state = F.pad(world_tensor[param_start:param_end], (0, missing))  # fault

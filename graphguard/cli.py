@@ -147,8 +147,9 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument(
         "-v",
         "--verbose",
-        action="store_true",
-        help="show the relation of every tensor of the specification, and what the programs of a check print while they are recorded",
+        action="count",
+        default=0,
+        help="show how every tensor of the specification lies on the ranks (-vv: by formulas), and what the programs of a check print while they are recorded",
     )
 
 

@@ -62,7 +62,7 @@ class Display(Listener):
     waivers: Waivers
     baseline: Baseline | None
     timings: Timings
-    verbose: bool = False
+    verbose: int = 0
     reports: list[Report] = field(default_factory=list)
     told: set[Hashable] = field(default_factory=set)
     _left: Counter[str] = field(default_factory=Counter)
@@ -163,7 +163,7 @@ class Session:
             fixes=not self.arguments.no_fix,
             audit=self.arguments.audit,
             ranks=self.arguments.ranks,
-            relations=self.arguments.verbose if text_only else self.arguments.output_format in WITH_RELATIONS,
+            relations=bool(self.arguments.verbose) if text_only else self.arguments.output_format in WITH_RELATIONS,
         )
         display = Display(
             text_only, self.page, self.sources, waivers, baseline, self.timings, verbose=self.arguments.verbose

@@ -25,7 +25,9 @@ def add_torchrun_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-fix", action="store_true", help="look for no fixes: what is wrong is told sooner")
     parser.add_argument("--output-format", choices=NAMES, default="text")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show the relation of every tensor")
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="show the layout of every tensor (-vv: by formulas)"
+    )
     for name in _WITH_VALUE:
         spellings = dict.fromkeys((name, name if name.count("-") < 3 else "--" + name[2:].replace("-", "_")))
         parser.add_argument(*spellings, dest="ignored", help=argparse.SUPPRESS)

@@ -30,7 +30,7 @@ from graphguard.repair.graph.alignment import align
 from graphguard.repair.graph.opened import opened
 from graphguard.repair.shards.packed import packed, packed_finding
 from graphguard.repair.text.frames import Read, Sources
-from graphguard.repair.trying.alike import alike, common_factor
+from graphguard.repair.trying.alike import alike, at_one_place, common_factor
 from graphguard.repair.trying.diagnosed import Diagnosis
 from graphguard.repair.trying.search import FURTHER, STEPS, Search, search
 from graphguard.repair.trying.trials import Repair, Trials
@@ -88,6 +88,7 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
         repairs += [None] * len(unmended)
     if memory is not None and not _says_who_writes(findings, found, sources):
         return Diagnosis((memory,), (None,))
+    findings = at_one_place(findings)
     if (small := _small(numbers)) and findings:
         findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
     return Diagnosis(tuple(findings), tuple(repairs))

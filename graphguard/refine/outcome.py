@@ -22,7 +22,7 @@ class Location:
 class PromiseOutcome:
     """One promised output: whether the needed relation was proved, and what was found instead.
 
-    ``found`` and ``needed`` are relation texts; ``found`` is empty where no clean relation exists.
+    ``needed`` is a layout; ``found`` is a relation text, empty where no clean relation exists, and ``layout`` says the same in DTensor's words where they can.
     """
 
     name: str
@@ -30,11 +30,17 @@ class PromiseOutcome:
     needed: str
     found: str = ""
     reason: str = ""
+    layout: str = ""
+
+    @property
+    def told(self) -> str:
+        """What was found, as people are told."""
+        return self.layout or self.found
 
 
 def says_partial(text: str) -> bool:
-    """Whether a relation's text says that ranks hold partial values: ``sum(y@0, y@1)``, or ``partial(sum) over tp``."""
-    return re.search(r"\b(sum|avg|max|min|product|partial)\(", text) is not None
+    """Whether a relation's text says that ranks hold partial values: ``sum(y@0, y@1)``, or ``Partial(sum) over tp``."""
+    return re.search(r"\b(sum|avg|max|min|product|Partial)\(", text) is not None
 
 
 OPERAND_UNKNOWN = "its operand is not known"

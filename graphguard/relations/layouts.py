@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
-from graphguard.ir import Placement
-from graphguard.relations.relation import Held, Relation, Same, Sliced, held
+from graphguard.relations.relation import REPLICATE, Held, Relation, Same, Sliced, held, placed
 
 _FORM: Final = re.compile(
     r"(?P<factor>\S+ \* )?(?P<partial>partial sum of )?(?P<name>[^\s\"]+?)(\[(?P<slices>[^\]\"]*:[^\]]*)\])?"
 )
-REPLICATE: Final = "Replicate"
 
 
 def layout_of(texts: Mapping[int, str], mesh: Mapping[str, int]) -> str:
@@ -44,29 +42,6 @@ def layout(relation: Relation) -> str:
     """The layout that a relation states; where it is none of a mesh, on which ranks the tensor is."""
     words = _of_ranks(relation) if relation.placements is None else placed(relation.placements)
     return words if relation.factor == 1 else f"{relation.factor} * {words}"
-
-
-def layout_of_text(text: str, mesh: Mapping[str, int]) -> str:
-    """The layout that a relation's text states over the only axis of a mesh, such as ``sum(y@0, y@1)``; empty where it says something else."""
-    axes = [axis for axis, extent in mesh.items() if extent > 1]
-    if len(axes) != 1 or [int(rank) for rank in re.findall(r"@(\d+)", text)] != list(range(mesh[axes[0]])):
-        return ""
-    part = r"[^\s@(),;=]+@\d+"
-    if re.fullmatch(rf"{part}( = {part})*", text):
-        return REPLICATE
-    if re.fullmatch(rf"sum\({part}(, {part})*\)", text):
-        return f"Partial(sum) over {axes[0]}"
-    shards = re.fullmatch(rf"concat\({part}(, {part})*; dim=(?P<dim>\d+)\)", text)
-    return f"Shard({shards['dim']}) over {axes[0]}" if shards else ""
-
-
-def placed(placements: Mapping[str, Placement]) -> str:
-    """Placements per mesh axis; axes over which a tensor is the same everywhere are left out."""
-    words = {"shard": lambda place: f"Shard({place.dim})", "partial": lambda place: f"Partial({place.reduce})"}
-    shown = [
-        f"{words[place.kind](place)} over {axis}" for axis, place in placements.items() if place.kind != "replicate"
-    ]
-    return ", ".join(shown) or REPLICATE
 
 
 def _of_ranks(relation: Relation) -> str:

@@ -5,12 +5,14 @@ Only clean operations occur: a rank's tensor, slices and concatenations of them,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from graphguard.ir import Placement
+
+REPLICATE: Final = "Replicate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def held(expression: Expression) -> Iterator[Held]:
 class Relation:
     """``target = factor * expression``; ``placements`` say it per mesh axis where they can.
 
-    The text is the expression, or for more than eight tensors the placements: ``shard(2) over tp, replicate over dp``.
+    The text is the expression, or for more than eight tensors the placements: ``h: Shard(2) over tp``.
     """
 
     target: str
@@ -102,17 +104,16 @@ class Relation:
     def __str__(self) -> str:
         tensors = list(held(self.expression))
         if len(tensors) > 8 and self.placements is not None:
-            text = f"{tensors[0].name}: {describe_placements(self.placements)}"
+            text = f"{tensors[0].name}: {placed(self.placements)}"
         else:
             text = str(self.expression)
         return text if self.factor == 1 else f"{self.factor} * ({text})"
 
 
-def describe_placements(placements: dict[str, Placement]) -> str:
-    """Placements as a person reads them."""
-    names: dict[str, Callable[[Placement], str]] = {
-        "shard": lambda p: f"shard({p.dim})",
-        "replicate": lambda _: "replicate",
-        "partial": lambda p: f"partial({p.reduce})",
-    }
-    return ", ".join(f"{names[place.kind](place)} over {axis}" for axis, place in placements.items())
+def placed(placements: Mapping[str, Placement]) -> str:
+    """Placements in DTensor's words; axes over which a tensor is the same everywhere are left out."""
+    words = {"shard": lambda place: f"Shard({place.dim})", "partial": lambda place: f"Partial({place.reduce})"}
+    shown = [
+        f"{words[place.kind](place)} over {axis}" for axis, place in placements.items() if place.kind != "replicate"
+    ]
+    return ", ".join(shown) or REPLICATE

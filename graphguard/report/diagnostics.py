@@ -102,7 +102,7 @@ class Report:
     """The result of one check on one mesh.
 
     ``verdict`` is None where the check could not be run at all (the diagnostics say why).  ``relations`` maps tensors of the specification
-    to relations, whose ``str`` is what people read.  ``seconds`` by step; ``operators`` of the specification and of all ranks, and those of both
+    to relations, whose ``str`` is a formula; ``layouts`` says in DTensor's words those that are ones of placements.  ``seconds`` by step; ``operators`` of the specification and of all ranks, and those of both
     that were ``evaluated`` because no proof before this one answered for them.
     ``not_compared`` are results and other traces of the programs of which no relation was looked for.
     ``waived`` are diagnostics that a comment, a baseline or the configuration silences.
@@ -117,6 +117,7 @@ class Report:
     verdict: Verdict | None
     diagnostics: tuple[Diagnostic, ...] = ()
     relations: dict[str, Any] = field(default_factory=dict)
+    layouts: dict[str, str] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     assumed: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ def _check(report: Report, sources: Sources) -> dict[str, Any]:
         "seconds": dict(report.seconds),
         "operators": {"spec": report.operators.get("spec", 0), "impl": report.operators.get("impl", 0)},
         "relations": {name: str(relation) for name, relation in report.relations.items()},
+        "layouts": dict(report.layouts),
         "diagnostics": [diagnostic_data(diagnostic, sources) for diagnostic in report.diagnostics],
         "numbers": None if report.numbers is None else asdict(report.numbers),
         "audit": report.audit or None,

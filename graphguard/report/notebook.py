@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from graphguard.report.diagnostics import Report, Verdict
 from graphguard.report.folding import mesh_text
@@ -70,23 +69,24 @@ def _parts(report: Report) -> Iterator[str]:
     if rows:
         yield from _folded(f"What it rests on ({len(rows)})", [f"<ul>{''.join(rows)}</ul>"])
     if report.relations:
-        yield from _folded(f"Relations of {len(report.relations)} tensors", _modules(report.relations))
+        yield from _folded(f"Relations of {len(report.relations)} tensors", _modules(report))
 
 
-def _modules(relations: Mapping[str, Any]) -> Iterator[str]:
+def _modules(report: Report) -> Iterator[str]:
     """A table for every module whose tensors are related, in the order of the program."""
-    modules: dict[str, dict[str, Any]] = {}
-    for name, relation in relations.items():
+    modules: dict[str, list[str]] = {}
+    for name, relation in report.relations.items():
         module, _, tensor = name.rpartition(".")
-        modules.setdefault(module, {})[tensor] = relation
-    for module, tensors in modules.items():
-        table = [f"<table>{''.join(_row(tensor, relation) for tensor, relation in tensors.items())}</table>"]
+        modules.setdefault(module, []).append(_row(tensor, report.layouts.get(name, ""), str(relation)))
+    for module, rows in modules.items():
+        table = [f"<table>{''.join(rows)}</table>"]
         yield from _folded(module, table) if module else table
 
 
-def _row(tensor: str, relation: Any) -> str:
-    cells = (f'<td style="text-align:left"><code>{escape(str(each))}</code></td>' for each in (tensor, relation))
-    return f"<tr>{''.join(cells)}</tr>"
+def _row(tensor: str, layout: str, formula: str) -> str:
+    """A tensor in words, the formula where the mouse stands still."""
+    cells = (f'<td style="text-align:left"><code>{escape(each)}</code></td>' for each in (tensor, layout or formula))
+    return f'<tr title="{escape(formula)}">{"".join(cells)}</tr>'
 
 
 def _folded(title: str, inside: Iterable[str]) -> Iterator[str]:

@@ -14,12 +14,13 @@ from graphguard.report.layout import Page, width, wrapped
 from graphguard.report.sources import Sources
 
 SHOWN_INPUTS = 6
+FORMULAS = 2  # from here on verbose tells relations as formulas
 _WORDS = {Verdict.REFINES: "refines", Verdict.BROKEN: "broken", Verdict.UNKNOWN: "unknown", None: "could not run"}
 _COLOURS = {Verdict.REFINES: "refines", Verdict.BROKEN: "broken", Verdict.UNKNOWN: "unknown", None: "error"}
 
 
 def render(
-    reports: Sequence[Report], sources: Sources | None = None, page: Page | None = None, *, verbose: bool = False
+    reports: Sequence[Report], sources: Sources | None = None, page: Page | None = None, *, verbose: int = 0
 ) -> str:
     """Findings of all reports, then their summary."""
     sources, page = sources or Sources(), page or Page()
@@ -137,7 +138,7 @@ def _fix(fix: Fix, diagnostic: Diagnostic, sources: Sources, gutter: Gutter) -> 
         yield from change(changed_lines(before, after), gutter)
 
 
-def summary(reports: Sequence[Report], page: Page, sources: Sources | None = None, *, verbose: bool = False) -> str:
+def summary(reports: Sequence[Report], page: Page, sources: Sources | None = None, *, verbose: int = 0) -> str:
     """One line for every report, what it alone rests on, the totals, and last what several rest on."""
     if not reports:
         return ""
@@ -177,7 +178,7 @@ def _told_elsewhere(reports: Sequence[Report], sources: Sources) -> dict[int, st
     return shared
 
 
-def _below(report: Report, assumed: Sequence[str], page: Page, *, verbose: bool) -> Iterator[str]:
+def _below(report: Report, assumed: Sequence[str], page: Page, *, verbose: int) -> Iterator[str]:
     for kind, lines in (("assumed", assumed), ("caution", report.cautions), ("not compared", report.not_compared)):
         for line in lines:
             yield from wrapped(line, f"    {kind}: ", " " * (len(kind) + 6), page.width)
@@ -187,7 +188,8 @@ def _below(report: Report, assumed: Sequence[str], page: Page, *, verbose: bool)
         if report.numbers is not None:
             yield from wrapped(f"numbers: {report.numbers}", "    ", "        ", page.width)
         for name, relation in report.relations.items():
-            yield from wrapped(f"{name} = {relation}", "    ", "        ", page.width)
+            words = report.layouts.get(name) if verbose < FORMULAS else None
+            yield from wrapped(f"{name}: {words}" if words else f"{name} = {relation}", "    ", "        ", page.width)
 
 
 def totals(reports: Sequence[Report]) -> str:

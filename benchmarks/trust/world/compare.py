@@ -45,7 +45,7 @@ def _outcome(program: Program, said: Said, truth: Truth) -> str:
     if said.verdict == "broken":
         # Memory with gaps: gloo takes what lies there, which may be right by chance, and NCCL raises. Either way the line is to be mended.
         # Collectives of one group that overtake each other on gloo and nowhere else: either verdict is right, as a proof lists what it assumes.
-        told = _is_race(program, said) or _is_overlap(program, said)
+        told = _is_race(program, said) or _is_overlap(program, said) or _is_call_of_some(said)
         return FALSE_BROKEN if right and not (truth.not_dense or truth.unordered or told) else AGREE
     if said.verdict == "not run":
         # What raises for real has no verdict, whoever notices first.
@@ -64,6 +64,11 @@ def _is_race(program: Program, said: Said) -> bool:
 def _is_overlap(program: Program, said: Said) -> bool:
     """Whether a line reads elements that it wrote: what it gives depends on the order of a loop, even where no output comes of it."""
     return "overlap" in program.kinds and "elements that it has written before" in said.text
+
+
+def _is_call_of_some(said: Said) -> bool:
+    """Whether some processes make a group and others do not: PyTorch asks it of every process (``new_group``), gloo notices where such a group is used."""
+    return said.rule == "collective-mismatch" and "calls new_group" in said.headline
 
 
 def _refused_for_strides_of_one(program: Program, truth: Truth) -> bool:

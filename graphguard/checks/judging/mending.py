@@ -11,8 +11,9 @@ from graphguard.checks.judging.coincidence import by_chance, told_elsewhere
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.meshes import meshes_to_try
 from graphguard.checks.judging.nearby import mended_nearby
-from graphguard.checks.judging.requests import CheckRequest, Judge, Step, Steps
+from graphguard.checks.judging.requests import CheckRequest, Judge, Step, Steps, is_long
 from graphguard.checks.judging.together import together
+from graphguard.checks.judging.tried import Tried, with_tried
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
@@ -21,19 +22,19 @@ FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
 ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved, less those that were in vain before it: each is traced and proved anew
 CANDIDATES_OF_SCRIPT = 3  # of a finding in a script, which is recorded again from its imports on for each
-LARGE = 400  # calls of a program, such as a decoder layer, of which no alternatives are tried: that would take seconds
 
 
 class Proved(NamedTuple):
-    """Fixes of a finding, the promises that are still broken after the best of them, and its own headline if it has one; where edits are wrong that may mend only by chance.
+    """Fixes of a finding, the promises that are still broken after the best of them, and its own headline if it has one.
 
-    Where there are fixes and such a place, they are the edits in doubt.
+    Where there are none: where edits are wrong that mend here by chance, and the first edit that nothing says is meant.
     """
 
     fixes: list[Fix]
     left: frozenset[str]
     headline: str = ""
     elsewhere: CheckRequest | None = None
+    tried: Tried | None = None
 
 
 def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None) -> Steps:
@@ -43,18 +44,22 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
     """
     told: list[tuple[Finding, Diagnostic]] = []
     before: tuple[TextEdit, ...] = ()
+    explained: frozenset[str] = frozenset()  # promises that what was tried mends
     for index, finding in enumerate(findings):
         diagnostic = broken.diagnostics[index]
-        if finding.promises and not broken.spoiled & set(finding.promises):
+        if finding.promises and not (broken.spoiled - explained) & set(finding.promises):
             continue  # a consequence of what is mended already
-        fixes, left, headline, elsewhere = yield from _given_first(broken, index, finding, before, judge is not None)
+        fixes, left, headline, elsewhere, tried = yield from _given_first(
+            broken, index, finding, before, judge is not None
+        )
         retold = None
-        if (elsewhere is not None or not fixes) and not before and judge is not None:
+        if not fixes and not before and judge is not None:
             for place in [elsewhere] if elsewhere is not None else _other_meshes(broken):
                 retold = retold or (yield from told_elsewhere(broken, finding, place, judge))
         if retold is None and not fixes and judge is not None:
-            fixes, left, headline = yield from mended_nearby(broken, index, finding, before)
-            diagnostic = replace(diagnostic, message=headline)
+            near = yield from mended_nearby(broken, index, finding, before)
+            fixes, left, headline = near.fixes, near.left, near.message
+            tried = tried or near.tried
         if retold is not None:
             diagnostic, left = retold
             before, broken = diagnostic.fixes[0].edits, replace(broken, spoiled=left)
@@ -68,6 +73,9 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
                 message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}",
                 fixes=tuple(fix for fix in fixes if not _by_hand(fix)),
             )
+        elif tried is not None:
+            explained |= broken.spoiled - tried.left
+            diagnostic = with_tried(diagnostic, tried)
         told.append((finding, diagnostic))
     return replace(broken.report, diagnostics=together(told))
 
@@ -77,9 +85,9 @@ def _given_first(
 ) -> Generator[Step, Any, Proved]:
     """The fixes of a finding; where a reduction counts what is whole, it may stand for parts that callers forgot to ask for: that is tried first."""
     if is_own and finding.rule == "extra-reduction":
-        fixes, left, told = yield from mended_nearby(broken, index, finding, before, forgotten=True)
-        if fixes:
-            return Proved(fixes, left, told)
+        given = yield from mended_nearby(broken, index, finding, before, forgotten=True)
+        if given.fixes:
+            return Proved(given.fixes, given.left, given.message)
     return (yield from proved_fixes(broken, index, finding, before))
 
 
@@ -94,14 +102,8 @@ def _by_hand(fix: Fix) -> str:
 
 def _other_meshes(broken: Broken) -> list[CheckRequest]:
     """The check on meshes on which a defect that has nothing to do with an axis is seen without it."""
-    meshes = [] if _is_long(broken) else meshes_to_try(broken.report.mesh)
+    meshes = [] if is_long(broken.request, broken.report) else meshes_to_try(broken.report.mesh)
     return [replace(broken.request, mesh=mesh) for mesh in meshes]
-
-
-def _is_long(broken: Broken) -> bool:
-    """Whether recording the programs once more takes so long that it is done as seldom as can be."""
-    calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
-    return broken.request.script is not None or calls > LARGE
 
 
 def proved_fixes(
@@ -109,7 +111,8 @@ def proved_fixes(
 ) -> Generator[Step, Any, Proved]:
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
-    No output that was whole, or a shard, may be a sum of what the ranks hold afterwards, and what the edit mends must be right on other meshes, too (:mod:`graphguard.checks.judging.coincidence`).
+    No output that was whole, or a shard, may be a sum of what the ranks hold afterwards, and what the edit mends must be right on other meshes, too (:mod:`graphguard.checks.judging.coincidence`):
+    else it is told as what was tried.
     Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
     What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing; where nothing else does, the specification may be
     written otherwise if it is proved to compute the same.
@@ -118,14 +121,14 @@ def proved_fixes(
     params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)
     proved: list[Proved] = []
-    doubted: list[Proved] = []
+    tried: Tried | None = None
     reworded: list[tuple[Fix, str, frozenset[str], str]] = []
     elsewhere: CheckRequest | None = None
-    tries = 0 if _is_long(broken) else 1 + ALTERNATIVES_PER_FINDING
+    tries = 0 if is_long(broken.request, broken.report) else 1 + ALTERNATIVES_PER_FINDING
     candidates = CANDIDATES_PER_FINDING if request.script is None else CANDIDATES_OF_SCRIPT
     for row in answer[:candidates]:
         fix = from_plain(Fix, row["fix"])
-        if any(known.title == fix.title for one in (*proved, *doubted) for known in one.fixes):
+        if any(known.title == fix.title for one in proved for known in one.fixes):
             continue  # another way to write what is proved already
         if proved and tries <= 0:
             break
@@ -135,24 +138,22 @@ def proved_fixes(
             continue
         key, failing = mended
         chance = yield from by_chance(broken, finding, row)
-        if chance is not None and chance.certain:
+        if chance is not None and chance.certain and chance.elsewhere is not None:
             elsewhere = elsewhere or chance.elsewhere
             continue
         if (yield Step("prover", "same_question", {"proof": proof, "other": key})):
-            mend = Proved([replace(fix, proved=True)], failing, row["headline"])
             if chance is None:
-                proved.append(mend)
+                proved.append(Proved([replace(fix, proved=True)], failing, row["headline"]))
             else:
-                doubted.append(mend._replace(elsewhere=chance.elsewhere))
-        elif fix.place in (None, finding.span):
+                tried = tried or Tried(fix, failing, chance.elsewhere)
+        elif chance is None and fix.place in (None, finding.span):
             reworded.append((fix, key, failing, row["headline"]))
         if len(proved) == FIXES_PER_FINDING:
             break
-    found = proved or doubted[:FIXES_PER_FINDING]
-    if found:
-        return found[0]._replace(fixes=[fix for one in found for fix in one.fixes])
+    if proved:
+        return proved[0]._replace(fixes=[fix for one in proved for fix in one.fixes])
     # Code that the specification runs as well is right, unless nothing else is the program's own.
-    for fix, key, failing, told in reworded:
+    for fix, key, failing, told in reworded if tried is None else ():
         if (yield Step("prover", "same_question", {"proof": proof, "other": key, "by_meaning": True})):
             return Proved([replace(fix, proved=True)], failing, told)
-    return Proved([], broken.spoiled, "", elsewhere)
+    return Proved([], broken.spoiled, "", elsewhere or (tried.refuted if tried is not None else None), tried)

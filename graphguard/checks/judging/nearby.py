@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from graphguard.checks.judging.coincidence import unless_right_elsewhere
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.requests import Step
+from graphguard.checks.judging.tried import Tried
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.repair.writing.words import listed
@@ -18,18 +19,26 @@ CALLS: Final = 10_000  # of programs that are recorded anew for one finding, all
 FEWEST: Final = 4
 LARGE: Final = 4_000  # calls of a program of which not even so few are
 
-_TRIED: Final = "\ntried: "
+
+class Nearby(NamedTuple):
+    """The first draft that mends a finding (none, if none does), the promises that are broken still, and the message to tell; else what was tried."""
+
+    fixes: list[Fix]
+    left: frozenset[str]
+    message: str
+    tried: Tried | None = None
 
 
 def mended_nearby(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...], forgotten: bool = False
-) -> Generator[Step, Any, tuple[list[Fix], frozenset[str], str]]:
-    """The first draft near a finding that mends it (none, if none does), the promises that are broken still, and the message to tell.
+) -> Generator[Step, Any, Nearby]:
+    """What drafts near a finding make of it.
 
-    It must be right on a second mesh, whether or not it brings in numbers: nothing but the proof says that it is meant.  Where no other mesh can be recorded, it is told as
+    A draft must be right on a second mesh, whether or not it brings in numbers: nothing but the proof says that it is meant.  Where no other mesh can be recorded, it is
     what was tried.
     """
     message = broken.diagnostics[index].message
+    tried: Tried | None = None
     for row in (yield from _rows(broken, index, before, forgotten)):
         mended = yield from mends(broken, finding, row["texts"], hasty=True)
         if mended is None:
@@ -40,11 +49,10 @@ def mended_nearby(
         fix = replace(from_plain(Fix, row["fix"]), proved=True)
         chance = yield from unless_right_elsewhere(broken, finding, row)
         if chance is None:
-            return [fix], failing, _told(row["headline"], fix, message, finding)
-        if chance.elsewhere is None and _TRIED not in message:
-            line = f" (line {fix.place.line})" if fix.place is not None else ""
-            message += f"{_TRIED}{fix.title}{line}: it is right on this mesh; what it is on another one, the check does not say"
-    return [], broken.spoiled, message
+            return Nearby([fix], failing, _told(row["headline"], fix, message, finding))
+        if chance.elsewhere is None and tried is None:
+            tried = Tried(fix, failing)
+    return Nearby([], broken.spoiled, message, tried)
 
 
 def _rows(
@@ -63,7 +71,7 @@ def _rows(
 def _told(headline: str, fix: Fix, message: str, finding: Finding) -> str:
     """What is said of a defect that a draft mends: what was found first, where that is at the same line; else what is wrong for want of it."""
     if fix.place is None or finding.span is None or fix.place.line == finding.span.line:
-        return f"{headline}: {message.partition(_TRIED)[0]}"
+        return f"{headline}: {message}"
     return (
         f"{headline}: {listed(sorted(finding.promises))} {'are' if len(finding.promises) > 1 else 'is'} wrong for that"
     )

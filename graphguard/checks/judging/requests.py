@@ -10,9 +10,12 @@ from graphguard.ir import CheckRef, Trouble
 from graphguard.ir.codec import capture_from_json
 from graphguard.ir.fuel import SECOND
 from graphguard.ir.plain import from_plain
-from graphguard.report.diagnostics import Report
+from graphguard.refine.finding import Finding
+from graphguard.report.diagnostics import Diagnostic, RelatedPlace, Report
+from graphguard.report.registry import reported
 from graphguard.trace.depends.unshared import Processes
 
+LARGE = 400  # calls of a program, such as a decoder layer, that is recorded once more only where that cannot be helped: it would take seconds
 CROSS_CHECK = 2 * SECOND  # steps of numbers beside a proof, or that an edited program is tried on
 
 
@@ -130,3 +133,19 @@ def as_proved(captured: Captured, answer: dict[str, Any]) -> Captured:
 def confirming(captured: Captured, steps: float) -> Step:
     """The request to run a capture on numbers."""
     return Step("worker", "confirm", {"capture": captured.data, "steps": steps})
+
+
+def is_long(request: CheckRequest, report: Report) -> bool:
+    """Whether recording the programs once more takes so long that it is done as seldom as can be."""
+    return request.script is not None or sum(report.operators.get(side, 0) for side in ("spec", "impl")) > LARGE
+
+
+def diagnostic_of_finding(finding: Finding, report: Report, request: CheckRequest) -> Diagnostic:
+    """A finding as it is shown."""
+    lines = [finding.headline]
+    if finding.needed:
+        lines.append(f"needed: {finding.needed}")
+    if finding.found:
+        lines.append(f"found:  {finding.found}")
+    related = (RelatedPlace(place.span, place.message) for place in finding.related)
+    return reported(finding.rule, "\n".join(lines), request.levels, finding.span or report.check.span, related)

@@ -13,6 +13,7 @@ from functools import partial
 from math import isnan
 from typing import Any
 
+from graphguard.checks.judging.accounts import told_apart, told_at_once
 from graphguard.checks.judging.arrangements import cautions_of
 from graphguard.checks.judging.elsewhere import elsewhere, on_one_machine
 from graphguard.checks.judging.mending import repaired
@@ -27,6 +28,8 @@ from graphguard.checks.judging.requests import (
     as_proved,
     capture,
     confirming,
+    diagnostic_of_finding,
+    is_long,
 )
 from graphguard.checks.judging.rewritten import diagnostic_of, doubted, mended
 from graphguard.checks.judging.timed import timed
@@ -43,7 +46,6 @@ from graphguard.report.diagnostics import (
     REAL_ARITHMETIC,
     Diagnostic,
     Numbers,
-    RelatedPlace,
     Report,
     Verdict,
 )
@@ -115,13 +117,9 @@ def _judge(request: CheckRequest, captured: Captured, report: Report, *, retold:
     answer, outcome, numbers = yield from _proved(request, captured)
     captured = as_proved(captured, answer)
     proof = answer["proof"]
-    relations = {}
-    if request.relations:
-        relations = yield Step("prover", "relations", {"proof": proof})
+    report = yield from _related(request, replace(report, proof=proof))
     report = replace(
         report,
-        relations=relations,
-        proof=proof,
         assumed=_merged(report.assumed, outcome.assumed),
         cautions=_merged(report.cautions, outcome.cautions, cautions_of(outcome)),
         operators={**report.operators, "evaluated": answer.get("evaluated", sum(report.operators.values()))},
@@ -150,14 +148,15 @@ def _judge(request: CheckRequest, captured: Captured, report: Report, *, retold:
         counterexample=numbers.counterexample if broken else None,
         assumed=_merged(report.assumed, tuple(f"reference kernel: {name}" for name in numbers.kernels)),
     )
-    if broken and (told := (yield from told_by_processes(request, captured, report))) is not None:
-        return replace(report, diagnostics=(told,))
+    if broken and (alone := (yield from told_by_processes(request, captured, report))) is not None:
+        return replace(report, diagnostics=(alone,))
     rows = yield Step(
         "prover", "diagnose", {"proof": proof, "confirmation": to_plain(numbers), "sources": dict(request.overlay)}
     )
     findings = [from_plain(Finding, row) for row in rows]
-    diagnostics = tuple(with_asked(_diagnostic(finding, report, request), captured) for finding in findings)
-    shown = together(list(zip(findings, diagnostics, strict=True)))
+    diagnostics = tuple(with_asked(diagnostic_of_finding(finding, report, request), captured) for finding in findings)
+    settled = (yield from told_at_once(request, report, findings, diagnostics)) if broken else diagnostics
+    shown = together(list(zip(findings, settled, strict=True)))
     report = replace(report, diagnostics=shown or (_left_open(report.check, outcome),))
     if not broken or outcome.proved:
         return report  # no edit of what was recorded is proved to be defined
@@ -165,8 +164,9 @@ def _judge(request: CheckRequest, captured: Captured, report: Report, *, retold:
         return doubtful
     yield report
     if request.fixes:
+        told = (yield from told_apart(request, report, findings, diagnostics)) if is_long(request, report) else settled
         held = {each.name: each.found for each in outcome.promises if each.holds}
-        failed = Broken(request, report, diagnostics, frozenset(outcome.failing), frozenset(numbers.differing), held)
+        failed = Broken(request, report, told, frozenset(outcome.failing), frozenset(numbers.differing), held)
         report = yield from repaired(failed, findings, partial(_judge, retold=False) if retold else None)
     return (yield from _shown(request, report, findings))
 
@@ -214,6 +214,15 @@ def _shown(request: CheckRequest, report: Report, findings: list[Finding]) -> St
     return report
 
 
+def _related(request: CheckRequest, report: Report) -> Generator[Step, Any, Report]:
+    """The report with the relation of every tensor, where they are asked for."""
+    if not request.relations:
+        return report
+    relations = yield Step("prover", "relations", {"proof": report.proof})
+    layouts = yield Step("prover", "layouts", {"proof": report.proof})
+    return replace(report, relations=relations, layouts=layouts)
+
+
 def _proved_otherwise(
     request: CheckRequest, captured: Captured, report: Report, way: dict[str, Any]
 ) -> Generator[Step, Any, Report]:
@@ -222,14 +231,10 @@ def _proved_otherwise(
     outcome = from_plain(Outcome, answer["outcome"])
     if not outcome.proved:
         return replace(report, cautions=_merged(report.cautions, (OUT_OF_FUEL,) * outcome.hurried))
-    relations = {}
-    if request.relations:
-        relations = yield Step("prover", "relations", {"proof": answer["proof"]})
+    report = yield from _related(request, replace(report, proof=answer["proof"]))
     return replace(
         report,
         verdict=Verdict.REFINES,
-        relations=relations,
-        proof=answer["proof"],
         assumed=_merged((REAL_ARITHMETIC,), report.assumed, outcome.assumed),
     )
 
@@ -304,16 +309,6 @@ def _left_open(check: CheckRef, outcome: Outcome) -> Diagnostic:
     lines += [f"{promise.name}: {promise.reason}" for promise in open_promises[:4] if promise.reason]
     lines += [f"{gap.op} stayed closed: {gap.reason}" for gap in outcome.gaps[:4]]
     return Diagnostic("unproved", "unproved", "\n".join(lines), "warning", check.span)
-
-
-def _diagnostic(finding: Finding, report: Report, request: CheckRequest) -> Diagnostic:
-    lines = [finding.headline]
-    if finding.needed:
-        lines.append(f"needed: {finding.needed}")
-    if finding.found:
-        lines.append(f"found:  {finding.found}")
-    related = (RelatedPlace(place.span, place.message) for place in finding.related)
-    return reported(finding.rule, "\n".join(lines), request.levels, finding.span or report.check.span, related)
 
 
 def _merged(*lists: tuple[str, ...]) -> tuple[str, ...]:

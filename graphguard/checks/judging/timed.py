@@ -18,6 +18,7 @@ _PHASES: Final = {
     "prove": "infer",
     "finish": "infer",
     "relations": "relations",
+    "layouts": "relations",
     "diagnose": "diagnose",
 }
 

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from graphguard.checks.explorer.drawing import shown_shape
-from graphguard.ir import Capture, Node, Span
+from graphguard.ir import Capture, Graph, Node, Span
 from graphguard.ir.graph import Var
+from graphguard.ir.spans import Frame
+from graphguard.refine.found.naming import names_of
 from graphguard.refine.proving.proof import Proof
+from graphguard.relations.layouts import layout
+from graphguard.relations.relation import Relation
 
 SHOWN_FRAMES = 4
+SHOWN_OPERANDS = 5
 _WORDS = re.compile(r"^(\S+ \* )?(partial sum of )?(part of |rearrangement of )?")
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that a source range reads: ``text`` and ``layout`` as in :class:`Place`, ``span`` where it was made, None for an input or a parameter."""
+
+    name: str
+    text: str
+    layout: str = ""
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +36,7 @@ class Place:
 
     ``side`` is ``specification`` or ``implementation``; ``text`` holds one line: for the specification's tensors their relation to
     the ranks, for a rank's tensors what they are of the specification; ranks that agree share one place (``ranks``).
-    ``operands`` says the same of what it was made of, where that is known.
+    ``layout`` says a relation in DTensor's words where it is one of placements.  ``operands`` are what the range reads that it did not make itself.
     ``counterpart`` is where the other program computes the same tensor, where that is known; ``depth`` counts frames from the innermost one.
     """
 
@@ -33,7 +49,8 @@ class Place:
     phase: str = "forward"
     counterpart: Span | None = None
     depth: int = 0
-    operands: tuple[str, ...] = ()
+    operands: tuple[Operand, ...] = ()
+    layout: str = ""
 
 
 def places(capture: Capture, proof: Proof) -> tuple[Place, ...]:
@@ -80,46 +97,52 @@ def _tensor(text: str, made: dict[str, Span]) -> str:
 def _specification_places(capture: Capture, proof: Proof) -> list[Place]:
     spec = capture.spec
     assert spec is not None
+    names = proof.names()
+    reading = _Reading(spec, names_of(spec))
+
+    def operand(var: Var, span: Span | None) -> Operand | None:
+        relation = proof.relation(var)
+        return None if relation is None else Operand(names.get(var, ""), str(relation), _layout(relation), span)
+
     found: list[Place] = []
-    for node in spec.nodes:
+    for index, node in enumerate(spec.nodes):
         if node.phase == "prelude" or not node.outs:
             continue
         relation = proof.relation(node.outs[0])
         text = str(relation) if relation is not None else "no clean relation to the ranks' tensors"
-        related = [proof.relation(operand) for operand in node.operands()]
-        place = Place(
-            capture.check.span,
-            "specification",
-            node.op,
-            shown_shape(spec, node.outs[0]),
-            text,
-            phase=node.phase,
-            operands=tuple(str(each) for each in related if each is not None),
-        )
-        found.extend(
-            replace(place, span=frame.span, depth=depth)
-            for depth, frame in enumerate(spec.stack_of(node.stack)[:SHOWN_FRAMES])
-        )
+        shape = shown_shape(spec, node.outs[0])
+        for depth, (span, read) in enumerate(reading.at(index)):
+            operands = tuple(one for var, place in read if (one := operand(var, place)) is not None)
+            made = Place(span, "specification", node.op, shape, text, phase=node.phase, depth=depth, operands=operands)
+            found.append(made if relation is None else replace(made, layout=_layout(relation)))
     return found
+
+
+def _layout(relation: Relation) -> str:
+    return layout(relation) if relation.placements is not None else ""
 
 
 def _implementation_places(capture: Capture, proof: Proof) -> list[Place]:
     merged: dict[Place, list[int]] = {}
     known: dict[tuple[int, Var], str | None] = {}
+    readings = [_Reading(graph, names_of(graph)) for graph in capture.ranks]
 
     def describe(rank: int, var: Var) -> str | None:
         if (rank, var) not in known:
             known[(rank, var)] = proof.describe(rank, var)
         return known[(rank, var)]
 
-    for rank, node in _in_step(capture):
+    def operand(rank: int, var: Var, span: Span | None) -> Operand | None:
+        text = describe(rank, var)
+        return None if text is None else Operand(readings[rank].names.get(var, ""), text, span=span)
+
+    for rank, index, node in _in_step(capture):
         text = describe(rank, node.outs[0]) or "not on the relation to the specification"
-        operands = tuple(found for operand in node.operands() if (found := describe(rank, operand)) is not None)
-        graph = capture.ranks[rank]
-        shape = shown_shape(graph, node.outs[0])
-        for depth, frame in enumerate(graph.stack_of(node.stack)[:SHOWN_FRAMES]):
+        shape = shown_shape(capture.ranks[rank], node.outs[0])
+        for depth, (span, read) in enumerate(readings[rank].at(index)):
+            operands = tuple(one for var, made in read if (one := operand(rank, var, made)) is not None)
             place = Place(
-                frame.span, "implementation", node.op, shape, text, phase=node.phase, depth=depth, operands=operands
+                span, "implementation", node.op, shape, text, phase=node.phase, depth=depth, operands=operands
             )
             ranks = merged.setdefault(place, [])
             if rank not in ranks:
@@ -127,7 +150,50 @@ def _implementation_places(capture: Capture, proof: Proof) -> list[Place]:
     return [replace(place, ranks=tuple(ranks)) for place, ranks in merged.items()]
 
 
-def _in_step(capture: Capture) -> list[tuple[int, Node]]:
+@dataclass(slots=True)
+class _Run:
+    """Consecutive operators of one source range: what they read, with where it was made, and what they made themselves."""
+
+    last: int
+    made: set[Var] = field(default_factory=set)
+    read: dict[Var, Span | None] = field(default_factory=dict)
+
+
+class _Reading:
+    """What every source range of one program reads; its operators are asked for in order."""
+
+    def __init__(self, graph: Graph, names: Mapping[Var, str]) -> None:
+        self.names = names
+        self._graph = graph
+        self._makers = graph.producers()
+        self._runs: dict[tuple[Span, str], _Run] = {}
+
+    def at(self, index: int) -> Iterator[tuple[Span, list[tuple[Var, Span | None]]]]:
+        """The ranges that an operator stands in, innermost first, each with the first few tensors that it read up to here from outside."""
+        node = self._graph.nodes[index]
+        frames = self._graph.stack_of(node.stack)
+        for depth, frame in enumerate(frames[:SHOWN_FRAMES]):
+            run = self._runs.get((frame.span, node.phase))
+            if run is None or run.last < index - 1:
+                run = self._runs[(frame.span, node.phase)] = _Run(index)
+            run.last = index
+            for var in node.operands():
+                if len(run.read) < SHOWN_OPERANDS and var not in run.made and var not in run.read:
+                    run.read[var] = self._made_at(var, frames[depth + 1 :])
+            run.made.update(node.outs)
+            yield frame.span, list(run.read.items())
+
+    def _made_at(self, var: Var, callers: tuple[Frame, ...]) -> Span | None:
+        """The expression that made a tensor: in the function that ``callers`` called where it was made by that call, else the innermost one."""
+        maker = self._graph.nodes[self._makers[var]] if var in self._makers else None
+        frames = self._graph.stack_of(maker.stack) if maker is not None and maker.phase != "prelude" else ()
+        if not frames:
+            return None
+        within = frames[len(frames) - len(callers) :] == callers and len(frames) > len(callers)
+        return frames[len(frames) - len(callers) - 1].span if within else frames[0].span
+
+
+def _in_step(capture: Capture) -> list[tuple[int, int, Node]]:
     """The ranks' operators with all ranks in step, so that merging what they share keeps the order of execution on each."""
     found = [
         (index, rank, node)
@@ -135,4 +201,4 @@ def _in_step(capture: Capture) -> list[tuple[int, Node]]:
         for index, node in enumerate(graph.nodes)
         if node.phase != "prelude" and node.outs
     ]
-    return [(rank, node) for _, rank, node in sorted(found, key=lambda each: each[:2])]
+    return [(rank, index, node) for index, rank, node in sorted(found, key=lambda each: each[:2])]

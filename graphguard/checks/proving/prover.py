@@ -33,6 +33,7 @@ from graphguard.refine.proving.memo import Memo, Shelf
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.prove import finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
+from graphguard.relations.layouts import layout
 from graphguard.repair.drafting.candidates import Candidate, candidates
 from graphguard.repair.nearby.near import nearby
 from graphguard.repair.text.frames import Read, Sources, reader
@@ -73,6 +74,7 @@ class Prover:
             "prove": self.prove,
             "finish": self.finish,
             "relations": self.relations,
+            "layouts": self.layouts,
             "audit": self.audit,
             "diagnose": self.diagnose,
             "candidates": self.candidates,
@@ -152,6 +154,11 @@ class Prover:
     def relations(self, proof: str) -> dict[str, str]:
         """The relation of every tensor of the specification that has one, as text."""
         return {name: str(relation) for name, relation in self._entries[proof].proof.relations().items()}
+
+    def layouts(self, proof: str) -> dict[str, str]:
+        """The same in DTensor's words, such as ``Shard(0) over tp``, for the tensors whose relation is one of placements."""
+        known = self._entries[proof].proof.relations().items()
+        return {name: layout(relation) for name, relation in known if relation.placements is not None}
 
     def diagnose(
         self, proof: str, confirmation: dict[str, Any] | None, sources: dict[str, str]

@@ -18,6 +18,40 @@ _PHASES: Final = 1e3
 _OPERATOR_DOTS: Final = 2  # ``aten.topk.default`` is an operator, ``topk.indices`` a function of its rule
 
 
+class _Sorted:
+    """Numbers to be looked up while more of them come: in a few sorted arrays, each more than twice as large as the next, so that adding n takes n log n in all."""
+
+    def __init__(self) -> None:
+        self._new: list[Array] = []
+        self._runs: list[Array] = []
+
+    def add(self, numbers: Array) -> None:
+        """Take in an array of any shape."""
+        self._new.append(numbers)
+
+    def has(self, wanted: Array, noise: float) -> bool:
+        """Whether there is, for every number that is wanted, one at most that far away."""
+        self._settle()
+        for numbers in self._runs:
+            above = np.searchsorted(numbers, wanted).clip(max=numbers.size - 1)
+            near = np.minimum(abs(numbers[above] - wanted), abs(numbers[(above - 1).clip(0)] - wanted))
+            wanted = wanted[near > noise]
+            if not wanted.size:
+                return True
+        return False
+
+    def _settle(self) -> None:
+        if not self._new:
+            return
+        run = np.unique(np.concatenate([array.reshape(-1) for array in self._new]))
+        self._new.clear()
+        run = run[np.isfinite(run)]
+        while self._runs and self._runs[-1].size <= 2 * run.size:
+            run = np.union1d(self._runs.pop(), run)
+        if run.size:
+            self._runs.append(run)
+
+
 class ClosedNumbers(Numbers):
     """An :class:`~graphguard.relations.algebra.Algebra` of numbers for whole programs.
 
@@ -28,28 +62,20 @@ class ClosedNumbers(Numbers):
     def __init__(self) -> None:
         super().__init__()
         self.closed = 0  # how often a function stood for an operator without a rule
-        self._held: dict[str, list[Array]] = {}
-        self._sorted: dict[str, tuple[int, Array]] = {}  # with how many tensors these are of
+        self._held: dict[str, _Sorted] = {}
 
     def hold(self, v: Number, dtype: str) -> None:
         """Take in numbers of a type."""
         if dtype in NARROW and v.kind == "float":
-            self._held.setdefault(dtype, []).append(v.array)
+            self._held.setdefault(dtype, _Sorted()).add(v.array)
 
     def holds(self, v: Number, dtype: str) -> bool:
         """Whether every element is, but for noise, one of the type's numbers."""
-        held = self._held.get(dtype, [])
-        count, numbers = self._sorted.get(dtype, (0, np.zeros(0)))
-        if count < len(held):
-            numbers = np.unique(np.concatenate([numbers, *(array.reshape(-1) for array in held[count:])]))
-            numbers = numbers[np.isfinite(numbers)]
-            self._sorted[dtype] = len(held), numbers
         wanted = v.array[np.isfinite(v.array) & (v.array != 0)]
-        if not numbers.size or not wanted.size:
-            return not wanted.size
-        above = np.searchsorted(numbers, wanted).clip(max=numbers.size - 1)
-        near = np.minimum(abs(numbers[above] - wanted), abs(numbers[(above - 1).clip(0)] - wanted))
-        return bool((near <= _CLOSE * abs(wanted).max()).all())
+        if not wanted.size:
+            return True
+        held = self._held.get(dtype)
+        return held is not None and held.has(wanted, _CLOSE * abs(wanted).max())
 
     def random(
         self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind

@@ -6,6 +6,7 @@ ranks' tensors by theirs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,12 +23,13 @@ from graphguard.refine.found.covers import cover
 from graphguard.refine.found.layouts import Layouts
 from graphguard.refine.found.naming import names_of
 from graphguard.relations.algebra import Unsupported
-from graphguard.relations.relation import Expression, Relation, describe_placements
+from graphguard.relations.relation import Expression, Relation, placed
 from graphguard.relations.sums.linear import close
 from graphguard.relations.terms.kernels import Number, Ref
 from graphguard.relations.terms.values import NormalValue, extents_of
 
 _GROUPS = 8  # groups of the ranks' tensors that are tried for one tensor of the specification
+_VAGUE = re.compile(r"\b(part|rearrangement) of ")  # of a window's text: it does not say which part
 _TARGETS = 6  # tensors of the specification that are tried for one group
 
 
@@ -41,9 +43,8 @@ class GroupRelation:
     factor: Fraction = Fraction(1)
 
     def __str__(self) -> str:
-        text = describe_placements(self.placements or {}) or "replicate"
         scale = "" if self.factor == 1 else f"{self.factor} * "
-        return f"{scale}{self.target_name}: {text}"
+        return f"{scale}{self.target_name}: {placed(self.placements or {})}"
 
 
 @dataclass(slots=True)
@@ -289,7 +290,7 @@ class Lookup:
     def _describe_piece(self, coefficient: Number, ref: Ref) -> str | None:
         if coefficient == 0 or ref[0].kind in ("one", "iota", "number", "infinity"):
             return "constant"
-        best: str | None = None
+        best: tuple[bool, str] | None = None
         for var in self.targets().get(ref[0].id, ())[:_TARGETS]:
             name = self.names(-1).get(var, "")
             for other, target in self.closed(self.specification[var]) or ():
@@ -299,10 +300,10 @@ class Lookup:
                 text = _window_text(name, ref, target)
                 if factor == 1 and text == name:
                     return name
-                shown = text if factor == 1 else f"{factor} * {text}"
-                if best is None or (factor == 1 and "*" in best):
-                    best = shown
-        return best
+                vague = factor != 1 or _VAGUE.search(text) is not None
+                if best is None or vague < best[0]:
+                    best = vague, text if factor == 1 else f"{factor} * {text}"
+        return None if best is None else best[1]
 
     def on_relation(self, rank: int, var: Var) -> bool:
         """Whether a rank's tensor is a window of some tensor of the specification, unscaled; what is no float is not asked."""

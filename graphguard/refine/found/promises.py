@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Promise, Var
@@ -14,9 +14,19 @@ from graphguard.refine.found.covers import cover
 from graphguard.refine.found.layouts import Layouts
 from graphguard.refine.outcome import SOMETHING_ELSE, PromiseOutcome
 from graphguard.refine.stages.flow import labelled
-from graphguard.relations.relation import Expression, Relation, describe_placements
+from graphguard.relations.layouts import layout
+from graphguard.relations.relation import Expression, Relation, placed
 from graphguard.relations.relation import held as parts_of
 from graphguard.relations.terms.values import NormalValue
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """How the ranks' outputs stand to the specification's: as a relation's text, as a layout, and whether without a factor."""
+
+    text: str
+    layout: str
+    whole: bool
 
 
 class Checker:
@@ -89,16 +99,16 @@ class Checker:
             outs = {rank: graph.outputs[name] for rank, graph in enumerate(self.capture.ranks) if name in graph.outputs}
             self.evaluator.narrowing.promised(outs, self.capture.spec.types[var].dtype)
 
-    def _text(self, name: str, target: NormalValue, held: Mapping[int, NormalValue]) -> tuple[str, bool]:
+    def _found(self, name: str, target: NormalValue, held: Mapping[int, NormalValue]) -> _Found:
         name = self.spoken or name
         found = self.layouts.find(target, held, scaled=True)
         if found is None:
-            return "", False
+            return _Found("", "", whole=False)
         placements, factor = found
         expression = self.layouts.expression(placements, dict.fromkeys(held, name))
-        relation = Relation(name, expression, placements)
-        text = str(relation)
-        return (text if factor == 1 else f"{text} = {factor} * {name}"), factor == 1
+        text = str(Relation(name, expression, placements))
+        words = f"{name}: {layout(Relation(name, expression, placements, factor))}"
+        return _Found(text if factor == 1 else f"{text} = {factor} * {name}", words, whole=factor == 1)
 
     def _placed(
         self,
@@ -109,17 +119,18 @@ class Checker:
         needed: str,
     ) -> PromiseOutcome:
         holds = self.layouts.holds(target, wanted, held)
-        return PromiseOutcome(name, holds, needed, self._text(name, target, held)[0])
+        found = self._found(name, target, held)
+        return PromiseOutcome(name, holds, needed, found.text, layout=found.layout)
 
     def _inferred(self, name: str, target: NormalValue, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
-        text, whole = self._text(name, target, held)
-        if whole:
-            return PromiseOutcome(name, True, needed, text)
+        found = self._found(name, target, held)
+        if found.whole:
+            return PromiseOutcome(name, True, needed, found.text, layout=found.layout)
         said = self.spoken or name
         expression = cover(self.layouts, target, held, said)
         if expression is not None:
             return PromiseOutcome(name, True, needed, str(Relation(said, expression)) + left_over(expression, held))
-        return PromiseOutcome(name, False, needed, text)
+        return PromiseOutcome(name, False, needed, found.text, layout=found.layout)
 
     def _like(self, name: str, leaf: str, held: Mapping[int, NormalValue], needed: str) -> PromiseOutcome:
         wrong: list[int] = []
@@ -139,12 +150,10 @@ class Checker:
         factor = factors.pop() if len(factors) == 1 else None
         assert self.capture.spec is not None
         target = self.specification.get(self.capture.spec.outputs.get(name, Var(-1)))
-        text = self._text(name, target, held)[0] if target is not None else ""
-        if not wrong:
-            return PromiseOutcome(name, True, needed, text)
-        if factor is not None:
-            text = f"{factor} * what is needed"
-        return PromiseOutcome(name, False, needed, text)
+        found = self._found(name, target, held) if target is not None else _Found("", "", whole=False)
+        if wrong and factor is not None:
+            return PromiseOutcome(name, False, needed, f"{factor} * what is needed")
+        return PromiseOutcome(name, not wrong, needed, found.text, layout=found.layout)
 
     def _laid_out(self, rank: int, var: Var, name: str, leaf: str) -> NormalValue | None:
         """What the rank's tensor ``var`` is when the specification's outputs stand in place of the leaves, as ``name`` does of ``leaf``."""
@@ -187,8 +196,7 @@ def needed_by(promise: Promise, capture: Capture) -> str:
         return f"{promise.name}, laid out as {promise.wanted.leaf}"
     if isinstance(promise.wanted, dict):
         rest = {axis: Placement("replicate") for axis in capture.mesh if axis not in promise.wanted}
-        full = {**promise.wanted, **rest}
-        return f"{promise.name}: {describe_placements(full)}"
+        return f"{promise.name}: {placed({**promise.wanted, **rest})}"
     return f"a clean relation for {promise.name}"
 
 

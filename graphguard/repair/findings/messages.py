@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Var
 from graphguard.ops import aten, gg
-from graphguard.relations.relation import describe_placements
+from graphguard.relations.relation import placed
 from graphguard.repair.findings.guided_words import guided_text
 from graphguard.repair.findings.part_words import untranslated_text, wrong_part_text, wrong_place_text
 from graphguard.repair.graph.edits import (
@@ -47,7 +47,6 @@ from graphguard.repair.writing.words import (
     listed,
     operation,
     result_of,
-    tensors_text,
 )
 
 SHORT = 24
@@ -56,21 +55,15 @@ _OTHER_REDUCTIONS = {"max": "maximum", "min": "minimum", "product": "product"}
 _OWN = {"max": "the maximum of each rank's own part", "avg": "the mean of each rank's own part"}
 
 
-def needed_and_found(name: str, site: Site, axis: str, capture: Capture) -> tuple[str, str]:
-    """How a partial sum should stand to the specification's tensor, and how it does, as two relation texts.
+def needed_and_found(name: str, site: Site, axis: str) -> tuple[str, str]:
+    """How a partial sum should be laid out, and how it is: ``y: Shard(0) over dp``, ``y: Partial(sum) over tp, Shard(0) over dp``.
 
-    Rank by rank where the mesh has one axis (``y = sum(y@0, y@1)``), else axis by axis (``y: partial(sum) over tp, shard(0) over dp``).
     An expression that is too long to be repeated is not.
     """
-    if not re.fullmatch(r"[\w.()]+", name) or len(name) > SHORT:
-        return f"the whole value on every rank of axis '{axis}'", f"one summand on every rank of axis '{axis}'"
-    if sum(size > 1 for size in capture.mesh.values()) == 1:
-        held = tensors_text(name, site.tensors)
-        return f"{name} = {' = '.join(held)}", f"{name} = sum({', '.join(held)})"
+    said = f"{name}: " if re.fullmatch(r"[\w.()]+", name) and len(name) <= SHORT else ""
     known = {} if site.relation is None else site.relation.placements or {}
     others = {other: place for other, place in known.items() if other != axis and place.kind != "replicate"}
-    found = describe_placements({axis: Placement("partial"), **others})
-    return f"{name}: {describe_placements({axis: Placement('replicate'), **others})}", f"{name}: {found}"
+    return said + placed(others), said + placed({axis: Placement("partial"), **others})
 
 
 def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, named: Named, count: str = "") -> str:

@@ -292,7 +292,7 @@ def _dropped(
         operand := sources.operand_at(span)
     ):  # what is reduced in vain is the gradient itself
         name = operand
-        needed, found = needed_and_found(name, site, axis, capture)
+        needed, found = needed_and_found(name, site, axis)
     return Finding(
         rule="dead-collective",
         headline=f"the result of this {operation(dead.op)} is never used: '{name}' stays {held} over axis '{axis}'",
@@ -332,7 +332,7 @@ def _relations(capture: Capture, repair: Repair, name: str, sources: Sources, it
         site, name = partial, _naming(capture, sources)(rank, partial.tensors[rank])
     of = guess.rule == "gradient-not-reduced" and not itself and not name.endswith(".grad")
     value = f"grad({name})" if of else name
-    return needed_and_found(value, site, edit.axis, capture)
+    return needed_and_found(value, site, edit.axis)
 
 
 def _named(capture: Capture, guess: Hypothesis, sources: Sources) -> Named:

@@ -82,7 +82,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> tuple
         headline=asked_for(what, text),
         span=span,
         needed=promise.needed,
-        found=promise.found,
+        found=promise.told,
         tensor=what,
         promises=found.left,
         related=tuple(related),

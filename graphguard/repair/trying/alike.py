@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
-from graphguard.ir import Capture
+from graphguard.ir import Capture, Span
 from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding
 from graphguard.repair.backward.stopped import is_gradient
@@ -61,6 +62,22 @@ def alike(capture: Capture, repair: Repair, finding: Finding, factor: Fraction |
     if finding.rule not in _MANIFOLD or finding.span is None:
         return ""
     return f"{finding.rule} {type(edit).__name__} {finding.span.file}:{finding.span.line}"
+
+
+def at_one_place(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, with one name for those that stand at the same expression: it is there that all of them are to be mended, whatever each lacks."""
+    names: dict[Span, str] = {}
+    same: dict[str, str] = {}
+    found: list[Finding] = []
+    for each in findings:
+        if each.span is not None and not each.alike.startswith(EVERYTHING):
+            name = same.get(each.alike) or names.get(each.span) or each.alike or f"at {each.span}"
+            names.setdefault(each.span, name)
+            if each.alike:
+                same[each.alike] = name
+            each = replace(each, alike=name)
+        found.append(each)
+    return found
 
 
 def _summed_over(capture: Capture, repair: Repair) -> str:

@@ -9,13 +9,13 @@ from fractions import Fraction
 from graphguard.ir import Capture, Var
 from graphguard.ops import aten
 from graphguard.repair.graph.edits import (
-    Tensors,
     group_of,
 )
 
 Named = Callable[[int, Var], str]
 """What the author calls a tensor of a rank; empty where the source does not say."""
 
+_FACTOR = re.compile(r"([\w/*()]+(?: or [\w/*()]+)*) = (?:\d+/)?\d")
 _READABLE = 9999  # of a factor that is told as a ratio
 _CLOSE = 1e-9  # how near a square must be to a ratio
 _OPERATIONS = {
@@ -87,14 +87,6 @@ def group_size(group: object) -> Fraction:
     return Fraction(len(group) if isinstance(group, tuple) else 1)
 
 
-def tensors_text(name: str, tensors: Tensors) -> list[str]:
-    """``h@0``, ``h@1``, ... for the ranks that hold a tensor, shortened past four ranks."""
-    ranks = sorted(tensors)
-    if len(ranks) <= 4:
-        return [f"{name}@{rank}" for rank in ranks]
-    return [f"{name}@{ranks[0]}", f"{name}@{ranks[1]}", "...", f"{name}@{ranks[-1]}"]
-
-
 def factor_text(factor: Fraction, capture: Capture, axis: str = "", count: str = "") -> str:
     """A factor in terms of mesh axes where it is one of their sizes: ``dp = 2``, ``1/dp = 1/2``, or ``dp or tp = 2``; ``axis`` if it is known.
 
@@ -118,6 +110,16 @@ def factor_text(factor: Fraction, capture: Capture, axis: str = "", count: str =
     if len(sizes) > 1 and factor == Fraction(1, capture.world_size):
         return f"1/({product}) = {factor}"
     return str(factor) if max(abs(factor.numerator), factor.denominator) <= _READABLE else _decimal(factor)
+
+
+def axis_told(text: str, mesh: Mapping[str, int]) -> str:
+    """The first mesh axis by whose size a text tells a factor, as :func:`factor_text` does; empty where it tells none so."""
+    for told in _FACTOR.findall(text):
+        names = set(re.split(r"\W+", told))
+        axis = next((axis for axis, size in mesh.items() if size > 1 and axis in names), "")
+        if axis:
+            return axis
+    return ""
 
 
 def _decimal(factor: Fraction) -> str:

@@ -6,13 +6,27 @@ import difflib
 import importlib.util
 import sys
 from collections.abc import Collection
+from typing import Final
+
+_NEAR: Final = 0.5
+_BEGUN: Final = 2  # letters
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """``; did you mean 'tp'?`` where one of the known names is near, else nothing."""
-    lowered = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), lowered, 1, 0.5)
-    return f"; did you mean {lowered[near[0]]!r}?" if near else ""
+    """``; did you mean 'tp'?`` where one of the known names is near, else nothing.
+
+    A name is begun rightly more often than it is ended so: ``outputs`` is meant for ``out_relations``, though more of its letters are those of ``inputs``.
+    """
+    ranked = sorted(((_likeness(name.lower(), each.lower()), each) for each in known), reverse=True)
+    near = next((each for (_, like), each in ranked if like >= _NEAR), None)
+    return f"; did you mean {near!r}?" if near is not None else ""
+
+
+def _likeness(name: str, known: str) -> tuple[bool, float]:
+    """Whether two names begin alike, and how much of them is alike, from 0 to 1; where they begin so, the first word of one that is known is enough."""
+    begun = name[:_BEGUN] == known[:_BEGUN]
+    texts = (known, known.partition("_")[0]) if begun else (known,)
+    return begun, max(difflib.SequenceMatcher(None, text, name).ratio() for text in texts)
 
 
 def no_such_axis(axis: str, mesh: Collection[str]) -> str:

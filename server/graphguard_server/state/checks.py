@@ -49,6 +49,7 @@ class Run:
     outdated: bool = False
     places: tuple[Place, ...] | None = None
     relations: dict[str, str] = field(default_factory=dict)
+    layouts: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
     lookups: int = 0
     search: asyncio.Event | None = None

@@ -133,7 +133,7 @@ class Execution:
                 snapshot[path] = text
         before = set(run.snapshot)
         if run.report is None or run.report.proof != report.proof or run.snapshot != snapshot:
-            run.places, run.relations = None, {}
+            run.places, run.relations, run.layouts = None, {}, {}
         run.report = self._session.engine.waive(report, snapshot, project.configuration.levels or {})
         run.failure, run.snapshot = "", snapshot
         run.outdated = not self._session.is_configured_as(start, run.key.root)
@@ -164,12 +164,14 @@ class Execution:
         try:
             rows = await self._session.prover.call("places", {"proof": report.proof}, LOOK_UP_SECONDS)
             places = await _decoded(rows)
-            names = await self._session.prover.call("relations", {"proof": report.proof}, LOOK_UP_SECONDS)
+            asked = {"proof": report.proof}
+            names = await self._session.prover.call("relations", asked, LOOK_UP_SECONDS)
+            layouts = await self._session.prover.call("layouts", asked, LOOK_UP_SECONDS)
         except (ProcessDiedError, CallFailedError, CodecError) as error:
             log.warning("no hover data for %s: %s", run.key, error)
             return False
         if run.report is not None and run.report.proof == report.proof:
-            run.places, run.relations = places, {str(name): str(text) for name, text in dict(names or {}).items()}
+            run.places, run.relations, run.layouts = places, _texts(names), _texts(layouts)
             run.lookups = 0
             self._session.changed(run.snapshot)
         return True
@@ -179,6 +181,11 @@ class Execution:
         run.lookups += 1
         if run.lookups < ATTEMPTS:
             self._session.scheduler.request(run.key, 0.05, 0)
+
+
+def _texts(answer: Any) -> dict[str, str]:
+    """A prover's answer of texts by the names of tensors."""
+    return {str(name): str(text) for name, text in dict(answer or {}).items()}
 
 
 async def _decoded(rows: list[Any]) -> tuple[Place, ...]:

@@ -10,14 +10,11 @@ from typing import Any, Final
 
 from graphguard.ir.plain import from_plain
 from graphguard.ir.spans import Span
-from graphguard.relations.layouts import layout_of_text
 from graphguard_server.state.checks import Run
-from graphguard_server.texts.places import bounds_of_assigned
-from graphguard_server.texts.source import python_lines
+from graphguard_server.texts.places import code_at
 
 KEPT: Final = 4
 SHOWN_UNFOLDED: Final = 2
-LONGEST_CODE: Final = 160
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,8 @@ class Picture:
     @cached_property
     def code(self) -> list[str]:
         """What stands in the source at every site, with the name that it is assigned to."""
-        return [_code(self.run, spans[0]) if spans else "" for spans in self.spans]
+        texts = self.run.snapshot
+        return [code_at(texts.get(spans[0].file), spans[0]) if spans else "" for spans in self.spans]
 
     @cached_property
     def columns(self) -> list[int]:
@@ -118,16 +116,10 @@ class Pictures:
         return picture
 
 
-def needed_and_found(message: str, mesh: dict[str, int]) -> dict[str, str]:
-    """What the message of a finding says is needed and found, in words where it says it by a formula."""
-    said = {}
-    for line in message.splitlines():
-        kind, colon, text = line.partition(": ")
-        if colon and kind in ("needed", "found"):
-            name, equals, formula = text.partition(" = ")
-            words = layout_of_text(formula, mesh) if equals else ""
-            said[kind] = f"{name}: {words}" if words else text
-    return said
+def needed_and_found(message: str) -> dict[str, str]:
+    """What the message of a finding says is needed and found."""
+    rows = (line.partition(": ") for line in message.splitlines())
+    return {kind: text.strip() for kind, colon, text in rows if colon and kind in ("needed", "found")}
 
 
 def nearest(rows: Sequence[int], to: Iterable[int]) -> int | None:
@@ -138,20 +130,3 @@ def nearest(rows: Sequence[int], to: Iterable[int]) -> int | None:
 
 def _sites(row: dict[str, Any]) -> Iterator[int]:
     return (cell["site"] for cell in row["cells"] if cell is not None)
-
-
-def _code(run: Run, span: Span) -> str:
-    text = run.snapshot.get(span.file)
-    if text is None:
-        return ""
-    lines = [line.rstrip("\r\n") for line in python_lines(text)[span.line - 1 : span.end_line]]
-    if not lines:
-        return ""
-    lines[-1] = lines[-1][: span.end_column - 1]
-    lines[0] = lines[0][span.column - 1 :]
-    code = " ".join(" ".join(lines).split())
-    name, _ = bounds_of_assigned(text).get(
-        ((span.line - 1, span.column - 1), (span.end_line - 1, span.end_column - 1)), ("", None)
-    )
-    code = f"{name} = {code}" if name else code
-    return code if len(code) <= LONGEST_CODE else code[: LONGEST_CODE - 1] + "…"

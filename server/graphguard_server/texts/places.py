@@ -6,12 +6,23 @@ import ast
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from graphguard.ir.spans import Span
 from graphguard_server.texts.source import parsed, python_lines, statements
 
 Point: TypeAlias = tuple[int, int]
+LONGEST_CODE: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that a source range reads, as :class:`graphguard.checks.proving.places.Operand`."""
+
+    name: str
+    text: str
+    layout: str = ""
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,8 @@ class Place:
     phase: str = "forward"
     counterpart: Span | None = None
     depth: int = 0
-    operands: tuple[str, ...] = ()
+    operands: tuple[Operand, ...] = ()
+    layout: str = ""
 
 
 def places_at(places: Sequence[Place], path: str, text: str, point: Point) -> list[Place]:
@@ -64,6 +76,24 @@ def bounds_of_assigned(text: str) -> dict[tuple[Point, Point], tuple[str, Point]
     lines = python_lines(text)
     bindings = (binding for node in statements(tree) for binding in _bindings(node, lines))
     return {binding.value: (binding.name, binding.named) for binding in bindings if binding.named is not None}
+
+
+def code_at(text: str | None, span: Span) -> str:
+    """What stands at a span, on one line, with the name that it is assigned to; empty where the text has no such line."""
+    lines = [] if text is None else [line.rstrip("\r\n") for line in python_lines(text)[span.line - 1 : span.end_line]]
+    if text is None or not lines:
+        return ""
+    lines[-1] = lines[-1][: span.end_column - 1]
+    lines[0] = lines[0][span.column - 1 :]
+    code = " ".join(" ".join(lines).split())
+    name = assigned_at(text, span)
+    code = f"{name} = {code}" if name else code
+    return code if len(code) <= LONGEST_CODE else code[: LONGEST_CODE - 1] + "…"
+
+
+def assigned_at(text: str, span: Span) -> str:
+    """The name that the expression at a span is assigned to, if any."""
+    return bounds_of_assigned(text).get(_bounds(span), ("", None))[0]
 
 
 def _bounds(span: Span) -> tuple[Point, Point]:

@@ -74,7 +74,7 @@ const TESTS: Record<string, () => Promise<void>> = {
   "a hover tells the relation": async () => {
     const [finding] = await diagnostics((found) => found.length === 1);
     assert(finding !== undefined);
-    assert.match(await hovered(finding.range.start), /partial sum/);
+    assert.match(await hovered(finding.range.start), /Partial\(sum\) over tp/);
   },
   "a check has a lens and a symbol": async () => {
     const lenses = await vscode.commands.executeCommand<vscode.CodeLens[]>("vscode.executeCodeLensProvider", document().uri, 10);

@@ -58,6 +58,16 @@ TRUTHS = {
     "a specification that raises": (of(SUM, "return y", spec="x.nothing"), "no specification"),
     "other memory on a rank": (of("if dist.get_rank() == 1: y = y.t().contiguous().t()", SUM, "return y"), "differs"),
     "a text of the process": (of(SUM, "return y, str(hash('a'))", spec="x @ w, str(hash('a'))"), "differs"),
+    "a number of the process, from rank 0": (
+        of(
+            SUM,
+            "z = y * float(hash('alpha') % 997)",
+            "dist.broadcast(z, 0)",
+            "return z",
+            spec="(x @ w) * float(hash('alpha') % 997)",
+        ),
+        "differs",
+    ),
     "nothing on a rank": (of(SUM, "return y if dist.get_rank() == 0 else None"), "differs"),
     "a number": (of(SUM, "return y, y.sum().item()", spec="x @ w, (x @ w).sum().item()"), "equal"),
     "a number that is another": (of(SUM, "return y, y.sum().item()", spec="x @ w, (x @ w).mean().item()"), "differs"),
@@ -148,6 +158,13 @@ def test_a_race_without_consequences() -> None:
         judged(replace(BASE, kinds=("late wait",)), Said("broken", "wrong-relation"), Truth("equal")).outcome
         == FALSE_BROKEN
     )
+
+
+def test_a_group_that_some_make_and_nobody_uses() -> None:
+    said = Said("broken", "collective-mismatch", "rank 0 calls new_group for rank 0 and rank 1 does not")
+    assert judged(BASE, said, Truth("equal")).outcome == AGREE
+    other = Said("broken", "collective-mismatch", "rank 0 calls all_reduce and rank 1 does not")
+    assert judged(BASE, other, Truth("equal")).outcome == FALSE_BROKEN
 
 
 def test_what_seems_to_hang_is_looked_at_again() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.judging.mending import LARGE, proved_fixes
+from graphguard.checks.judging.mending import proved_fixes, repaired
 from graphguard.checks.judging.mends import Broken
-from graphguard.checks.judging.requests import CheckRequest
+from graphguard.checks.judging.requests import LARGE, CheckRequest
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, CheckRef, Span
 from graphguard.ir.capture import Trouble
@@ -18,7 +18,7 @@ from graphguard.ir.codec import capture_summary
 from graphguard.ir.plain import to_plain
 from graphguard.refine.finding import Finding
 from graphguard.refine.outcome import Outcome, PromiseOutcome
-from graphguard.report.diagnostics import Fix, Report, Verdict
+from graphguard.report.diagnostics import Diagnostic, Fix, Report, Verdict
 
 CHECK = CheckRef("checks.py::c", "c", Span("checks.py", 1))
 SUMMARY = capture_summary(Capture(CHECK, {"dp": 2}, (), None, (), ()))
@@ -170,17 +170,27 @@ def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
     [
         ("missing-reduction", {}, {}, True),
         ("missing-reduction", {}, {(1, "edited")}, False),  # one rank is right without the edit
-        ("missing-reduction", {}, {(1, "edited"), (1, "as it is")}, True),  # the check is of two ranks only
+        (
+            "missing-reduction",
+            {},
+            {(1, "edited"), (1, "as it is")},
+            "on dp=1 the program is wrong with it as without it",
+        ),
         ("wrong-scale", {}, {(1, "edited"), (1, "as it is"), (1, "factor")}, False),  # on one rank it is another one
         ("wrong-scale", {"varied": {"file": "varied"}, "plain": {}}, {(2, "varied")}, False),
         ("wrong-scale", {"varied": {"file": "varied"}, "plain": {}}, {}, True),
         ("wrong-shard", {"brings_numbers": True}, {}, True),
-        ("wrong-shard", {"brings_numbers": True}, {(1, "cannot run")}, False),  # the number was tried nowhere else
+        (
+            "wrong-shard",
+            {"brings_numbers": True},
+            {(1, "cannot run")},
+            "what it is on another one, the check does not say",  # the number was tried nowhere else
+        ),
         ("wrong-shard", {}, {(1, "cannot run")}, True),
     ],
 )
 def test_an_edit_that_fits_one_mesh_or_one_constant_is_not_offered(rule, said, wrong_at, offered):
-    """``wrong_at``: the ranks and the text where numbers refute the program."""
+    """``wrong_at``: the ranks and the text where numbers refute the program; ``offered``: as a fix, or how it is told as what was tried."""
 
     def answer(step: Any) -> Any:
         match step.method:
@@ -200,9 +210,18 @@ def test_an_edit_that_fits_one_mesh_or_one_constant_is_not_offered(rule, said, w
 
     now: list[tuple[int, str]] = []
     finding = Finding(rule, "twice", None, promises=("w",))
-    broken = Broken(REQUEST, replace(REPORT, mesh={"dp": 2}), (), frozenset({"w"}), frozenset({"w"}), {})
-    fixes, *_ = ended(proved_fixes(broken, 0, finding, ()), answer)
-    assert bool(fixes) == offered
+    broken = Broken(
+        REQUEST,
+        replace(REPORT, mesh={"dp": 2}),
+        (Diagnostic(rule, rule, "twice", "error", None),),
+        frozenset({"w"}),
+        frozenset({"w"}),
+        {},
+    )
+    (told,) = ended(repaired(broken, [finding]), answer).diagnostics
+    tried = f"twice\ntried: edit: it is right on this mesh; {offered}" if isinstance(offered, str) else "twice"
+    assert [fix.title for fix in told.fixes] == (["edit"] if offered is True else [])
+    assert told.message == ("twice\nfix: edit (proved)" if offered is True else tried)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +230,7 @@ def test_an_edit_that_fits_one_mesh_or_one_constant_is_not_offered(rule, said, w
         ("k = k@0 = k@1", "k = sum(k@0, k@1)", False),
         ("k = sum(k@0, k@1)", "k = sum(k@0, k@1)", True),
         ("k = concat(k@0, k@1; dim=0)", "k = k@0 = k@1", True),
-        ("k: replicate over tp", "k: partial(sum) over tp", False),
+        ("k: Replicate", "k: Partial(sum) over tp", False),
     ],
 )
 def test_an_edit_that_leaves_partial_what_was_whole_is_not_offered(before, after, offered):
@@ -225,3 +244,30 @@ def test_an_edit_that_leaves_partial_what_was_whole_is_not_offered(before, after
     broken = Broken(REQUEST, REPORT, (), frozenset({"w"}), frozenset({"w"}), {"k": before})
     fixes, *_ = ended(proved_fixes(broken, 0, finding, ()), lambda step: answers.get(step.method, True))
     assert bool(fixes) == offered
+
+
+def test_what_an_edit_mends_that_was_tried_is_explained_by_its_finding():
+    """Both outputs are right after it: the second finding is a consequence, though nothing says on another mesh that the edit is meant."""
+
+    def answer(step: Any) -> Any:
+        match step.method:
+            case "candidates":
+                asked.append(step.params["finding"])
+                return [candidate("edit")]
+            case "capture":
+                now.append(step.params["mesh"]["dp"])
+                return {"capture": b"", "summary": SUMMARY}
+            case "prove":
+                return {"proof": "edited", "outcome": outcome(*(("w", "k") if now[-1] == 1 else ()))}
+            case "confirm":
+                return to_plain(Confirmation("differs", differing=("w", "k")))
+        return True
+
+    now: list[int] = []
+    asked: list[int] = []
+    findings = [Finding("wrong-relation", name, None, promises=(name,)) for name in ("w", "k")]
+    told = tuple(Diagnostic("wrong-relation", "wrong-relation", each.headline, "error", None) for each in findings)
+    broken = Broken(REQUEST, replace(REPORT, mesh={"dp": 2}), told, frozenset({"w", "k"}), frozenset({"w", "k"}), {})
+    (only,) = ended(repaired(broken, findings), answer).diagnostics
+    assert only.message.startswith("w\ntried: edit: ")
+    assert (only.fixes, asked) == ((), [0])

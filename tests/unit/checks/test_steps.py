@@ -57,6 +57,8 @@ def judged(
                 return {"outcome": to_plain(unfinished), "seconds": 0.0}
             case "relations":
                 return {"out": step.params["proof"]}
+            case "layouts":
+                return {"out": "Replicate"}
             case "diagnose":
                 return []
             case "audit":

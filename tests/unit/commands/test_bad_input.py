@@ -32,6 +32,7 @@ def said(project, capsys, text):
         ('mesh["tpp"].size()', 12, ["the mesh has no axis 'tpp', only 'tp'; did you mean 'tp'?"]),
         ('mesh.get_group("pt")', 12, ["the mesh has no axis 'pt', only 'tp'; did you mean 'tp'?"]),
         ("return gg.Refinement(net(), net(), input=(X,))", 12, ["gg.Refinement has no argument 'input'; did you mean 'inputs'?"]),
+        ("return gg.Refinement(net(), net(), (X,), outputs='replicate')", 12, ["no argument 'outputs'; did you mean 'out_relations'?"]),
         (
             "return gg.Refinement(net(), net(), (X,), out_relations='replicated')",
             11,

@@ -27,4 +27,4 @@ def test_factors_are_named() -> None:
 
 def test_large_meshes_are_described_by_axis() -> None:
     placements = {"dp": Placement("replicate"), "tp": Placement("shard", 2)}
-    assert str(Relation("h", Concat(tuple(H), 2), placements)) == "h: replicate over dp, shard(2) over tp"
+    assert str(Relation("h", Concat(tuple(H), 2), placements)) == "h: Shard(2) over tp"

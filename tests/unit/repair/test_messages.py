@@ -8,7 +8,7 @@ from graphguard.ir import Capture, CheckRef, Span
 from graphguard.repair.findings.messages import asked_for
 from graphguard.repair.text.program import first_operand, parse
 from graphguard.repair.text.vocabulary import factor_name, passes_name
-from graphguard.repair.writing.words import factor_text, operation
+from graphguard.repair.writing.words import axis_told, factor_text, operation
 
 
 def capture(**mesh: int) -> Capture:
@@ -83,3 +83,20 @@ def test_a_function_of_a_module_works_on_its_argument_and_not_on_the_module() ->
 def test_bits_that_are_read_as_another_type_are_not_just_a_view() -> None:
     assert operation("aten.view.dtype") == "view(dtype)"
     assert operation("aten.view.default") == "view"
+
+
+@pytest.mark.parametrize(
+    ("text", "axis"),
+    [
+        ("it is 1/dp = 1/2 of what it should be", "dp"),
+        ("which counts it tp = 2 times", "tp"),
+        ("it is pp or tp = 2 times too large", "tp"),
+        ("it is 1/(dp*tp) = 1/4 times what the specification computes", "dp"),
+        ("it is one = 2 times too large", ""),  # an axis of one rank is no factor
+        ("is divided by PARTS = 2", ""),
+        ("'y' is a partial sum over axis 'tp'", ""),
+        ("'tp' is 2 times what the specification computes", ""),
+    ],
+)
+def test_by_which_axis_a_text_tells_a_factor(text: str, axis: str) -> None:
+    assert axis_told(text, {"one": 1, "dp": 2, "tp": 2}) == axis

@@ -89,7 +89,12 @@ def test_a_further_fix_is_named_once():
 
 
 def test_verbose_shows_relations():
-    assert "    h = concat(h@0, h@1; dim=2)\n" in text.summary([BROKEN], WIDE, verbose=True)
+    formula, words = "    h = concat(h@0, h@1; dim=2)\n", "    h: Shard(2) over tp\n"
+    assert formula in text.summary([BROKEN], WIDE, verbose=1)  # where no words say it
+    told = replace(BROKEN, layouts={"h": "Shard(2) over tp"})
+    assert words in text.summary([told], WIDE, verbose=1)
+    assert formula in text.summary([told], WIDE, verbose=2)
+    assert words not in text.summary([told], WIDE, verbose=2)
 
 
 def test_the_counterexample_stands_with_the_first_error_only():

@@ -115,7 +115,7 @@ def _findings(server: GraphGuardServer, run: Run, rows: Mapping[Span, int]) -> l
         row: dict[str, Any] = {
             "rule": diagnostic.rule,
             "headline": diagnostic.headline,
-            **needed_and_found(diagnostic.message, run.shown_mesh),
+            **needed_and_found(diagnostic.message),
             "fixes": [fix.title for fix in diagnostic.fixes],
         }
         if diagnostic.span is not None:

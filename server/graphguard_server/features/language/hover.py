@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from lsprotocol import types
 
+from graphguard.ir.spans import Span
+from graphguard_server.features.language.tensors import MOST_OPERANDS, Line, lines_of
 from graphguard_server.serving.server import GraphGuardServer
 from graphguard_server.state.checks import Check, Run
 from graphguard_server.state.convert import run_mesh
-from graphguard_server.state.lookup import at
+from graphguard_server.state.lookup import FoundPlaces, at
 from graphguard_server.texts.documents import path_of
-from graphguard_server.texts.places import Place, attribute_at
+from graphguard_server.texts.places import assigned_at, attribute_at, code_at
 
 METHOD: Final = types.TEXT_DOCUMENT_HOVER
 
@@ -27,7 +30,6 @@ _WORDS: Final = {
     "idle": "not checked yet",
 }
 MAX_RUNS: Final = 8
-MOST_OPERANDS: Final = 4
 INDENT: Final = "\u2003"  # an em space: Markdown drops ordinary ones at the beginning of a line
 
 
@@ -48,6 +50,15 @@ class _Style:
 
     def lines(self, rows: list[str]) -> str:
         return ("  \n" if self.markdown else "\n").join(rows)
+
+
+@dataclass(slots=True)
+class _Said:
+    """The runs of which one and the same is to be said, with their lines."""
+
+    counterpart: str
+    runs: list[Run] = field(default_factory=list)
+    lines: list[list[Line]] = field(default_factory=list)
 
 
 def handle(server: GraphGuardServer, params: types.HoverParams) -> types.Hover | None:
@@ -73,14 +84,48 @@ def _formats(server: GraphGuardServer) -> Sequence[types.MarkupKind]:
 
 
 def _of_tensors(server: GraphGuardServer, path: str, position: types.Position, style: _Style) -> Iterator[str]:
+    """The user's expression, then what it is, once for all meshes of which the same is to be said."""
+    told: dict[Hashable, _Said] = {}
+    code = ""
     for found in at(server.session, path, position):
-        rows = [_title(found.run, style)]
-        for place in found.places:
-            rows += [_line(place, style), *_derivation(place, style)]
-        counterpart = next((place.counterpart for place in found.places if place.counterpart is not None), None)
-        if counterpart is not None:
-            rows.append(f"counterpart: {style.code(f'{os.path.basename(counterpart.file)}:{counterpart.line}')}")
-        yield style.lines(rows)
+        run, span = found.run, found.places[0].span
+        lines = list(lines_of(found.places, run.shown_mesh, partial(_called, run)))
+        code = code or _code(run, span)
+        state = (run.key.check, run.result, run.stale, run.activity)
+        said = tuple((line.whose, line.words, line.made_of) for line in lines)
+        there = _counterpart(found, style)
+        alike = told.setdefault((state, said, there), _Said(there))
+        alike.runs.append(run)
+        alike.lines.append(lines)
+    if code:
+        yield style.code(code)
+    for alike in told.values():
+        rows = [_title(alike.runs, style)]
+        for same in zip(*alike.lines, strict=True):
+            rows += _line(same, style)
+        yield style.lines([*rows, *filter(None, [alike.counterpart])])
+
+
+def _counterpart(found: FoundPlaces, style: _Style) -> str:
+    """Where the other program computes the same, and by which expression."""
+    place = next((place for place in found.places if place.counterpart is not None), None)
+    if place is None or place.counterpart is None:
+        return ""
+    there = place.counterpart
+    whose = "ranks" if place.side == "specification" else "specification"
+    code = _code(found.run, there)
+    where = f"{os.path.basename(there.file)}:{there.line}"
+    return f"{whose}: {style.code(code)} ({where})" if code else f"{whose}: {style.code(where)}"
+
+
+def _code(run: Run, span: Span) -> str:
+    return code_at(run.snapshot.get(span.file), span)
+
+
+def _called(run: Run, span: Span) -> str:
+    """The name that an expression is assigned to, else the expression."""
+    text = run.snapshot.get(span.file)
+    return "" if text is None else assigned_at(text, span) or code_at(text, span)
 
 
 def _of_parameters(server: GraphGuardServer, path: str, position: types.Position, style: _Style) -> Iterator[str]:
@@ -90,12 +135,12 @@ def _of_parameters(server: GraphGuardServer, path: str, position: types.Position
     name = attribute_at(session.documents.text(path) or "", (line, column))
     for run in session.runs_in(path) if name else ():
         rows = [
-            f"specification {style.code(full)}: {style.code(relation)}"
+            f"specification {style.code(full)}: {style.code(run.layouts.get(full, relation))}"
             for full, relation in run.relations.items()
             if full == name or full.endswith(f".{name}") or f".{name}." in f".{full}"
         ]
         if rows:
-            yield style.lines([_title(run, style), *rows[:MAX_RUNS]])
+            yield style.lines([_title([run], style), *rows[:MAX_RUNS]])
 
 
 def _of_checks(server: GraphGuardServer, path: str, position: types.Position, style: _Style) -> Iterator[str]:
@@ -104,7 +149,7 @@ def _of_checks(server: GraphGuardServer, path: str, position: types.Position, st
         for check in project.checks.values():
             if check.file == path and _on(server, check, position):
                 for run in check.runs.values():
-                    yield style.lines([_title(run, style), *_findings(run, style)])
+                    yield style.lines([_title([run], style), *_findings(run, style)])
 
 
 def _on(server: GraphGuardServer, check: Check, position: types.Position) -> bool:
@@ -113,9 +158,12 @@ def _on(server: GraphGuardServer, check: Check, position: types.Position) -> boo
     return (place.start.line, place.start.character) <= here <= (place.end.line, place.end.character)
 
 
-def _title(run: Run, style: _Style) -> str:
-    words = [style.bold(f"{run.key.check.partition('::')[2]} · {run_mesh(run)}: {_WORDS[run.result]}")]
-    if run.known:
+def _title(runs: Sequence[Run], style: _Style) -> str:
+    """The check, the meshes of which the same is said, and how they ended."""
+    run = runs[0]
+    meshes = ", ".join(map(run_mesh, runs))
+    words = [style.bold(f"{run.key.check.partition('::')[2]} · {meshes}: {_WORDS[run.result]}")]
+    if run.known and len(runs) == 1:
         words.append(f"{run.seconds:.2f} s" + (" (cached)" if run.report is not None and run.report.cached else ""))
     if run.stale:
         words.append(style.note("stale: from before the last edit"))
@@ -124,17 +172,13 @@ def _title(run: Run, style: _Style) -> str:
     return " · ".join(words)
 
 
-def _line(place: Place, style: _Style) -> str:
-    whose = "specification" if place.side == "specification" else _ranks(place.ranks)
-    phase = " (gradient)" if place.phase == "backward" else ""
-    shape = "×".join(map(str, place.shape)) or "scalar"
-    return f"{whose}{phase} {style.code(place.operator)} [{shape}]: {style.code(place.text)}"
-
-
-def _derivation(place: Place, style: _Style) -> Iterator[str]:
-    """What it was made of, in the same terms."""
-    others = [each for each in dict.fromkeys(place.operands) if each != place.text]
-    if others:
+def _line(same: Sequence[Line], style: _Style) -> Iterator[str]:
+    """What one tensor is, its shape on every mesh of which this is said, and what it was made of."""
+    line = same[0]
+    shapes = ", ".join(dict.fromkeys(each.shape for each in same))
+    yield f"{line.whose} [{shapes}]: ".lstrip() + style.code(line.words)
+    if line.made_of:
+        others = list(dict.fromkeys(line.made_of))
         shown = ", ".join(style.code(each) for each in others[:MOST_OPERANDS])
         yield f"{INDENT}from {shown}" + (", …" if len(others) > MOST_OPERANDS else "")
 
@@ -160,9 +204,3 @@ def _calls(run: Run) -> int:
     """Operators of both programs."""
     operators = run.report.operators if run.report is not None else {}
     return sum(operators.get(name, 0) for name in ("spec", "impl"))
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    if not ranks:
-        return "every rank"
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

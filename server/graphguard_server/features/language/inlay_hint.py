@@ -50,7 +50,7 @@ def _assigned(text: str, path: str, places: tuple[Place, ...]) -> dict[tuple[int
 def _hint(position: types.Position, places: list[Place], mesh: dict[str, int]) -> types.InlayHint:
     """The layout where it has a name, else what the last tensor is; the tooltip says what each rank has."""
     texts = {rank: place.text for place in places for rank in place.ranks}
-    text = layout_of(texts, mesh) or places[-1].text
+    text = layout_of(texts, mesh) or places[-1].layout or places[-1].text
     text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     rows = [f"rank {rank}: {texts[rank]}" for rank in sorted(texts)]
     shown = rows if len(set(texts.values())) > 1 else [places[-1].text]

@@ -1,0 +1,116 @@
+"""Accounts of a factor by the number of ranks of a mesh axis: where the axis has one rank, nothing is wrong if they are right.
+
+On two ranks a mean over them and a loss that is halved look the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphguard.checks.judging.requests import (
+    CROSS_CHECK,
+    CheckRequest,
+    Step,
+    as_proved,
+    capture,
+    confirming,
+    diagnostic_of_finding,
+    is_long,
+)
+from graphguard.checks.judging.together import together
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir.plain import from_plain, to_plain
+from graphguard.refine.finding import Finding
+from graphguard.repair.writing.words import axis_told
+from graphguard.report.diagnostics import Diagnostic, Report
+from graphguard.report.folding import mesh_text
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """What is wrong on another mesh: promises, those of them that are wrong by a factor alone, and what is said of it."""
+
+    mesh: dict[str, int]
+    differing: frozenset[str]
+    scaled: frozenset[str]
+    findings: tuple[Finding, ...] = ()
+
+
+def told_apart(
+    request: CheckRequest, report: Report, findings: Sequence[Finding], told: Sequence[Diagnostic]
+) -> Generator[Step, Any, tuple[Diagnostic, ...]]:
+    """What is said of findings, after those that name a factor by an axis were looked at where that has one rank.
+
+    What is wrong by a factor there as well is told as it is told there; what is wrong otherwise there, or cannot be recorded there, gets both accounts.
+    """
+    known: dict[str, _Elsewhere | None] = {}
+    found: list[Diagnostic] = []
+    for finding, diagnostic in zip(findings, told, strict=True):
+        axis = axis_told(finding.headline, report.mesh)
+        if axis and axis not in known:
+            known[axis] = yield from _elsewhere(request, {**report.mesh, axis: 1})
+        found.append(_settled(finding, diagnostic, known[axis], report, request) if axis else diagnostic)
+    return tuple(found)
+
+
+def told_at_once(
+    request: CheckRequest, report: Report, findings: Sequence[Finding], told: Sequence[Diagnostic]
+) -> Generator[Step, Any, tuple[Diagnostic, ...]]:
+    """The same where what is said is waited for: of a program that takes long to be recorded, both accounts of every factor that is named by an axis."""
+    if not is_long(request, report):
+        return (yield from told_apart(request, report, findings, told))
+    mesh = report.mesh
+    pairs = zip(findings, told, strict=True)
+    return tuple(_in_doubt(one, mesh) if axis_told(finding.headline, mesh) else one for finding, one in pairs)
+
+
+def _settled(
+    finding: Finding, told: Diagnostic, other: _Elsewhere | None, report: Report, request: CheckRequest
+) -> Diagnostic:
+    if other is None:
+        return _in_doubt(told, report.mesh)
+    wrong = set(finding.promises) & other.differing
+    if not wrong:
+        return told
+    same = [one for one in other.findings if wrong & set(one.promises)]
+    if not same:
+        return _in_doubt(told, report.mesh)
+    if wrong & other.scaled:
+        return together([(one, diagnostic_of_finding(one, report, request)) for one in same])[0]
+    line = f" (line {same[0].span.line})" if same[0].span is not None else ""
+    return _with_note(told, f"or: {same[0].headline}{line}: on {mesh_text(other.mesh)} something is wrong as well")
+
+
+def _in_doubt(told: Diagnostic, mesh: dict[str, int]) -> Diagnostic:
+    return _with_note(
+        told, f"or: the program brings the factor in as a number: on {mesh_text(mesh)} both look the same"
+    )
+
+
+def _with_note(told: Diagnostic, note: str) -> Diagnostic:
+    return replace(told, message=f"{told.message}\n{note}")
+
+
+def _elsewhere(request: CheckRequest, mesh: dict[str, int]) -> Generator[Step, Any, _Elsewhere | None]:
+    """What is wrong on another mesh; None where the check cannot be recorded on it."""
+    captured = yield from capture(replace(request, mesh=mesh), dict(request.overlay))
+    if captured.troubles:
+        return None
+    proved = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
+    if proved["outcome"]["proved"]:
+        return _Elsewhere(mesh, frozenset(), frozenset())
+    row = yield confirming(as_proved(captured, proved), CROSS_CHECK)
+    numbers = from_plain(Confirmation, row)
+    if numbers.status != "differs":
+        return _Elsewhere(mesh, frozenset(), frozenset())
+    params = {"proof": proved["proof"], "confirmation": to_plain(numbers), "sources": dict(request.overlay)}
+    rows = yield Step("prover", "diagnose", params)
+    findings = tuple(from_plain(Finding, each) for each in rows)
+    differing, scaled = frozenset(numbers.differing), frozenset(numbers.ratios or {})
+    axis = next((axis for one in findings if (axis := axis_told(one.headline, mesh))), "")
+    further = (yield from _elsewhere(request, {**mesh, axis: 1})) if axis else None
+    if further is not None:  # what is wrong there is told as it is there
+        findings = (*(one for one in further.findings if further.scaled & set(one.promises)), *findings)
+    return _Elsewhere(mesh, differing, scaled, findings)

@@ -17,6 +17,7 @@ from graphguard.ir.fuel import LOOKS, SECOND, Fuel
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.prove import expanded, prove
+from graphguard.refine.stages.shorter import Shorter
 from graphguard.repair.backward.stopped import is_gradient, stopped_gradient
 from graphguard.repair.drafting.bypassed import told_as_bypass
 from graphguard.repair.findings.lost import lost_number
@@ -45,6 +46,20 @@ _TINY = 1e-6  # of a number: a difference that is told as such
 @without_collection()
 def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read: Read) -> Diagnosis:
     """Explain a failed proof; ``numbers`` is what running the capture said, ``read`` gives the present source texts."""
+    less, shallow = proof.shorter, proof.shallow
+    if less is None or shallow is None or numbers is None or numbers.status != "differs":
+        return _diagnosed(capture, proof, numbers, read)
+    found = _diagnosed(less.capture, shallow, numbers, read)
+    return replace(found, findings=tuple(_of_all_layers(finding, capture, less) for finding in found.findings))
+
+
+def _of_all_layers(finding: Finding, capture: Capture, less: Shorter) -> Finding:
+    """A finding in a program with fewer layers, with what it spoils in the others."""
+    spoilt = {other for name in finding.promises for other in (name, *less.stands_for.get(name, ()))}
+    return replace(finding, promises=tuple(one.name for one in capture.promises if one.name in spoilt))
+
+
+def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, read: Read) -> Diagnosis:
     sources = Sources.of(capture, read)
     outcome = proof.outcome
     if numbers is None or numbers.status != "differs":

@@ -2,7 +2,7 @@
 
 A rank stands still at a collective until every member of the group has come to its own call, and at a send or receive that it waits for at once
 (``blocking``) until the other side is there.  Any other send is buffered, and any other receive, or collective that is ``asynchronous``, holds back only what reads its result,
-because programs post them long before they wait.  Every communicator has an order of its own: the calls on one meet in the order in which each rank makes them.
+because programs post them long before they wait.  When all ranks have ended, no message may be left: who waits for such a send, and NCCL at the next synchronisation, waits for ever.  Every communicator has an order of its own: the calls on one meet in the order in which each rank makes them.
 
 What only holds ranks up is no part of a graph (see :mod:`graphguard.trace.graph.meetings`), and may stand among its nodes here: ``gg.new_group(among, group)`` and ``gg.split_group``, at which the
 members meet, and ``gg.wait(*results)``, which waits for what is asynchronous.
@@ -392,6 +392,11 @@ class _Run:
             if index < len(state.graph.nodes):
                 op = _plain(state.graph.nodes[index].op)
                 self._report(f"rank {rank} never gets to {op}: what it reads never comes", (rank, index))
+                return None
+        for (rank, peer, *_), sent in self.mail.items():
+            if sent:
+                message = f"rank {rank} sends to rank {peer}, which never receives it\nneeded: a receive from rank {rank} on rank {peer}"
+                self._report(message, (rank, sent[0]), self._last_call(peer) if peer < len(self.ranks) else None)
                 return None
         return None
 

@@ -14,7 +14,11 @@ FALSE_BROKEN = "FALSE BROKEN"
 CRASH = "CRASH"
 UNKNOWN = "unknown"
 NOT_RUN = "could not run"
-_OF_GLOO_ALONE = ("ProcessGroupGloo::allgather: invalid tensor size", "outputShape[0] * worldSize == inputShape[0]")
+_OF_GLOO_ALONE = (
+    "ProcessGroupGloo::allgather: invalid tensor size",
+    "ProcessGroupGloo::alltoall: input and output tensors must have the same size",
+    "outputShape[0] * worldSize == inputShape[0]",
+)
 UNSOUND = (WRONG_REFINES, FALSE_BROKEN, CRASH)
 
 
@@ -67,8 +71,9 @@ def _is_overlap(program: Program, said: Said) -> bool:
 
 
 def _is_call_of_some(said: Said) -> bool:
-    """Whether some processes make a group and others do not: PyTorch asks it of every process (``new_group``), gloo notices where such a group is used."""
-    return said.rule == "collective-mismatch" and "calls new_group" in said.headline
+    """Whether a group is made by some processes, or a message is sent that nobody receives: PyTorch asks either of all, gloo notices where the group is used, or the send waited for."""
+    mismatch = said.rule == "collective-mismatch"
+    return mismatch and ("calls new_group" in said.headline or "which never receives it" in said.headline)
 
 
 def _refused_for_strides_of_one(program: Program, truth: Truth) -> bool:

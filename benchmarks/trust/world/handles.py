@@ -22,7 +22,9 @@ def called(m: Maker, name: str, arguments: str) -> None:
         m.pending.append(f"{work}.wait()")
         m.say("late wait")
     elif m.chance(0.15):
-        m.impl.append("dist.barrier()" if m.batch == 1 and m.chance(0.3) else f"{work}.is_completed() or {work}.wait()")
+        # a barrier waits for what went before it on its own group
+        by_barrier = m.batch == 1 and "group=" not in arguments and m.chance(0.3)
+        m.impl.append("dist.barrier()" if by_barrier else f"{work}.is_completed() or {work}.wait()")
     else:
         m.impl.append(f"{work}.wait()")
 

@@ -30,12 +30,12 @@ from graphguard.report.folding import mesh_text
 
 @dataclass(frozen=True, slots=True)
 class _Elsewhere:
-    """What is wrong on another mesh: promises, those of them that are wrong by a factor alone, and what is said of it."""
+    """What is wrong on another mesh: promises, those of them that are wrong by a factor alone, and what is said of it, with the mesh where that was found."""
 
     mesh: dict[str, int]
     differing: frozenset[str]
     scaled: frozenset[str]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[tuple[dict[str, int], Finding], ...] = ()
 
 
 def told_apart(
@@ -74,13 +74,15 @@ def _settled(
     wrong = set(finding.promises) & other.differing
     if not wrong:
         return told
-    same = [one for one in other.findings if wrong & set(one.promises)]
+    same = [row for row in other.findings if wrong & set(row[1].promises)]
     if not same:
         return _in_doubt(told, report.mesh)
+    mesh, first = same[0]
     if wrong & other.scaled:
-        return together([(one, diagnostic_of_finding(one, report, request)) for one in same])[0]
-    line = f" (line {same[0].span.line})" if same[0].span is not None else ""
-    return _with_note(told, f"or: {same[0].headline}{line}: on {mesh_text(other.mesh)} something is wrong as well")
+        there = together([(one, diagnostic_of_finding(one, report, request)) for where, one in same if where == mesh])
+        return _with_note(there[0], f"note: on {mesh_text(mesh)} it is wrong by a factor as well, and is told as there")
+    line = f" (line {first.span.line})" if first.span is not None else ""
+    return _with_note(told, f"or: {first.headline}{line}: on {mesh_text(mesh)} something is wrong as well")
 
 
 def _in_doubt(told: Diagnostic, mesh: dict[str, int]) -> Diagnostic:
@@ -107,10 +109,10 @@ def _elsewhere(request: CheckRequest, mesh: dict[str, int]) -> Generator[Step, A
         return _Elsewhere(mesh, frozenset(), frozenset())
     params = {"proof": proved["proof"], "confirmation": to_plain(numbers), "sources": dict(request.overlay)}
     rows = yield Step("prover", "diagnose", params)
-    findings = tuple(from_plain(Finding, each) for each in rows)
+    findings = tuple((mesh, from_plain(Finding, each)) for each in rows)
     differing, scaled = frozenset(numbers.differing), frozenset(numbers.ratios or {})
-    axis = next((axis for one in findings if (axis := axis_told(one.headline, mesh))), "")
+    axis = next((axis for _, one in findings if (axis := axis_told(one.headline, mesh))), "")
     further = (yield from _elsewhere(request, {**mesh, axis: 1})) if axis else None
     if further is not None:  # what is wrong there is told as it is there
-        findings = (*(one for one in further.findings if further.scaled & set(one.promises)), *findings)
+        findings = (*(row for row in further.findings if further.scaled & set(row[1].promises)), *findings)
     return _Elsewhere(mesh, differing, scaled, findings)

@@ -17,6 +17,7 @@ from graphguard.checks.judging.tried import Tried, Unfinished, with_tried
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
+from graphguard.report.folding import mesh_text
 
 FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
@@ -25,9 +26,9 @@ CANDIDATES_OF_SCRIPT = 3  # of a finding in a script, which is recorded again fr
 
 
 class Proved(NamedTuple):
-    """Fixes of a finding, the promises that are still broken after the best of them, and its own headline if it has one.
+    """Fixes of a finding, the promises that are still broken after the best of them, and its own headline if it has one; where edits are wrong that may mend only by chance.
 
-    Where there are none: where edits are wrong that mend here by chance, and the first edit that nothing says is meant.
+    Where there are fixes and such a place, the program is written for its own mesh: it is wrong there with them as without.  Where there are none, the first edit that nothing says is meant.
     """
 
     fixes: list[Fix]
@@ -42,7 +43,7 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
 
     Where nothing mends the first finding, or it may be by chance, ``judge`` says what is wrong where the chance is gone, or on fewer ranks: what mends it there may do so here.
     """
-    told: list[tuple[Finding, Diagnostic, list[Fix]]] = []
+    told: list[tuple[Finding, Diagnostic, list[Fix], str]] = []
     before: tuple[TextEdit, ...] = ()
     explained: frozenset[str] = frozenset()  # promises that what was tried mends
     for index, finding in enumerate(findings):
@@ -53,7 +54,7 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
             broken, index, finding, before, judge is not None
         )
         retold = None
-        if not fixes and not before and judge is not None:
+        if (elsewhere is not None or not fixes) and not before and judge is not None:
             for place in [elsewhere] if elsewhere is not None else _other_meshes(broken):
                 retold = retold or (yield from told_elsewhere(broken, finding, place, judge))
         if retold is None and not fixes and judge is not None:
@@ -70,12 +71,18 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
         elif tried is not None:
             explained |= broken.spoiled - tried.left
             diagnostic = with_tried(diagnostic, tried)
-        told.append((finding, diagnostic, [] if retold is not None else fixes))
-    labelled = [(finding, _labelled(finding, diagnostic, fixes, broken.spoiled)) for finding, diagnostic, fixes in told]
+        note = _on_its_mesh(elsewhere) if fixes else ""
+        told.append((finding, diagnostic, [] if retold is not None else fixes, note))
+    labelled = [
+        (finding, _labelled(finding, diagnostic, fixes, note, broken.spoiled))
+        for finding, diagnostic, fixes, note in told
+    ]
     return replace(broken.report, diagnostics=together(labelled))
 
 
-def _labelled(finding: Finding, diagnostic: Diagnostic, fixes: list[Fix], left: frozenset[str]) -> Diagnostic:
+def _labelled(
+    finding: Finding, diagnostic: Diagnostic, fixes: list[Fix], note: str, left: frozenset[str]
+) -> Diagnostic:
     """A diagnostic with its fixes; as what was tried, where all that it spoils is among what is ``left`` broken after every edit that is offered: alone it would harm."""
     if not fixes:
         return diagnostic
@@ -85,7 +92,7 @@ def _labelled(finding: Finding, diagnostic: Diagnostic, fixes: list[Fix], left: 
     return replace(
         diagnostic,
         span=best.place or diagnostic.span,
-        message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}",
+        message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}{note}",
         fixes=tuple(fix for fix in fixes if not _by_hand(fix)),
     )
 
@@ -99,6 +106,13 @@ def _given_first(
         if given.fixes:
             return Proved(given.fixes, given.left, given.message)
     return (yield from proved_fixes(broken, index, finding, before))
+
+
+def _on_its_mesh(elsewhere: CheckRequest | None) -> str:
+    """What is said of fixes of a program that is wrong on another mesh with them as without."""
+    if elsewhere is None:
+        return ""
+    return f"\nnote: the program is written for this mesh: on {mesh_text(elsewhere.mesh or {})} it is wrong with the fix as without it"
 
 
 def _by_hand(fix: Fix) -> str:
@@ -121,8 +135,8 @@ def proved_fixes(
 ) -> Generator[Step, Any, Proved]:
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
-    No output that was whole, or a shard, may be a sum of what the ranks hold afterwards, and what the edit mends must be right on other meshes, too (:mod:`graphguard.checks.judging.coincidence`):
-    else it is told as what was tried.
+    No output that was whole, or a shard, may be a sum of what the ranks hold afterwards, and what the edit mends must be right on other meshes, too (:mod:`graphguard.checks.judging.coincidence`),
+    or the program is wrong there without it as well.  An edit whose numbers nothing confirms elsewhere is told as what was tried.
     Where another defect spoils the same promises, they must give the ranks the specification's tensors that the finding takes from them.
     What changes the specification, whose code the ranks may share, or no longer promises what was spoiled, mends nothing; where nothing else does, the specification may be
     written otherwise if it is proved to compute the same.
@@ -131,6 +145,7 @@ def proved_fixes(
     params = {"proof": proof, "finding": index, "sources": dict(request.overlay), "before": to_plain(before)}
     answer = yield Step("prover", "candidates", params)
     proved: list[Proved] = []
+    doubted: list[Proved] = []
     tried: Tried | None = None
     reworded: list[tuple[Fix, str, frozenset[str], str]] = []
     elsewhere: CheckRequest | None = None
@@ -138,7 +153,7 @@ def proved_fixes(
     candidates = CANDIDATES_PER_FINDING if request.script is None else CANDIDATES_OF_SCRIPT
     for row in answer[:candidates]:
         fix = from_plain(Fix, row["fix"])
-        if any(known.title == fix.title for one in proved for known in one.fixes):
+        if any(known.title == fix.title for one in (*proved, *doubted) for known in one.fixes):
             continue  # another way to write what is proved already
         if proved and tries <= 0:
             break
@@ -152,18 +167,22 @@ def proved_fixes(
             elsewhere = elsewhere or chance.elsewhere
             continue
         if (yield Step("prover", "same_question", {"proof": proof, "other": key})):
+            mend = Proved([replace(fix, proved=True)], failing, row["headline"])
             if chance is None:
-                proved.append(Proved([replace(fix, proved=True)], failing, row["headline"]))
+                proved.append(mend)
+            elif chance.certain:
+                tried = tried or Tried(fix, failing)
             else:
-                tried = tried or Tried(fix, failing, chance.elsewhere)
+                doubted.append(mend._replace(elsewhere=chance.elsewhere))
         elif chance is None and fix.place in (None, finding.span):
             reworded.append((fix, key, failing, row["headline"]))
         if len(proved) == FIXES_PER_FINDING:
             break
-    if proved:
-        return proved[0]._replace(fixes=[fix for one in proved for fix in one.fixes])
+    found = proved or doubted[:FIXES_PER_FINDING]
+    if found:
+        return found[0]._replace(fixes=[fix for one in found for fix in one.fixes])
     # Code that the specification runs as well is right, unless nothing else is the program's own.
     for fix, key, failing, told in reworded if tried is None else ():
         if (yield Step("prover", "same_question", {"proof": proof, "other": key, "by_meaning": True})):
             return Proved([replace(fix, proved=True)], failing, told)
-    return Proved([], broken.spoiled, "", elsewhere or (tried.refuted if tried is not None else None), tried)
+    return Proved([], broken.spoiled, "", elsewhere, tried)

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graphguard.checks.judging.requests import CheckRequest
 from graphguard.repair.writing.words import listed
 from graphguard.report.diagnostics import Diagnostic, Fix
-from graphguard.report.folding import mesh_text
 
 TRIED = "\ntried: "
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """An edit that was traced and proved on the mesh of a check, which nothing says is meant; ``left`` are the promises that are broken after it.
-
-    ``refuted`` is the check on a mesh on which the program is wrong with it, and without it too; None where no other mesh says anything.
-    """
+    """An edit that was traced and proved on the mesh of a check, which nothing says is meant; ``left`` are the promises that are broken after it."""
 
     fix: Fix
     left: frozenset[str]
-    refuted: CheckRequest | None = None
 
     def __str__(self) -> str:
         line = f" (line {self.fix.place.line})" if self.fix.place is not None else ""
-        elsewhere = (
-            "what it is on another one, the check does not say"
-            if self.refuted is None
-            else f"on {mesh_text(self.refuted.mesh or {})} the program is wrong with it as without it"
-        )
-        return f"{self.fix.title}{line}: it is right on this mesh; {elsewhere}"
+        return f"{self.fix.title}{line}: it is right on this mesh; what it is on another one, the check does not say"
 
 
 @dataclass(frozen=True, slots=True)

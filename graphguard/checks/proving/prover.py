@@ -24,7 +24,7 @@ from graphguard.checks.proving.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture, Var, capture_from_json, capture_to_json
-from graphguard.ir.collection import without_collection
+from graphguard.ir.collection import set_aside, take_back, without_collection
 from graphguard.ir.ignored import without_ignored
 from graphguard.ir.likeness import same_question
 from graphguard.ir.plain import from_plain, to_plain
@@ -279,6 +279,10 @@ class Service:
                 with self._lock:
                     self._running, INTERRUPTION.wanted = {}, False
                 self._write({"id": message["id"], **answer})
+                if message.get("method") == "clear":
+                    take_back()
+                else:
+                    set_aside()
 
     def _read(self) -> None:
         """Hear until the input ends, or until the answer to a ping finds nobody; then the process ends as well."""

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from graphguard.ir import Capture
 from graphguard.ir.fuel import SECOND, Fuel, burnt
-from graphguard.ir.joining import Joined
+from graphguard.ir.joining import Joined, join
 from graphguard.refine.evaluation.hidden import CONTRACTIONS
 from graphguard.refine.outcome import Outcome
 from graphguard.refine.proving.ground import grounded
@@ -17,9 +17,11 @@ from graphguard.refine.proving.memo import Memo
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.regions import Failed
 from graphguard.refine.proving.segments import Segments, Work
-from graphguard.refine.proving.verdicts import failed, proved
+from graphguard.refine.proving.shallow import proves, told
+from graphguard.refine.proving.verdicts import failed, proved, trouble_of
 from graphguard.refine.stages.calls import Unspelt
 from graphguard.refine.stages.cuts import Division
+from graphguard.refine.stages.shorter import shorter
 from graphguard.refine.stages.spelling import Facts
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.kernels import Exhausted
@@ -54,7 +56,28 @@ class Search:
         if segments is not None:
             outcome = proved(capture, segments.promises, segments.facts, segments.assumed, started)
             return Proof(capture, outcome, segments=segments, whole=lambda: self.whole(burnt()))
-        return self.whole(started)
+        return self.shallow(started) or self.whole(started)
+
+    def shallow(self, started: float) -> Proof | None:
+        """What a program with fewer of the layers that are alike tells of one that is not proved, where little effort is asked; None where it tells less than the whole would."""
+        if self.patience or self.memo is None or self.division is None:
+            return None
+        less = shorter(self.capture, self.division)
+        if less is None:
+            return None
+        joined = join(less.capture.ranks)
+        if trouble_of(less.capture, joined):
+            return None
+        search = replace(self, capture=less.capture, joined=joined, memo=None, division=None)
+        proof = search.whole(burnt())
+        if proof.outcome.proved or proof.known is None or proof.roundings:
+            return None
+        outcome = told(self.capture, less, proof.outcome, burnt() - started)
+        held = {promise.name for promise in outcome.promises if promise.holds}
+        fuel = Fuel("the proof stage by stage", self.steps / 2)
+        if held and not proves(self.capture, held, self.traits, self.joined, self.memo, self.division, fuel):
+            return None
+        return Proof(self.capture, outcome, shallow=proof, shorter=less, whole=lambda: self.whole(burnt()))
 
     def whole(self, started: float) -> Proof:
         """The proof in one piece."""

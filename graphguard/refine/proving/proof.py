@@ -13,6 +13,7 @@ from graphguard.refine.outcome import Location, Outcome
 from graphguard.refine.proving.retrial import Before
 from graphguard.refine.proving.segments import Answers, Segments
 from graphguard.refine.proving.state import QUESTION, State, T, answer
+from graphguard.refine.stages.shorter import Shorter
 from graphguard.refine.stages.spelling import Facts
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.explain.differences import Difference
@@ -27,7 +28,8 @@ class Proof:
 
     ``evaluated`` counts the calls that had to be evaluated for it: fewer than ``calls``, all that both programs have, where a memo knew the others.
     ``known`` is the evaluation behind it; what was proved in ``segments`` has one only once ``whole``, the proof of the program in one piece, is asked for it,
-    and what was remembered is proved ``again`` where something is asked about it.
+    and what was remembered is proved ``again`` where something is asked about it.  Where a program with fewer of the layers that are alike told that it is not proved, ``shallow`` is the proof of that
+    one, ``shorter``: causes are looked for there.
     ``failing`` are the promises that do not hold in the evaluation behind it, which ``changes`` start from; ``outcome`` may hold some of them by another.
     """
 
@@ -41,6 +43,8 @@ class Proof:
         whole: Callable[[], Proof] | None = None,
         again: Callable[[], Proof] | None = None,
         failing: tuple[str, ...] | None = None,
+        shallow: Proof | None = None,
+        shorter: Shorter | None = None,
     ) -> None:
         self.capture = capture
         self.outcome = outcome
@@ -55,14 +59,17 @@ class Proof:
         self._answers = None if segments is None else Answers(segments)
         self._relations: dict[Var, Relation | None] = {}
         self._before: Before | None = None
+        self.shallow = shallow
+        self.shorter = shorter
+        if shallow is not None:
+            self.evaluated = shallow.evaluated
 
     @property
     def state(self) -> State | None:
         """The evaluation of the whole program, made when it is first needed where the proof went without."""
         self._recall()
         if self._whole is not None:
-            whole, self._whole = self._whole, None
-            self.known = whole().known
+            self._look_at_all()
         return self.known
 
     @property
@@ -74,11 +81,19 @@ class Proof:
         return self._before
 
     def _recall(self) -> None:
-        """Have something to ask, where the proof was remembered as a whole."""
+        """Have something to ask, where the proof was remembered as a whole, or was none of the whole."""
         if self._again is not None:
             again, self._again = self._again, None
             full = again()
             self.known, self._answers, self._whole = full.known, full._answers, full._whole  # noqa: SLF001 - of the same class
+        if self._whole is not None and self._answers is None:
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        """Evaluate the whole program."""
+        assert self._whole is not None
+        whole, self._whole = self._whole, None
+        self.known = whole().known
 
     @property
     def facts(self) -> Facts:

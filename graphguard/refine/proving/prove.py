@@ -78,11 +78,16 @@ def _search(capture: Capture, memo: Memo | None, steps: float, patience: float) 
 def finished(proof: Proof, memo: Memo | None = None) -> Proof:
     """A hasty proof with the further attempts that it left out."""
     capture, outcome, started = proof.capture, proof.outcome, burnt()
-    if outcome.proved or outcome.gaps or proof.known is None or outcome.fuel > STEPS / 4:
+    if outcome.proved or outcome.gaps:
         return proof
     joined = join(capture.ranks)
     search = Search(capture, parse_traits(capture.traits), joined, None, None, STEPS, PATIENCE["usual"])
-    again = search.again(proof, started)
+    if proof.shallow is not None:  # what a shorter program does not prove, the whole one may
+        again = search.whole(started)
+    elif proof.known is None or outcome.fuel > STEPS / 4:
+        return proof
+    else:
+        again = search.again(proof, started)
     if again.outcome.proved and memo is not None and divided(capture, joined) is None:
         remember(capture, memo, again.outcome, None, cut=False)
     return again

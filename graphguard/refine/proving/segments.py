@@ -100,6 +100,12 @@ class Work:
                 number = 0
         return Segments(self._outcomes(), self.facts, self._assumed(), self.regions, self, self.evaluated)
 
+    @property
+    def settled(self) -> frozenset[str]:
+        """The promises that are proved, also where the work came to no end."""
+        done = zip(self.division.stages, self._results, strict=True)
+        return frozenset(promise.name for stage, result in done if result is not None for promise in stage.promises)
+
     def root(self, number: int) -> int:
         """The region of a stage, as the key of ``regions``."""
         return self._joined.root(self.division.stages[number].region)

@@ -11,7 +11,7 @@ import numpy as np
 from graphguard.ir import Capture, Placement, Promise, Var
 from graphguard.ir.capture import Like
 from graphguard.refine.stages.flow import labelled
-from graphguard.relations.algebra import Unsupported
+from graphguard.relations.algebra import Algebra, Unsupported
 from graphguard.relations.numbers import Array, Number
 from graphguard.repair.numbers.point import Changed, Point
 from graphguard.rules import combine
@@ -206,22 +206,31 @@ def rebuilt(capture: Capture, wanted: Mapping[str, Placement], held: Held, point
     for rank, value in held.items():
         groups.setdefault(tuple(places[rank][axis] for axis in copied), {})[rank] = value
 
-    def joint(axes: Sequence[str], group: Held) -> Number:
-        if not axes:
-            return next(iter(group.values()))
-        by_place: dict[int, dict[int, Number]] = {}
-        for rank, value in group.items():
-            by_place.setdefault(places[rank][axes[0]], {})[rank] = value
-        parts = [joint(axes[1:], by_place[place]) for place in sorted(by_place)]
-        place = wanted[axes[0]]
-        if place.kind == "shard":
-            return Number(np.concatenate([part.array for part in parts], axis=place.dim))
-        return combine(point.run.algebra, place.reduce, parts)
-
+    algebra = point.run.algebra
     try:
-        return [joint(joined, group).array for group in groups.values()]
+        return [_joint(joined, group, places, wanted, algebra).array for group in groups.values()]
     except (Unsupported, ValueError, AssertionError):
         return None
+
+
+def _joint(
+    axes: Sequence[str],
+    group: Held,
+    places: Mapping[int, Mapping[str, int]],
+    wanted: Mapping[str, Placement],
+    algebra: Algebra[Number],
+) -> Number:
+    """What placements along axes make of the tensors of a group of ranks, which are at these places."""
+    if not axes:
+        return next(iter(group.values()))
+    by_place: dict[int, dict[int, Number]] = {}
+    for rank, value in group.items():
+        by_place.setdefault(places[rank][axes[0]], {})[rank] = value
+    parts = [_joint(axes[1:], by_place[place], places, wanted, algebra) for place in sorted(by_place)]
+    place = wanted[axes[0]]
+    if place.kind == "shard":
+        return Number(np.concatenate([part.array for part in parts], axis=place.dim))
+    return combine(algebra, place.reduce, parts)
 
 
 def _may_be_made(capture: Capture, target: Array, held: Held) -> bool:

@@ -74,6 +74,7 @@ SCALED = Confirmation("differs", differing=("out",), ratios={"out": 0.5})
 OTHERWISE = Confirmation("differs", differing=("out",))
 ELSEWHERE = Confirmation("differs", differing=("k",), ratios={"k": 0.5})
 AS_FOUND = f"9: {AVERAGED.headline}"
+AS_WELL = "note: on {} it is wrong by a factor as well, and is told as there"
 
 
 @pytest.mark.parametrize(
@@ -82,11 +83,11 @@ AS_FOUND = f"9: {AVERAGED.headline}"
         ({(1, 2): None}, AS_FOUND),
         ({(1, 2): (Confirmation("equal"), HALVED)}, AS_FOUND),
         ({(1, 2): (ELSEWHERE, HALVED)}, AS_FOUND),  # another defect
-        ({(1, 2): (SCALED, HALVED)}, "3: 'loss' is divided by 2"),
+        ({(1, 2): (SCALED, HALVED)}, f"3: 'loss' is divided by 2\n{AS_WELL.format('dp=1,tp=2')}"),
         ({(1, 2): (OTHERWISE, HALVED)}, f"{AS_FOUND}\nor: 'loss' is divided by 2 (line 3): on dp=1,tp=2 something is wrong as well"),
         ({}, f"{AS_FOUND}\nor: the program brings the factor in as a number: on dp=2,tp=2 both look the same"),
-        ({(1, 2): (SCALED, BY_TP), (1, 1): None}, "3: 'loss' is divided by tp = 2"),
-        ({(1, 2): (SCALED, BY_TP), (1, 1): (SCALED, HALVED)}, "3: 'loss' is divided by 2"),
+        ({(1, 2): (SCALED, BY_TP), (1, 1): None}, f"3: 'loss' is divided by tp = 2\n{AS_WELL.format('dp=1,tp=2')}"),
+        ({(1, 2): (SCALED, BY_TP), (1, 1): (SCALED, HALVED)}, f"3: 'loss' is divided by 2\n{AS_WELL.format('dp=1,tp=1')}"),
     ],
 )  # fmt: skip
 def test_a_factor_is_that_of_an_axis_where_nothing_is_wrong_on_one_rank(at: Mapping[Ranks, Any], told: str) -> None:

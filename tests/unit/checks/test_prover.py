@@ -1,10 +1,13 @@
 """The prover as a process: what it answers while it works, and what it gives up."""
 
+import gc
+import io
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -158,3 +161,70 @@ def test_a_prover_of_its_own_takes_nothing_from_the_folder_it_runs_in(tmp_path, 
         assert client.call("ping", {}) == "pong"
         with pytest.raises(WorkerError, match=r"a defect of GraphGuard stopped this check: KeyError\nplease report it"):
             client.call("relations", {"proof": "none"})
+
+
+class Keeping:
+    """In place of a prover: it keeps what a proof of a large program does, until it is told to forget it."""
+
+    def __init__(self) -> None:
+        self.kept: list[list[int]] = []
+
+    def call(self, method: str, _: dict) -> None:
+        self.kept = [[] for _ in range(MANY)] if method == "prove" else []
+
+
+MANY = 300_000
+
+
+def test_what_an_answer_leaves_behind_is_not_looked_through_before_the_next() -> None:
+    requests = io.BytesIO()
+    wire.write(requests, {"id": 1, "method": "prove"})
+    wire.write(requests, {"id": 2, "method": "ping"})
+    kept, cleared = io.BytesIO(requests.getvalue()), io.BytesIO(requests.getvalue())
+    cleared.seek(0, io.SEEK_END)
+    wire.write(cleared, {"id": 3, "method": "clear"})
+    cleared.seek(0)
+    prover = Keeping()
+    gc.unfreeze()
+    try:
+        module.Service(prover, kept, io.BytesIO()).serve()  # type: ignore[arg-type]
+        assert gc.get_freeze_count() >= MANY
+        module.Service(prover, cleared, io.BytesIO()).serve()  # type: ignore[arg-type]
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.unfreeze()
+
+
+ANSWERING = """
+import gc, sys
+sys.path.insert(0, sys.argv[1])
+from graphguard.checks.proving.prover import Prover
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import capture_to_json
+from graphguard.ir.plain import to_plain
+from tests.unit.refine.stacks import instead, stack
+
+data = capture_to_json(stack(3, spoil={1: instead("aten.clone.default", None)}))
+prover = Prover()
+
+def ask():
+    answer = prover.prove(data, effort="hasty")
+    failing = tuple(one["name"] for one in answer["outcome"]["promises"] if not one["holds"])
+    assert prover.diagnose(answer["proof"], to_plain(Confirmation("differs", differing=failing)), {})
+    prover.candidates(answer["proof"], 0, {})
+    prover.picture(answer["proof"])
+    prover.clear()
+
+ask()
+gc.collect()
+gc.disable()
+ask()
+print(gc.collect())
+"""
+
+
+def test_an_answer_is_gone_when_nobody_asks_about_it_any_more() -> None:
+    """Without a cycle in it, as a proof is: the collector never sees what was set aside."""
+    command = [sys.executable, "-c", ANSWERING, str(Path(__file__).parents[3])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "0\n"

@@ -183,6 +183,19 @@ def test_a_receive_without_a_send() -> None:
     assert "waits for ever to receive from rank 1" in trouble.message
 
 
+def test_a_message_that_nobody_receives() -> None:
+    a, b = two()
+    a.send(Var(0), 1)
+    a.send(Var(0), 1)
+    b.receive(0)
+    (trouble,) = joined(a, b).mismatches
+    assert "rank 0 sends to rank 1, which never receives it" in trouble.message
+    assert trouble.span is not None
+    assert trouble.span.line == 2
+    b.receive(0)
+    assert not joined(a, b).mismatches
+
+
 def test_a_message_of_another_shape() -> None:
     a, b = two()
     a.send(Var(0), 1)

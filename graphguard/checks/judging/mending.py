@@ -13,7 +13,7 @@ from graphguard.checks.judging.meshes import meshes_to_try
 from graphguard.checks.judging.nearby import mended_nearby
 from graphguard.checks.judging.requests import CheckRequest, Judge, Step, Steps, is_long
 from graphguard.checks.judging.together import together
-from graphguard.checks.judging.tried import Tried, with_tried
+from graphguard.checks.judging.tried import Tried, Unfinished, with_tried
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
@@ -43,7 +43,7 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
 
     Where nothing mends the first finding, or it may be by chance, ``judge`` says what is wrong where the chance is gone, or on fewer ranks: what mends it there may do so here.
     """
-    told: list[tuple[Finding, Diagnostic]] = []
+    told: list[tuple[Finding, Diagnostic, list[Fix], str]] = []
     before: tuple[TextEdit, ...] = ()
     explained: frozenset[str] = frozenset()  # promises that what was tried mends
     for index, finding in enumerate(findings):
@@ -68,17 +68,33 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
             best, broken = fixes[0], replace(broken, spoiled=left)
             diagnostic = replace(diagnostic, message=headline or diagnostic.message)
             before = (*before, *best.edits)
-            diagnostic = replace(
-                diagnostic,
-                span=best.place or diagnostic.span,
-                message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}{_on_its_mesh(elsewhere)}",
-                fixes=tuple(fix for fix in fixes if not _by_hand(fix)),
-            )
         elif tried is not None:
             explained |= broken.spoiled - tried.left
             diagnostic = with_tried(diagnostic, tried)
-        told.append((finding, diagnostic))
-    return replace(broken.report, diagnostics=together(told))
+        note = _on_its_mesh(elsewhere) if fixes else ""
+        told.append((finding, diagnostic, [] if retold is not None else fixes, note))
+    labelled = [
+        (finding, _labelled(finding, diagnostic, fixes, note, broken.spoiled))
+        for finding, diagnostic, fixes, note in told
+    ]
+    return replace(broken.report, diagnostics=together(labelled))
+
+
+def _labelled(
+    finding: Finding, diagnostic: Diagnostic, fixes: list[Fix], note: str, left: frozenset[str]
+) -> Diagnostic:
+    """A diagnostic with its fixes; as what was tried, where all that it spoils is among what is ``left`` broken after every edit that is offered: alone it would harm."""
+    if not fixes:
+        return diagnostic
+    best = fixes[0]
+    if finding.promises and left.issuperset(finding.promises):
+        return with_tried(diagnostic, Unfinished(best, finding.promises))
+    return replace(
+        diagnostic,
+        span=best.place or diagnostic.span,
+        message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}{note}",
+        fixes=tuple(fix for fix in fixes if not _by_hand(fix)),
+    )
 
 
 def _given_first(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from graphguard.repair.writing.words import listed
 from graphguard.report.diagnostics import Diagnostic, Fix
 
 TRIED = "\ntried: "
@@ -21,6 +22,19 @@ class Tried:
         return f"{self.fix.title}{line}: it is right on this mesh; what it is on another one, the check does not say"
 
 
-def with_tried(diagnostic: Diagnostic, tried: Tried | None) -> Diagnostic:
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An edit that gives the ranks the specification's tensors again, though ``promises`` stay broken for another defect, which nothing mends."""
+
+    fix: Fix
+    promises: tuple[str, ...]
+
+    def __str__(self) -> str:
+        line = f" (line {self.fix.place.line})" if self.fix.place is not None else ""
+        verb = "is" if len(self.promises) == 1 else "are"
+        return f"{self.fix.title}{line}: {listed(list(self.promises))} {verb} wrong after it, for another defect"
+
+
+def with_tried(diagnostic: Diagnostic, tried: Tried | Unfinished | None) -> Diagnostic:
     """A diagnostic that says what was tried, if anything was."""
     return diagnostic if tried is None else replace(diagnostic, message=f"{diagnostic.message}{TRIED}{tried}")

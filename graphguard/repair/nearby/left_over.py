@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from graphguard.repair.nearby.scene import Mistake, Scene, Scope, shown
@@ -35,6 +35,34 @@ def _gives(call: ast.Call, scope: Scope, scene: Scene) -> bool:
         return True
     nodes = (node for each in scene.callees(call) for node in each.nodes())
     return any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
+
+
+def idle(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """What an argument is made of, or what is made of it, in its place, where a call stands for what it does and nothing is computed by it."""
+    program = scope.program
+    values = program.assigned(scope.function)
+    for node in scope.nodes():
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or not scene.computing:
+            continue
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if any((program.file, line) in scene.computing for line in lines):
+            continue
+        for argument in node.value.args:
+            for other in _akin(argument, values) if isinstance(argument, ast.Name) else ():
+                call = shown(program.source(node.value))
+                told = f"nothing that is compared is computed by '{call}', which is given '{program.source(argument)}' and needs '{other}'"
+                yield scope.instead(argument, other, told)
+
+
+def _akin(name: ast.Name, values: Mapping[str, Sequence[ast.expr]]) -> list[str]:
+    """The values of a function that a value is made of directly, then those made of it."""
+    sources = [other for value in values.get(name.id, ()) for other in _names(value) if other in values]
+    made = [other for other, found in values.items() if any(name.id in _names(value) for value in found)]
+    return [other for other in dict.fromkeys((*sources, *made)) if other != name.id]
+
+
+def _names(value: ast.expr) -> list[str]:
+    return [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
 
 
 def unread_parameters(scope: Scope, scene: Scene) -> Iterator[Mistake]:

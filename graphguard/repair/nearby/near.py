@@ -8,7 +8,7 @@ from graphguard.refine.finding import Finding
 from graphguard.repair.drafting.candidates import Candidate
 from graphguard.repair.nearby.alike import inverses, marks, operators, orders, places
 from graphguard.repair.nearby.arguments import as_another_call, flags, left_out
-from graphguard.repair.nearby.left_over import discarded, uncalled, unread_parameters
+from graphguard.repair.nearby.left_over import discarded, idle, uncalled, unread_parameters
 from graphguard.repair.nearby.order import earlier, exchanged
 from graphguard.repair.nearby.scene import FAR, Kind, Mistake, Scene
 from graphguard.repair.text.frames import Sources
@@ -30,6 +30,7 @@ class _Asked(NamedTuple):
 # What is left over or left out is seldom meant; another order, flag or operator is tried of what is near alone.
 KINDS: Final = (
     _Asked(discarded, 0),
+    _Asked(idle, 0),
     _Asked(left_out, 0),
     _Asked(unread_parameters, 0),
     _Asked(uncalled, 0),
@@ -61,7 +62,7 @@ def nearby(
 
 def near(finding: Finding, sources: Sources, forgotten: bool = False) -> list[Mistake]:
     """What may be wrong with the project's files."""
-    scene = Scene.of(sources.programs(), [finding.span] if finding.span is not None else [])
+    scene = Scene.of(sources.programs(), [finding.span] if finding.span is not None else [], sources.capture)
     found: dict[tuple[TextEdit, ...], tuple[int, Mistake]] = {}
     for asked in KINDS:
         for scope in scene.scopes if not forgotten or asked.kind in _FORGOTTEN else ():

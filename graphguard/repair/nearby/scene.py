@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from graphguard.ir import Span
+from graphguard.ir import Capture, Span
 from graphguard.repair.text.program import Function, Program
 from graphguard.repair.text.vocabulary import called_name
 from graphguard.report.diagnostics import TextEdit
@@ -111,14 +111,15 @@ class Scope:
 
 @dataclass(slots=True)
 class Scene:
-    """The scopes of a project, the nearest to a finding first, its definitions, and all that its texts name."""
+    """The scopes of a project, the nearest to a finding first, its definitions, all that its texts name, and the lines that operators come from."""
 
     scopes: list[Scope]
     defined: dict[str, list[Scope]] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
+    computing: frozenset[tuple[str, int]] = frozenset()
 
     @classmethod
-    def of(cls, programs: Sequence[Program], places: Iterable[Span]) -> Scene:
+    def of(cls, programs: Sequence[Program], places: Iterable[Span], capture: Capture) -> Scene:
         """All functions but those that state a claim or build worlds; ``places`` are those of the finding."""
         found = [
             Scope(program, node)
@@ -134,7 +135,9 @@ class Scene:
         scopes = [Scope(each.program, each.function, away.get(each.function, FAR)) for each in found]
         nodes = (node for program in programs for node in ast.walk(program.tree))
         named = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
-        return cls(sorted(scopes, key=lambda each: each.away)[:_MOST], dict(defined), named)
+        frames = [frame.span for graph in capture.graphs for frame in graph.frames]
+        computing = frozenset((span.file, line) for span in frames for line in range(span.line, span.end_line + 1))
+        return cls(sorted(scopes, key=lambda each: each.away)[:_MOST], dict(defined), named, computing)
 
     def callees(self, call: ast.Call) -> list[Scope]:
         """The functions of the project that a call may mean, by its name."""

@@ -270,3 +270,32 @@ def test_what_an_edit_mends_that_was_tried_is_explained_by_its_finding():
     (only,) = ended(repaired(broken, findings), answer).diagnostics
     assert only.message.startswith("w\ntried: edit: ")
     assert (only.fixes, asked) == ((), [0])
+
+
+@pytest.mark.parametrize("second_is_mended", [True, False])
+def test_an_edit_after_which_all_is_wrong_for_another_defect_is_a_fix_beside_that_ones_alone(second_is_mended):
+    """Two defects of one output: the first edit gives the ranks the specification's tensors again, which is not enough."""
+
+    def answer(step: Any) -> Any:
+        match step.method:
+            case "candidates":
+                first = step.params["finding"] == 0
+                return [candidate("first" if first else "second")] if first or second_is_mended else []
+            case "capture":
+                return {"capture": b"", "summary": SUMMARY}
+            case "prove":
+                proofs.append("w")
+                return {"proof": "edited", "outcome": outcome(*(("w",) if len(proofs) == 1 else ()))}
+        return True
+
+    proofs: list[str] = []
+    findings = [Finding("wrong-relation", name, None, promises=("w",), regains=(3,)) for name in ("one", "other")]
+    told = tuple(Diagnostic("wrong-relation", "wrong-relation", each.headline, "error", None) for each in findings)
+    broken = Broken(REQUEST, replace(REPORT, mesh={"dp": 1}), told, frozenset({"w"}), frozenset({"w"}), {})
+    first, second = ended(repaired(broken, findings), answer).diagnostics
+    assert [len(first.fixes), len(second.fixes)] == ([1, 1] if second_is_mended else [0, 0])
+    assert first.message == (
+        "one\nfix: first (proved)"
+        if second_is_mended
+        else "one\ntried: first: 'w' is wrong after it, for another defect"
+    )

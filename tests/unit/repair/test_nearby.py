@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from graphguard.ir import Capture, CheckRef, Span
+from graphguard.ir import Capture, CheckRef, Frame, Graph, Span
 from graphguard.refine.finding import Finding
 from graphguard.repair.nearby.near import MOST, near, nearby
 from graphguard.repair.nearby.scene import Mistake
@@ -16,8 +16,12 @@ FILE = "model.py"
 HEAD = "import torch\nimport torch.distributed as dist\n"
 
 
-def sources(text: str) -> Sources:
-    capture = Capture(CheckRef(f"{FILE}::c", "c", Span(FILE, 1)), {"tp": 2}, (), None, (), ())
+def sources(text: str, computing: str = "") -> Sources:
+    """The file, whose operators come from the lines with ``computing``."""
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if computing and computing in line]
+    frames = tuple(Frame(Span(FILE, line, 1, line, 2), "f") for line in lines)
+    ranks = (Graph({}, {}, (), {}, {}, frames=frames),) if frames else ()
+    capture = Capture(CheckRef(f"{FILE}::c", "c", Span(FILE, 1)), {"tp": 2}, (), None, ranks, ())
     return Sources.of(capture, lambda file: text if file == FILE else None)
 
 
@@ -67,6 +71,31 @@ def test_a_call_that_returns_nothing_or_works_in_place_gives_no_result() -> None
             return x
     """
     assert not any("= noted" in each or "= dist" in each for each in after(text, "noted(x)\n"))
+
+
+IDLE = """
+    def clip(model, most):
+        parameters = [p for p in model.parameters()]
+        grads = [p.grad for p in parameters]
+        total = norm(parameters)
+        scale_grads(grads, total, most)
+        return total
+
+    def other(model, most):
+        return most
+"""
+
+
+@pytest.mark.parametrize(("computing", "is_drafted"), [("total = norm", True), ("scale_grads", False), ("", False)])
+def test_a_call_by_which_nothing_is_computed_gets_what_its_argument_is_made_of(
+    computing: str, is_drafted: bool
+) -> None:
+    text = HEAD + textwrap.dedent(IDLE).lstrip("\n")
+    finding = Finding("wrong-relation", "x", Span(FILE, 7, 1, 7, 2))
+    drafts = near(finding, sources(text, computing))
+    wanted = text.replace("scale_grads(grads", "scale_grads(parameters")
+    assert (wanted in [edited(text, list(each.edits)) for each in drafts]) is is_drafted
+    assert not any("scale_grads(grads, most" in edited(text, list(each.edits)) for each in drafts)
 
 
 LEFT_OUT = """

@@ -5,7 +5,7 @@ On two ranks a mean over them and a loss that is halved look the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from graphguard.checks.judging.requests import (
 )
 from graphguard.checks.judging.together import together
 from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir import Span
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.repair.writing.words import axis_told
@@ -51,7 +52,8 @@ def told_apart(
         axis = axis_told(finding.headline, report.mesh)
         if axis and axis not in known:
             known[axis] = yield from _elsewhere(request, {**report.mesh, axis: 1})
-        found.append(_settled(finding, diagnostic, known[axis], report, request) if axis else diagnostic)
+        others = {other.span for other in findings if other is not finding}
+        found.append(_settled(finding, diagnostic, known[axis], others, report, request) if axis else diagnostic)
     return tuple(found)
 
 
@@ -67,16 +69,25 @@ def told_at_once(
 
 
 def _settled(
-    finding: Finding, told: Diagnostic, other: _Elsewhere | None, report: Report, request: CheckRequest
+    finding: Finding,
+    told: Diagnostic,
+    other: _Elsewhere | None,
+    others: Collection[Span | None],
+    report: Report,
+    request: CheckRequest,
 ) -> Diagnostic:
+    """A diagnostic after a look at where its axis has one rank; what stands at the place of another finding here, in ``others``, is another defect there as well."""
     if other is None:
         return _in_doubt(told, report.mesh)
     wrong = set(finding.promises) & other.differing
     if not wrong:
         return told
-    same = [row for row in other.findings if wrong & set(row[1].promises)]
-    if not same:
+    there_too = [row for row in other.findings if wrong & set(row[1].promises)]
+    if not there_too:
         return _in_doubt(told, report.mesh)
+    same = [row for row in there_too if row[1].span not in others]
+    if not same:
+        return told
     mesh, first = same[0]
     if wrong & other.scaled:
         there = together([(one, diagnostic_of_finding(one, report, request)) for where, one in same if where == mesh])

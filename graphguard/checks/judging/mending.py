@@ -16,6 +16,7 @@ from graphguard.checks.judging.together import together
 from graphguard.checks.judging.tried import Tried, Unfinished, with_tried
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
+from graphguard.repair.writing.words import listed
 from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
 from graphguard.report.folding import mesh_text
 
@@ -89,10 +90,11 @@ def _labelled(
     best = fixes[0]
     if finding.promises and left.issuperset(finding.promises):
         return with_tried(diagnostic, Unfinished(best, finding.promises))
+    still = f"\nnote: still wrong after all that is offered: {listed(sorted(left))}" if left else ""
     return replace(
         diagnostic,
         span=best.place or diagnostic.span,
-        message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}{note}",
+        message=f"{diagnostic.message}\nfix: {best.title} (proved){_by_hand(best)}{note}{still}",
         fixes=tuple(fix for fix in fixes if not _by_hand(fix)),
     )
 

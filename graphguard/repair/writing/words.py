@@ -135,11 +135,9 @@ def _decimal(factor: Fraction) -> str:
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """``'a', 'b' and 'c'``, or ``'a', 'b' and 7 more`` where there are too many."""
-    shown = [f"'{name}'" for name in names[:4]]
-    if len(names) > most:
-        return f"{', '.join(shown)} and {len(names) - most} more"
-    return in_a_row(shown)
+    """``'a', 'b' and 'c'``, or ``'a', 'b', 'c', 'd' and 7 more`` where there are too many."""
+    shown = [f"'{name}'" for name in names]
+    return in_a_row(shown) if len(names) <= most else f"{', '.join(shown[:4])} and {len(names) - 4} more"
 
 
 def in_a_row(texts: Sequence[str]) -> str:

@@ -299,3 +299,21 @@ def test_an_edit_after_which_all_is_wrong_for_another_defect_is_a_fix_beside_tha
         if second_is_mended
         else "one\ntried: first: 'w' is wrong after it, for another defect"
     )
+
+
+def test_what_is_wrong_after_every_fix_is_said():
+    def answer(step: Any) -> Any:
+        match step.method:
+            case "candidates":
+                return [candidate("edit")]
+            case "capture":
+                return {"capture": b"", "summary": TROUBLED if step.params["mesh"]["dp"] == 1 else SUMMARY}
+            case "prove":
+                return {"proof": "edited", "outcome": outcome("k")}
+        return True
+
+    told = (Diagnostic("wrong-relation", "wrong-relation", "w", "error", None),)
+    broken = Broken(REQUEST, replace(REPORT, mesh={"dp": 2}), told, frozenset({"w", "k"}), frozenset({"w", "k"}), {})
+    finding = Finding("wrong-relation", "w", None, promises=("w",))
+    (only,) = ended(repaired(broken, [finding]), answer).diagnostics
+    assert only.message == "w\nfix: edit (proved)\nnote: still wrong after all that is offered: 'k'"

@@ -72,7 +72,9 @@ def test_refines():
     assert not report.diagnostics
     assert report.counterexample is None
     assert all(str(relation) for relation in report.relations.values())
-    assert "<code>concat(weight@0, weight@1; dim=1)</code>" in report._repr_html_()
+    shown = report._repr_html_()
+    assert "<code>Shard(1) over tp</code>" in shown
+    assert 'title="concat(weight@0, weight@1; dim=1)"' in shown
     assert (report.check.name, report.mesh) == ("test_refines", {"tp": 2})
 
 

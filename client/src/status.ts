@@ -2,6 +2,7 @@
 import * as vscode from "vscode";
 import type { Counts, ServerStatus } from "./protocol";
 import type { Phase, Server } from "./server";
+import { COUNTED } from "./verdicts";
 
 const RESTART: vscode.Command = { command: "graphguard.restartServer", title: "Restart" };
 const LOGS: vscode.Command = { command: "graphguard.showLogs", title: "Show Logs" };
@@ -17,11 +18,11 @@ export interface Look {
   readonly command: vscode.Command;
 }
 
-/** ``2 proved, 1 broken``: what is zero is left out. */
+/** ``1 broken, 2 refine``: what is zero is left out. */
 export function countsText(counts: Counts): string {
   const parts = (["broken", "error", "unknown", "assumed", "proved"] as const)
     .filter((name) => counts[name] > 0)
-    .map((name) => `${counts[name]} ${name === "error" ? "not run" : name}`);
+    .map((name) => `${counts[name]} ${COUNTED[name]}`);
   const stale = counts.stale > 0 ? ` (${counts.stale} out of date)` : "";
   return (parts.join(", ") || "no checks yet") + stale;
 }

@@ -3,6 +3,7 @@ import * as vscode from "vscode";
 import { type Check, type CheckRun, METHODS, meshText, type RunTarget } from "./protocol";
 import { isFinal, isRunning, type Results, runKey } from "./results";
 import type { Server } from "./server";
+import { VERDICTS, wordOf } from "./verdicts";
 
 interface Target {
   readonly key: string;
@@ -174,12 +175,12 @@ export class TestExplorer implements vscode.Disposable {
         // Unknown is neither a success nor a bug.
         run.skipped(item);
     }
-    item.description = result.state === "unknown" ? `unknown: ${result.headline}` : result.state === "assumed" ? "proved with assumptions" : "";
+    item.description = result.state === "unknown" ? `unknown: ${result.headline}` : result.state === "assumed" ? VERDICTS.assumed : "";
   }
 
   /** What is printed of a result; of one that is word for word that of another leaf of this run, only that it is. */
   private output(run: vscode.TestRun, item: vscode.TestItem, result: CheckRun): string {
-    const text = result.message || result.headline || result.state;
+    const text = result.message || result.headline || wordOf(result.state);
     const printed = this.printed.get(run) ?? new Map<string, string>();
     this.printed.set(run, printed);
     const label = `${item.parent?.label ?? ""} ${item.label}`.trim();

@@ -8,11 +8,11 @@ const status = (more: Partial<ServerStatus>): ServerStatus => ({ revision: 1, he
 
 describe("counts", () => {
   test("name what there is, the worst first", () => {
-    expect(countsText({ ...none, proved: 41, assumed: 2, broken: 1 })).toBe("1 broken, 2 assumed, 41 proved");
+    expect(countsText({ ...none, proved: 41, assumed: 2, broken: 1 })).toBe("1 broken, 2 refine with assumptions, 41 refine");
   });
 
   test("say what is out of date", () => {
-    expect(countsText({ ...none, proved: 3, stale: 2 })).toBe("3 proved (2 out of date)");
+    expect(countsText({ ...none, proved: 3, stale: 2 })).toBe("3 refine (2 out of date)");
   });
 
   test("of nothing say so", () => {
@@ -23,7 +23,7 @@ describe("counts", () => {
 describe("the status item", () => {
   test("is busy while the server is, and still tells the counts", () => {
     const look = lookOf({ kind: "running", interpreter }, status({ busy: true, message: "tracing mlp", counts: { ...none, proved: 1 } }));
-    expect(look).toMatchObject({ busy: true, text: "GraphGuard: 1 proved", detail: expect.stringContaining("tracing mlp") });
+    expect(look).toMatchObject({ busy: true, text: "GraphGuard: 1 refine", detail: expect.stringContaining("tracing mlp") });
   });
 
   test("shows a process that failed, with what to do", () => {

@@ -1,4 +1,5 @@
 // The verdict matrix as a table.
+import { wordOf } from "../src/verdicts";
 import type { FromMatrix, MatrixCell, ToMatrix } from "./matrixModel";
 
 declare function acquireVsCodeApi(): { postMessage(message: FromMatrix): void };
@@ -38,7 +39,7 @@ function show({ meshes, rows }: ToMatrix): void {
 function cellOf(cell: MatrixCell | null, check: string): HTMLTableCellElement {
   const element = document.createElement("td");
   if (cell !== null) {
-    const face = button(`${GLYPHS[cell.state] ?? "…"} ${cell.state}`, check);
+    const face = button(`${GLYPHS[cell.state] ?? "…"} ${wordOf(cell.state)}`, check);
     face.className = cell.state;
     face.title = cell.stale ? `Out of date: ${cell.headline}` : cell.headline;
     element.classList.toggle("stale", cell.stale);

@@ -76,7 +76,7 @@ describe("a day in VS Code", () => {
     git("checkout", "-q", "-b", "mended");
     write(FILE, MENDED);
     git("commit", "-q", "-a", "-m", "mended");
-    await status(/1 proved/);
+    await status(/1 refine/);
     git("checkout", "-q", "main");
     await status(/1 broken/);
     await code.shot("branch");
@@ -88,7 +88,7 @@ describe("a day in VS Code", () => {
     await other.locator(".squiggly-error").first().waitFor({ timeout: FIRST_CHECK });
     write(FILE, MENDED);
     await other.locator(".squiggly-error").first().waitFor({ state: "detached", timeout: FIRST_CHECK });
-    await status(/1 proved/);
+    await status(/1 refine/);
     await other.close();
     write(FILE, SOURCE);
     await status(/1 broken/);

@@ -103,7 +103,7 @@ for (const build of ["code", "oldest-code"] as const) {
       await code.page.keyboard.press("Enter");
       await code.page.locator(".squiggly-error").first().waitFor({ state: "detached" });
       await code.save(FILE, /dist\.all_reduce\(/);
-      await until("the proof in the status", async () => /1 proved/.test(await code.languageStatus()));
+      await until("the proof in the status", async () => /1 refine/.test(await code.languageStatus()));
       await until("the mark in the gutter", async () => (await code.gutter()).includes("proved"));
       // Nothing of the picture before may be left in the one after.
       const view = code.webview();

@@ -236,7 +236,7 @@ async def test_code_actions_explain_a_finding_and_offer_no_stale_fix(editor: Edi
     params = types.CodeActionParams(document(uri), found.range, types.CodeActionContext([found]))
     titles = [action.title for action in await editor.client.text_document_code_action_async(params) or []]
     assert titles == [
-        "insert all_reduce(h) (proved)",
+        "insert all_reduce(h) (proved, tp=2)",
         "Explain missing-reduction",
         "Ignore missing-reduction on this line",
     ]
@@ -259,7 +259,7 @@ async def test_while_a_fix_is_proved_the_menu_says_so_and_can_wait_for_it(editor
     assert answer == {"fixes": 1}
     await editor.until(lambda: [each.data["searching"] for each in editor.diagnostics(uri)] == [False])
     titles = [action.title for action in await editor.client.text_document_code_action_async(params) or []]
-    assert titles[0] == "insert all_reduce(h) (proved)"
+    assert titles[0] == "insert all_reduce(h) (proved, tp=2)"
     assert "Looking for a proved fix …" not in titles
 
 

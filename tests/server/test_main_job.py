@@ -43,7 +43,7 @@ async def test_the_proved_fix_is_offered_applied_and_proved_again(editor: Editor
     assert actions is not None
     fix = actions[0]
     assert isinstance(fix, types.CodeAction)
-    assert fix.title == "insert all_reduce(h) (proved)"
+    assert fix.title == "insert all_reduce(h) (proved, tp=2)"
     assert fix.is_preferred
     fix = await editor.client.code_action_resolve_async(fix)
     assert fix.edit is not None

@@ -43,7 +43,7 @@ async function proved(range: vscode.Range): Promise<vscode.CodeAction> {
   const end = Date.now() + FIRST_CHECK_MS;
   while (Date.now() < end) {
     const actions = await vscode.commands.executeCommand<vscode.CodeAction[]>("vscode.executeCodeActionProvider", document().uri, range, vscode.CodeActionKind.QuickFix.value, 10);
-    const found = actions.find(({ title }) => title.includes("(proved)"));
+    const found = actions.find(({ title }) => title.includes("(proved, tp=2)"));
     if (found !== undefined) {
       return found;
     }

@@ -13,7 +13,7 @@ from graphguard.report.wording import UNKNOWN_OPERATOR
 from graphguard_server.features.language.code_action_resolve import reference
 from graphguard_server.serving import protocol
 from graphguard_server.serving.server import GraphGuardServer
-from graphguard_server.state.convert import Shown
+from graphguard_server.state.convert import Shown, run_mesh
 from graphguard_server.texts.documents import path_of
 from graphguard_server.texts.pinning import pin
 from graphguard_server.texts.positions import content
@@ -95,7 +95,7 @@ def _fixes(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic)
         if not fix.proved:
             continue
         yield types.CodeAction(
-            title=f"{fix.title} (proved)",
+            title=f"{fix.title} (proved, {run_mesh(run)})",
             kind=types.CodeActionKind.QuickFix,
             diagnostics=[diagnostic],
             is_preferred=preferred,

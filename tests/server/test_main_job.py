@@ -87,3 +87,5 @@ async def test_hover_on_a_check_shows_its_verdict(editor: Editor) -> None:
     assert hover is not None
     assert isinstance(hover.contents, types.MarkupContent)
     assert "✗ broken" in hover.contents.value
+    assert "inputs: x 2×8" in hover.contents.value
+    assert "gradients: not compared" in hover.contents.value

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 from graphguard.checks.explorer.drawing import picture
+from graphguard.checks.proving.claims import claimed
 from graphguard.checks.proving.places import places
 from graphguard.checks.proving.shelf import user_shelf
 from graphguard.confirm.confirmation import Confirmation
@@ -83,6 +84,7 @@ class Prover:
             "same_question": self.same_question,
             "texts": self.texts,
             "places": self.places,
+            "claimed": self.claimed,
             "picture": self.picture,
             "clear": self.clear,
             "ping": lambda: "pong",
@@ -225,6 +227,10 @@ class Prover:
         """What every tensor in the user's source is, for hover and hints."""
         entry = self._entries[proof]
         return [to_plain(place) for place in places(entry.capture, entry.proof)]
+
+    def claimed(self, proof: str) -> list[str]:
+        """What the check claims, line by line, for hover."""
+        return list(claimed(self._entries[proof].capture))
 
     def picture(self, proof: str) -> dict[str, Any]:
         """Both programs side by side, row by row, for the relation explorer."""

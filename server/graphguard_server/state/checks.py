@@ -50,6 +50,7 @@ class Run:
     places: tuple[Place, ...] | None = None
     relations: dict[str, str] = field(default_factory=dict)
     layouts: dict[str, str] = field(default_factory=dict)
+    claimed: tuple[str, ...] = ()
     attempts: int = 0
     lookups: int = 0
     search: asyncio.Event | None = None

@@ -133,7 +133,7 @@ class Execution:
                 snapshot[path] = text
         before = set(run.snapshot)
         if run.report is None or run.report.proof != report.proof or run.snapshot != snapshot:
-            run.places, run.relations, run.layouts = None, {}, {}
+            run.places, run.relations, run.layouts, run.claimed = None, {}, {}, ()
         run.report = self._session.engine.waive(report, snapshot, project.configuration.levels or {})
         run.failure, run.snapshot = "", snapshot
         run.outdated = not self._session.is_configured_as(start, run.key.root)
@@ -167,11 +167,13 @@ class Execution:
             asked = {"proof": report.proof}
             names = await self._session.prover.call("relations", asked, LOOK_UP_SECONDS)
             layouts = await self._session.prover.call("layouts", asked, LOOK_UP_SECONDS)
+            claimed = await self._session.prover.call("claimed", asked, LOOK_UP_SECONDS)
         except (ProcessDiedError, CallFailedError, CodecError) as error:
             log.warning("no hover data for %s: %s", run.key, error)
             return False
         if run.report is not None and run.report.proof == report.proof:
             run.places, run.relations, run.layouts = places, _texts(names), _texts(layouts)
+            run.claimed = tuple(map(str, claimed or ()))
             run.lookups = 0
             self._session.changed(run.snapshot)
         return True

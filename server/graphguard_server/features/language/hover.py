@@ -184,11 +184,12 @@ def _line(same: Sequence[Line], style: _Style) -> Iterator[str]:
 
 
 def _findings(run: Run, style: _Style) -> Iterator[str]:
-    """What a check's verdict says beyond its word: the findings, what it rests on, what to be wary of."""
+    """What a check claims, and what its verdict says beyond its word: the findings, what it rests on, what to be wary of."""
     if run.failure:
         yield run.failure.partition("\n")[0]
     if run.report is None:
         return
+    yield from run.claimed
     evaluated, calls = run.report.operators.get("evaluated", 0), _calls(run)
     if evaluated < calls:
         yield f"proved anew: {evaluated} of {calls} operators"

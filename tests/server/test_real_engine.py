@@ -121,7 +121,7 @@ async def test_the_fix_inserts_the_missing_collective_and_the_edited_program_is_
     )
     assert hover is not None
     assert isinstance(hover.contents, types.MarkupContent)
-    assert "Partial(sum)" in hover.contents.value
+    assert "Partial(sum) over tp" in hover.contents.value
     definition = await real.client.text_document_definition_async(
         types.DefinitionParams(types.TextDocumentIdentifier(uri), position_of(text, f"{words['hidden']} = F.relu"))
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphguard_server.features.language.tensors import Line, lines_of
 from graphguard_server.texts.places import Operand, Place
 
@@ -52,6 +54,14 @@ def test_one_program_for_both_is_told_once_with_both_shapes() -> None:
     whole = [of_rank("partial sum of mm", 0), of_rank("partial sum of mm", 1)]
     told = [(line.whose, line.words) for line in lines_of([spec, *whole], TP, called)]
     assert told == [("specification", "Shard(1) over tp"), ("every rank", "Partial(sum) over tp")]
+
+
+def test_a_layout_that_the_ranks_have_together_says_more_than_their_texts() -> None:
+    mesh = {"dp": 2, "tp": 2}
+    texts = [of_rank("partial sum of mm", rank) for rank in range(4)]
+    assert [line.words for line in lines_of(texts, mesh, called)] == ["Partial(sum)"]
+    known = [replace(place, layout="Partial(sum) over tp") for place in texts]
+    assert [line.words for line in lines_of(known, mesh, called)] == ["Partial(sum) over tp"]
 
 
 def test_gradients_follow_and_say_so() -> None:

@@ -13,7 +13,7 @@ from graphguard.ir.spans import Frame
 from graphguard.refine.found.naming import names_of
 from graphguard.refine.proving.proof import Proof
 from graphguard.relations.layouts import layout
-from graphguard.relations.relation import Relation
+from graphguard.relations.relation import Relation, placed
 
 SHOWN_FRAMES = 4
 SHOWN_OPERANDS = 5
@@ -36,7 +36,7 @@ class Place:
 
     ``side`` is ``specification`` or ``implementation``; ``text`` holds one line: for the specification's tensors their relation to
     the ranks, for a rank's tensors what they are of the specification; ranks that agree share one place (``ranks``).
-    ``layout`` says a relation in DTensor's words where it is one of placements.  ``operands`` are what the range reads that it did not make itself.
+    ``layout`` says a relation in DTensor's words where it is one of placements, of a rank's tensor that of all ranks together.  ``operands`` are what the range reads that it did not make itself.
     ``counterpart`` is where the other program computes the same tensor, where that is known; ``depth`` counts frames from the innermost one.
     """
 
@@ -136,18 +136,41 @@ def _implementation_places(capture: Capture, proof: Proof) -> list[Place]:
         text = describe(rank, var)
         return None if text is None else Operand(readings[rank].names.get(var, ""), text, span=span)
 
+    axes: dict[int, str] = {}
     for rank, index, node in _in_step(capture):
         text = describe(rank, node.outs[0]) or "not on the relation to the specification"
+        if index not in axes:
+            axes[index] = _laid_out(capture, proof, index) if text.startswith("partial sum of ") else ""
         shape = shown_shape(capture.ranks[rank], node.outs[0])
         for depth, (span, read) in enumerate(readings[rank].at(index)):
             operands = tuple(one for var, made in read if (one := operand(rank, var, made)) is not None)
             place = Place(
-                span, "implementation", node.op, shape, text, phase=node.phase, depth=depth, operands=operands
+                span,
+                "implementation",
+                node.op,
+                shape,
+                text,
+                phase=node.phase,
+                depth=depth,
+                operands=operands,
+                layout=axes[index],
             )
             ranks = merged.setdefault(place, [])
             if rank not in ranks:
                 ranks.append(rank)
     return [replace(place, ranks=tuple(ranks)) for place, ranks in merged.items()]
+
+
+def _laid_out(capture: Capture, proof: Proof, index: int) -> str:
+    """How the partial sums that all ranks make in one call lie on a mesh of several axes, of which no rank's own text says which one they are summed over; empty where that is not known."""
+    nodes = [graph.nodes[index] for graph in capture.ranks if index < len(graph.nodes)]
+    alike = len(nodes) == len(capture.ranks) and len({(node.op, node.phase) for node in nodes}) == 1
+    if not alike or proof.known is None or sum(size > 1 for size in capture.mesh.values()) < 2:
+        return ""
+    group = proof.group({rank: node.outs[0] for rank, node in enumerate(nodes)})
+    if group is None or group.placements is None or group.factor != 1:
+        return ""
+    return placed(group.placements)
 
 
 @dataclass(slots=True)

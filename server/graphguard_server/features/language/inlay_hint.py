@@ -6,7 +6,7 @@ from typing import Final
 
 from lsprotocol import types
 
-from graphguard.relations.layouts import layout_of
+from graphguard_server.features.language.tensors import laid_out
 from graphguard_server.serving.server import GraphGuardServer
 from graphguard_server.texts.documents import path_of
 from graphguard_server.texts.places import Place, bounds_of_assigned
@@ -50,7 +50,7 @@ def _assigned(text: str, path: str, places: tuple[Place, ...]) -> dict[tuple[int
 def _hint(position: types.Position, places: list[Place], mesh: dict[str, int]) -> types.InlayHint:
     """The layout where it has a name, else what the last tensor is; the tooltip says what each rank has."""
     texts = {rank: place.text for place in places for rank in place.ranks}
-    text = layout_of(texts, mesh) or places[-1].layout or places[-1].text
+    text = laid_out(places, mesh) or places[-1].layout or places[-1].text
     text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     rows = [f"rank {rank}: {texts[rank]}" for rank in sorted(texts)]
     shown = rows if len(set(texts.values())) > 1 else [places[-1].text]

@@ -46,13 +46,21 @@ def lines_of(places: Sequence[Place], mesh: Mapping[str, int], called: Callable[
 
 
 def _of_ranks(places: Sequence[Place], mesh: Mapping[str, int], called: Callable[[Span], str]) -> Iterator[Line]:
-    words = layout_of({rank: place.text for place in places for rank in place.ranks}, mesh)
+    words = laid_out(places, mesh)
     if words:
         shapes = dict.fromkeys(_shape(place) for place in places)
         yield Line("every rank", " or ".join(shapes), words, tuple(_read(places, mesh, called)))
         return
     for place in places:
         yield Line(_ranks(place.ranks), _shape(place), place.text, tuple(_read([place], mesh, called)))
+
+
+def laid_out(places: Sequence[Place], mesh: Mapping[str, int]) -> str:
+    """The layout that the ranks' tensors of one expression have together; empty where no words say it."""
+    known = {place.layout for place in places}
+    return (known.pop() if len(known) == 1 else "") or layout_of(
+        {rank: place.text for place in places for rank in place.ranks}, mesh
+    )
 
 
 def _read(places: Sequence[Place], mesh: Mapping[str, int], called: Callable[[Span], str]) -> Iterator[str]:

@@ -18,8 +18,7 @@ class Tried:
     left: frozenset[str]
 
     def __str__(self) -> str:
-        line = f" (line {self.fix.place.line})" if self.fix.place is not None else ""
-        return f"{self.fix.title}{line}: it is right on this mesh; what it is on another one, the check does not say"
+        return f"{_placed(self.fix)}: it is right on this mesh; what it is on another one, the check does not say"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,14 @@ class Unfinished:
     promises: tuple[str, ...]
 
     def __str__(self) -> str:
-        line = f" (line {self.fix.place.line})" if self.fix.place is not None else ""
         verb = "is" if len(self.promises) == 1 else "are"
-        return f"{self.fix.title}{line}: {listed(list(self.promises))} {verb} wrong after it, for another defect"
+        return f"{_placed(self.fix)}: {listed(list(self.promises))} {verb} wrong after it, for another defect"
 
 
 def with_tried(diagnostic: Diagnostic, tried: Tried | Unfinished | None) -> Diagnostic:
     """A diagnostic that says what was tried, if anything was."""
     return diagnostic if tried is None else replace(diagnostic, message=f"{diagnostic.message}{TRIED}{tried}")
+
+
+def _placed(fix: Fix) -> str:
+    return f"{fix.title} (line {fix.place.line})" if fix.place is not None else fix.title

@@ -141,6 +141,27 @@ async def test_inlay_hints_are_off_unless_asked_for(workspace: Path, log: Path) 
         ]
 
 
+async def test_hints_keep_still_while_a_text_is_checked_anew(workspace: Path, log: Path) -> None:
+    """A line typed above moves them, an edited line keeps its own, and a name that is gone loses it; all say that they are from before."""
+    whole = types.Range(types.Position(0, 0), types.Position(99, 0))
+    options = {"settings": {"inlayHints": True, "semanticTokens": True}}
+    async with editing(workspace, log, options=options) as editor:
+        uri = editor.open("model.py")
+        await editor.settled()
+        fresh = await editor.client.text_document_inlay_hint_async(types.InlayHintParams(document(uri), whole))
+        assert [hint.position.line for hint in fresh or []] == [4, 5]
+        lines = MODEL.replace("return h", "return HANG").splitlines(keepends=True)
+        lines[4] = lines[4].replace("a = ", "renamed = ", 1)
+        lines[5] = lines[5].replace("(a)", "(renamed)")
+        editor.change(uri, "# a line more\n" + "".join(lines))
+        hints = await editor.client.text_document_inlay_hint_async(types.InlayHintParams(document(uri), whole))
+        assert [(hint.position, hint.label) for hint in hints or []] == [(types.Position(6, 5), ": sum(h@0, h@1)")]
+        assert "(from before the last edit)" in str((hints or [])[0].tooltip)
+        tokens = await editor.client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(document(uri)))
+        assert tokens is not None
+        assert list(tokens.data) == [6, 4, 1, 0, 4]
+
+
 async def test_semantic_tokens_mark_the_layout_of_names(workspace: Path, log: Path) -> None:
     async with editing(workspace, log, options={"settings": {"semanticTokens": True}}) as editor:
         uri = editor.open("model.py")

@@ -91,7 +91,7 @@ def _with_counterparts(found: list[Place], made: dict[str, Span]) -> list[Place]
 def _tensor(text: str, made: dict[str, Span]) -> str:
     """The specification's tensor that a description such as ``partial sum of down.mm`` or ``up.view[:, 0:4]`` speaks of."""
     name = _WORDS.sub("", text)
-    return name if name in made else name.rpartition("[")[0]
+    return name if name in made else re.split(r"\[| \(", name)[0]
 
 
 def _specification_places(capture: Capture, proof: Proof) -> list[Place]:

@@ -6,14 +6,12 @@ ranks' tensors by theirs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from heapq import merge
 from itertools import islice
-from math import prod
 from operator import itemgetter, le
 
 from graphguard.ir import Capture, Graph, Placement, Var
@@ -22,6 +20,7 @@ from graphguard.refine.evaluation.exposed import ROUNDED
 from graphguard.refine.found.covers import cover
 from graphguard.refine.found.layouts import Layouts
 from graphguard.refine.found.naming import names_of
+from graphguard.refine.found.parts import part_text
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.relation import Expression, Relation, placed
 from graphguard.relations.sums.linear import close
@@ -29,7 +28,7 @@ from graphguard.relations.terms.kernels import Number, Ref
 from graphguard.relations.terms.values import NormalValue, extents_of
 
 _GROUPS = 8  # groups of the ranks' tensors that are tried for one tensor of the specification
-_VAGUE = re.compile(r"\b(part|rearrangement) of ")  # of a window's text: it does not say which part
+_VAGUE = ("rearrangement of ", "part of ")  # in a text that says less than a slice does, the last one least
 _TARGETS = 6  # tensors of the specification that are tried for one group
 
 
@@ -290,17 +289,17 @@ class Lookup:
     def _describe_piece(self, coefficient: Number, ref: Ref) -> str | None:
         if coefficient == 0 or ref[0].kind in ("one", "iota", "number", "infinity"):
             return "constant"
-        best: tuple[bool, str] | None = None
+        best: tuple[tuple[bool, int], str] | None = None
         for var in self.targets().get(ref[0].id, ())[:_TARGETS]:
             name = self.names(-1).get(var, "")
             for other, target in self.closed(self.specification[var]) or ():
                 if target[0] is not ref[0]:
                     continue
                 factor = Fraction(coefficient) / Fraction(other)
-                text = _window_text(name, ref, target)
+                text = part_text(name, ref, target)
                 if factor == 1 and text == name:
                     return name
-                vague = factor != 1 or _VAGUE.search(text) is not None
+                vague = (factor != 1, next((n for n, word in enumerate(_VAGUE, 1) if word in text), 0))
                 if best is None or vague < best[0]:
                     best = vague, text if factor == 1 else f"{factor} * {text}"
         return None if best is None else best[1]
@@ -376,31 +375,6 @@ class Lookup:
 def _could_be_part(part: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Whether a tensor of this shape has the dims of another, none of them longer: a shard, a summand or a copy of it."""
     return len(part) == len(whole) and all(map(le, part, whole))
-
-
-def _window_text(name: str, ref: Ref, target: Ref) -> str:
-    """A window of a named tensor: its slice where dims correspond, and whether it is a partial sum."""
-    partial = "partial sum of " if ref[3] != target[3] else ""
-    if len(ref[2]) != len(target[2]):
-        return f"{partial}part of {name}" if not partial else f"{partial}{name}"
-    ranges: list[str] = []
-    for mine, other in zip(ref[2], target[2], strict=True):
-        axes = {axis for axis, _, _ in other if axis >= 0}
-        moved = {axis: ref[1][axis] - target[1][axis] for axis in axes if ref[1][axis] != target[1][axis]}
-        if mine == other and not moved:
-            ranges.append(":")
-            continue
-        if not other or not axes or {axis for axis, _, _ in mine if axis >= 0} - axes:
-            return f"{partial}rearrangement of {name}"
-        _axis, stride, _ = other[-1]
-        shift = sum(moved.values())
-        size = prod(count for _, _, count in mine)
-        if len(axes) > 1 or stride <= 0 or shift % stride:
-            return f"{partial}part of {name}"
-        ranges.append(f"{shift // stride}:{shift // stride + size}")
-    if all(pair == ":" for pair in ranges):
-        return f"{partial}{name}"
-    return f"{partial}{name}[{', '.join(ranges)}]"
 
 
 __all__ = ["Expression", "GroupRelation", "Lookup"]

@@ -9,10 +9,12 @@ from lsprotocol import types
 
 from graphguard.ir.spans import Span
 from graphguard.report.diagnostics import Fix, TextEdit
+from graphguard.report.edits import apply_edits, changed_lines
 from graphguard.report.wording import UNKNOWN_OPERATOR
 from graphguard_server.features.language.code_action_resolve import reference
 from graphguard_server.serving import protocol
 from graphguard_server.serving.server import GraphGuardServer
+from graphguard_server.state.checks import Run
 from graphguard_server.state.convert import Shown, run_mesh
 from graphguard_server.texts.documents import path_of
 from graphguard_server.texts.pinning import pin
@@ -20,6 +22,7 @@ from graphguard_server.texts.positions import content
 from graphguard_server.texts.source import last_line
 
 METHOD: Final = types.TEXT_DOCUMENT_CODE_ACTION
+LONGEST_LINE: Final = 80
 OPTIONS: Final = types.CodeActionOptions(
     code_action_kinds=[types.CodeActionKind.QuickFix, types.CodeActionKind.RefactorRewrite], resolve_provider=True
 )
@@ -95,7 +98,7 @@ def _fixes(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic)
         if not fix.proved:
             continue
         yield types.CodeAction(
-            title=f"{fix.title} (proved, {run_mesh(run)})",
+            title=f"{_title(run, fix)} (proved, {run_mesh(run)})",
             kind=types.CodeActionKind.QuickFix,
             diagnostics=[diagnostic],
             is_preferred=preferred,
@@ -103,6 +106,21 @@ def _fixes(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic)
             data=reference(run, own, number) if lazy else None,
         )
         preferred = False
+
+
+def _title(run: Run, fix: Fix) -> str:
+    """What a fix does and the text that it writes: ``all_reduce(y) over 'tp': dist.all_reduce(y, group=mesh.group("tp"))``; of several lines the first, imports last."""
+    written: list[str] = []
+    for path in dict.fromkeys(edit.span.file for edit in fix.edits):
+        before = run.snapshot.get(path, "")
+        after = apply_edits(before, [edit for edit in fix.edits if edit.span.file == path])
+        hunks = changed_lines(before, after)
+        written += [line.text.strip() for hunk in hunks for line in hunk if line.kind == "added" and line.text.strip()]
+    written.sort(key=lambda line: line.startswith(("import ", "from ")))
+    if not written or written[0] in fix.title:
+        return fix.title
+    line = written[0] if len(written[0]) <= LONGEST_LINE else written[0][: LONGEST_LINE - 1] + "…"
+    return f"{fix.title}: {line}"
 
 
 def _search(shown: Shown, diagnostic: types.Diagnostic) -> Iterator[types.CodeAction]:

@@ -7,9 +7,9 @@ from typing import Final
 
 from lsprotocol import types
 
+from graphguard_server.features.language.tensors import assigned_in
 from graphguard_server.serving.server import GraphGuardServer
 from graphguard_server.texts.documents import path_of
-from graphguard_server.texts.places import bounds_of_assigned
 from graphguard_server.texts.positions import units
 
 METHOD: Final = types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL
@@ -18,27 +18,18 @@ OPTIONS: Final = types.SemanticTokensLegend(token_types=["variable"], token_modi
 
 
 def handle(server: GraphGuardServer, params: types.SemanticTokensParams) -> types.SemanticTokens:
-    """Tokens for the assigned names of fresh results."""
+    """Tokens for the assigned names; while a text is checked anew the last ones keep still."""
     path = path_of(params.text_document.uri)
     session = server.session
     if path is None or not session.settings.semantic_tokens:
         return types.SemanticTokens(data=[])
     found: dict[tuple[int, int], tuple[int, int]] = {}
     lines = session.documents.lines(path)
-    for run in session.runs_in(path):
-        if run.stale or run.places is None:
-            continue
-        move = session.converter.move(run, path)
-        names = bounds_of_assigned(run.snapshot[path])
-        for place in run.places:
-            span = place.span
-            bounds = ((span.line - 1, span.column - 1), (span.end_line - 1, span.end_column - 1))
-            if span.file != path or bounds not in names:
-                continue
-            name, end = names[bounds]
-            line, column = move(*end)
-            start = units(lines[line][: column - len(name)], session.documents.encoding)
-            found[(line, start)] = (units(name, session.documents.encoding), 1 << MODIFIERS.index(layout(place.text)))
+    for assigned in assigned_in(session, path):
+        line, column, name = assigned.line, assigned.column, assigned.name
+        start = units(lines[line][: column - len(name)], session.documents.encoding)
+        modifier = 1 << MODIFIERS.index(layout(assigned.places[-1].text))
+        found.setdefault((line, start), (units(name, session.documents.encoding), modifier))
     return types.SemanticTokens(data=_encoded(found))
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from graphguard.ir.spans import Span
 from graphguard.relations.layouts import layout_of
-from graphguard_server.texts.places import Place
+from graphguard_server.state.checks import Run
+from graphguard_server.state.session import Session
+from graphguard_server.texts.places import Place, Point, bounds_of_assigned
+
+Bounds: TypeAlias = tuple[Point, Point]
+NameEnd: TypeAlias = tuple[str, Point]
 
 MOST_OPERANDS: Final = 4
 _ORDER: Final = ("forward", "step", "backward")
@@ -22,6 +27,41 @@ class Line:
     shape: str
     words: str
     made_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A name that a value with a known relation is assigned to: where it ends now (line and column from 0), and the value's places of the forward pass, in order of execution."""
+
+    run: Run
+    name: str
+    line: int
+    column: int
+    places: tuple[Place, ...]
+
+
+def assigned_in(session: Session, path: str) -> Iterator[Assigned]:
+    """The assigned names of a file as it stands, those of fresh results first; a stale result tells of the names that still stand where its own do."""
+    lines = session.documents.lines(path)
+    for run in sorted(session.runs_in(path), key=lambda run: run.stale):
+        if run.places is None or path not in run.snapshot:
+            continue
+        names = bounds_of_assigned(run.snapshot[path])
+        move = session.converter.move(run, path)
+        for (name, end), places in _by_name(run.places, path, names).items():
+            line, column = move(*end)
+            if line < len(lines) and lines[line][:column].endswith(name):
+                yield Assigned(run, name, line, column, tuple(places))
+
+
+def _by_name(places: Sequence[Place], path: str, names: Mapping[Bounds, NameEnd]) -> dict[NameEnd, list[Place]]:
+    found: dict[NameEnd, list[Place]] = {}
+    for place in places:
+        span = place.span
+        bounds = (span.line - 1, span.column - 1), (span.end_line - 1, span.end_column - 1)
+        if span.file == path and place.phase == "forward" and bounds in names:
+            found.setdefault(names[bounds], []).append(place)
+    return found
 
 
 def lines_of(places: Sequence[Place], mesh: Mapping[str, int], called: Callable[[Span], str]) -> Iterator[Line]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as funcol
 
 from benchmarks.trust.world.looks import NAMES, replaced
 
@@ -82,6 +83,19 @@ class Schedule:
 
         return call
 
+    def following(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A functional collective, which runs at once: after what its group was asked before."""
+
+        @functools.wraps(function)
+        def call(tensor: Any, operator: str, group: Any, *rest: Any) -> Any:
+            queue = _queue(function.__name__, (group,), {})
+            if threading.current_thread() is threading.main_thread() and queue in self._threads:
+                self._begin(queue)
+                self._threads[queue].submit(lambda: None).result()
+            return function(tensor, operator, group, *rest)
+
+        return call
+
     def _begin(self, queue: Any) -> None:
         for event in self._issued[queue]:
             event.set()
@@ -103,5 +117,10 @@ def schedule(seconds: float) -> Iterator[Schedule]:
     if not seconds:
         yield made
         return
-    with replaced({name: made.wrapped(name, getattr(dist, name)) for name in (*NAMES, "barrier")}):
-        yield made
+    functional = funcol.all_reduce
+    funcol.all_reduce = made.following(functional)
+    try:
+        with replaced({name: made.wrapped(name, getattr(dist, name)) for name in (*NAMES, "barrier")}):
+            yield made
+    finally:
+        funcol.all_reduce = functional
